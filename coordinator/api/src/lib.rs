@@ -1,0 +1,1 @@
+//! The kinds as Kubernetes serves them.

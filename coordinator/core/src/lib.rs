@@ -1,0 +1,1 @@
+//! Every decision, without an effect.

@@ -1,0 +1,35 @@
+#!/bin/sh
+# The base tree: trixie's user space and bookworm's kernel, and nothing of ours, so that it is built once and kept.
+#   tree.sh DIRECTORY      (absent before; root needed)
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+tree=$1
+
+# The mirror this machine already uses: no address is written here.
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
+  sed -n 's/^Debian //p' | head -n 1)}
+[ -n "$mirror" ] || { echo "iso: apt knows no Debian mirror: run 'apt-get update', or set DEBIAN_MIRROR" >&2; exit 1; }
+packages=$(grep -v '^#' "$here/packages.guest" | paste -sd, -)
+
+# Bookworm is there for its kernel alone: priority 100 never wins over trixie.
+pin='mkdir -p "$1/etc/apt/preferences.d" && printf "Package: *\nPin: release n=bookworm\nPin-Priority: 100\n" > "$1/etc/apt/preferences.d/bookworm"'
+
+# QEMU 7.2's emulation crashes trixie's 6.12 as soon as large Go programs run; 6.1 holds. Unpacked, not installed:
+# the package would drag in an initramfs generator, and our initramfs is our own.
+# (dpkg-deb -x straight into the tree would replace the link /lib by a directory.)
+kernel='cd "$1/tmp" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" &&
+  name=$(apt-cache search --names-only "^linux-image-6[.]1[.]0-[0-9]+-cloud-amd64$" | cut -d" " -f1 | sort -V | tail -n 1) &&
+  apt-get -q -o APT::Sandbox::User=root download "$name" && dpkg-deb -x ./linux-image-*.deb kernel &&
+  mv kernel/lib/modules "$1/usr/lib/modules" && mv kernel/boot/vmlinuz-* "$1/boot/vmlinuz" && rm -r kernel linux-image-*.deb &&
+  chroot "$1" depmod "$(ls "$1/usr/lib/modules")"'
+
+# The host's resolv.conf would make every look-up in a guest wait for its time-out.
+strip='cd "$1" && rm -rf etc/hostname etc/resolv.conf etc/apt/preferences.d/bookworm var/lib/apt/lists/* var/cache/apt/* var/log/* \
+  usr/share/i18n usr/lib/udev/hwdb.bin usr/lib/udev/hwdb.d && : > etc/resolv.conf && : > etc/machine-id'
+
+mmdebstrap --mode=root --variant=minbase --format=directory --include="$packages" \
+  --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
+  --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+  --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt='path-exclude=/usr/share/info/*' \
+  --setup-hook="$pin" --customize-hook="$kernel" --customize-hook="$strip" \
+  trixie "$tree" "deb $mirror trixie main" "deb $mirror bookworm main"

@@ -1,0 +1,20 @@
+//! The contract between the coordinator and the agent of a host.
+//!
+//! [`v1alpha1`] is generated from `proto/baremetal/v1alpha1/*.proto`; the
+//! other modules hold what arrives after it was checked once: a [`plan::Plan`]
+//! cannot be wrong. Generated clients and servers are behind the features
+//! `client` and `server`.
+
+#[cfg(feature = "generate")]
+pub mod generate;
+pub mod limits;
+pub mod plan;
+pub mod proof;
+pub mod refusal;
+mod wire;
+
+/// The wire messages, generated.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+#[rustfmt::skip]
+#[path = "generated/baremetal.v1alpha1.rs"]
+pub mod v1alpha1;

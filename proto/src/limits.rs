@@ -1,0 +1,20 @@
+//! Bounds of every message: who sends more is refused before it costs memory.
+
+/// Largest message of the registration service, bytes.
+pub const REGISTRATION_BYTES: usize = 256 * 1024;
+/// Largest message that carries a plan, bytes.
+pub const PLAN_BYTES: usize = 4 * 1024 * 1024;
+/// Largest report, bytes.
+pub const REPORT_BYTES: usize = 256 * 1024;
+/// Captured output of one step, bytes: half from the head, half from the tail.
+pub const OUTPUT_BYTES: usize = 16 * 1024;
+/// Steps of one plan.
+pub const STEPS: usize = 64;
+/// Network interfaces of one host.
+pub const INTERFACES: usize = 256;
+/// Routes of one host.
+pub const ROUTES: usize = 1024;
+/// Disks of one host.
+pub const DISKS: usize = 1024;
+/// SMBIOS sections of one host.
+pub const SMBIOS_SECTIONS: usize = 64;

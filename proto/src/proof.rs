@@ -1,0 +1,67 @@
+//! What a host signs to prove that it holds its identity key.
+//!
+//! The nonce makes the proof fresh, the exporter of the TLS session ties it to
+//! this connection: a proof relayed to another session proves nothing
+//! (`/proto/baremetal/v1alpha1/registration.proto`).
+
+use sha2::{Digest, Sha256};
+
+/// RFC 5705 label under which both ends export keying material.
+pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-baremetal-registration";
+/// Bytes of keying material that both ends export.
+pub const EXPORTER_BYTES: usize = 32;
+/// Bytes of the nonce.
+pub const NONCE_BYTES: usize = 32;
+
+/// Keying material of one TLS session.
+pub type Exporter = [u8; EXPORTER_BYTES];
+/// Fresh randomness of the coordinator, valid once.
+pub type Nonce = [u8; NONCE_BYTES];
+
+/// The bytes that the identity key signs.
+#[must_use]
+pub fn binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(EXPORTER_LABEL);
+    hash.update(nonce);
+    hash.update(exporter);
+    hash.update(public_key);
+    hash.finalize().into()
+}
+
+/// `spec.tpmHash`: lower-case hexadecimal SHA-256 of a public key in PKIX DER.
+#[must_use]
+pub fn identity(public_key: &[u8]) -> String {
+    use std::fmt::Write as _;
+    Sha256::digest(public_key)
+        .iter()
+        .fold(String::with_capacity(64), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_changes_with_each_of_its_parts() {
+        let base = binding(&[1; 32], &[2; 32], b"key");
+        for (name, other) in [
+            ("nonce", binding(&[9; 32], &[2; 32], b"key")),
+            ("exporter", binding(&[1; 32], &[9; 32], b"key")),
+            ("key", binding(&[1; 32], &[2; 32], b"other")),
+        ] {
+            assert_ne!(base, other, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_identity_is_the_hash_of_the_key_in_lower_case_hexadecimal() {
+        assert_eq!(
+            identity(b""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+    }
+}

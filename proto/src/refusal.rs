@@ -1,0 +1,110 @@
+//! Why the coordinator refuses a host, as a value both sides know.
+
+/// Metadata key of a gRPC status that carries [`Refusal::code`].
+pub const METADATA_KEY: &str = "baremetal-refusal";
+
+/// Every reason for which a host is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// No ready `MachineRegistration` has this token.
+    UnknownToken,
+    /// `emulate-tpm` is false and the host brought a software key.
+    TpmRequired,
+    /// The proof does not fit the key, the nonce or the connection.
+    BadProof,
+    /// A message is not what the contract says.
+    BadRequest,
+    /// `machineName` cannot be rendered with what the host reported.
+    BadTemplate,
+    /// The name belongs to an inventory with another key.
+    NameTaken,
+    /// Two live hosts claim one identity.
+    Quarantined,
+    /// The certificate's inventory is gone.
+    InventoryGone,
+    /// The certificate's role does not allow the call.
+    RoleNotAllowed,
+    /// A report names a plan that is not this host's newest.
+    StalePlan,
+}
+
+impl Refusal {
+    /// Every value, for tables and metrics.
+    pub const ALL: [Self; 10] = [
+        Self::UnknownToken,
+        Self::TpmRequired,
+        Self::BadProof,
+        Self::BadRequest,
+        Self::BadTemplate,
+        Self::NameTaken,
+        Self::Quarantined,
+        Self::InventoryGone,
+        Self::RoleNotAllowed,
+        Self::StalePlan,
+    ];
+
+    /// Name on the wire, in logs and as a metric label.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::UnknownToken => "UnknownToken",
+            Self::TpmRequired => "TpmRequired",
+            Self::BadProof => "BadProof",
+            Self::BadRequest => "BadRequest",
+            Self::BadTemplate => "BadTemplate",
+            Self::NameTaken => "NameTaken",
+            Self::Quarantined => "Quarantined",
+            Self::InventoryGone => "InventoryGone",
+            Self::RoleNotAllowed => "RoleNotAllowed",
+            Self::StalePlan => "StalePlan",
+        }
+    }
+
+    /// The reverse of [`Refusal::code`].
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.code() == code)
+    }
+
+    /// What a person does next; shown on the host's console.
+    #[must_use]
+    pub const fn next_action(self) -> &'static str {
+        match self {
+            Self::UnknownToken => {
+                "download a fresh seed ISO: its MachineRegistration is gone or its token was changed"
+            }
+            Self::TpmRequired => {
+                "use a host with a TPM 2.0, or set spec.config.elemental.registration.emulate-tpm: true on the MachineRegistration"
+            }
+            Self::BadProof => {
+                "boot the seed ISO again; if it repeats, something stands between host and coordinator"
+            }
+            Self::BadRequest => "use an agent of the coordinator's version: build a fresh seed ISO",
+            Self::BadTemplate => {
+                "correct spec.machineName of the MachineRegistration; `baremetal-agent facts` prints what the host offers"
+            }
+            Self::NameTaken => {
+                "if this is the same host with a lost key, delete its MachineInventory; else give the two hosts different names"
+            }
+            Self::Quarantined => {
+                "switch one of the two hosts off, install it anew, then remove the quarantine annotation"
+            }
+            Self::InventoryGone => "boot the seed ISO to register the host again",
+            Self::RoleNotAllowed => "let the host boot its installed system",
+            Self::StalePlan => "none: the host takes up the newest plan by itself",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_comes_back_from_its_code() {
+        for refusal in Refusal::ALL {
+            assert_eq!(Refusal::from_code(refusal.code()), Some(refusal));
+        }
+        assert_eq!(Refusal::from_code("Nonsense"), None);
+    }
+}

@@ -1,0 +1,271 @@
+//! Between [`crate::plan`] and the generated messages.
+
+use std::fmt;
+
+use crate::plan::{
+    CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId,
+    Secret, Seed, Step,
+};
+use crate::v1alpha1 as wire;
+use wire::step::Action;
+
+impl TryFrom<wire::Plan> for Plan {
+    type Error = PlanError;
+
+    fn try_from(plan: wire::Plan) -> Result<Self, PlanError> {
+        let kind = match wire::PlanKind::try_from(plan.kind) {
+            Ok(wire::PlanKind::Clean) => Kind::Clean,
+            Ok(wire::PlanKind::Reprovision) => Kind::Reprovision,
+            Ok(wire::PlanKind::Custom) => Kind::Custom,
+            Ok(wire::PlanKind::Unspecified) | Err(_) => return Err(PlanError::Kind(plan.kind)),
+        };
+        let steps = plan
+            .steps
+            .into_iter()
+            .enumerate()
+            .map(|(index, step)| parse_step(step.action.ok_or(PlanError::Step(index))?))
+            .collect::<Result<_, _>>()?;
+        Self {
+            id: PlanId::parse(&plan.id)?,
+            generation: Generation(plan.generation),
+            kind,
+            steps,
+        }
+        .check()
+    }
+}
+
+fn parse_step(action: Action) -> Result<Step, PlanError> {
+    Ok(match action {
+        Action::RequestCleanup(_) => Step::RequestCleanup,
+        Action::CleanCloudInit(_) => Step::CleanCloudInit,
+        Action::WriteSeed(step) => {
+            Step::WriteSeed(step.seed.ok_or(PlanError::Missing("seed"))?.into())
+        }
+        Action::WriteNodeIdentity(step) => Step::WriteNodeIdentity(NodeIdentity {
+            uuid: step.uuid,
+            provider_id: step.provider_id,
+        }),
+        Action::RemoveNodeIdentity(_) => Step::RemoveNodeIdentity,
+        Action::UpgradeSystem(step) => Step::UpgradeSystem(Image::parse(&step.image)?),
+        Action::SyncFileSystems(_) => Step::SyncFileSystems,
+        Action::Reboot(_) => Step::Reboot,
+        Action::VerifySystem(step) => Step::VerifySystem(Image::parse(&step.image)?),
+        Action::StopKubelet(_) => Step::StopKubelet,
+        Action::RemoveWorkload(_) => Step::RemoveWorkload,
+        Action::StopContainerd(_) => Step::StopContainerd,
+        Action::RemoveNodeState(_) => Step::RemoveNodeState,
+        Action::WriteCustomFile(file) => Step::WriteCustomFile(CustomFile {
+            path: file.path,
+            content: Secret::new(file.content),
+            permissions: file.permissions,
+            directory: file.directory,
+        }),
+        Action::RunCustomInstruction(instruction) => {
+            Step::RunCustomInstruction(CustomInstruction {
+                name: instruction.name,
+                command: instruction.command,
+                args: instruction.args,
+                env: instruction.env,
+            })
+        }
+    })
+}
+
+impl From<wire::Seed> for Seed {
+    fn from(seed: wire::Seed) -> Self {
+        Self {
+            user_data: seed.user_data.map(Secret::new),
+            meta_data: seed.meta_data,
+            network_config: seed.network_config,
+        }
+    }
+}
+
+impl From<&Seed> for wire::Seed {
+    fn from(seed: &Seed) -> Self {
+        Self {
+            user_data: seed.user_data.as_ref().map(|data| data.expose().to_vec()),
+            meta_data: seed.meta_data.clone(),
+            network_config: seed.network_config.clone(),
+        }
+    }
+}
+
+impl From<&Plan> for wire::Plan {
+    fn from(plan: &Plan) -> Self {
+        let kind = match plan.kind {
+            Kind::Clean => wire::PlanKind::Clean,
+            Kind::Reprovision => wire::PlanKind::Reprovision,
+            Kind::Custom => wire::PlanKind::Custom,
+        };
+        Self {
+            id: plan.id.to_string(),
+            generation: plan.generation.0,
+            kind: kind.into(),
+            steps: plan
+                .steps
+                .iter()
+                .map(|step| wire::Step {
+                    action: Some(step.into()),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl From<&Step> for Action {
+    fn from(step: &Step) -> Self {
+        match step {
+            Step::RequestCleanup => Self::RequestCleanup(wire::RequestCleanup {}),
+            Step::CleanCloudInit => Self::CleanCloudInit(wire::CleanCloudInit {}),
+            Step::WriteSeed(seed) => Self::WriteSeed(wire::WriteSeed {
+                seed: Some(seed.into()),
+            }),
+            Step::WriteNodeIdentity(identity) => Self::WriteNodeIdentity(wire::WriteNodeIdentity {
+                uuid: identity.uuid.clone(),
+                provider_id: identity.provider_id.clone(),
+            }),
+            Step::RemoveNodeIdentity => Self::RemoveNodeIdentity(wire::RemoveNodeIdentity {}),
+            Step::UpgradeSystem(image) => Self::UpgradeSystem(wire::UpgradeSystem {
+                image: image.to_string(),
+            }),
+            Step::SyncFileSystems => Self::SyncFileSystems(wire::SyncFileSystems {}),
+            Step::Reboot => Self::Reboot(wire::Reboot {}),
+            Step::VerifySystem(image) => Self::VerifySystem(wire::VerifySystem {
+                image: image.to_string(),
+            }),
+            Step::StopKubelet => Self::StopKubelet(wire::StopKubelet {}),
+            Step::RemoveWorkload => Self::RemoveWorkload(wire::RemoveWorkload {}),
+            Step::StopContainerd => Self::StopContainerd(wire::StopContainerd {}),
+            Step::RemoveNodeState => Self::RemoveNodeState(wire::RemoveNodeState {}),
+            Step::WriteCustomFile(file) => Self::WriteCustomFile(wire::WriteCustomFile {
+                path: file.path.clone(),
+                content: file.content.expose().to_vec(),
+                permissions: file.permissions.clone(),
+                directory: file.directory,
+            }),
+            Step::RunCustomInstruction(instruction) => {
+                Self::RunCustomInstruction(wire::RunCustomInstruction {
+                    name: instruction.name.clone(),
+                    command: instruction.command.clone(),
+                    args: instruction.args.clone(),
+                    env: instruction.env.clone(),
+                })
+            }
+        }
+    }
+}
+
+// The generated messages that may carry bootstrap data have no derived Debug:
+// one `{:?}` in a log would publish join tokens.
+impl fmt::Debug for wire::Seed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Seed(…)")
+    }
+}
+
+impl fmt::Debug for wire::WriteCustomFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "WriteCustomFile({:?})", self.path)
+    }
+}
+
+impl fmt::Debug for wire::RunCustomInstruction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "RunCustomInstruction({:?})", self.name)
+    }
+}
+
+impl fmt::Debug for wire::BeginRequest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("BeginRequest(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reprovision() -> Plan {
+        let image = Image::parse("registry.example/os:v1").unwrap();
+        Plan {
+            id: PlanId::parse("reprovision-0011223344556677").unwrap(),
+            generation: Generation(3),
+            kind: Kind::Reprovision,
+            steps: vec![
+                Step::RequestCleanup,
+                Step::CleanCloudInit,
+                Step::WriteSeed(Seed {
+                    user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
+                    meta_data: "instance-id: a\n".into(),
+                    network_config: None,
+                }),
+                Step::UpgradeSystem(image.clone()),
+                Step::SyncFileSystems,
+                Step::Reboot,
+                Step::VerifySystem(image),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_plan_survives_the_wire() {
+        let plan = reprovision();
+        assert_eq!(Plan::try_from(wire::Plan::from(&plan)), Ok(plan));
+    }
+
+    #[test]
+    fn what_is_not_a_plan_is_refused_with_its_cause() {
+        type Spoil = fn(&mut wire::Plan);
+        let cases: [(&str, Spoil, PlanError); 7] = [
+            ("kind", |plan| plan.kind = 99, PlanError::Kind(99)),
+            (
+                "generation",
+                |plan| plan.generation = 0,
+                PlanError::Generation,
+            ),
+            ("id", |plan| plan.id = "../etc".into(), PlanError::Id),
+            ("no steps", |plan| plan.steps.clear(), PlanError::Steps(0)),
+            (
+                "unknown step",
+                |plan| plan.steps[0].action = None,
+                PlanError::Step(0),
+            ),
+            (
+                "unproven reboot",
+                |plan| drop(plan.steps.pop()),
+                PlanError::Reboot,
+            ),
+            (
+                "option as image",
+                |plan| {
+                    plan.steps[3].action = Some(Action::UpgradeSystem(wire::UpgradeSystem {
+                        image: "--poweroff".into(),
+                    }));
+                },
+                PlanError::Image,
+            ),
+        ];
+        for (name, spoil, want) in cases {
+            let mut plan = wire::Plan::from(&reprovision());
+            spoil(&mut plan);
+            assert_eq!(Plan::try_from(plan), Err(want), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_debug_shows_bootstrap_data() {
+        let mut plan = reprovision();
+        plan.steps[2] = Step::WriteSeed(Seed {
+            user_data: Some(Secret::new(b"canary".to_vec())),
+            meta_data: String::new(),
+            network_config: None,
+        });
+        let shown = format!("{plan:?} {:?}", wire::Plan::from(&plan));
+        assert!(
+            !shown.contains("canary") && !shown.contains("99, 97, 110"),
+            "{shown}"
+        );
+    }
+}

@@ -1,0 +1,35 @@
+//! What is committed as generated is what its source says. `UPDATE=1` writes
+//! it anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn checkout(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+/// Compares, or with `UPDATE=1` writes.
+fn committed(path: &str, want: &str) {
+    let path = checkout(path);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, want).unwrap();
+    }
+    let have = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        have == want,
+        "{} is not what its source says: run `make generate`",
+        path.display()
+    );
+}
+
+#[test]
+fn the_agent_contract_is_generated_from_its_proto_files() {
+    let out = tempfile::tempdir().unwrap();
+    proto::generate::generate(&checkout("proto"), out.path()).unwrap();
+    let file = "baremetal.v1alpha1.rs";
+    let want = fs::read_to_string(out.path().join(file)).unwrap();
+    committed(&format!("proto/src/generated/{file}"), &want);
+}

@@ -1,0 +1,60 @@
+//! Kubeconfig files with everything inside.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::pki::Pair;
+
+/// A kubeconfig could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not one.
+    #[error("read a kubeconfig")]
+    Read(#[from] kube::config::KubeconfigError),
+    /// No client could be made of it.
+    #[error("make a client of a kubeconfig")]
+    Client(#[from] kube::Error),
+}
+
+/// A kubeconfig for `user` at `server` (a URL); the certificates are inside, so that the file can
+/// be handed to another program or put into a Secret.
+#[must_use]
+pub fn render(server: &str, authority: &str, user: &str, pair: &Pair) -> String {
+    let authority = STANDARD.encode(authority);
+    let certificate = STANDARD.encode(&pair.certificate);
+    let key = STANDARD.encode(&pair.key);
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: cluster
+  cluster:
+    server: {server}
+    certificate-authority-data: {authority}
+users:
+- name: {user:?}
+  user:
+    client-certificate-data: {certificate}
+    client-key-data: {key}
+contexts:
+- name: default
+  context:
+    cluster: cluster
+    user: {user:?}
+current-context: default
+"
+    )
+}
+
+/// A client for the text of a kubeconfig, bound to the tokio runtime that calls this: a test makes
+/// its own and never shares one with another test.
+///
+/// # Errors
+/// When the text is not a kubeconfig with usable keys.
+pub async fn client(text: &str) -> Result<Client, Error> {
+    let kubeconfig = Kubeconfig::from_yaml(text)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}

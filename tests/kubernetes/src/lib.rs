@@ -1,0 +1,24 @@
+//! Real Kubernetes parts on loopback: etcd, kube-apiserver, kube-controller-manager, Cluster API's
+//! core manager, and a workload cluster that a real host can join.
+//!
+//! [`parts`] finds or builds the binaries, [`ControlPlane`] starts one cluster's control plane,
+//! [`ClusterApi`] puts Cluster API beside it, [`Workload`] is the cluster that hosts join.
+//! Used by integration tests and by the demo. Whatever is started here dies with its value, and
+//! with the process that holds it.
+
+pub mod apply;
+pub mod audit;
+pub mod cluster_api;
+pub mod control_plane;
+pub mod directory;
+pub mod kubeconfig;
+pub mod parts;
+pub mod pki;
+pub mod ports;
+pub mod process;
+pub mod workload;
+
+pub use cluster_api::ClusterApi;
+pub use control_plane::{ControlPlane, Role, Settings};
+pub use parts::{Part, Parts};
+pub use workload::Workload;

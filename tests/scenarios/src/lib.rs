@@ -1,0 +1,1 @@
+//! The story in virtual time.
