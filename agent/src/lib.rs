@@ -1,1 +1,3 @@
-//! The host agent.
+//! The host agent: registers, installs, attaches, carries out plans, reports.
+
+pub mod network;

@@ -1,1 +1,22 @@
-//! The kinds as Kubernetes serves them.
+//! The kinds as Kubernetes serves them, and every name that is written on an
+//! object, once: groups, annotations, labels, finalizers, Secret keys,
+//! conditions and reasons.
+//!
+//! The names are those of the systems whose manifests must apply unchanged;
+//! what is ours is in the group `baremetal.cluster.io` and says so.
+
+#![allow(clippy::duplicated_attributes)] // kube's printcolumn repeats `type_`, as it must
+
+pub mod capi;
+pub mod cluster;
+pub mod conditions;
+pub mod crds;
+pub mod inventory;
+pub mod machine;
+pub mod names;
+pub mod network;
+pub mod pool;
+pub mod registration;
+mod schema;
+pub mod seed_image;
+pub mod template;

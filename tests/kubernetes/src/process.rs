@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,9 @@ use nix::unistd::Pid;
 
 /// Lines of a child's log that an error carries.
 const TAIL: usize = 15;
+
+/// Time between two probes of a server that starts.
+const PROBE: Duration = Duration::from_millis(50);
 
 /// What went wrong with a child process.
 #[derive(Debug, thiserror::Error)]
@@ -178,6 +181,95 @@ impl Drop for Process {
         if self.child.kill().is_ok() && self.child.wait().is_err() {
             tracing::warn!(name = self.spec.name, "not reaped");
         }
+    }
+}
+
+/// A process that can be ended and started again on the same data.
+#[derive(Debug)]
+pub struct Server {
+    spec: Spec,
+    running: Mutex<Option<Process>>,
+}
+
+impl Server {
+    /// Starts `spec`.
+    ///
+    /// # Errors
+    /// [`Error::Start`].
+    pub fn start(spec: Spec) -> Result<Self, Error> {
+        let process = Process::start(spec.clone())?;
+        Ok(Self {
+            spec,
+            running: Mutex::new(Some(process)),
+        })
+    }
+
+    /// Starts it again; ends it first when it runs.
+    ///
+    /// # Errors
+    /// [`Error::Start`].
+    pub fn restart(&self) -> Result<(), Error> {
+        let mut running = self.running();
+        *running = None;
+        *running = Some(Process::start(self.spec.clone())?);
+        Ok(())
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(&self) {
+        *self.running() = None;
+    }
+
+    /// Sends `signal`.
+    ///
+    /// # Errors
+    /// [`Error::Signal`] when it does not run.
+    pub fn signal(&self, signal: Signal) -> Result<(), Error> {
+        match self.running().as_ref() {
+            Some(process) => process.signal(signal),
+            None => Err(Error::Signal {
+                name: self.spec.name.clone(),
+                signal,
+                source: nix::Error::ESRCH,
+            }),
+        }
+    }
+
+    /// Calls `probe` until it says that the server is ready. `probe` answers what it saw instead.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] as soon as the process ends, [`Error::NotReady`] after `patience`.
+    pub async fn ready<F>(&self, patience: Duration, probe: impl Fn() -> F) -> Result<(), Error>
+    where
+        F: Future<Output = Result<(), String>>,
+    {
+        let deadline = Instant::now() + patience;
+        loop {
+            let Err(seen) = probe().await else {
+                return Ok(());
+            };
+            self.check(deadline, patience, seen)?;
+            tokio::time::sleep(PROBE).await;
+        }
+    }
+
+    fn check(&self, deadline: Instant, patience: Duration, seen: String) -> Result<(), Error> {
+        let mut running = self.running();
+        let Some(process) = running.as_mut() else {
+            return Err(Error::Start {
+                name: self.spec.name.clone(),
+                source: io::Error::other("it was ended while it started"),
+            });
+        };
+        process.check()?;
+        if Instant::now() > deadline {
+            return Err(process.not_ready(patience, seen));
+        }
+        Ok(())
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Process>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,0 +1,45 @@
+//! What the kernel, the resolver and `NetworkManager` say of the network.
+//!
+//! Reading is here and in [`kernel`]; what is kept and how it is told is
+//! decided in [`translate`], from messages alone.
+
+pub mod connections;
+pub mod kernel;
+pub mod resolver;
+pub mod translate;
+
+use std::io;
+use std::path::Path;
+
+use proto::limits;
+use proto::v1alpha1::ObservedNetwork;
+
+/// Why the network cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The netlink socket gave no answer.
+    #[error("cannot ask the kernel for {what}")]
+    Dump {
+        /// Which table.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// The network as it is now. Files that cannot be read are absent facts, never
+/// errors: a host without `NetworkManager` is a usual one.
+///
+/// # Errors
+/// [`NetworkError::Dump`] when the kernel cannot be asked.
+pub fn observe(root: &Path) -> Result<ObservedNetwork, NetworkError> {
+    let dump = kernel::dump()?;
+    let mut network = translate::translate(&dump);
+    network.interfaces.truncate(limits::INTERFACES);
+    network.routes.truncate(limits::ROUTES);
+    let resolver = resolver::read(root);
+    network.dns_servers = resolver.servers;
+    network.search_domains = resolver.search;
+    network.connections = connections::read(root);
+    Ok(network)
+}

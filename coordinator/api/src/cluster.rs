@@ -1,0 +1,109 @@
+//! `BaremetalCluster`: the endpoint of one cluster.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::machine::Initialization;
+
+/// The endpoint of one cluster.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "BaremetalCluster",
+    shortname = "bmc",
+    namespaced,
+    status = "BaremetalClusterStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(
+        name = "Endpoint",
+        type_ = "string",
+        json_path = ".spec.controlPlaneEndpoint.host"
+    ),
+    printcolumn(name = "Ready", type_ = "boolean", json_path = ".status.ready"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase", default)]
+#[x_kube(validation = Rule::new("!has(oldSelf.controlPlaneEndpoint) || (has(self.controlPlaneEndpoint) && self.controlPlaneEndpoint == oldSelf.controlPlaneEndpoint)").message("controlPlaneEndpoint never changes once it is set"))]
+pub struct BaremetalClusterSpec {
+    /// Where the API server of the cluster is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<Endpoint>,
+    /// What serves that endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_load_balancer: Option<LoadBalancer>,
+    /// Accepted: the cluster's network, `kube-ovn` or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_type: Option<String>,
+    /// Accepted: default interface for the cluster's network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_device: Option<String>,
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Endpoint {
+    /// Name or address.
+    #[schemars(length(min = 1))]
+    pub host: String,
+    /// Port.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+}
+
+/// What serves the control-plane endpoint.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[x_kube(validation = Rule::new("!has(self.type) || self.type != 'External' || !has(self.vrid)").message("vrid is for type Internal only"))]
+pub struct LoadBalancer {
+    /// Name or address.
+    #[schemars(length(min = 1))]
+    pub host: String,
+    /// Port.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+    /// Who runs it.
+    #[serde(default, rename = "type")]
+    pub kind: LoadBalancerType,
+    /// VRRP id, unique in the control plane's broadcast domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 255))]
+    pub vrid: Option<i32>,
+}
+
+/// Who runs the load balancer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LoadBalancerType {
+    /// The control-plane nodes.
+    #[default]
+    Internal,
+    /// Somebody else.
+    External,
+}
+
+/// Whether the cluster's infrastructure is there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BaremetalClusterStatus {
+    /// Ready, Paused, `EndpointReady`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Cluster API v1beta1.
+    pub ready: bool,
+    /// Cluster API v1beta2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<Initialization>,
+    /// Accepted and never written.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub failure_domains: BTreeMap<String, Value>,
+}

@@ -1,0 +1,164 @@
+//! `BaremetalMachine`: one Cluster API machine on one host.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One Cluster API machine on one host.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "BaremetalMachine",
+    shortname = "bmm",
+    namespaced,
+    status = "BaremetalMachineStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(
+        name = "Pool",
+        type_ = "string",
+        json_path = ".spec.machineInventoryPoolRef.name"
+    ),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "Inventory",
+        type_ = "string",
+        json_path = ".status.machineInventoryRef.name"
+    ),
+    printcolumn(name = "Ready", type_ = "boolean", json_path = ".status.ready"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Why",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)").message("providerID never changes once it is set"))]
+#[x_kube(validation = Rule::new("self.machineInventoryPoolRef == oldSelf.machineInventoryPoolRef").message("machineInventoryPoolRef never changes: make a new machine"))]
+pub struct BaremetalMachineSpec {
+    /// The pool that the host is drawn from.
+    pub machine_inventory_pool_ref: LocalRef,
+    /// Accepted: only `Ordered`, the first available member in the pool's order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation_policy: Option<AllocationPolicy>,
+    /// `baremetal:///<inventory>`, written once, after the host proved its plan
+    /// done.
+    #[serde(
+        default,
+        rename = "providerID",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub provider_id: Option<String>,
+}
+
+/// An object of the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LocalRef {
+    /// Its name.
+    #[schemars(length(min = 1))]
+    pub name: String,
+}
+
+/// How a member of the pool is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AllocationPolicy {
+    /// The first available one.
+    #[default]
+    Ordered,
+}
+
+/// Projection of the claim and the plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BaremetalMachineStatus {
+    /// Ready, Paused, `InventoryAllocated`, `BootstrapReady`, `ImageResolved`,
+    /// `PlanApplied`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Where the machine stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Cluster API v1beta1: the infrastructure is there.
+    pub ready: bool,
+    /// Cluster API v1beta2: the infrastructure is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<Initialization>,
+    /// As `spec.providerID`.
+    #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// Addresses that the host reported.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<MachineAddress>,
+    /// The claimed host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_inventory_ref: Option<LocalRef>,
+    /// The Secret that holds the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan_secret_ref: Option<LocalRef>,
+    /// SHA-256 of the plan that was written last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_applied_plan_checksum: Option<String>,
+    /// SHA-256 of the bootstrap data in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_applied_bootstrap_hash: Option<String>,
+    /// Never written: transient trouble is no failure for ever.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// Never written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_message: Option<String>,
+}
+
+/// Where a machine stands.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    strum::IntoStaticStr,
+)]
+pub enum Phase {
+    /// No host yet.
+    Pending,
+    /// A host is claimed.
+    Allocated,
+    /// The host works on a reprovision plan.
+    Reprovisioning,
+    /// The host proved the plan done.
+    Running,
+    /// The host works on a clean plan.
+    Preparing,
+    /// Something is wrong that time alone does not cure.
+    Failed,
+}
+
+/// Cluster API v1beta2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Initialization {
+    /// True once the infrastructure is there; never false again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<bool>,
+}
+
+/// An address as Cluster API has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MachineAddress {
+    /// `InternalIP` or Hostname.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The address.
+    pub address: String,
+}

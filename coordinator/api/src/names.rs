@@ -1,0 +1,81 @@
+//! Annotations, labels, finalizers and Secret keys.
+
+/// Annotations of a `MachineInventory` that hold the claim, and their kin.
+pub mod annotation {
+    /// Pool from which the inventory was last allocated; stays on release.
+    pub const POOL: &str = "baremetal.alauda.io/pool";
+    /// One of the [`crate::inventory::AllocationState`] values.
+    pub const ALLOCATION_STATE: &str = "baremetal.alauda.io/allocation-state";
+    /// Name of the Cluster API Cluster that holds the claim.
+    pub const OWNER_CLUSTER: &str = "baremetal.alauda.io/owner-cluster";
+    /// Name of the Cluster API Machine that holds the claim.
+    pub const OWNER_MACHINE: &str = "baremetal.alauda.io/owner-machine";
+    /// Name of the `BaremetalMachine` that holds the claim.
+    pub const OWNER_BAREMETAL_MACHINE: &str = "baremetal.alauda.io/owner-baremetalmachine";
+    /// Ours: UID of the `BaremetalMachine` that holds the claim, so that a
+    /// machine made anew under the same name does not inherit it.
+    pub const OWNER_UID: &str = "baremetal.cluster.io/owner-uid";
+    /// On plan Secrets: `clean` or `reprovision`.
+    pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
+    /// Ours: the disk to install to, set by a person.
+    pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
+    /// Ours: set by a person to take the network last reported as intended.
+    pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
+    /// Ours: present while two live hosts claim one identity; removed by a
+    /// person.
+    pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
+    /// On a Cluster: registry for images without a host.
+    pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
+    /// Cluster API's own switch to leave an object alone.
+    pub const PAUSED: &str = "cluster.x-k8s.io/paused";
+}
+
+/// Labels.
+pub mod label {
+    /// Made by the registration side.
+    pub const MANAGED: &str = "elemental.cattle.io/managed";
+    /// Cluster API's label with the name of the Cluster.
+    pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+    /// On a Node: UID of the host object (seed 000).
+    pub const NODE_UUID: &str = "metal3.io/uuid";
+    /// Ours: how the identity key is held, `software` or `tpm`.
+    pub const IDENTITY_CLASS: &str = "baremetal.cluster.io/identity-class";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// Held until the host was cleaned and released.
+    pub const BAREMETAL_MACHINE: &str = "baremetalmachine.infrastructure.cluster.x-k8s.io";
+    /// Held while a machine owns the inventory: a human's delete must not
+    /// lose the only record of who owns the host.
+    pub const MACHINE_INVENTORY: &str = "machineinventory.elemental.cattle.io";
+}
+
+/// Plan Secrets, as rancher's system-agent and elemental-operator have them.
+pub mod plan_secret {
+    /// Type of the Secret.
+    pub const TYPE: &str = "elemental.cattle.io/plan";
+    /// The plan, JSON.
+    pub const PLAN: &str = "plan";
+    /// SHA-256 of the plan that succeeded last.
+    pub const APPLIED_CHECKSUM: &str = "applied-checksum";
+    /// gzip of a JSON map from instruction to output.
+    pub const APPLIED_OUTPUT: &str = "applied-output";
+    /// SHA-256 of the plan that failed last.
+    pub const FAILED_CHECKSUM: &str = "failed-checksum";
+    /// gzip of a JSON map from instruction to output.
+    pub const FAILED_OUTPUT: &str = "failed-output";
+    /// How often the plan failed.
+    pub const FAILURE_COUNT: &str = "failure-count";
+    /// The plan of a host that has nothing to do.
+    pub const EMPTY: &str = "{}";
+}
+
+/// Default name of the `ConfigMap` from versions to OS images.
+pub const IMAGE_CATALOG: &str = "elemental-image-catalog";
+/// Group of the registration side.
+pub const ELEMENTAL_GROUP: &str = "elemental.cattle.io";
+/// Group of the infrastructure side.
+pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
+/// The version that both groups serve.
+pub const VERSION: &str = "v1beta1";

@@ -1,0 +1,73 @@
+//! `MachineInventoryPool`: which hosts a group of machines may use.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The hosts that the machines of one cluster may be given, in order.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "MachineInventoryPool",
+    shortname = "mip",
+    namespaced,
+    status = "MachineInventoryPoolStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.clusterName"),
+    printcolumn(name = "Total", type_ = "integer", json_path = ".status.total"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.available"),
+    printcolumn(name = "Allocated", type_ = "integer", json_path = ".status.allocated"),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineInventoryPoolSpec {
+    /// Name of the Cluster whose machines draw from this pool.
+    #[schemars(length(min = 1))]
+    pub cluster_name: String,
+    /// The hosts; the first available one is taken.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub machine_inventories: Vec<PoolMember>,
+}
+
+/// One host of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolMember {
+    /// Name of the `MachineInventory`.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// Name of the node; the Machine's name when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Accepted: interface for the cluster's network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_device: Option<String>,
+}
+
+/// The pool in numbers; a member is counted once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineInventoryPoolStatus {
+    /// Ready, `MembersValid`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Free for allocation.
+    pub available: i32,
+    /// Bound to a machine.
+    pub allocated: i32,
+    /// Running a clean plan.
+    pub preparing: i32,
+    /// Running a reprovision plan.
+    pub reprovisioning: i32,
+    /// Not ready, failed, without plan Secret, missing or in another pool.
+    pub unavailable: i32,
+    /// All members.
+    pub total: i32,
+}

@@ -1,0 +1,250 @@
+//! `MachineRegistration`: how hosts become inventories.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::network::NetworkTemplate;
+
+/// Declares how hosts register: the name, labels and annotations of their
+/// inventories, and how they are installed.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "elemental.cattle.io",
+    version = "v1beta1",
+    kind = "MachineRegistration",
+    namespaced,
+    status = "MachineRegistrationStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(
+        name = "URL",
+        type_ = "string",
+        json_path = ".status.registrationURL",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].status"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineRegistrationSpec {
+    /// Name of the inventory; `${System Information/UUID}` and the like are
+    /// replaced by what the host reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_name: Option<String>,
+    /// Labels of the inventory, templates too.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub machine_inventory_labels: BTreeMap<String, String>,
+    /// Annotations of the inventory, templates too.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub machine_inventory_annotations: BTreeMap<String, String>,
+    /// What hosts are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<Config>,
+}
+
+/// What hosts are told.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Config {
+    /// cloud-config of the installed system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub cloud_config: Option<Value>,
+    /// Elemental's part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elemental: Option<Elemental>,
+    /// An explicit network for every host of this registration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkTemplate>,
+}
+
+/// Elemental's part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Elemental {
+    /// How to install.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub install: Option<Install>,
+    /// How to register.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registration: Option<Registration>,
+    /// Accepted and ignored: hosts are cleaned by plans.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub reset: Option<Value>,
+    /// Accepted and ignored: no host holds a Kubernetes credential.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub system_agent: Option<Value>,
+}
+
+/// How to install.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Install {
+    /// Path of the disk; wins over the selector. A path that does not exist
+    /// yet is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Requirements that must leave exactly one disk.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub device_selector: Vec<DeviceRequirement>,
+    /// Source of the system; the live image when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_uri: Option<String>,
+    /// How snapshots are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshotter: Option<Snapshotter>,
+    /// More output.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub debug: bool,
+    /// Restart after the install; the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reboot: Option<bool>,
+    /// Switch off after the install.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub poweroff: bool,
+    /// Eject the medium at reboot.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub eject_cd: bool,
+    /// Keep the partitions that are there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_format: bool,
+    /// Leave the firmware's boot entries alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub disable_boot_entry: bool,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iso: Option<String>,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tty: Option<String>,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_dir: Option<String>,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub config_urls: Vec<String>,
+}
+
+/// One requirement on a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceRequirement {
+    /// What is compared; WWN, Serial, Model, Rotational and Path are ours.
+    pub key: DeviceKey,
+    /// How.
+    pub operator: DeviceOperator,
+    /// With what; sizes as Kubernetes quantities.
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// What of a disk is compared.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
+)]
+#[allow(missing_docs)]
+pub enum DeviceKey {
+    Name,
+    Size,
+    WWN,
+    Serial,
+    Model,
+    Rotational,
+    Path,
+}
+
+/// How it is compared.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
+)]
+#[allow(missing_docs)]
+pub enum DeviceOperator {
+    In,
+    NotIn,
+    Gt,
+    Lt,
+}
+
+/// How snapshots are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Snapshotter {
+    /// loopdevice or btrfs.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Snapshots kept, the running one included.
+    #[schemars(range(min = 2))]
+    pub max_snaps: i32,
+}
+
+impl Default for Snapshotter {
+    fn default() -> Self {
+        Self {
+            kind: "loopdevice".to_owned(),
+            max_snaps: 2,
+        }
+    }
+}
+
+/// How to register.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Registration {
+    /// Only `tpm` is implemented: a name printed on the box proves nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<String>,
+    /// Set by the coordinator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_cert: Option<String>,
+    /// Accept hosts whose key is a file instead of a TPM.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub emulate_tpm: bool,
+    /// Accepted and ignored with a warning: a key from a seed is no secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulated_tpm_seed: Option<i64>,
+    /// Send no SMBIOS data.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_smbios: bool,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_toolkit: bool,
+    /// Set by the coordinator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
+/// Where hosts register.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineRegistrationStatus {
+    /// Ready.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The secret part of the URL. Delete it to make all earlier ISOs useless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registration_token: Option<String>,
+    /// What goes into seed ISOs.
+    #[serde(rename = "registrationURL", skip_serializing_if = "Option::is_none")]
+    pub registration_url: Option<String>,
+    /// Never set: there is no service account.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account_ref: Option<ObjectReference>,
+}

@@ -1,0 +1,117 @@
+//! `SeedImage`: an ISO that carries one registration.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// An ISO made from a base ISO and one registration, served by the
+/// coordinator.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "elemental.cattle.io",
+    version = "v1beta1",
+    kind = "SeedImage",
+    namespaced,
+    status = "SeedImageStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
+    printcolumn(
+        name = "Download",
+        type_ = "string",
+        json_path = ".status.downloadURL",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SeedImageSpec {
+    /// http(s) URL of the base ISO.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_image: Option<String>,
+    /// The `MachineRegistration`; the namespace defaults to this one.
+    pub registration_ref: ObjectReference,
+    /// Accepted and ignored: no pod is started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub build_container: Option<Value>,
+    /// Minutes until the download is closed; 0 keeps it open.
+    #[serde(default = "an_hour")]
+    #[schemars(default = "an_hour")]
+    pub cleanup_after_minutes: i32,
+    /// cloud-config of the live system.
+    #[serde(rename = "cloud-config", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub cloud_config: Option<Value>,
+    /// Make the ISO and its download token anew; set back to false when done.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub retrigger_build: bool,
+    /// Accepted and ignored: nothing is copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::int_or_string")]
+    pub size: Option<IntOrString>,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
+    pub target_platform: Option<String>,
+    /// iso; raw is refused.
+    #[serde(rename = "type")]
+    pub kind: SeedImageType,
+}
+
+fn an_hour() -> i32 {
+    60
+}
+
+/// Form of the image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SeedImageType {
+    /// Bootable ISO.
+    #[default]
+    Iso,
+    /// Disk image; not made here.
+    Raw,
+}
+
+/// Where the ISO is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SeedImageStatus {
+    /// Ready, `SeedImageReady`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// Where the ISO is.
+    #[serde(rename = "downloadURL", skip_serializing_if = "Option::is_none")]
+    pub download_url: Option<String>,
+    /// Where its SHA-256 is, in the form of sha256sum.
+    #[serde(rename = "checksumURL", skip_serializing_if = "Option::is_none")]
+    pub checksum_url: Option<String>,
+    /// The secret part of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub download_token: Option<String>,
+    /// How far it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<SeedImageState>,
+}
+
+/// How far a seed image is.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
+)]
+#[allow(missing_docs)]
+pub enum SeedImageState {
+    NotStarted,
+    Initialized,
+    Started,
+    Completed,
+    Failed,
+}

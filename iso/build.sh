@@ -1,0 +1,123 @@
+#!/bin/sh
+# Builds the lab's images into the cache, each under a key of everything that goes in, and prints where they are.
+#   build.sh tree      the base tree (minutes, once)
+#   build.sh os        v1.squashfs, v2.squashfs and os-images.iso, the disk that brings them to a guest
+#   build.sh iso       the live base ISO; its /livecd-cloud-config.yaml is 64 KiB of newlines, to be overwritten
+# The last line is the path: of the tree, of the directory that holds os-images.iso, of the ISO. Root needed.
+#   AGENT              the static baremetal-agent (os, iso)
+#   KUBERNETES_BIN     directory with kubelet and kubeadm (os, iso)
+#   CONTAINERD_BIN     directory with containerd, containerd-shim-runc-v2, ctr (os, iso)
+#   ELEMENTAL          the real CLI; without it the stand-in of iso/elemental is in the images
+#   IMAGE_REPO         name of the images in os-release, default lab.example/os
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${BAREMETAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cluster-api-provider-baremetal}/iso
+repository=${IMAGE_REPO:-lab.example/os}
+started=$(date +%s)
+
+say() { echo "iso: [$(($(date +%s) - started))s] $*" >&2; }
+die() { say "$*"; exit 1; }
+# Of file contents and names, never of times: a fresh checkout finds the same cache.
+digest() { (cd "$1" && shift && find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16; }
+content() { sha256sum "$@" | cut -d' ' -f1; }
+
+# keep NAME: moves the finished work directory to its place; nobody ever sees half of one.
+keep() { mv -T "$work" "$cache/$1" 2>/dev/null || { [ -d "$cache/$1" ] && rm -rf "$work"; }; }
+begin() { mkdir -p "$cache"; work=$(mktemp -d "$cache/.work.XXXXXX"); trap 'rm -rf "$work"' EXIT; trap 'exit 1' INT TERM HUP; }
+# prune PREFIX KEEP: the newest few stay; agents change often, images are large.
+prune() { ls -dt "$cache/$1"-* 2>/dev/null | tail -n +"$(($2 + 1))" | xargs -r rm -rf; }
+
+need() { for tool in "$@"; do command -v "$tool" >/dev/null || die "no $tool: install the packages of iso/packages.host"; done; }
+
+base_tree() {
+  base_key=$(digest "$here" packages.guest tree.sh)
+  base=$cache/tree-$base_key
+  if [ -d "$base" ]; then say "base tree: cached ($base_key)"; return; fi
+  need mmdebstrap
+  begin
+  say "base tree: mmdebstrap, one and a half minutes on a quiet machine"
+  "$here/tree.sh" "$work/tree" >"$cache/tree.log" 2>&1 || { tail -n 20 "$cache/tree.log" >&2; die "mmdebstrap failed: $cache/tree.log"; }
+  mv "$work/tree" "$work.done" && rm -rf "$work" && work=$work.done
+  keep "tree-$base_key"
+  prune tree 2
+  say "base tree: built ($(du -sh "$base" | cut -f1))"
+}
+
+# What the OS images and the ISO have in common: one key, and one merged tree that is made only when it is needed.
+inputs() {
+  : "${AGENT:?set AGENT to the static baremetal-agent}" "${KUBERNETES_BIN:?}" "${CONTAINERD_BIN:?}"
+  for file in "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" ${ELEMENTAL:+"$ELEMENTAL"}; do
+    [ -f "$file" ] || die "$file is missing"
+  done
+  base_tree
+  key=$({
+    echo "$base_key $repository"
+    digest "$here" build.sh layer.sh init grub-live.cfg root elemental/elemental elemental/grub.cfg elemental/real.sh
+    digest "$here/../systemd" .
+    content "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" \
+      "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" ${ELEMENTAL:+"$ELEMENTAL"}
+  } | sha256sum | cut -c1-16)
+}
+
+# squash TAG FILE: the merged tree under the name of one image.
+squash() {
+  rm -f "$work/tree/usr/lib/os-release" "$work/tree/etc/os-release"
+  {
+    grep -v '^IMAGE' "$base/usr/lib/os-release"
+    echo "IMAGE=\"$repository:$1\""
+    echo "IMAGE_REPO=\"$repository\""
+    echo "IMAGE_TAG=\"$1\""
+  } >"$work/tree/etc/os-release"
+  mksquashfs "$work/tree" "$2" -quiet -no-progress -noappend -comp zstd -Xcompression-level 3 >&2
+  say "$1: squashed ($(du -h "$2" | cut -f1))"
+}
+
+os() {
+  inputs
+  if [ -d "$cache/os-$key" ]; then say "OS images: cached ($key)"; echo "$cache/os-$key"; return; fi
+  need mksquashfs cpio zstd busybox xorriso
+  begin
+  "$here/layer.sh" "$base" "$work/tree"
+  say "OS images: tree with agent and units laid"
+  squash v1 "$work/v1.squashfs"
+  squash v2 "$work/v2.squashfs"
+  rm -rf "$work/tree"
+  # An ISO file system: read-only by nature, and made without root or a size to guess. -iso-level 3 for large files.
+  mkdir "$work/disk" && ln "$work/v1.squashfs" "$work/v2.squashfs" "$work/disk/"
+  xorriso -as mkisofs -quiet -iso-level 3 -r -V OS_IMAGES -o "$work/os-images.iso" "$work/disk" >&2
+  rm -rf "$work/disk" "$work/v1.squashfs" "$work/v2.squashfs"
+  keep "os-$key"
+  prune os 3
+  echo "$cache/os-$key"
+}
+
+iso() {
+  inputs
+  if [ -d "$cache/live-$key" ]; then say "live ISO: cached ($key)"; echo "$cache/live-$key/base.iso"; return; fi
+  need mksquashfs cpio zstd busybox xorriso grub-mkrescue mcopy
+  begin
+  "$here/layer.sh" "$base" "$work/tree"
+  say "live ISO: tree with agent and units laid"
+  mkdir -p "$work/cd/boot/grub"
+  squash live "$work/cd/rootfs.squashfs"
+  cp -L "$work/tree/boot/vmlinuz" "$work/tree/boot/initrd" "$work/cd/boot/"
+  rm -rf "$work/tree"
+  cp "$here/grub-live.cfg" "$work/cd/boot/grub/grub.cfg"
+  # Room that the coordinator overwrites in place when it serves the ISO; nothing else in the ISO changes.
+  head -c 65536 /dev/zero | tr '\0' '\n' >"$work/cd/livecd-cloud-config.yaml"
+  grub-mkrescue -o "$work/base.iso" --fonts= --themes= --locales= \
+    --install-modules='linux normal iso9660 search search_label serial terminal part_gpt part_msdos all_video' \
+    "$work/cd" -- -volid COS_LIVE >"$cache/grub-mkrescue.log" 2>&1 || { tail "$cache/grub-mkrescue.log" >&2; die "grub-mkrescue failed"; }
+  rm -rf "$work/cd"
+  keep "live-$key"
+  prune live 3
+  say "live ISO: built ($(du -h "$cache/live-$key/base.iso" | cut -f1))"
+  echo "$cache/live-$key/base.iso"
+}
+
+case ${1:-} in
+  tree) base_tree; echo "$base" ;;
+  os) os ;;
+  iso) iso ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac

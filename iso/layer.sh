@@ -1,0 +1,46 @@
+#!/bin/sh
+# What is ours, laid over a copy of the base tree: configuration, binaries, units, the initramfs. Seconds, not minutes.
+#   layer.sh BASE DIRECTORY    with AGENT, KUBERNETES_BIN, CONTAINERD_BIN, perhaps ELEMENTAL in the environment
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+base=$1 tree=$2
+
+# Hard links: nothing is copied, and every file below is replaced, never written in place. (apt, for the real CLI, does.)
+if [ -n "${ELEMENTAL:-}" ]; then cp -a "$base" "$tree"; else cp -al "$base" "$tree"; fi
+cp -r --remove-destination "$here/root/." "$tree/"
+install -D -m 755 "$AGENT" "$tree/usr/bin/baremetal-agent"
+install -m 755 "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$tree/usr/bin/"
+install -m 755 "$CONTAINERD_BIN/containerd" "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" "$tree/usr/bin/"
+install -m 644 "$here"/../systemd/*.service "$tree/usr/lib/systemd/system/"
+mkdir -p "$tree/opt/cni" "$tree/oem" "$tree/system" "$tree/etc/kubernetes" "$tree/var/log/journal"
+mkdir -p "$tree/var/lib/cloud" "$tree/var/lib/kubelet" "$tree/var/lib/containerd" "$tree/var/lib/etcd"
+install -d -m 700 "$tree/var/lib/baremetal-agent"
+ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
+
+SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable systemd-networkd.service baremetal-agent-boot.service baremetal-agent-register.service \
+  baremetal-agent.service containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
+# No shell on the console, nothing that wakes up by itself: emulated seconds are dear.
+SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \
+  dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service
+
+if [ -n "${ELEMENTAL:-}" ]; then
+  "$here/elemental/real.sh" "$tree" "$ELEMENTAL"
+else
+  install -m 755 "$here/elemental/elemental" "$tree/usr/bin/elemental"
+  install -m 644 "$here/elemental/grub.cfg" "$tree/usr/lib/elemental/grub.cfg"
+fi
+
+# The initramfs: busybox, our init, and the modules in the order insmod needs them.
+version=$(ls "$tree/usr/lib/modules")
+ram=$(mktemp -d)
+mkdir -p "$ram/bin" "$ram/dev" "$ram/proc" "$ram/sys" "$ram/run" "$ram/modules"
+install -m 755 "$(command -v busybox)" "$ram/bin/busybox"
+install -m 755 "$here/init" "$ram/init"
+for module in virtio_pci virtio_blk virtio_scsi sd_mod sr_mod ata_piix isofs squashfs overlay loop ext4; do
+  chroot "$tree" modprobe -S "$version" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
+done | awk '!seen[$0]++' | while read -r path; do
+  cp "$tree$path" "$ram/modules/"
+  basename "$path" >>"$ram/modules/order"
+done
+(cd "$ram" && find . -print0 | LC_ALL=C sort -z | cpio --quiet -0 -o -H newc -R 0:0 | zstd -q -3) >"$tree/boot/initrd"
+rm -rf "$ram"

@@ -1,0 +1,157 @@
+//! Refusals, as the `Status` objects of the real server.
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+
+/// Why a request was refused.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u16,
+    reason: &'static str,
+    message: String,
+    details: Value,
+}
+
+impl Failure {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Value::Null,
+        }
+    }
+
+    fn about(mut self, kind: &Kind, name: &str) -> Self {
+        self.details = json!({ "name": name, "group": kind.group, "kind": kind.plural });
+        self
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(crate) fn unknown_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    pub(crate) fn not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message)
+    }
+
+    pub(crate) fn unsupported_media_type() -> Self {
+        let message = "the body of the request was in an unknown format";
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(500, "InternalError", message)
+    }
+
+    pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.resource());
+        Self::new(404, "NotFound", message).about(kind, name)
+    }
+
+    pub(crate) fn already_exists(kind: &Kind, name: &str, deleting: bool) -> Self {
+        let prefix = if deleting { "object is being deleted: " } else { "" };
+        let message = format!("{prefix}{} \"{name}\" already exists", kind.resource());
+        Self::new(409, "AlreadyExists", message).about(kind, name)
+    }
+
+    pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            kind.resource()
+        );
+        Self::new(409, "Conflict", message).about(kind, name)
+    }
+
+    /// What every stale write gets.
+    pub(crate) fn modified(kind: &Kind, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version \
+                   and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    /// An apply without force over fields of others. `fields`: owner and path.
+    pub(crate) fn apply_conflict(fields: &[(String, String)]) -> Self {
+        let causes: Vec<_> = fields
+            .iter()
+            .map(|(owner, field)| {
+                let message = format!("conflict with \"{owner}\"");
+                json!({ "reason": "FieldManagerConflict", "message": message, "field": field })
+            })
+            .collect();
+        let list: Vec<_> = fields
+            .iter()
+            .map(|(owner, field)| format!("conflict with \"{owner}\": {field}"))
+            .collect();
+        let message = format!(
+            "Apply failed with {} conflict{}: {}",
+            list.len(),
+            if list.len() == 1 { "" } else { "s" },
+            list.join(", ")
+        );
+        let mut failure = Self::new(409, "Conflict", message);
+        failure.details = json!({ "causes": causes });
+        failure
+    }
+
+    pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, why: &str) -> Self {
+        let group = if kind.group.is_empty() {
+            String::new()
+        } else {
+            format!(".{}", kind.group)
+        };
+        let message = format!("{}{group} \"{name}\" is invalid: {field}: {why}", kind.kind);
+        let mut failure = Self::new(422, "Invalid", message);
+        let causes = json!([{ "reason": "FieldValueInvalid", "message": why, "field": field }]);
+        failure.details =
+            json!({ "name": name, "group": kind.group, "kind": kind.kind, "causes": causes });
+        failure
+    }
+
+    pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
+        Self::new(422, "Invalid", message)
+    }
+
+    /// The resource version is older than what the server remembers.
+    pub(crate) fn expired(asked: u64, oldest: u64) -> Self {
+        let message = format!("too old resource version: {asked} ({oldest})");
+        Self::new(410, "Expired", message)
+    }
+
+    /// A fault that a test asked for.
+    pub(crate) fn injected(code: u16, reason: &'static str, message: &str) -> Self {
+        Self::new(code, reason, message)
+    }
+
+    pub(crate) fn retry_after(mut self, seconds: u32) -> Self {
+        self.details = json!({ "retryAfterSeconds": seconds });
+        self
+    }
+
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        self.details["retryAfterSeconds"].as_u64()
+    }
+
+    /// The body.
+    pub(crate) fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        });
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+}

@@ -1,0 +1,169 @@
+//! All objects, one counter of revisions, and the history that watches read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::kinds::Kinds;
+use crate::object::set;
+use crate::owners::Owners;
+
+/// Resource, namespace (empty for the cluster), name.
+pub(crate) type Key = (String, String, String);
+
+/// Watches that ask for something older than this many changes must list again.
+const REMEMBERED: usize = 20_000;
+
+/// An object and its owners.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) object: Arc<Value>,
+    pub(crate) owners: Owners,
+}
+
+/// One change, as a watch without selectors would see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) revision: u64,
+    pub(crate) at: Instant,
+    pub(crate) key: Key,
+    /// After the change; `None` once deleted.
+    pub(crate) now: Option<Arc<Value>>,
+    /// Before it; `None` when created. A deletion carries the new resource version.
+    pub(crate) before: Option<Arc<Value>>,
+}
+
+/// The state of the server.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) kinds: Kinds,
+    pub(crate) clock: Clock,
+    objects: BTreeMap<Key, Stored>,
+    history: VecDeque<Change>,
+    revision: u64,
+    oldest: u64,
+    serial: u64,
+}
+
+impl Store {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            kinds: Kinds::built_in(),
+            clock,
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            revision: 100,
+            oldest: 0,
+            serial: 0,
+        }
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The oldest resource version that a watch can start from.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Stored> {
+        self.objects.get(key)
+    }
+
+    /// In the order of namespace and name, as a real list.
+    pub(crate) fn list<'a>(
+        &'a self,
+        resource: &'a str,
+        namespace: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a Key, &'a Stored)> {
+        let first = (resource.to_owned(), namespace.unwrap_or_default().to_owned(), String::new());
+        self.objects.range(first..).take_while(move |((of, place, _), _)| {
+            of == resource && namespace.is_none_or(|namespace| namespace == place)
+        })
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Stored)> {
+        self.objects.iter()
+    }
+
+    /// Never the same twice, and the same in every run: runs can be compared.
+    pub(crate) fn new_uid(&mut self) -> String {
+        self.serial += 1;
+        format!("00000000-0000-4000-8000-{:012x}", self.serial)
+    }
+
+    /// Five characters of the alphabet that `generateName` uses.
+    pub(crate) fn new_suffix(&mut self) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        self.serial += 1;
+        let mut rest = self.serial;
+        let mut suffix = String::new();
+        for _ in 0..5 {
+            let place = usize::try_from(rest % ALPHABET.len() as u64).unwrap_or_default();
+            suffix.insert(0, char::from(ALPHABET[place]));
+            rest /= ALPHABET.len() as u64;
+        }
+        suffix
+    }
+
+    /// Keeps an object under a new resource version.
+    pub(crate) fn put(&mut self, key: Key, mut object: Value, owners: Owners) -> Arc<Value> {
+        self.revision += 1;
+        set(&mut object, "resourceVersion", json!(self.revision.to_string()));
+        set(&mut object, "managedFields", owners.managed_fields());
+        let object = Arc::new(object);
+        let stored = Stored {
+            object: object.clone(),
+            owners,
+        };
+        let before = self.objects.insert(key.clone(), stored).map(|old| old.object);
+        self.remember(key, Some(object.clone()), before);
+        object
+    }
+
+    /// Forgets an object. Watches see its last state under the new resource version.
+    pub(crate) fn remove(&mut self, key: &Key) {
+        if let Some(stored) = self.objects.remove(key) {
+            self.revision += 1;
+            let mut last = Value::clone(&stored.object);
+            set(&mut last, "resourceVersion", json!(self.revision.to_string()));
+            self.remember(key.clone(), None, Some(Arc::new(last)));
+        }
+    }
+
+    fn remember(&mut self, key: Key, now: Option<Arc<Value>>, before: Option<Arc<Value>>) {
+        self.history.push_back(Change {
+            revision: self.revision,
+            at: Instant::now(),
+            key,
+            now,
+            before,
+        });
+        while self.history.len() > REMEMBERED {
+            self.oldest = self.history.pop_front().map_or(self.oldest, |change| change.revision);
+        }
+    }
+
+    /// The first change after `revision` of this resource, in this namespace if one is given.
+    pub(crate) fn next_change(
+        &self,
+        revision: u64,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> Option<&Change> {
+        let start = self.history.partition_point(|change| change.revision <= revision);
+        self.history.range(start..).find(|change| {
+            change.key.0 == resource && namespace.is_none_or(|wanted| wanted == change.key.1)
+        })
+    }
+
+    /// Forgets all history: who asks for an old resource version gets 410.
+    pub(crate) fn compact(&mut self) {
+        self.history.clear();
+        self.oldest = self.revision;
+    }
+}

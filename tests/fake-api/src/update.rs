@@ -1,0 +1,145 @@
+//! PUT, and the one way in which every change of an existing object is kept.
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::object::{
+    SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text,
+    without_metadata,
+};
+use crate::owners::{Operation, Owners};
+use crate::read::Done;
+use crate::request::Call;
+use crate::store::{Store, Stored};
+
+impl Store {
+    pub(crate) fn replace(&mut self, call: &Call) -> Result<Done, Failure> {
+        let object = call.object()?;
+        let name = &call.request.name;
+        if text(&object, "name").is_empty() {
+            return Err(Failure::bad_request("name must be provided"));
+        }
+        let stored = self.existing(call)?;
+        let (wanted, actual) = (text(&object, "uid"), text(&stored.object, "uid"));
+        if !wanted.is_empty() && wanted != actual {
+            let why = format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
+            );
+            return Err(Failure::conflict(&call.kind, name, &why));
+        }
+        self.change(call, object, None)
+    }
+
+    pub(crate) fn existing(&self, call: &Call) -> Result<Stored, Failure> {
+        let stored = self.get(&call.key()).cloned();
+        stored.ok_or_else(|| Failure::not_found(&call.kind, &call.request.name))
+    }
+
+    /// Keeps `new` in place of what is there, unless the server's rules forbid it. `applied`:
+    /// the owners that an apply leaves; otherwise what changed becomes the caller's.
+    pub(crate) fn change(
+        &mut self,
+        call: &Call,
+        mut new: Value,
+        applied: Option<Owners>,
+    ) -> Result<Done, Failure> {
+        let (kind, name) = (&*call.kind, &call.request.name);
+        let Stored { object: old, owners } = self.existing(call)?;
+        check_version(call, &old, &new)?;
+        isolate_status(call, &old, &mut new);
+        normalise(kind, &mut new)?;
+        check_metadata(call, &old, &new)?;
+        for field in SYSTEM {
+            set(&mut new, field, old["metadata"][field].clone());
+        }
+        set(&mut new, "name", json!(name));
+        set(&mut new, "namespace", old["metadata"]["namespace"].clone());
+        if let Some((field, why)) = immutable_change(kind, &old, &new) {
+            return Err(Failure::invalid(kind, name, field, why));
+        }
+        let generation = old["metadata"]["generation"].as_u64();
+        if let Some(generation) = generation
+            && without_metadata(&old, kind) != without_metadata(&new, kind)
+        {
+            set(&mut new, "generation", json!(generation + 1));
+        }
+        let now = self.clock.rfc3339();
+        let owners_after = applied.unwrap_or_else(|| {
+            let mut owners = owners.clone();
+            let writer = call.writer(Operation::Update);
+            owners.record(&writer, &now, (&old, &new), &kind.shape);
+            owners
+        });
+        if content(&old) == content(&new) && owners.same_as(&owners_after) {
+            return Ok(Done::unchanged(call.present(&old)));
+        }
+        if call.is_dry_run() {
+            return Ok(Done::unchanged(call.present(&new)));
+        }
+        if is_deleting(&old) && finalizers(&new).is_empty() {
+            self.remove(&call.key());
+            return Ok(Done { code: 200, body: call.present(&new), changed: true });
+        }
+        let object = self.put(call.key(), new, owners_after);
+        Ok(Done { code: 200, body: call.present(&object), changed: true })
+    }
+}
+
+/// The optimistic lock.
+fn check_version(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> {
+    let (kind, name) = (&*call.kind, &call.request.name);
+    if !new.is_object() {
+        return Err(Failure::bad_request("the result of the patch is not an object"));
+    }
+    let (wanted, actual) = (text(new, "resourceVersion"), text(old, "resourceVersion"));
+    if wanted.is_empty() && !kind.unconditional_update {
+        let why = "Invalid value: 0: must be specified for an update";
+        return Err(Failure::invalid(kind, name, "metadata.resourceVersion", why));
+    }
+    if !wanted.is_empty() && wanted != actual {
+        return Err(Failure::modified(kind, name));
+    }
+    call.check_place(new)
+}
+
+/// `/status` changes status and nothing else; every other write changes all but status.
+///
+/// Metadata of a write to `/status` is dropped before it is validated, so a `metadata.uid` in a
+/// PATCH of `/status` guards nothing, on the real server too.
+fn isolate_status(call: &Call, old: &Value, new: &mut Value) {
+    if !call.kind.has_status {
+        return;
+    }
+    let status = if call.request.subresource == "status" {
+        let status = new["status"].take();
+        new.clone_from(old);
+        status
+    } else {
+        old["status"].clone()
+    };
+    if let Value::Object(members) = new {
+        members.remove("status");
+        if !status.is_null() {
+            members.insert("status".into(), status);
+        }
+    }
+}
+
+fn check_metadata(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> {
+    let (kind, name) = (&*call.kind, &call.request.name);
+    let uid = text(new, "uid");
+    if !uid.is_empty() && uid != text(old, "uid") {
+        let why = format!("Invalid value: \"{uid}\": field is immutable");
+        return Err(Failure::invalid(kind, name, "metadata.uid", &why));
+    }
+    let known = finalizers(old);
+    let added: Vec<_> = finalizers(new).into_iter().filter(|f| !known.contains(f)).collect();
+    if is_deleting(old) && !added.is_empty() {
+        let why = format!(
+            "Forbidden: no new finalizers can be added if the object is being deleted, found new \
+             finalizers {added:?}"
+        );
+        return Err(Failure::invalid(kind, name, "metadata.finalizers", &why));
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! Counts who asked the API server for what, from its own audit log.
+//!
+//! The server writes a line when a request is complete, which can be a moment after its client has
+//! the answer: count when the story has come to rest.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// Everything at metadata level except the server's own loopback client and health checks.
+pub(crate) const POLICY: &str = "apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  users: ['system:apiserver']
+- level: None
+  nonResourceURLs: ['/healthz*', '/livez*', '/readyz*']
+- level: Metadata
+";
+
+/// The audit log of one API server.
+#[derive(Debug, Clone)]
+pub struct Audit {
+    path: PathBuf,
+}
+
+/// A place in the log: counting can begin there. The default is the beginning.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Mark(u64);
+
+/// What one user asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All requests, the refused ones and discovery among them.
+    pub requests: u64,
+    /// Reads of one object.
+    pub gets: u64,
+    /// Reads of a collection.
+    pub lists: u64,
+    /// Watches opened.
+    pub watches: u64,
+    /// Creates, updates, patches and deletes that the server accepted; Leases and Events are among
+    /// them, see `by`.
+    pub writes: u64,
+    /// Those that it refused: conflicts, validation, missing rights.
+    pub refused_writes: u64,
+    /// Requests by verb and resource, as in `patch machineinventories/status`; discovery has its
+    /// path instead of a resource.
+    pub by: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// The requests of one verb on one resource, as in `("patch", "machines/status")`.
+    #[must_use]
+    pub fn of(&self, verb: &str, resource: &str) -> u64 {
+        let key = format!("{verb} {resource}");
+        self.by.get(&key).copied().unwrap_or(0)
+    }
+
+    fn add(&mut self, event: &Event) {
+        self.requests += 1;
+        match event.verb.as_str() {
+            "get" => self.gets += 1,
+            "list" => self.lists += 1,
+            "watch" => self.watches += 1,
+            "create" | "update" | "patch" | "delete" | "deletecollection" => {
+                if event.was_accepted() {
+                    self.writes += 1;
+                } else {
+                    self.refused_writes += 1;
+                }
+            }
+            _ => {}
+        }
+        let key = format!("{} {}", event.verb, event.target());
+        *self.by.entry(key).or_default() += 1;
+    }
+}
+
+impl Audit {
+    pub(crate) fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+
+    /// The log file: one JSON event of `audit.k8s.io/v1` a line.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The end of the log as it is now.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn mark(&self) -> io::Result<Mark> {
+        Ok(Mark(std::fs::metadata(&self.path)?.len()))
+    }
+
+    /// What `user` asked for since `since`.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn counts(&self, user: &str, since: Mark) -> io::Result<Counts> {
+        Ok(self.users(since)?.remove(user).unwrap_or_default())
+    }
+
+    /// What everybody asked for since `since`, by user.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn users(&self, since: Mark) -> io::Result<BTreeMap<String, Counts>> {
+        let mut file = File::open(&self.path)?;
+        file.seek(SeekFrom::Start(since.0))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(parse_counts(&String::from_utf8_lossy(&bytes)))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Event {
+    stage: String,
+    verb: String,
+    #[serde(default, rename = "requestURI")]
+    request_uri: String,
+    user: User,
+    object_ref: Option<ObjectRef>,
+    response_status: Option<ResponseStatus>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    username: String,
+}
+
+#[derive(Deserialize)]
+struct ObjectRef {
+    #[serde(default)]
+    resource: String,
+    subresource: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ResponseStatus {
+    code: Option<u16>,
+}
+
+impl Event {
+    /// A watch is told twice, when it opens and when it ends: its opening counts. Everything else
+    /// counts when it is complete.
+    fn counts(&self) -> bool {
+        match self.verb.as_str() {
+            "watch" => self.stage == "ResponseStarted",
+            _ => self.stage == "ResponseComplete" || self.stage == "Panic",
+        }
+    }
+
+    fn was_accepted(&self) -> bool {
+        let code = self.response_status.as_ref().and_then(|status| status.code);
+        code.is_some_and(|code| code < 300)
+    }
+
+    fn target(&self) -> String {
+        match &self.object_ref {
+            Some(ObjectRef {
+                resource,
+                subresource: Some(subresource),
+            }) => format!("{resource}/{subresource}"),
+            Some(object) => object.resource.clone(),
+            None => {
+                let path = self.request_uri.split('?').next();
+                path.unwrap_or_default().to_owned()
+            }
+        }
+    }
+}
+
+/// The last line may be half written: a line that is no event is left out.
+fn parse_counts(log: &str) -> BTreeMap<String, Counts> {
+    let mut users: BTreeMap<String, Counts> = BTreeMap::new();
+    let events = log.lines().filter_map(|line| serde_json::from_str(line).ok());
+    for event in events.filter(Event::counts) {
+        users.entry(event.user.username.clone()).or_default().add(&event);
+    }
+    users
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(user: &str, verb: &str, stage: &str, code: u16) -> String {
+        format!(
+            r#"{{"stage":"{stage}","verb":"{verb}","requestURI":"/x","user":{{"username":"{user}"}},"objectRef":{{"resource":"hosts","subresource":"status"}},"responseStatus":{{"code":{code}}}}}"#
+        )
+    }
+
+    #[test]
+    fn every_request_counts_once_for_its_user() {
+        let log = [
+            line("a", "patch", "ResponseComplete", 200),
+            line("a", "patch", "ResponseComplete", 409),
+            line("a", "watch", "ResponseStarted", 200),
+            line("a", "watch", "ResponseComplete", 200),
+            line("a", "list", "ResponseComplete", 200),
+            line("b", "get", "ResponseComplete", 404),
+            r#"{"stage":"ResponseCom"#.to_owned(),
+        ];
+        let users = parse_counts(&log.join("\n"));
+        let a = &users["a"];
+        let seen = (a.requests, a.writes, a.refused_writes, a.watches, a.lists);
+        assert_eq!(seen, (4, 1, 1, 1, 1));
+        assert_eq!(a.of("patch", "hosts/status"), 2);
+        assert_eq!((users["b"].requests, users["b"].gets), (1, 1));
+    }
+
+    #[test]
+    fn discovery_is_named_by_its_path() {
+        let log = r#"{"stage":"ResponseComplete","verb":"get","requestURI":"/apis?timeout=1s","user":{"username":"a"}}"#;
+        assert_eq!(parse_counts(log)["a"].of("get", "/apis"), 1);
+    }
+}

@@ -1,0 +1,196 @@
+//! Cluster API's real core manager beside a management control plane.
+//!
+//! The manager runs under the name of the service account that its own manifest binds,
+//! `system:serviceaccount:capi-system:capi-manager`: so its RBAC counts, and it may touch our kinds
+//! only through a ClusterRole with the label `cluster.x-k8s.io/aggregate-to-manager: "true"`.
+
+mod adapt;
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use crate::parts::{self, Part, Parts};
+use crate::process::{self, Server, Signal, Spec};
+use crate::{ControlPlane, apply, control_plane, pki, ports};
+
+/// The user that the core manager is.
+pub const MANAGER: &str = "system:serviceaccount:capi-system:capi-manager";
+
+const NAMESPACE: &str = "capi-system";
+const AGGREGATED_ROLE: &str = "capi-aggregated-manager-role";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Cluster API could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its binary or manifest is missing.
+    #[error("find the parts of Cluster API")]
+    Parts(#[from] parts::Error),
+    /// A file could not be read or written.
+    #[error("read and write the files of Cluster API")]
+    Files(#[from] io::Error),
+    /// A certificate could not be made.
+    #[error("make the certificate of Cluster API's webhooks")]
+    Certificates(#[from] pki::Error),
+    /// The control plane beside which it should run could not be used.
+    #[error("use the control plane for Cluster API")]
+    ControlPlane(#[from] control_plane::Error),
+    /// Its manifests were refused.
+    #[error("apply Cluster API's manifests")]
+    Apply(#[from] apply::Error),
+    /// Its role has no rules.
+    #[error("the ClusterRole {AGGREGATED_ROLE} got no rules within {} s: {seen}", PATIENCE.as_secs())]
+    Aggregation {
+        /// What was seen instead.
+        seen: String,
+    },
+    /// Its process did not start or get ready.
+    #[error("run Cluster API's core manager")]
+    Process(#[from] process::Error),
+}
+
+/// The running core manager. Dropping it ends the process; its objects stay.
+#[derive(Debug)]
+pub struct ClusterApi {
+    manager: Server,
+    health: u16,
+}
+
+impl ClusterApi {
+    /// Applies CRDs, RBAC and webhooks, starts the core manager and waits until it is ready.
+    ///
+    /// # Errors
+    /// When a part is missing, refused or not ready in time.
+    pub async fn start(parts: &Parts, control_plane: &ControlPlane) -> Result<Self, Error> {
+        let components = std::fs::read_to_string(parts.cluster_api_components()?)?;
+        let (webhooks, health) = (ports::free()?, ports::free()?);
+        let endpoint = adapt::Endpoint {
+            url: format!("https://127.0.0.1:{webhooks}"),
+            authority: control_plane.authority().pair().certificate.clone(),
+        };
+        let objects = adapt::adapt(apply::parse_manifest(&components)?, &endpoint);
+        apply::objects(&control_plane.admin().await?, &objects).await?;
+        // Without its rights the manager's first reads fail, and it backs off for seconds.
+        role_is_aggregated(control_plane).await?;
+        let manager = Server::start(spec(parts, control_plane, webhooks, health)?)?;
+        let cluster_api = Self { manager, health };
+        cluster_api.ready().await?;
+        Ok(cluster_api)
+    }
+
+    /// Waits until the manager and its webhooks answer.
+    ///
+    /// # Errors
+    /// When it ends or takes too long.
+    pub async fn ready(&self) -> Result<(), Error> {
+        let probe = || probe(self.health);
+        Ok(self.manager.ready(PATIENCE, probe).await?)
+    }
+
+    /// Lets the manager, webhooks included, hang.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self) -> Result<(), Error> {
+        Ok(self.manager.signal(Signal::SIGSTOP)?)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&self) -> Result<(), Error> {
+        Ok(self.manager.signal(Signal::SIGCONT)?)
+    }
+
+    /// Kills and starts the manager again and waits for it.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn restart(&self) -> Result<(), Error> {
+        self.manager.restart()?;
+        self.ready().await
+    }
+}
+
+fn spec(
+    parts: &Parts,
+    control_plane: &ControlPlane,
+    webhooks: u16,
+    health: u16,
+) -> Result<Spec, Error> {
+    let name = Part::ClusterApiCore.name();
+    let kubeconfig = control_plane.kubeconfig(MANAGER, "system:serviceaccounts")?;
+    let directory = control_plane.directory();
+    let certificates = directory.join(name);
+    std::fs::create_dir_all(&certificates)?;
+    let server = control_plane.authority().server(name, &[])?;
+    control_plane.write(&format!("{name}/tls.crt"), &server.certificate)?;
+    control_plane.write(&format!("{name}/tls.key"), &server.key)?;
+    Ok(Spec {
+        name: name.to_owned(),
+        binary: parts.path(Part::ClusterApiCore)?,
+        arguments: vec![
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--webhook-port={webhooks}"),
+            format!("--webhook-cert-dir={}", certificates.display()),
+            format!("--health-addr=127.0.0.1:{health}"),
+            // "0" serves no metrics at all.
+            "--diagnostics-address=0".to_owned(),
+            "--insecure-diagnostics=true".to_owned(),
+            "--v=2".to_owned(),
+        ],
+        environment: [
+            ("POD_NAMESPACE", NAMESPACE),
+            ("POD_NAME", "capi-controller-manager"),
+            ("POD_UID", "00000000-0000-0000-0000-000000000000"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec(),
+        log: directory.join(format!("{name}.log")),
+    })
+}
+
+/// A controller of kube-controller-manager collects the rules.
+async fn role_is_aggregated(control_plane: &ControlPlane) -> Result<(), Error> {
+    let roles: Api<ClusterRole> = Api::all(control_plane.admin().await?);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let seen = match roles.get(AGGREGATED_ROLE).await {
+            Ok(role) if role.rules.as_ref().is_some_and(|rules| !rules.is_empty()) => {
+                return Ok(());
+            }
+            Ok(_) => "it has none".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() > deadline {
+            return Err(Error::Aggregation { seen });
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn probe(port: u16) -> Result<(), String> {
+    let answer = ask(port).await.map_err(|error| error.to_string())?;
+    match answer.lines().next() {
+        Some(line) if line.contains(" 200 ") => Ok(()),
+        _ => Err(answer),
+    }
+}
+
+async fn ask(port: u16) -> io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream
+        .write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        .await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
