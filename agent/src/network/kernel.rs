@@ -165,7 +165,7 @@ mod tests {
         .unwrap();
     }
 
-    /// A dummy link stands for a network card, which nothing can make here.
+    /// A pair of links stands for a network card, which nothing can make here.
     fn as_card(link: &mut LinkMessage) {
         link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
     }
@@ -174,14 +174,15 @@ mod tests {
     fn the_dump_of_a_real_kernel_is_told_as_it_was_configured() {
         in_a_namespace(|| {
             ip("link set lo up");
-            ip("link add eth7 address 02:00:00:00:00:07 mtu 1400 type dummy");
+            ip("link add eth7 address 02:00:00:00:00:07 mtu 1400 type veth peer name cali7");
+            ip("link set cali7 up");
             ip("addr add 192.0.2.7/24 dev eth7");
             ip("addr add 198.51.100.9/25 dev eth7 valid_lft 3600 preferred_lft 3600");
             ip("link set eth7 up");
             ip("route add 203.0.113.0/24 via 192.0.2.1 metric 77");
             ip("route add default via 198.51.100.1 proto dhcp metric 100");
             let mut dump = dump().unwrap();
-            assert_eq!(translate(&dump).interfaces, [], "a dummy is not a card");
+            assert_eq!(translate(&dump).interfaces, [], "a link between containers is not a card");
             dump.links.iter_mut().for_each(as_card);
             let network = translate(&dump);
             let [card] = network.interfaces.as_slice() else {
@@ -212,7 +213,7 @@ mod tests {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let changes = Changes::watch().unwrap();
-                ip("link add eth8 type dummy");
+                ip("link set lo up");
                 changes.next().await.unwrap();
             });
         });

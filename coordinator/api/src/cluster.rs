@@ -33,20 +33,20 @@ use crate::machine::Initialization;
         json_path = ".metadata.creationTimestamp"
     )
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.controlPlaneEndpoint) || (has(self.controlPlaneEndpoint) && self.controlPlaneEndpoint == oldSelf.controlPlaneEndpoint)").message("controlPlaneEndpoint never changes once it is set"))]
 pub struct BaremetalClusterSpec {
     /// Where the API server of the cluster is reached.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<Endpoint>,
     /// What serves that endpoint.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_load_balancer: Option<LoadBalancer>,
     /// Accepted: the cluster's network, `kube-ovn` or none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_type: Option<String>,
     /// Accepted: default interface for the cluster's network.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_device: Option<String>,
 }
 

@@ -48,31 +48,31 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
         json_path = ".metadata.creationTimestamp"
     )
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.tpmHash) || (has(self.tpmHash) && self.tpmHash == oldSelf.tpmHash)").message("tpmHash is the identity of the host and never changes: delete the MachineInventory and register the host again"))]
 pub struct MachineInventorySpec {
     /// SHA-256 of the public part of the host's identity key in PKIX DER.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm_hash: Option<String>,
     /// Accepted and ignored: an identity that is only a name is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_hash: Option<String>,
     /// An explicit network; wins over `observedNetwork`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkTemplate>,
     /// The network at registration; replayed by every reprovision.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_network: Option<ObservedNetwork>,
     /// Accepted and ignored: address pools.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_claims: BTreeMap<String, Value>,
     /// Accepted and ignored: address pools.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_pools: BTreeMap<String, Value>,
     /// Accepted and ignored: managed data disks.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub storage: Option<Value>,
 }

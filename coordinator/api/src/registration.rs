@@ -39,20 +39,20 @@ use crate::network::NetworkTemplate;
         json_path = ".metadata.creationTimestamp"
     )
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct MachineRegistrationSpec {
     /// Name of the inventory; `${System Information/UUID}` and the like are
     /// replaced by what the host reports.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_name: Option<String>,
     /// Labels of the inventory, templates too.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machine_inventory_labels: BTreeMap<String, String>,
     /// Annotations of the inventory, templates too.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machine_inventory_annotations: BTreeMap<String, String>,
     /// What hosts are told.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Config>,
 }
 

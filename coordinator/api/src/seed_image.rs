@@ -32,15 +32,15 @@ use serde_json::Value;
         json_path = ".metadata.creationTimestamp"
     )
 )]
-#[serde(rename_all = "camelCase", default)]
+#[serde(rename_all = "camelCase")]
 pub struct SeedImageSpec {
     /// http(s) URL of the base ISO.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image: Option<String>,
     /// The `MachineRegistration`; the namespace defaults to this one.
     pub registration_ref: ObjectReference,
     /// Accepted and ignored: no pod is started.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub build_container: Option<Value>,
     /// Minutes until the download is closed; 0 keeps it open.
@@ -48,22 +48,22 @@ pub struct SeedImageSpec {
     #[schemars(default = "an_hour")]
     pub cleanup_after_minutes: i32,
     /// cloud-config of the live system.
-    #[serde(rename = "cloud-config", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "cloud-config", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub cloud_config: Option<Value>,
     /// Make the ISO and its download token anew; set back to false when done.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retrigger_build: bool,
     /// Accepted and ignored: nothing is copied.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::int_or_string")]
     pub size: Option<IntOrString>,
     /// Accepted and ignored.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
     pub target_platform: Option<String>,
     /// iso; raw is refused.
-    #[serde(rename = "type")]
+    #[serde(default, rename = "type")]
     pub kind: SeedImageType,
 }
 

@@ -13,7 +13,7 @@ use serde::Deserialize as _;
 use tokio::time::{Instant, sleep};
 
 /// How long a CRD may take to be served.
-const ESTABLISHED: Duration = Duration::from_secs(60);
+const ESTABLISHED: Duration = Duration::from_mins(1);
 
 /// Objects of one kind that are on their way at the same time.
 const CONCURRENT: usize = 8;
@@ -96,16 +96,22 @@ pub async fn objects(
         let kind = kind_of(&group[0])?;
         if !kinds.contains_key(&kind) {
             let (resource, capabilities) =
-                pinned_kind(client, &kind).await.map_err(|source| Error::Discover {
-                    kind: kind.kind.clone(),
-                    source,
-                })?;
+                pinned_kind(client, &kind)
+                    .await
+                    .map_err(|source| Error::Discover {
+                        kind: kind.kind.clone(),
+                        source,
+                    })?;
             kinds.insert(kind.clone(), (resource, capabilities.scope));
         }
         let (resource, scope) = &kinds[&kind];
-        let futures = group.iter().map(|object| one(client, resource, scope, object));
-        let answers: Vec<DynamicObject> =
-            stream::iter(futures).buffered(CONCURRENT).try_collect().await?;
+        let futures = group
+            .iter()
+            .map(|object| one(client, resource, scope, object));
+        let answers: Vec<DynamicObject> = stream::iter(futures)
+            .buffered(CONCURRENT)
+            .try_collect()
+            .await?;
         if kind.kind == "CustomResourceDefinition" {
             established(client, &answers).await?;
         }
@@ -177,7 +183,10 @@ async fn established(client: &Client, definitions: &[DynamicObject]) -> Result<(
 
 fn is_established(definition: &CustomResourceDefinition) -> bool {
     let status = definition.status.as_ref();
-    let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
+    let mut conditions = status
+        .and_then(|status| status.conditions.as_ref())
+        .into_iter()
+        .flatten();
     conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 

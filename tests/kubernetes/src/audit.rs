@@ -186,9 +186,14 @@ impl Event {
 /// The last line may be half written: a line that is no event is left out.
 fn parse_counts(log: &str) -> BTreeMap<String, Counts> {
     let mut users: BTreeMap<String, Counts> = BTreeMap::new();
-    let events = log.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let events = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
     for event in events.filter(Event::counts) {
-        users.entry(event.user.username.clone()).or_default().add(&event);
+        users
+            .entry(event.user.username.clone())
+            .or_default()
+            .add(&event);
     }
     users
 }

@@ -2,7 +2,7 @@
 //!
 //! The manager runs under the name of the service account that its own manifest binds,
 //! `system:serviceaccount:capi-system:capi-manager`: so its RBAC counts, and it may touch our kinds
-//! only through a ClusterRole with the label `cluster.x-k8s.io/aggregate-to-manager: "true"`.
+//! only through a `ClusterRole` with the label `cluster.x-k8s.io/aggregate-to-manager: "true"`.
 
 mod adapt;
 
@@ -25,7 +25,7 @@ pub const MANAGER: &str = "system:serviceaccount:capi-system:capi-manager";
 
 const NAMESPACE: &str = "capi-system";
 const AGGREGATED_ROLE: &str = "capi-aggregated-manager-role";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Cluster API could not be started.
 #[derive(Debug, thiserror::Error)]

@@ -20,7 +20,7 @@ use flags::Layout;
 pub(crate) use flags::SERVICE_SUBNET;
 
 /// How long a part may take until it is ready. Quiet machines need 3 s; crowded ones much more.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The group whose members may do everything.
 pub const ADMINISTRATORS: &str = "system:masters";

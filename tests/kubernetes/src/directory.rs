@@ -94,7 +94,10 @@ fn is_abandoned(path: &Path) -> bool {
     let Ok(lock) = File::open(path.join(LOCK)) else {
         return false;
     };
-    !matches!(lock.try_lock(), Err(TryLockError::WouldBlock | TryLockError::Error(_)))
+    !matches!(
+        lock.try_lock(),
+        Err(TryLockError::WouldBlock | TryLockError::Error(_))
+    )
 }
 
 fn remove(path: &Path) {

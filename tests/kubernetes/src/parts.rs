@@ -93,8 +93,13 @@ impl Parts {
     /// # Errors
     /// When it is missing and cannot be rendered.
     pub fn cluster_api_components(&self) -> Result<PathBuf, Error> {
-        let ready = self.ready.iter().map(|path| path.join(CLUSTER_API_COMPONENTS));
-        let cached = self.directory(Module::ClusterApi).join(CLUSTER_API_COMPONENTS);
+        let ready = self
+            .ready
+            .iter()
+            .map(|path| path.join(CLUSTER_API_COMPONENTS));
+        let cached = self
+            .directory(Module::ClusterApi)
+            .join(CLUSTER_API_COMPONENTS);
         let found = ready.chain([cached.clone()]).find(|path| path.is_file());
         if let Some(path) = found {
             return Ok(path);
@@ -130,19 +135,15 @@ mod tests {
 
     #[test]
     fn the_cache_is_where_the_nearest_variable_says() {
-        let cases: [(&str, &[(&str, &str)], Option<&str>); 4] = [
-            ("nothing set", &[], None),
-            ("home", &[("HOME", "/h")], Some("/h/.cache/cluster-api-provider-baremetal")),
-            (
-                "cache home",
-                &[("HOME", "/h"), ("XDG_CACHE_HOME", "/c")],
-                Some("/c/cluster-api-provider-baremetal"),
-            ),
-            (
-                "our own",
-                &[("HOME", "/h"), ("XDG_CACHE_HOME", "/c"), ("BAREMETAL_CACHE", "/b")],
-                Some("/b"),
-            ),
+        let home = ("HOME", "/h");
+        let cache = ("XDG_CACHE_HOME", "/c");
+        let own = ("BAREMETAL_CACHE", "/b");
+        let ours = "cluster-api-provider-baremetal";
+        let cases = [
+            ("nothing set", vec![], None),
+            ("home", vec![home], Some(format!("/h/.cache/{ours}"))),
+            ("cache home", vec![home, cache], Some(format!("/c/{ours}"))),
+            ("our own", vec![home, cache, own], Some("/b".to_owned())),
         ];
         for (name, given, want) in cases {
             let variable = |key: &str| {

@@ -133,9 +133,14 @@ impl Workload {
         let user = format!("system:node:{name}");
         let client = self.control_plane.client(&user, "system:nodes").await?;
         let version = parts::Module::Kubernetes.version();
-        node::register(client, name, &node::node(name, provider_id, labels), version)
-            .await
-            .map_err(request(&format!("register node {name}")))
+        node::register(
+            client,
+            name,
+            &node::node(name, provider_id, labels),
+            version,
+        )
+        .await
+        .map_err(request(&format!("register node {name}")))
     }
 
     /// All Nodes.

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kubernetes_parts::audit::Mark;
-use kubernetes_parts::{ClusterApi, ControlPlane, Parts, Settings, Workload, apply, workload};
+use kubernetes_parts::{ClusterApi, ControlPlane, Parts, Settings, Workload, apply};
 use serde_json::json;
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
@@ -40,11 +39,15 @@ async fn workload_cluster() -> Result<&'static Workload> {
 }
 
 fn clusters() -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"))
+    ApiResource::from_gvk(&GroupVersionKind::gvk(
+        "cluster.x-k8s.io",
+        "v1beta2",
+        "Cluster",
+    ))
 }
 
 async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    timeout(Duration::from_secs(60), async {
+    timeout(Duration::from_mins(1), async {
         loop {
             if let Some(found) = check().await? {
                 return Ok(found);
@@ -74,7 +77,12 @@ async fn requests_are_counted_for_each_user() -> Result<()> {
         Ok((counts.requests == 4).then_some(counts))
     })
     .await?;
-    let seen = (counts.writes, counts.refused_writes, counts.lists, counts.watches);
+    let seen = (
+        counts.writes,
+        counts.refused_writes,
+        counts.lists,
+        counts.watches,
+    );
     assert_eq!(seen, (2, 1, 1, 0), "{counts:?}");
     assert_eq!(counts.of("create", "configmaps"), 2);
     Ok(())
@@ -130,7 +138,10 @@ async fn a_user_may_do_nothing_until_a_role_says_so() -> Result<()> {
     let coordinator = control_plane.client("coordinator", GROUP).await?;
     let secrets: Api<Secret> = Api::namespaced(coordinator, "default");
     let error = secrets.list(&ListParams::default()).await.unwrap_err();
-    assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "{error}");
+    assert!(
+        matches!(&error, kube::Error::Api(status) if status.code == 403),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -138,13 +149,18 @@ async fn a_user_may_do_nothing_until_a_role_says_so() -> Result<()> {
 async fn the_workload_cluster_takes_a_node_as_its_own_user_and_no_other() -> Result<()> {
     let workload = workload_cluster().await?;
     let labels = BTreeMap::from([("metal3.io/uuid".to_owned(), "u".to_owned())]);
-    let node = workload.register_node("node-a", "baremetal:///a", &labels).await?;
+    let node = workload
+        .register_node("node-a", "baremetal:///a", &labels)
+        .await?;
     let spec = node.spec.context("spec")?;
     assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///a"));
     let names: Vec<_> = workload.nodes().await?;
     assert_eq!(names.len(), 1);
 
-    let other = workload.control_plane().client("system:node:node-b", "system:nodes").await?;
+    let other = workload
+        .control_plane()
+        .client("system:node:node-b", "system:nodes")
+        .await?;
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(other);
     let patch = Patch::Merge(json!({"metadata": {"labels": {"metal3.io/uuid": "stolen"}}}));
     let answer = nodes.patch("node-a", &PatchParams::default(), &patch).await;
@@ -188,7 +204,10 @@ async fn the_control_plane_comes_back_with_its_data() -> Result<()> {
     namespaces.get("kept").await?;
 
     control_plane.kill_api_server();
-    assert!(namespaces.get("kept").await.is_err(), "a killed API server answered");
+    assert!(
+        namespaces.get("kept").await.is_err(),
+        "a killed API server answered"
+    );
     control_plane.restart_api_server().await?;
     namespaces.get("kept").await?;
 

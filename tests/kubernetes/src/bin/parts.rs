@@ -33,12 +33,16 @@ fn main() -> ExitCode {
 }
 
 fn build() -> Result<String, String> {
-    let parts = Parts::from_environment().map_err(explain)?;
-    parts.ensure(&Part::ALL, &to_stderr).map_err(explain)?;
-    parts.cluster_api_components().map_err(explain)?;
+    let parts = Parts::from_environment().map_err(|error| explain(&error))?;
+    parts
+        .ensure(&Part::ALL, &to_stderr)
+        .map_err(|error| explain(&error))?;
+    parts
+        .cluster_api_components()
+        .map_err(|error| explain(&error))?;
     let mut directories: Vec<String> = Vec::new();
     for part in Part::ALL {
-        let path = parts.path(part).map_err(explain)?;
+        let path = parts.path(part).map_err(|error| explain(&error))?;
         let directory = path.parent().map(|path| path.display().to_string());
         directories.extend(directory.filter(|directory| !directories.contains(directory)));
     }
@@ -46,12 +50,18 @@ fn build() -> Result<String, String> {
 }
 
 fn paths(names: &[&str]) -> Result<String, String> {
-    let parts = Parts::from_environment().map_err(explain)?;
+    let parts = Parts::from_environment().map_err(|error| explain(&error))?;
     let mut lines = Vec::new();
     for name in names {
         let known = Part::ALL.into_iter().find(|part| part.name() == *name);
         let part = known.ok_or_else(|| format!("no part {name}; there are {}", part_names()))?;
-        lines.push(parts.path(part).map_err(explain)?.display().to_string());
+        lines.push(
+            parts
+                .path(part)
+                .map_err(|error| explain(&error))?
+                .display()
+                .to_string(),
+        );
     }
     Ok(lines.join("\n"))
 }
@@ -59,12 +69,16 @@ fn paths(names: &[&str]) -> Result<String, String> {
 fn directory(name: &str) -> Result<String, String> {
     let known = Module::ALL.into_iter().find(|module| module.name() == name);
     let module = known.ok_or_else(|| format!("no module {name}; there are {}", module_names()))?;
-    let parts = Parts::from_environment().map_err(explain)?.without_ready();
+    let parts = Parts::from_environment()
+        .map_err(|error| explain(&error))?
+        .without_ready();
     let wanted: Vec<Part> = Part::ALL
         .into_iter()
         .filter(|part| part.module() == module)
         .collect();
-    parts.ensure(&wanted, &to_stderr).map_err(explain)?;
+    parts
+        .ensure(&wanted, &to_stderr)
+        .map_err(|error| explain(&error))?;
     Ok(parts.directory(module).display().to_string())
 }
 
@@ -76,9 +90,9 @@ fn module_names() -> String {
     Module::ALL.map(Module::name).join(", ")
 }
 
-fn explain(error: Error) -> String {
+fn explain(error: &Error) -> String {
     let mut message = error.to_string();
-    let mut source = std::error::Error::source(&error);
+    let mut source = std::error::Error::source(error);
     while let Some(error) = source {
         message = format!("{message}: {error}");
         source = error.source();

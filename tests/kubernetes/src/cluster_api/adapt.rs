@@ -22,10 +22,16 @@ pub(super) fn adapt(objects: Vec<DynamicObject>, endpoint: &Endpoint) -> Vec<Dyn
         .collect();
     kept.sort_by_key(order);
     for object in &mut kept {
-        if let Some(client) = object.data.pointer_mut("/spec/conversion/webhook/clientConfig") {
+        if let Some(client) = object
+            .data
+            .pointer_mut("/spec/conversion/webhook/clientConfig")
+        {
             redirect(client, endpoint);
         }
-        let webhooks = object.data.get_mut("webhooks").and_then(Value::as_array_mut);
+        let webhooks = object
+            .data
+            .get_mut("webhooks")
+            .and_then(Value::as_array_mut);
         for webhook in webhooks.into_iter().flatten() {
             if let Some(client) = webhook.get_mut("clientConfig") {
                 redirect(client, endpoint);
@@ -87,7 +93,9 @@ spec:
         };
         let adapted = adapt(parse_manifest(manifest).unwrap(), &endpoint);
         let clients: Vec<Option<&Value>> = vec![
-            adapted[0].data.pointer("/spec/conversion/webhook/clientConfig"),
+            adapted[0]
+                .data
+                .pointer("/spec/conversion/webhook/clientConfig"),
             adapted[1].data.pointer("/webhooks/0/clientConfig"),
         ];
         let wanted = ["/convert", "/validate"]

@@ -139,7 +139,10 @@ mod tests {
             "--controllers=*,bootstrapsigner,tokencleaner",
         ] {
             assert!(flags(Role::Workload).iter().any(|it| it == flag), "{flag}");
-            assert!(!flags(Role::Management).iter().any(|it| it == flag), "{flag}");
+            assert!(
+                !flags(Role::Management).iter().any(|it| it == flag),
+                "{flag}"
+            );
         }
     }
 }

@@ -83,7 +83,11 @@ pub(super) fn part(parts: &Parts, part: Part, progress: Progress<'_>) -> Result<
         return Ok(());
     }
     check_go(parts, part)?;
-    progress(&format!("building {} ({})…", part.name(), about(part.seconds())));
+    progress(&format!(
+        "building {} ({})…",
+        part.name(),
+        about(part.seconds())
+    ));
     let started = Instant::now();
     let unfinished = directory.join(format!(".{}.unfinished", part.name()));
     let log = directory.join(format!("{}.log", part.name()));
@@ -103,7 +107,13 @@ fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), 
     let errors = written.try_clone().map_err(|source| cache(log, source))?;
     let mut command = go(parts, module);
     command
-        .args(["build", "-trimpath", "-buildvcs=false", "-tags", module.tags()])
+        .args([
+            "build",
+            "-trimpath",
+            "-buildvcs=false",
+            "-tags",
+            module.tags(),
+        ])
         .args(["-ldflags", &module.linker_flags(), "-o"])
         .arg(output)
         .arg(part.package())
@@ -224,7 +234,10 @@ fn lock(directory: &Path, part: Part, progress: Progress<'_>) -> Result<File, Er
     let path = directory.join(".lock");
     let lock = File::create(&path).map_err(|source| cache(&path, source))?;
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-        progress(&format!("waiting for another run that builds {}…", part.name()));
+        progress(&format!(
+            "waiting for another run that builds {}…",
+            part.name()
+        ));
     }
     lock.lock().map_err(|source| cache(&path, source))?;
     Ok(lock)

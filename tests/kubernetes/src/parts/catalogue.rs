@@ -206,7 +206,12 @@ mod tests {
         let cases = [
             ("in a block", block, "k8s.io/kubernetes", Some("v1.36.3")),
             ("alone", "require a/b v2.0.0", "a/b", Some("v2.0.0")),
-            ("a longer path", "\ta/b/api v1.0.0\n\ta/b v1.1.0", "a/b", Some("v1.1.0")),
+            (
+                "a longer path",
+                "\ta/b/api v1.0.0\n\ta/b v1.1.0",
+                "a/b",
+                Some("v1.1.0"),
+            ),
             ("missing", block, "a/b", None),
         ];
         for (name, given, module, want) in cases {

@@ -42,7 +42,9 @@ pub(super) async fn register(
     let nodes: Api<Node> = Api::all(client);
     nodes.create(&PostParams::default(), node).await?;
     let patch = Patch::Strategic(ready(version));
-    nodes.patch_status(name, &PatchParams::default(), &patch).await
+    nodes
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await
 }
 
 fn ready(version: &str) -> Value {
