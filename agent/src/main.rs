@@ -1,1 +1,156 @@
-fn main() {}
+//! The `baremetal-agent` command: one static file, five verbs.
+
+use std::process::ExitCode;
+
+use agent::console::chain;
+use agent::executor::{CustomInstructions, Executor, Policy};
+use agent::install::found::KernelMounts;
+use agent::paths::Root;
+use agent::system::elemental::Elemental;
+use agent::{boot, facts, link, network, register, status};
+use lexopt::prelude::*;
+
+const USAGE: &str = "\
+Usage: baremetal-agent [OPTIONS] VERB
+
+  register  in a live system: register this host, install it, reboot
+  run       in an installed system: attach to the coordinator, carry out plans
+  boot      at every early boot: wipe, put the seed back, name the node
+  facts     print what a registration would send, and the template keys
+  status    print what this host runs and how far its plan is
+
+Options:
+  --root DIRECTORY             the host's files, default /
+  --allow-custom-instructions  run plans that the coordinator did not write
+";
+
+enum Verb {
+    Register,
+    Run,
+    Boot,
+    Facts,
+    Status,
+}
+
+struct Arguments {
+    verb: Verb,
+    root: Root,
+    policy: Policy,
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        // The journal has its own clock.
+        .without_time()
+        .with_target(false)
+        .init();
+    match parse() {
+        Ok(Some(arguments)) => carry_out(arguments),
+        Ok(None) => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("baremetal-agent: {error}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn parse() -> Result<Option<Arguments>, lexopt::Error> {
+    let (mut verb, mut root, mut policy) = (None, Root::host(), Policy::default());
+    let mut parser = lexopt::Parser::from_env();
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("root") => root = Root::at(parser.value()?),
+            Long("allow-custom-instructions") => policy.custom = CustomInstructions::Allow,
+            Short('h') | Long("help") => return Ok(None),
+            Value(name) if verb.is_none() => verb = Some(parse_verb(&name.string()?)?),
+            other => return Err(other.unexpected()),
+        }
+    }
+    let verb = verb.ok_or("a verb is missing")?;
+    Ok(Some(Arguments { verb, root, policy }))
+}
+
+fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
+    Ok(match name {
+        "register" => Verb::Register,
+        "run" => Verb::Run,
+        "boot" => Verb::Boot,
+        "facts" => Verb::Facts,
+        "status" => Verb::Status,
+        _ => return Err(format!("there is no verb {name:?}").into()),
+    })
+}
+
+fn carry_out(arguments: Arguments) -> ExitCode {
+    let Arguments { verb, root, policy } = arguments;
+    match verb {
+        Verb::Register => with_runtime(register_host(&root)),
+        Verb::Run => with_runtime(run(&root, policy)),
+        Verb::Boot => early_boot(&root),
+        Verb::Facts => print_facts(&root),
+        Verb::Status => {
+            print!("{}", status::render(&root));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// One thread: the agent waits far more than it works.
+fn with_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(work),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    // On standard output: the units lead it to the console.
+    println!("baremetal: {}", chain(error));
+    ExitCode::FAILURE
+}
+
+async fn register_host(root: &Root) -> ExitCode {
+    let system = Elemental::new(root.clone());
+    match register::register(root, &system, &KernelMounts::below(root)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+async fn run(root: &Root, policy: Policy) -> ExitCode {
+    let system = Elemental::new(root.clone());
+    let executor = match Executor::open(root.clone(), system.clone(), policy) {
+        Ok(executor) => executor,
+        Err(error) => return failed(&error),
+    };
+    match Box::pin(link::run(root, system, executor)).await {
+        Ok(never) => match never {},
+        Err(error) => failed(&error),
+    }
+}
+
+fn early_boot(root: &Root) -> ExitCode {
+    let summary = boot::run(root);
+    for line in &summary.done {
+        println!("baremetal: {line}");
+    }
+    for problem in &summary.problems {
+        println!("baremetal: {}", chain(problem));
+    }
+    // The host must come up far enough to report what went wrong.
+    ExitCode::SUCCESS
+}
+
+fn print_facts(root: &Root) -> ExitCode {
+    let network = network::observe(root)
+        .inspect_err(|error| tracing::warn!(error = chain(error), "the network cannot be told"))
+        .ok();
+    let document = facts::told::document(&facts::collect(root), network.as_ref());
+    println!("{document:#}");
+    ExitCode::SUCCESS
+}

@@ -9,10 +9,11 @@ pub mod resolver;
 pub mod translate;
 
 use std::io;
-use std::path::Path;
 
 use proto::limits;
 use proto::v1alpha1::ObservedNetwork;
+
+use crate::paths::Root;
 
 /// Why the network cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +33,7 @@ pub enum NetworkError {
 ///
 /// # Errors
 /// [`NetworkError::Dump`] when the kernel cannot be asked.
-pub fn observe(root: &Path) -> Result<ObservedNetwork, NetworkError> {
+pub fn observe(root: &Root) -> Result<ObservedNetwork, NetworkError> {
     let dump = kernel::dump()?;
     let mut network = translate::translate(&dump);
     network.interfaces.truncate(limits::INTERFACES);

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+
+use crate::paths::Root;
 
 const DIRECTORY: &str = "etc/NetworkManager/system-connections";
 const SUFFIX: &str = ".nmconnection";
@@ -29,7 +30,7 @@ const SECRET: [&str; 12] = [
 
 /// Reads every profile without secrets, by file name without its suffix.
 #[must_use]
-pub fn read(root: &Path) -> HashMap<String, String> {
+pub fn read(root: &Root) -> HashMap<String, String> {
     let Ok(entries) = fs::read_dir(root.join(DIRECTORY)) else {
         return HashMap::new();
     };
@@ -48,7 +49,10 @@ pub fn read(root: &Path) -> HashMap<String, String> {
             continue;
         };
         if text.len() > FILE_BYTES || total + text.len() > TOTAL_BYTES || holds_secret(&text) {
-            tracing::warn!(connection = name, "left out a NetworkManager profile: too large, or it holds a secret");
+            tracing::warn!(
+                connection = name,
+                "left out a NetworkManager profile: too large, or it holds a secret"
+            );
             continue;
         }
         total += text.len();
@@ -79,7 +83,11 @@ mod tests {
     #[test]
     fn a_profile_with_a_secret_is_recognised() {
         for (name, given, want) in [
-            ("plain", "[connection]\nid=a\ntype=ethernet\n[ipv4]\nmethod=auto\n", false),
+            (
+                "plain",
+                "[connection]\nid=a\ntype=ethernet\n[ipv4]\nmethod=auto\n",
+                false,
+            ),
             ("wifi", "[wifi-security]\nkey-mgmt=wpa-psk\n", true),
             ("spaces", "[x]\n psk = abc\n", true),
             ("wireguard", "[wireguard]\nprivate-key=abc\n", true),
@@ -98,9 +106,13 @@ mod tests {
         let directory = root.path().join(DIRECTORY);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("lan.nmconnection"), "[connection]\nid=lan\n").unwrap();
-        fs::write(directory.join("vpn.nmconnection"), "[vpn-secrets]\npassword=x\n").unwrap();
+        fs::write(
+            directory.join("vpn.nmconnection"),
+            "[vpn-secrets]\npassword=x\n",
+        )
+        .unwrap();
         fs::write(directory.join("notes.txt"), "nothing").unwrap();
-        let connections = read(root.path());
+        let connections = read(&Root::at(root.path()));
         assert_eq!(connections.keys().collect::<Vec<_>>(), ["lan"]);
     }
 }

@@ -1,5 +1,6 @@
 //! rtnetlink: dumps of the three tables, and word of their changes.
 
+use std::future::poll_fn;
 use std::io;
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
@@ -8,8 +9,7 @@ use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::route::RouteMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{AsyncSocket as _, Socket, SocketAddr};
-use tokio::io::unix::AsyncFd;
+use netlink_sys::{AsyncSocket as _, Socket, SocketAddr, TokioSocket};
 
 use super::NetworkError;
 
@@ -38,9 +38,18 @@ pub struct Dump {
 pub fn dump() -> Result<Dump, NetworkError> {
     let mut dump = Dump::default();
     for (what, question) in [
-        ("links", RouteNetlinkMessage::GetLink(LinkMessage::default())),
-        ("addresses", RouteNetlinkMessage::GetAddress(AddressMessage::default())),
-        ("routes", RouteNetlinkMessage::GetRoute(RouteMessage::default())),
+        (
+            "links",
+            RouteNetlinkMessage::GetLink(LinkMessage::default()),
+        ),
+        (
+            "addresses",
+            RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+        ),
+        (
+            "routes",
+            RouteNetlinkMessage::GetRoute(RouteMessage::default()),
+        ),
     ] {
         for answer in ask(question).map_err(|source| NetworkError::Dump { what, source })? {
             match answer {
@@ -81,11 +90,16 @@ fn ask(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
 /// Takes one datagram apart; true when the dump ends with it. A message that
 /// cannot be decoded is left out: one odd link must not hide all others.
 fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
-    while let Some(length) = bytes.first_chunk::<4>().map(|l| u32::from_ne_bytes(*l) as usize) {
+    while let Some(length) = bytes
+        .first_chunk::<4>()
+        .map(|l| u32::from_ne_bytes(*l) as usize)
+    {
         if length < HEADER || length > bytes.len() {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..length]).map(|m| m.payload) {
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..length])
+            .map(|m| m.payload)
+        {
             Ok(NetlinkPayload::Done(_)) => return Ok(true),
             Ok(NetlinkPayload::Error(error)) => return Err(error.to_io()),
             Ok(NetlinkPayload::InnerMessage(message)) => answers.push(message),
@@ -98,9 +112,8 @@ fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io
 }
 
 /// Tells that something of the network changed, not what.
-#[derive(Debug)]
 pub struct Changes {
-    socket: AsyncFd<Socket>,
+    socket: TokioSocket,
 }
 
 impl Changes {
@@ -109,16 +122,16 @@ impl Changes {
     /// # Errors
     /// What the kernel says.
     pub fn watch() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        let mut watch = TokioSocket::new(NETLINK_ROUTE)?;
+        let socket = watch.socket_mut();
         socket.bind_auto()?;
         for group in GROUPS {
             socket.add_membership(group)?;
         }
-        socket.set_non_blocking(true)?;
         // A burst that overflows the buffer still says "changed", and what
         // changed is read anew anyway.
         socket.set_no_enobufs(true)?;
-        Ok(Self { socket: AsyncFd::new(socket)? })
+        Ok(Self { socket: watch })
     }
 
     /// Ends at the next change.
@@ -126,17 +139,8 @@ impl Changes {
     /// # Errors
     /// What the kernel says.
     pub async fn next(&self) -> io::Result<()> {
-        loop {
-            let mut ready = self.socket.readable().await?;
-            let read = ready.try_io(|socket| {
-                let mut buffer = Vec::with_capacity(DATAGRAM);
-                socket.get_ref().recv(&mut buffer, 0)
-            });
-            match read {
-                Ok(result) => return result.map(|_| ()),
-                Err(_would_block) => {}
-            }
-        }
+        let mut buffer = Vec::with_capacity(DATAGRAM);
+        poll_fn(|context| self.socket.poll_recv(context, &mut buffer)).await
     }
 }
 
@@ -148,7 +152,10 @@ mod tests {
     use std::process::Command;
 
     fn ip(arguments: &str) {
-        let done = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+        let done = Command::new("ip")
+            .args(arguments.split(' '))
+            .status()
+            .unwrap();
         assert!(done.success(), "ip {arguments}");
     }
 
@@ -167,7 +174,8 @@ mod tests {
 
     /// A pair of links stands for a network card, which nothing can make here.
     fn as_card(link: &mut LinkMessage) {
-        link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
+        link.attributes
+            .retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
     }
 
     #[test]
@@ -182,20 +190,35 @@ mod tests {
             ip("route add 203.0.113.0/24 via 192.0.2.1 metric 77");
             ip("route add default via 198.51.100.1 proto dhcp metric 100");
             let mut dump = dump().unwrap();
-            assert_eq!(translate(&dump).interfaces, [], "a link between containers is not a card");
+            assert_eq!(
+                translate(&dump).interfaces,
+                [],
+                "a link between containers is not a card"
+            );
             dump.links.iter_mut().for_each(as_card);
             let network = translate(&dump);
             let [card] = network.interfaces.as_slice() else {
                 panic!("{:?}", network.interfaces);
             };
-            assert_eq!((card.name.as_str(), card.mac.as_str(), card.mtu), ("eth7", "02:00:00:00:00:07", 1400));
+            assert_eq!(
+                (card.name.as_str(), card.mac.as_str(), card.mtu),
+                ("eth7", "02:00:00:00:00:07", 1400)
+            );
             assert_eq!(card.addresses, ["192.0.2.7/24", "198.51.100.9/25"]);
             assert_eq!(card.dynamic_addresses, ["198.51.100.9/25"]);
             assert!(card.dhcp4);
             let routes: Vec<_> = network
                 .routes
                 .iter()
-                .map(|r| (r.destination.as_str(), r.gateway.as_str(), r.interface.as_str(), r.metric, r.dynamic))
+                .map(|r| {
+                    (
+                        r.destination.as_str(),
+                        r.gateway.as_str(),
+                        r.interface.as_str(),
+                        r.metric,
+                        r.dynamic,
+                    )
+                })
                 .collect();
             assert_eq!(
                 routes,
@@ -210,7 +233,10 @@ mod tests {
     #[test]
     fn a_change_of_the_network_is_announced() {
         in_a_namespace(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(async {
                 let changes = Changes::watch().unwrap();
                 ip("link set lo up");
@@ -221,7 +247,10 @@ mod tests {
 
     #[test]
     fn a_datagram_that_is_not_netlink_is_an_error() {
-        for (name, bytes) in [("short", vec![3, 0, 0, 0]), ("long", vec![255, 0, 0, 0, 1, 2])] {
+        for (name, bytes) in [
+            ("short", vec![3, 0, 0, 0]),
+            ("long", vec![255, 0, 0, 0, 1, 2]),
+        ] {
             assert!(read_datagram(&bytes, &mut Vec::new()).is_err(), "{name}");
         }
     }

@@ -33,23 +33,42 @@ const FOREIGN: [&str; 13] = [
 #[must_use]
 pub fn translate(dump: &Dump) -> ObservedNetwork {
     let links = kept(dump.links.iter().filter_map(parse_link).collect());
-    let names: HashMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
+    let names: HashMap<u32, &str> = links
+        .iter()
+        .map(|link| (link.index, link.name.as_str()))
+        .collect();
     let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();
     let mut routes: Vec<_> = dump.routes.iter().flat_map(parse_route).collect();
     routes.retain(|route| names.contains_key(&route.link));
-    routes.sort_by_key(|route| (route.destination.0.is_ipv6(), route.destination, route.metric, route.link));
+    routes.sort_by_key(|route| {
+        (
+            route.destination.0.is_ipv6(),
+            route.destination,
+            route.metric,
+            route.link,
+        )
+    });
     let mut interfaces: Vec<_> = links
         .iter()
         .map(|link| {
-            let own: Vec<_> = addresses.iter().filter(|address| address.link == link.index).collect();
-            let own_routes: Vec<_> = routes.iter().filter(|route| route.link == link.index).collect();
+            let own: Vec<_> = addresses
+                .iter()
+                .filter(|address| address.link == link.index)
+                .collect();
+            let own_routes: Vec<_> = routes
+                .iter()
+                .filter(|route| route.link == link.index)
+                .collect();
             interface(link, &names, &own, &own_routes)
         })
         .collect();
     interfaces.sort_by(|a, b| a.name.cmp(&b.name));
     ObservedNetwork {
         interfaces,
-        routes: routes.iter().map(|route| told_route(route, &names)).collect(),
+        routes: routes
+            .iter()
+            .map(|route| told_route(route, &names))
+            .collect(),
         ..ObservedNetwork::default()
     }
 }
@@ -76,7 +95,7 @@ struct Link {
 #[derive(Clone, Copy, Debug)]
 struct Address {
     link: u32,
-    address: IpAddr,
+    ip: IpAddr,
     prefix: u8,
     permanent: bool,
     advertised: bool,
@@ -141,10 +160,12 @@ fn parse_kind(information: &[LinkInfo], parent: u32) -> Option<Kind> {
         (None, _) => Some(Kind::Card),
         (Some(InfoKind::Bridge), _) => Some(Kind::Bridge),
         (Some(InfoKind::Bond), Some(InfoData::Bond(data))) => Some(parse_bond(data)),
-        (Some(InfoKind::Vlan), Some(InfoData::Vlan(data))) => data.iter().find_map(|part| match part {
-            InfoVlan::Id(id) => Some(Kind::Vlan { id: *id, parent }),
-            _ => None,
-        }),
+        (Some(InfoKind::Vlan), Some(InfoData::Vlan(data))) => {
+            data.iter().find_map(|part| match part {
+                InfoVlan::Id(id) => Some(Kind::Vlan { id: *id, parent }),
+                _ => None,
+            })
+        }
         _ => None,
     }
 }
@@ -156,8 +177,8 @@ fn parse_bond(data: &[InfoBond]) -> Kind {
         match part {
             InfoBond::Mode(mode) => bond.mode = mode.to_string(),
             InfoBond::MiiMon(milliseconds) => bond.miimon = *milliseconds,
-            InfoBond::AdLacpRate(BondLacpRate::Fast) => bond.lacp_rate = "fast".to_owned(),
-            InfoBond::AdLacpRate(BondLacpRate::Slow) => bond.lacp_rate = "slow".to_owned(),
+            InfoBond::AdLacpRate(BondLacpRate::Fast) => "fast".clone_into(&mut bond.lacp_rate),
+            InfoBond::AdLacpRate(BondLacpRate::Slow) => "slow".clone_into(&mut bond.lacp_rate),
             InfoBond::XmitHashPolicy(policy) => bond.transmit_hash_policy = policy.to_string(),
             InfoBond::Primary(index) => primary = Some(*index),
             _ => {}
@@ -167,7 +188,10 @@ fn parse_bond(data: &[InfoBond]) -> Kind {
     if bond.mode != "802.3ad" {
         bond.lacp_rate.clear();
     }
-    if !matches!(bond.mode.as_str(), "802.3ad" | "balance-xor" | "balance-tlb") {
+    if !matches!(
+        bond.mode.as_str(),
+        "802.3ad" | "balance-xor" | "balance-tlb"
+    ) {
         bond.transmit_hash_policy.clear();
     }
     Kind::Bond(bond, primary)
@@ -182,9 +206,9 @@ fn kept(links: Vec<Link>) -> Vec<Link> {
         for link in &links {
             let stands = match &link.kind {
                 Kind::Card => true,
-                Kind::Bond(..) | Kind::Bridge => links
-                    .iter()
-                    .any(|member| member.master == Some(link.index) && kept.contains(&member.index)),
+                Kind::Bond(..) | Kind::Bridge => links.iter().any(|member| {
+                    member.master == Some(link.index) && kept.contains(&member.index)
+                }),
                 Kind::Vlan { parent, .. } => kept.contains(parent),
             };
             if stands {
@@ -192,7 +216,10 @@ fn kept(links: Vec<Link>) -> Vec<Link> {
             }
         }
         if kept.len() == before {
-            return links.into_iter().filter(|link| kept.contains(&link.index)).collect();
+            return links
+                .into_iter()
+                .filter(|link| kept.contains(&link.index))
+                .collect();
         }
     }
 }
@@ -213,10 +240,13 @@ fn parse_address(message: &AddressMessage) -> Option<Address> {
     // The bit that says "secondary" for IPv4 says "temporary" for IPv6.
     let temporary = address.is_ipv6() && flags.contains(AddressFlags::Secondary);
     let unproven = flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed);
-    let global = matches!(message.header.scope, AddressScope::Universe | AddressScope::Site);
+    let global = matches!(
+        message.header.scope,
+        AddressScope::Universe | AddressScope::Site
+    );
     (global && !temporary && !unproven && !link_local(address)).then_some(Address {
         link: message.header.index,
-        address,
+        ip: address,
         prefix: message.header.prefix_len,
         permanent: flags.contains(AddressFlags::Permanent),
         advertised,
@@ -239,7 +269,10 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
     };
     let ours = header.table == RouteHeader::RT_TABLE_MAIN
         && header.kind == RouteType::Unicast
-        && !matches!(header.protocol, RouteProtocol::Kernel | RouteProtocol::IcmpRedirect);
+        && !matches!(
+            header.protocol,
+            RouteProtocol::Kernel | RouteProtocol::IcmpRedirect
+        );
     if !ours {
         return Vec::new();
     }
@@ -272,7 +305,13 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
     if hops.is_empty() {
         return vec![route];
     }
-    hops.into_iter().map(|(link, gateway)| FoundRoute { link, gateway, ..route }).collect()
+    hops.into_iter()
+        .map(|(link, gateway)| FoundRoute {
+            link,
+            gateway,
+            ..route
+        })
+        .collect()
 }
 
 fn address(address: &RouteAddress) -> Option<IpAddr> {
@@ -286,26 +325,53 @@ fn address(address: &RouteAddress) -> Option<IpAddr> {
 fn dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
     // An infinite lease is permanent to the kernel; the route that came with
     // it is not.
-    let leased = |route: &&FoundRoute| route.protocol == RouteProtocol::Dhcp && route.source == Some(address.address);
+    let leased = |route: &&FoundRoute| {
+        route.protocol == RouteProtocol::Dhcp && route.source == Some(address.ip)
+    };
     !address.permanent || address.advertised || routes.iter().any(leased)
 }
 
-fn interface(link: &Link, names: &HashMap<u32, &str>, addresses: &[&Address], routes: &[&FoundRoute]) -> Interface {
-    let name = |index: u32| names.get(&index).map(ToString::to_string).unwrap_or_default();
-    let text = |address: &Address| format!("{}/{}", address.address, address.prefix);
-    let leased: Vec<_> = addresses.iter().filter(|address| dynamic(address, routes)).collect();
-    let routed = |v6: bool, protocol: RouteProtocol| {
-        routes.iter().any(|route| route.destination.0.is_ipv6() == v6 && route.protocol == protocol)
+fn interface(
+    link: &Link,
+    names: &HashMap<u32, &str>,
+    addresses: &[&Address],
+    routes: &[&FoundRoute],
+) -> Interface {
+    let name = |index: u32| {
+        names
+            .get(&index)
+            .map(ToString::to_string)
+            .unwrap_or_default()
+    };
+    let text = |address: &Address| format!("{}/{}", address.ip, address.prefix);
+    let leased: Vec<_> = addresses
+        .iter()
+        .filter(|address| dynamic(address, routes))
+        .collect();
+    let learnt_by = |v6: bool, protocol: RouteProtocol| {
+        routes
+            .iter()
+            .any(|route| route.destination.0.is_ipv6() == v6 && route.protocol == protocol)
     };
     let (kind, bond, vlan) = match &link.kind {
         Kind::Card => ("", None, None),
         Kind::Bridge => ("bridge", None, None),
         Kind::Bond(bond, primary) => {
             let primary = primary.map(name).unwrap_or_default();
-            ("bond", Some(Bond { primary, ..bond.clone() }), None)
+            (
+                "bond",
+                Some(Bond {
+                    primary,
+                    ..bond.clone()
+                }),
+                None,
+            )
         }
         Kind::Vlan { id, parent } => {
-            let vlan = Vlan { id: u32::from(*id), link: name(*parent) };
+            let vlan = Vlan {
+                id: u32::from(*id),
+                link: name(*parent),
+            };
             ("vlan", None, Some(vlan))
         }
     };
@@ -318,10 +384,13 @@ fn interface(link: &Link, names: &HashMap<u32, &str>, addresses: &[&Address], ro
         dynamic_addresses: leased.iter().map(|address| text(address)).collect(),
         kind: kind.to_owned(),
         master: link.master.map(name).unwrap_or_default(),
-        dhcp4: leased.iter().any(|a| a.address.is_ipv4()) || routed(false, RouteProtocol::Dhcp),
+        dhcp4: leased.iter().any(|a| a.ip.is_ipv4()) || learnt_by(false, RouteProtocol::Dhcp),
         // DHCPv6 hands out single addresses, router advertisements prefixes.
-        dhcp6: leased.iter().any(|a| a.address.is_ipv6() && a.prefix == 128),
-        accept_ra: leased.iter().any(|a| a.address.is_ipv6() && a.prefix < 128) || routed(true, RouteProtocol::Ra),
+        dhcp6: leased
+            .iter()
+            .any(|a| a.ip.is_ipv6() && a.prefix == 128),
+        accept_ra: leased.iter().any(|a| a.ip.is_ipv6() && a.prefix < 128)
+            || learnt_by(true, RouteProtocol::Ra),
         bond,
         vlan,
     }
@@ -330,209 +399,18 @@ fn interface(link: &Link, names: &HashMap<u32, &str>, addresses: &[&Address], ro
 fn told_route(route: &FoundRoute, names: &HashMap<u32, &str>) -> Route {
     Route {
         destination: format!("{}/{}", route.destination.0, route.destination.1),
-        gateway: route.gateway.map(|gateway| gateway.to_string()).unwrap_or_default(),
-        interface: names.get(&route.link).map(ToString::to_string).unwrap_or_default(),
+        gateway: route
+            .gateway
+            .map(|gateway| gateway.to_string())
+            .unwrap_or_default(),
+        interface: names
+            .get(&route.link)
+            .map(ToString::to_string)
+            .unwrap_or_default(),
         metric: route.metric,
         dynamic: matches!(route.protocol, RouteProtocol::Dhcp | RouteProtocol::Ra),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use netlink_packet_route::link::{BondMode, BondXmitHashPolicy};
-
-    fn link(index: u32, name: &str, extra: Vec<LinkAttribute>) -> LinkMessage {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        message.header.link_layer_type = LinkLayerType::Ether;
-        message.attributes = vec![
-            LinkAttribute::IfName(name.to_owned()),
-            LinkAttribute::Address(vec![2, 0, 0, 0, 0, u8::try_from(index).unwrap()]),
-            LinkAttribute::Mtu(1500),
-        ];
-        message.attributes.extend(extra);
-        message
-    }
-
-    fn of_kind(kind: InfoKind, data: Option<InfoData>) -> LinkAttribute {
-        let mut info = vec![LinkInfo::Kind(kind)];
-        info.extend(data.map(LinkInfo::Data));
-        LinkAttribute::LinkInfo(info)
-    }
-
-    fn found(index: u32, text: &str, scope: AddressScope, flags: AddressFlags) -> AddressMessage {
-        let (address, prefix) = text.split_once('/').unwrap();
-        let mut message = AddressMessage::default();
-        message.header.index = index;
-        message.header.prefix_len = prefix.parse().unwrap();
-        message.header.scope = scope;
-        message.attributes = vec![
-            AddressAttribute::Address(address.parse().unwrap()),
-            AddressAttribute::Flags(flags),
-        ];
-        message
-    }
-
-    fn route(protocol: RouteProtocol, to: &str, via: &str, link: u32, metric: u32) -> RouteMessage {
-        let (address, prefix) = to.split_once('/').unwrap();
-        let address: IpAddr = address.parse().unwrap();
-        let mut message = RouteMessage::default();
-        message.header.address_family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.kind = RouteType::Unicast;
-        message.header.protocol = protocol;
-        message.header.destination_prefix_length = prefix.parse().unwrap();
-        message.attributes = vec![
-            RouteAttribute::Destination(address.into()),
-            RouteAttribute::Oif(link),
-            RouteAttribute::Priority(metric),
-        ];
-        if !via.is_empty() {
-            message.attributes.push(RouteAttribute::Gateway(via.parse::<IpAddr>().unwrap().into()));
-        }
-        message
-    }
-
-    fn names(network: &ObservedNetwork) -> Vec<&str> {
-        network.interfaces.iter().map(|interface| interface.name.as_str()).collect()
-    }
-
-    #[test]
-    fn links_of_containers_and_tunnels_are_not_told() {
-        let cases = [
-            ("card", link(2, "ens3", vec![]), true),
-            ("dummy", link(2, "dummy0", vec![of_kind(InfoKind::Dummy, None)]), false),
-            ("veth", link(2, "vethabc", vec![of_kind(InfoKind::Veth, None)]), false),
-            ("calico by name", link(2, "cali123", vec![]), false),
-            ("tunnel", link(2, "wg0", vec![of_kind(InfoKind::Wireguard, None)]), false),
-            ("virtual server", link(2, "kube-ipvs0", vec![of_kind(InfoKind::Dummy, None)]), false),
-            ("empty bridge", link(2, "br0", vec![of_kind(InfoKind::Bridge, None)]), false),
-            ("kind of tomorrow", link(2, "x0", vec![of_kind(InfoKind::Other("quantum".into()), None)]), false),
-        ];
-        for (name, given, want) in cases {
-            let dump = Dump { links: vec![given], ..Dump::default() };
-            assert_eq!(!translate(&dump).interfaces.is_empty(), want, "{name}");
-        }
-        let mut lo = link(1, "lo", vec![]);
-        lo.header.link_layer_type = LinkLayerType::Loopback;
-        assert_eq!(translate(&Dump { links: vec![lo], ..Dump::default() }).interfaces, []);
-    }
-
-    #[test]
-    fn a_bond_with_a_vlan_and_a_bridge_is_told_with_its_parts() {
-        let bond = InfoData::Bond(vec![
-            InfoBond::Mode(BondMode::Ieee8023Ad),
-            InfoBond::MiiMon(100),
-            InfoBond::AdLacpRate(BondLacpRate::Fast),
-            InfoBond::XmitHashPolicy(BondXmitHashPolicy::Layer34),
-            InfoBond::Primary(2),
-        ]);
-        let dump = Dump {
-            links: vec![
-                link(6, "br0", vec![of_kind(InfoKind::Bridge, None)]),
-                link(5, "bond0.7", vec![
-                    of_kind(InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(7)]))),
-                    LinkAttribute::Link(4),
-                    LinkAttribute::Controller(6),
-                ]),
-                link(4, "bond0", vec![of_kind(InfoKind::Bond, Some(bond))]),
-                link(3, "ens4", vec![LinkAttribute::Controller(4), LinkAttribute::PermAddress(vec![2, 0, 0, 0, 0, 0xAB])]),
-                link(2, "ens3", vec![LinkAttribute::Controller(4)]),
-                link(9, "vlan9", vec![of_kind(InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(9)]))), LinkAttribute::Link(77)]),
-            ],
-            ..Dump::default()
-        };
-        let network = translate(&dump);
-        assert_eq!(names(&network), ["bond0", "bond0.7", "br0", "ens3", "ens4"]);
-        let [bond, vlan, bridge, _, member] = network.interfaces.as_slice() else { panic!() };
-        assert_eq!(
-            bond.bond,
-            Some(Bond {
-                mode: "802.3ad".into(),
-                miimon: 100,
-                lacp_rate: "fast".into(),
-                transmit_hash_policy: "layer3+4".into(),
-                primary: "ens3".into(),
-            })
-        );
-        assert_eq!(vlan.vlan, Some(Vlan { id: 7, link: "bond0".into() }));
-        assert_eq!((vlan.kind.as_str(), vlan.master.as_str()), ("vlan", "br0"));
-        assert_eq!(bridge.kind, "bridge");
-        assert_eq!((member.master.as_str(), member.permanent_mac.as_str()), ("bond0", "02:00:00:00:00:ab"));
-    }
-
-    #[test]
-    fn only_lasting_global_addresses_are_told() {
-        let permanent = AddressFlags::Permanent;
-        let cases = [
-            ("static", found(2, "192.0.2.5/24", AddressScope::Universe, permanent), Some(false)),
-            ("leased", found(2, "192.0.2.5/24", AddressScope::Universe, AddressFlags::empty()), Some(true)),
-            ("second address", found(2, "192.0.2.6/24", AddressScope::Universe, permanent | AddressFlags::Secondary), Some(false)),
-            ("link scope", found(2, "192.0.2.5/24", AddressScope::Link, permanent), None),
-            ("link-local", found(2, "fe80::1/64", AddressScope::Link, permanent), None),
-            ("link-local of IPv4", found(2, "169.254.3.4/16", AddressScope::Universe, permanent), None),
-            ("tentative", found(2, "2001:db8::5/64", AddressScope::Universe, permanent | AddressFlags::Tentative), None),
-            ("temporary", found(2, "2001:db8::5/64", AddressScope::Universe, AddressFlags::Secondary), None),
-            ("advertised", found(2, "2001:db8::5/64", AddressScope::Universe, AddressFlags::Managetempaddr), Some(true)),
-        ];
-        for (name, address, want) in cases {
-            let dump = Dump { links: vec![link(2, "ens3", vec![])], addresses: vec![address], ..Dump::default() };
-            let interface = &translate(&dump).interfaces[0];
-            let got = interface.addresses.first().map(|_| !interface.dynamic_addresses.is_empty());
-            assert_eq!(got, want, "{name}");
-        }
-    }
-
-    #[test]
-    fn the_way_an_address_came_is_told_for_both_families() {
-        let leased = AddressFlags::empty();
-        let mut infinite = route(RouteProtocol::Dhcp, "0.0.0.0/0", "192.0.2.1", 2, 0);
-        infinite.attributes.push(RouteAttribute::PrefSource(RouteAddress::Inet([192, 0, 2, 5].into())));
-        let cases: [(&str, Vec<AddressMessage>, Vec<RouteMessage>, [bool; 3]); 6] = [
-            ("nothing", vec![], vec![], [false; 3]),
-            ("lease", vec![found(2, "192.0.2.5/24", AddressScope::Universe, leased)], vec![], [true, false, false]),
-            ("infinite lease", vec![found(2, "192.0.2.5/24", AddressScope::Universe, AddressFlags::Permanent)], vec![infinite], [true, false, false]),
-            ("dhcpv6", vec![found(2, "2001:db8::5/128", AddressScope::Universe, leased)], vec![], [false, true, false]),
-            ("slaac", vec![found(2, "2001:db8::5/64", AddressScope::Universe, leased)], vec![], [false, false, true]),
-            ("router only", vec![], vec![route(RouteProtocol::Ra, "::/0", "fe80::1", 2, 1024)], [false, false, true]),
-        ];
-        for (name, addresses, routes, want) in cases {
-            let dump = Dump { links: vec![link(2, "ens3", vec![])], addresses, routes };
-            let interface = &translate(&dump).interfaces[0];
-            assert_eq!([interface.dhcp4, interface.dhcp6, interface.accept_ra], want, "{name}");
-        }
-    }
-
-    #[test]
-    fn routes_of_the_main_table_are_told_without_the_connected_ones() {
-        let mut local = route(RouteProtocol::Static, "203.0.113.0/24", "192.0.2.1", 2, 0);
-        local.header.table = 255;
-        let mut hole = route(RouteProtocol::Static, "198.51.100.0/24", "", 2, 0);
-        hole.header.kind = RouteType::BlackHole;
-        let dump = Dump {
-            links: vec![link(2, "ens3", vec![])],
-            routes: vec![
-                route(RouteProtocol::Ra, "::/0", "fe80::1", 2, 1024),
-                route(RouteProtocol::Kernel, "192.0.2.0/24", "", 2, 0),
-                route(RouteProtocol::Static, "203.0.113.0/24", "192.0.2.1", 2, 50),
-                route(RouteProtocol::Dhcp, "0.0.0.0/0", "192.0.2.1", 2, 100),
-                route(RouteProtocol::Boot, "10.0.0.0/8", "", 77, 0),
-                local,
-                hole,
-            ],
-            ..Dump::default()
-        };
-        let told: Vec<_> = translate(&dump)
-            .routes
-            .into_iter()
-            .map(|r| (r.destination, r.gateway, r.metric, r.dynamic))
-            .collect();
-        let want = [
-            ("0.0.0.0/0", "192.0.2.1", 100, true),
-            ("203.0.113.0/24", "192.0.2.1", 50, false),
-            ("::/0", "fe80::1", 1024, true),
-        ];
-        assert_eq!(told, want.map(|(to, via, metric, dynamic)| (to.to_owned(), via.to_owned(), metric, dynamic)));
-    }
-}
+mod tests;

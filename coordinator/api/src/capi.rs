@@ -29,6 +29,18 @@ pub struct MachineSpec {
     /// Kubernetes version, key of the image catalog.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The infrastructure machine.
+    pub infrastructure_ref: InfrastructureRef,
+}
+
+/// The infrastructure object of a Machine or Cluster, in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InfrastructureRef {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// Where the bootstrap data is.
@@ -47,6 +59,9 @@ pub struct ClusterSpec {
     /// Reconciliation of the whole tree is switched off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+    /// The infrastructure cluster.
+    #[serde(rename = "infrastructureRef", skip_serializing_if = "Option::is_none")]
+    pub infrastructure_ref: Option<InfrastructureRef>,
 }
 
 fn resource(version: &str, kind: &str) -> ApiResource {

@@ -106,8 +106,8 @@ pub enum Reason {
     MembersFound,
     /// The owning Machine or Cluster is not there yet.
     OwnerWaiting,
-    /// The `BaremetalCluster` of the Cluster is not ready yet.
-    ClusterWaiting,
+    /// The network of the inventory cannot be rendered.
+    NetworkInvalid,
     /// The claimed inventory is gone; nothing is done to any other host.
     InventoryMissing,
     /// The claimed inventory belongs to another machine.

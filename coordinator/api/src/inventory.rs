@@ -114,6 +114,9 @@ pub struct PlanStatus {
     /// Ours: number of the plan; announces it to the streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+    /// Ours: UID of the `BaremetalMachine` that the plan is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Ours: why it failed, and the next action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

@@ -17,6 +17,12 @@ pub mod annotation {
     pub const OWNER_UID: &str = "baremetal.cluster.io/owner-uid";
     /// On plan Secrets: `clean` or `reprovision`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
+    /// Ours: the inventory that a machine has chosen, written before the claim
+    /// so that a stale cache can never make it claim a second one.
+    pub const MACHINE_INVENTORY: &str = "baremetal.cluster.io/machine-inventory";
+    /// Ours: set by a person on a `BaremetalMachine` whose plan failed, to have
+    /// the plan written once more; removed when it is.
+    pub const RETRY_PLAN: &str = "baremetal.cluster.io/retry-plan";
     /// Ours: the disk to install to, set by a person.
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
     /// Ours: set by a person to take the network last reported as intended.

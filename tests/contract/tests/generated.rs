@@ -10,6 +10,9 @@ fn checkout(path: &str) -> PathBuf {
         .join(path)
 }
 
+/// Above a generated manifest: the schema is too large to review by hand.
+const HEADER: &str = "# Generated from coordinator/api by `make generate`.\n";
+
 /// Compares, or with `UPDATE=1` writes.
 fn committed(path: &str, want: &str) {
     let path = checkout(path);
@@ -32,4 +35,13 @@ fn the_agent_contract_is_generated_from_its_proto_files() {
     let file = "baremetal.v1alpha1.rs";
     let want = fs::read_to_string(out.path().join(file)).unwrap();
     committed(&format!("proto/src/generated/{file}"), &want);
+}
+
+#[test]
+fn the_definitions_are_generated_from_the_kinds() {
+    for crd in coordinator_api::crds::all() {
+        let want = format!("{HEADER}{}", coordinator_api::crds::yaml(&crd).unwrap());
+        let name = crd.metadata.name.unwrap();
+        committed(&format!("coordinator/config/crd/{name}.yaml"), &want);
+    }
 }

@@ -17,7 +17,11 @@ impl Call {
         let manager = self.query("fieldManager");
         let subresource = &self.request.subresource;
         Writer {
-            manager: if manager.is_empty() { "unknown".into() } else { manager.into() },
+            manager: if manager.is_empty() {
+                "unknown".into()
+            } else {
+                manager.into()
+            },
             operation,
             subresource: (!subresource.is_empty()).then(|| subresource.clone()),
             api_version: self.kind.api_version(),
@@ -31,7 +35,7 @@ impl Call {
         if !object.is_object() {
             return Err(Failure::bad_request("the body is not an object"));
         }
-        let (version, kind) = (self.kind.api_version(), &self.kind.kind);
+        let (version, kind) = (self.kind.api_version(), &self.kind.name);
         let given = (object["apiVersion"].as_str(), object["kind"].as_str());
         if given != (Some(&version), Some(kind)) {
             let message = format!(
@@ -68,7 +72,7 @@ impl Store {
         let object = call.object()?;
         if !text(&object, "resourceVersion").is_empty() {
             let message = "resourceVersion should not be set on objects to be created";
-            return Err(Failure::internal(message));
+            return Err(Failure::unforeseen(message));
         }
         self.insert(call, object, None)
     }
@@ -85,7 +89,11 @@ impl Store {
             return Err(Failure::not_allowed());
         }
         let name = self.name_for(call, &object)?;
-        let key = (kind.resource(), call.request.namespace.clone(), name.clone());
+        let key = (
+            kind.resource(),
+            call.request.namespace.clone(),
+            name.clone(),
+        );
         if let Some(old) = self.get(&key) {
             let deleting = crate::object::is_deleting(&old.object);
             return Err(Failure::already_exists(kind, &name, deleting));
@@ -116,13 +124,21 @@ impl Store {
             owners
         });
         if call.is_dry_run() {
-            return Ok(Done { code: 201, body: call.present(&object), changed: false });
+            return Ok(Done {
+                code: 201,
+                body: call.present(&object),
+                changed: false,
+            });
         }
         if kind.plural == CRDS {
             self.serve(kind, &mut object)?;
         }
         let object = self.put(key, object, owners);
-        Ok(Done { code: 201, body: call.present(&object), changed: true })
+        Ok(Done {
+            code: 201,
+            body: call.present(&object),
+            changed: true,
+        })
     }
 
     fn name_for(&mut self, call: &Call, object: &Value) -> Result<String, Failure> {
@@ -136,6 +152,12 @@ impl Store {
                            characters, '-' or '.'";
                 Err(Failure::invalid(kind, name, "metadata.name", why))
             };
+        }
+        // A trailing dash is fine in a prefix; a trailing dot is not.
+        if !prefix.is_empty() && !is_valid_name(&format!("{}a", prefix.trim_end_matches('-'))) {
+            let why = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+                       characters, '-' or '.'";
+            return Err(Failure::invalid(kind, name, "metadata.generateName", why));
         }
         if prefix.is_empty() {
             let why = "name or generateName is required";
@@ -152,8 +174,8 @@ impl Store {
 
     /// A new CRD is served from the moment it exists.
     fn serve(&mut self, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
-        let crd: CustomResourceDefinition = serde_json::from_value(object.clone())
-            .map_err(|error| {
+        let crd: CustomResourceDefinition =
+            serde_json::from_value(object.clone()).map_err(|error| {
                 Failure::invalid(kind, text(object, "name"), "spec", &error.to_string())
             })?;
         for kind in Kind::from_crd(&crd) {

@@ -33,7 +33,11 @@ impl Failure {
     }
 
     pub(crate) fn unknown_resource() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
     }
 
     pub(crate) fn not_allowed() -> Self {
@@ -46,8 +50,9 @@ impl Failure {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self::new(500, "InternalError", message)
+    /// Errors that the real server did not foresee have no reason.
+    pub(crate) fn unforeseen(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
     }
 
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
@@ -56,7 +61,11 @@ impl Failure {
     }
 
     pub(crate) fn already_exists(kind: &Kind, name: &str, deleting: bool) -> Self {
-        let prefix = if deleting { "object is being deleted: " } else { "" };
+        let prefix = if deleting {
+            "object is being deleted: "
+        } else {
+            ""
+        };
         let message = format!("{prefix}{} \"{name}\" already exists", kind.resource());
         Self::new(409, "AlreadyExists", message).about(kind, name)
     }
@@ -106,11 +115,11 @@ impl Failure {
         } else {
             format!(".{}", kind.group)
         };
-        let message = format!("{}{group} \"{name}\" is invalid: {field}: {why}", kind.kind);
+        let message = format!("{}{group} \"{name}\" is invalid: {field}: {why}", kind.name);
         let mut failure = Self::new(422, "Invalid", message);
         let causes = json!([{ "reason": "FieldValueInvalid", "message": why, "field": field }]);
         failure.details =
-            json!({ "name": name, "group": kind.group, "kind": kind.kind, "causes": causes });
+            json!({ "name": name, "group": kind.group, "kind": kind.name, "causes": causes });
         failure
     }
 

@@ -1,14 +1,13 @@
 //! What can go wrong between a client and its API server, on request.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::failure::Failure;
 use crate::matching::Matching;
 use crate::request::Request;
+use crate::rules::{Effect, Plan, Rule, State, Stop};
 
 /// How the server, or the way to it, says no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,51 +64,6 @@ pub enum Side {
     After,
 }
 
-/// What the next request of a rule meets.
-pub(crate) enum Effect {
-    Fail(Refusal),
-    LoseResponse,
-    Interrupt(Box<dyn FnOnce() + Send>),
-}
-
-struct Rule {
-    matching: Matching,
-    /// Matching requests to let through first.
-    skip: usize,
-    left: usize,
-    effect: Effect,
-}
-
-struct Stop {
-    matching: Matching,
-    write: usize,
-    side: Side,
-    reached: watch::Sender<bool>,
-}
-
-/// What shall become of one request.
-pub(crate) enum Plan {
-    Serve,
-    Fail(Failure),
-    Disconnect,
-    LoseResponse,
-    /// The caller is dead: neither answer nor effect.
-    HangBefore,
-    /// The caller dies with this write done.
-    HangAfter,
-}
-
-#[derive(Default)]
-struct State {
-    rules: Vec<Rule>,
-    stops: Vec<Stop>,
-    /// Clients of a user up to this session are dead.
-    dead: BTreeMap<String, u64>,
-    watches: Vec<(Request, watch::Sender<Option<End>>)>,
-    lag: Duration,
-    latency: Duration,
-}
-
 /// A handle to the faults of a server; clones share them.
 #[derive(Clone)]
 pub struct Faults {
@@ -150,35 +104,48 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn rule(&self, matching: Matching, (skip, left): (usize, usize), effect: Effect) {
-        self.lock().rules.push(Rule { matching, skip, left, effect });
+    fn rule(&self, matching: Matching, left: usize, effect: Effect) {
+        let skip = matching.skip;
+        let rule = Rule {
+            matching,
+            skip,
+            left,
+            effect,
+        };
+        self.lock().rules.push(rule);
     }
 
     /// The next `times` matching requests are refused, without effect.
     pub fn fail(&self, matching: Matching, times: usize, refusal: Refusal) {
-        self.rule(matching, (0, times), Effect::Fail(refusal));
+        self.rule(matching, times, Effect::Fail(refusal));
     }
 
     /// The next `times` matching requests are done, but their callers see the connection break.
     pub fn lose_responses(&self, matching: Matching, times: usize) {
-        self.rule(matching, (0, times), Effect::LoseResponse);
+        self.rule(matching, times, Effect::LoseResponse);
     }
 
-    /// Just before the matching request after `skip` others is served, `act` runs: what somebody
-    /// else did between a read and the write that came of it. It may use
-    /// [`crate::FakeApi::edit`] and its like, and must not wait.
-    pub fn interrupt(&self, matching: Matching, skip: usize, act: impl FnOnce() + Send + 'static) {
-        self.rule(matching, (skip, 1), Effect::Interrupt(Box::new(act)));
+    /// Just before the next matching request is served, `act` runs: what somebody else did between
+    /// a read and the write that came of it. It may use [`crate::FakeApi::edit`] and its like, and
+    /// must not wait.
+    pub fn interrupt(&self, matching: Matching, act: impl FnOnce() + Send + 'static) {
+        self.rule(matching, 1, Effect::Interrupt(Box::new(act)));
     }
 
     /// The user's process stops at its `write`th matching write from now, counted from 1: that
     /// request and every later one of its present clients hang forever, as they would for a
     /// process that was killed. Drop it and start another one with a new
     /// [`crate::FakeApi::client`], which is not affected.
+    #[must_use]
     pub fn stop(&self, user: &str, matching: Matching, write: usize, side: Side) -> Stopped {
         let (reached, receiver) = watch::channel(false);
         let matching = matching.user(user);
-        self.lock().stops.push(Stop { matching, write, side, reached });
+        self.lock().stops.push(Stop {
+            matching,
+            write,
+            side,
+            reached,
+        });
         Stopped(receiver)
     }
 
@@ -205,7 +172,11 @@ impl Faults {
     /// Ends the running watches that match.
     pub fn end_watches(&self, matching: &Matching, end: End) {
         let state = self.lock();
-        for (_, order) in state.watches.iter().filter(|(request, _)| matching.fits(request)) {
+        for (_, order) in state
+            .watches
+            .iter()
+            .filter(|(request, _)| matching.fits(request))
+        {
             order.send_replace(Some(end));
         }
     }
@@ -214,7 +185,10 @@ impl Faults {
     #[must_use]
     pub fn running_watches(&self) -> Vec<Request> {
         let state = self.lock();
-        let open = state.watches.iter().filter(|(_, order)| order.receiver_count() > 0);
+        let open = state
+            .watches
+            .iter()
+            .filter(|(_, order)| order.receiver_count() > 0);
         open.map(|(request, _)| request.clone()).collect()
     }
 
@@ -248,13 +222,18 @@ impl Faults {
     pub(crate) fn open_watch(&self, request: &Request) -> watch::Receiver<Option<End>> {
         let (order, receiver) = watch::channel(None);
         let mut state = self.lock();
-        state.watches.retain(|(_, order)| order.receiver_count() > 0);
+        state
+            .watches
+            .retain(|(_, order)| order.receiver_count() > 0);
         state.watches.push((request.clone(), order));
         receiver
     }
 
     pub(crate) fn is_dead(&self, user: &str, session: u64) -> bool {
-        self.lock().dead.get(user).is_some_and(|last| session <= *last)
+        self.lock()
+            .dead
+            .get(user)
+            .is_some_and(|last| session <= *last)
     }
 
     /// Decides about one request. Interrupts run in here, in no lock.
@@ -262,88 +241,12 @@ impl Faults {
         if self.is_dead(&request.user, session) {
             return Plan::HangBefore;
         }
-        for act in self.lock().due_interrupts(request) {
+        // Out of the lock first: what they do may be faults too.
+        let due = self.lock().due_interrupts(request);
+        for act in due {
             act();
         }
         let newest = *self.sessions.borrow();
         self.lock().plan(request, newest)
-    }
-}
-
-impl State {
-    fn due_interrupts(&mut self, request: &Request) -> Vec<Box<dyn FnOnce() + Send>> {
-        let is_interrupt = |rule: &Rule| matches!(rule.effect, Effect::Interrupt(_));
-        for rule in self.rules.iter_mut().filter(|r| is_interrupt(r) && r.matching.fits(request)) {
-            match rule.skip {
-                0 => rule.left = 0,
-                _ => rule.skip -= 1,
-            }
-        }
-        let due = self.rules.extract_if(.., |rule| is_interrupt(rule) && rule.left == 0);
-        due.filter_map(|rule| match rule.effect {
-            Effect::Interrupt(act) => Some(act),
-            Effect::Fail(_) | Effect::LoseResponse => None,
-        })
-        .collect()
-    }
-
-    fn plan(&mut self, request: &Request, newest: u64) -> Plan {
-        if let Some(side) = self.stop(request) {
-            self.dead.insert(request.user.clone(), newest);
-            return match side {
-                Side::Before => Plan::HangBefore,
-                Side::After => Plan::HangAfter,
-            };
-        }
-        let due = self.rules.iter_mut().find(|rule| {
-            !matches!(rule.effect, Effect::Interrupt(_))
-                && rule.left > 0
-                && rule.matching.fits(request)
-        });
-        let Some(rule) = due else { return Plan::Serve };
-        rule.left -= 1;
-        match &rule.effect {
-            Effect::Fail(Refusal::Disconnected) => Plan::Disconnect,
-            Effect::Fail(refusal) => Plan::Fail(refusal.failure(request)),
-            Effect::LoseResponse => Plan::LoseResponse,
-            Effect::Interrupt(_) => Plan::Serve,
-        }
-    }
-
-    fn stop(&mut self, request: &Request) -> Option<Side> {
-        let mut side = None;
-        self.stops.retain_mut(|stop| {
-            if !request.verb.is_write() || !stop.matching.fits(request) {
-                return true;
-            }
-            stop.write = stop.write.saturating_sub(1);
-            if stop.write > 0 {
-                return true;
-            }
-            stop.reached.send_replace(true);
-            side = Some(stop.side);
-            false
-        });
-        side
-    }
-}
-
-impl Refusal {
-    fn failure(self, request: &Request) -> Failure {
-        let (code, reason, message) = match self {
-            Self::Conflict => (409, "Conflict", "Operation cannot be fulfilled"),
-            Self::TooManyRequests { .. } => (429, "TooManyRequests", "too many requests"),
-            Self::Forbidden => (403, "Forbidden", "forbidden"),
-            Self::Internal => (500, "InternalError", "Internal error occurred"),
-            Self::Unavailable | Self::Disconnected => {
-                (503, "ServiceUnavailable", "the server is currently unable to handle the request")
-            }
-            Self::Timeout => (504, "Timeout", "request did not complete within the allotted time"),
-        };
-        let failure = Failure::injected(code, reason, &format!("{message}: {request}"));
-        match self {
-            Self::TooManyRequests { retry_after } => failure.retry_after(retry_after),
-            _ => failure,
-        }
     }
 }

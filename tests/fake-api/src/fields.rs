@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::shape::{Merge, Shape};
 
@@ -133,8 +133,8 @@ pub(crate) fn remove(value: &mut Value, path: &[Step], shape: &Shape) -> bool {
             }
             items.is_empty()
         }
-        (Step::Value(json), Value::Array(items)) => {
-            items.retain(|item| item.to_string() != *json);
+        (Step::Value(_), Value::Array(items)) => {
+            items.retain(|item| Step::Value(item.to_string()) != *step);
             items.is_empty()
         }
         _ => false,
@@ -147,7 +147,10 @@ pub(crate) fn display(path: &[Step]) -> String {
         Step::Field(name) => format!(".{name}"),
         Step::Key(json) => {
             let keys: Map<_, _> = serde_json::from_str(json).unwrap_or_default();
-            let keys: Vec<_> = keys.iter().map(|(name, of)| format!("{name}={of}")).collect();
+            let keys: Vec<_> = keys
+                .iter()
+                .map(|(name, of)| format!("{name}={of}"))
+                .collect();
             format!("[{}]", keys.join(","))
         }
         Step::Value(json) => format!("[={json}]"),
@@ -157,7 +160,7 @@ pub(crate) fn display(path: &[Step]) -> String {
 
 /// The `fieldsV1` of managed fields.
 pub(crate) fn fields_v1(fields: &Fields) -> Value {
-    let mut root = Map::new();
+    let mut root = json!({});
     for path in fields {
         let mut node = &mut root;
         for step in path {
@@ -166,13 +169,14 @@ pub(crate) fn fields_v1(fields: &Fields) -> Value {
                 Step::Key(json) => format!("k:{json}"),
                 Step::Value(json) => format!("v:{json}"),
             };
-            let child = node.entry(name).or_insert_with(|| Value::Object(Map::new()));
-            let Value::Object(child) = child else { break };
-            node = child;
+            node = &mut node[name];
+            if node.is_null() {
+                *node = json!({});
+            }
         }
         if matches!(path.last(), Some(Step::Key(_))) {
-            node.insert(".".into(), Value::Object(Map::new()));
+            node["."] = json!({});
         }
     }
-    Value::Object(root)
+    root
 }

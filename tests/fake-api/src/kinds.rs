@@ -30,7 +30,8 @@ pub(crate) enum Origin {
 pub struct Kind {
     pub(crate) group: String,
     pub(crate) version: String,
-    pub(crate) kind: String,
+    /// As in manifests: `Widget`.
+    pub(crate) name: String,
     pub(crate) plural: String,
     pub(crate) scope: Scope,
     pub(crate) origin: Origin,
@@ -47,7 +48,7 @@ impl Kind {
         Self {
             group: group.into(),
             version: version.into(),
-            kind: kind.into(),
+            name: kind.into(),
             plural: plural.into(),
             scope: Scope::Namespaced,
             origin: Origin::Custom,
@@ -88,17 +89,15 @@ impl Kind {
             .map(|version| {
                 let schema = version.schema.as_ref();
                 let root = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
-                let status = version.subresources.as_ref().and_then(|s| s.status.as_ref());
+                let status = version
+                    .subresources
+                    .as_ref()
+                    .and_then(|s| s.status.as_ref());
                 Self {
                     scope,
                     has_status: status.is_some(),
                     shape: Arc::new(root.map_or_else(Shape::by_convention, Shape::from_schema)),
-                    ..Self::namespaced(
-                        &crd.spec.group,
-                        &version.name,
-                        &names.kind,
-                        &names.plural,
-                    )
+                    ..Self::namespaced(&crd.spec.group, &version.name, &names.kind, &names.plural)
                 }
             })
             .collect()
@@ -158,8 +157,12 @@ impl Kinds {
             core("ConfigMap", "configmaps"),
             core("Secret", "secrets"),
             core("ServiceAccount", "serviceaccounts"),
-            Kind::cluster("", "v1", "Namespace", "namespaces").built_in().with_status(),
-            Kind::cluster("", "v1", "Node", "nodes").built_in().with_status(),
+            Kind::cluster("", "v1", "Namespace", "namespaces")
+                .built_in()
+                .with_status(),
+            Kind::cluster("", "v1", "Node", "nodes")
+                .built_in()
+                .with_status(),
             Kind::namespaced("events.k8s.io", "v1", "Event", "events").built_in(),
             Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases")
                 .built_in()
@@ -180,7 +183,11 @@ impl Kinds {
     }
 
     pub(crate) fn register(&mut self, kind: Kind) {
-        let at = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
+        let at = (
+            kind.group.clone(),
+            kind.version.clone(),
+            kind.plural.clone(),
+        );
         self.0.insert(at, Arc::new(kind));
     }
 

@@ -32,6 +32,7 @@ mod owners;
 mod patch;
 mod read;
 mod request;
+mod rules;
 mod selector;
 mod server;
 mod shape;
@@ -160,7 +161,10 @@ impl FakeApi {
     #[must_use]
     pub fn look_at_all(&self, resource: &str) -> Vec<Value> {
         let store = self.server.store();
-        store.list(resource, None).map(|(_, stored)| Value::clone(&stored.object)).collect()
+        store
+            .list(resource, None)
+            .map(|(_, stored)| Value::clone(&stored.object))
+            .collect()
     }
 
     /// Changes an object behind everybody's back: a new resource version and an event, but no
@@ -183,19 +187,19 @@ impl FakeApi {
     }
 
     /// Takes an object away behind everybody's back, finalizers or not.
-    pub fn vanish(&self, (resource, namespace, name): (&str, &str, &str)) -> bool {
+    pub fn vanish(&self, (resource, namespace, name): (&str, &str, &str)) {
         let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
         let mut store = self.server.store();
-        let there = store.get(&key).is_some();
         store.remove(&key);
         self.server.news.send_replace(store.revision());
-        there
     }
 }
 
 impl std::fmt::Debug for FakeApi {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let store = self.server.store();
-        f.debug_struct("FakeApi").field("revision", &store.revision()).finish_non_exhaustive()
+        f.debug_struct("FakeApi")
+            .field("revision", &store.revision())
+            .finish_non_exhaustive()
     }
 }

@@ -16,6 +16,7 @@ pub struct Matching {
     name: Option<String>,
     subresource: Option<String>,
     only_writes: bool,
+    pub(crate) skip: usize,
 }
 
 impl Matching {
@@ -66,6 +67,13 @@ impl Matching {
     #[must_use]
     pub fn subresource(mut self, subresource: &str) -> Self {
         self.subresource = Some(subresource.into());
+        self
+    }
+
+    /// Lets the first `skip` of them through: `after(2)` begins with the third.
+    #[must_use]
+    pub fn after(mut self, skip: usize) -> Self {
+        self.skip = skip;
         self
     }
 

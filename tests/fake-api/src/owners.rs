@@ -50,8 +50,10 @@ impl Owners {
             .filter(|(path, value)| before.get(*path) != Some(*value))
             .map(|(path, _)| path.clone())
             .collect();
-        let removed: Fields =
-            before.into_keys().filter(|path| !after.contains_key(path)).collect();
+        let removed: Fields = before
+            .into_keys()
+            .filter(|path| !after.contains_key(path))
+            .collect();
         if changed.is_empty() && removed.is_empty() {
             return;
         }
@@ -100,28 +102,37 @@ impl Owners {
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         let fields = |of: &Self, owner: &Owner| of.fields_of(&owner.writer);
         self.0.len() == other.0.len()
-            && self.0.iter().all(|owner| fields(other, owner) == owner.fields)
+            && self
+                .0
+                .iter()
+                .all(|owner| fields(other, owner) == owner.fields)
     }
 
     /// `metadata.managedFields`.
     pub(crate) fn managed_fields(&self) -> Value {
-        let entries = self.0.iter().map(|Owner { writer, fields, time }| {
-            let mut entry = json!({
-                "manager": writer.manager,
-                "operation": match writer.operation {
-                    Operation::Apply => "Apply",
-                    Operation::Update => "Update",
-                },
-                "apiVersion": writer.api_version,
-                "time": time,
-                "fieldsType": "FieldsV1",
-                "fieldsV1": fields_v1(fields),
-            });
-            if let Some(subresource) = &writer.subresource {
-                entry["subresource"] = json!(subresource);
-            }
-            entry
-        });
+        let entries = self.0.iter().map(
+            |Owner {
+                 writer,
+                 fields,
+                 time,
+             }| {
+                let mut entry = json!({
+                    "manager": writer.manager,
+                    "operation": match writer.operation {
+                        Operation::Apply => "Apply",
+                        Operation::Update => "Update",
+                    },
+                    "apiVersion": writer.api_version,
+                    "time": time,
+                    "fieldsType": "FieldsV1",
+                    "fieldsV1": fields_v1(fields),
+                });
+                if let Some(subresource) = &writer.subresource {
+                    entry["subresource"] = json!(subresource);
+                }
+                entry
+            },
+        );
         entries.collect()
     }
 }

@@ -21,14 +21,22 @@ pub(crate) struct Done {
 
 impl Done {
     pub(crate) fn unchanged(body: Value) -> Self {
-        Self { code: 200, body, changed: false }
+        Self {
+            code: 200,
+            body,
+            changed: false,
+        }
     }
 }
 
 impl Call {
     pub(crate) fn key(&self) -> Key {
         let Self { kind, request, .. } = self;
-        (kind.resource(), request.namespace.clone(), request.name.clone())
+        (
+            kind.resource(),
+            request.namespace.clone(),
+            request.name.clone(),
+        )
     }
 
     pub(crate) fn selector(&self) -> Result<Selector, Failure> {
@@ -78,7 +86,7 @@ impl Store {
             })
             .collect();
         let (kind, api_version) = match call.form {
-            Form::Whole => (format!("{}List", call.kind.kind), call.kind.api_version()),
+            Form::Whole => (format!("{}List", call.kind.name), call.kind.api_version()),
             Form::Metadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),
         };
         Ok(Done::unchanged(json!({

@@ -17,10 +17,11 @@ use tower::BoxError;
 
 use crate::clock::Clock;
 use crate::failure::Failure;
-use crate::faults::{Faults, Outage, Plan};
+use crate::faults::{Faults, Outage};
 use crate::journal::{Journal, Outcome};
 use crate::read::Done;
 use crate::request::{Call, Verb};
+use crate::rules::Plan;
 use crate::store::Store;
 use crate::watch::Watch;
 
@@ -122,7 +123,9 @@ impl Connection {
 
     /// The way through outages and planned faults.
     async fn reach(self, call: Call) -> Result<Answer, BoxError> {
-        let Server { faults, journal, .. } = &*self.server;
+        let Server {
+            faults, journal, ..
+        } = &*self.server;
         let request = call.request.clone();
         if faults.is_dead(&self.user, self.session) {
             std::future::pending::<()>().await;
@@ -169,7 +172,7 @@ impl Connection {
         let request = call.request.clone();
         let journal = self.server.journal.clone();
         let (answer, changed) = if request.verb == Verb::Watch {
-            match Watch::open(self.server, call) {
+            match Watch::open(&self.server, call) {
                 Ok(watch) => (stream(watch), false),
                 Err(failure) => (refuse(&failure), false),
             }
@@ -179,7 +182,11 @@ impl Connection {
                 Err(failure) => (refuse(&failure), false),
             }
         };
-        journal.note(request, Outcome::Answered(answer.status().as_u16()), changed);
+        journal.note(
+            request,
+            Outcome::Answered(answer.status().as_u16()),
+            changed,
+        );
         answer
     }
 }
@@ -189,14 +196,18 @@ fn reply(code: u16, body: &Value) -> Answer {
     let mut answer = Response::new(full.boxed_unsync());
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     let json = http::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    answer
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, json);
     answer
 }
 
 fn refuse(failure: &Failure) -> Answer {
     let mut answer = reply(failure.code, &failure.status());
     if let Some(seconds) = failure.retry_after_seconds() {
-        answer.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
+        answer
+            .headers_mut()
+            .insert(http::header::RETRY_AFTER, seconds.into());
     }
     answer
 }
@@ -205,6 +216,8 @@ fn stream(watch: Watch) -> Answer {
     let frames = futures::StreamExt::map(watch.lines(), |line| line.map(http_body::Frame::data));
     let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
     let json = http::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    answer
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, json);
     answer
 }

@@ -76,7 +76,9 @@ impl Shape {
         };
         Self {
             merge,
-            members: members.map(|(name, of)| (name.clone(), Self::from_props(of))).collect(),
+            members: members
+                .map(|(name, of)| (name.clone(), Self::from_props(of)))
+                .collect(),
             items,
             others,
             conventional: false,

@@ -56,7 +56,7 @@ impl Store {
             objects: BTreeMap::new(),
             history: VecDeque::new(),
             revision: 100,
-            oldest: 0,
+            oldest: 100,
             serial: 0,
         }
     }
@@ -80,10 +80,16 @@ impl Store {
         resource: &'a str,
         namespace: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Key, &'a Stored)> {
-        let first = (resource.to_owned(), namespace.unwrap_or_default().to_owned(), String::new());
-        self.objects.range(first..).take_while(move |((of, place, _), _)| {
-            of == resource && namespace.is_none_or(|namespace| namespace == place)
-        })
+        let first = (
+            resource.to_owned(),
+            namespace.unwrap_or_default().to_owned(),
+            String::new(),
+        );
+        self.objects
+            .range(first..)
+            .take_while(move |((of, place, _), _)| {
+                of == resource && namespace.is_none_or(|namespace| namespace == place)
+            })
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Stored)> {
@@ -113,14 +119,21 @@ impl Store {
     /// Keeps an object under a new resource version.
     pub(crate) fn put(&mut self, key: Key, mut object: Value, owners: Owners) -> Arc<Value> {
         self.revision += 1;
-        set(&mut object, "resourceVersion", json!(self.revision.to_string()));
+        set(
+            &mut object,
+            "resourceVersion",
+            json!(self.revision.to_string()),
+        );
         set(&mut object, "managedFields", owners.managed_fields());
         let object = Arc::new(object);
         let stored = Stored {
             object: object.clone(),
             owners,
         };
-        let before = self.objects.insert(key.clone(), stored).map(|old| old.object);
+        let before = self
+            .objects
+            .insert(key.clone(), stored)
+            .map(|old| old.object);
         self.remember(key, Some(object.clone()), before);
         object
     }
@@ -130,7 +143,11 @@ impl Store {
         if let Some(stored) = self.objects.remove(key) {
             self.revision += 1;
             let mut last = Value::clone(&stored.object);
-            set(&mut last, "resourceVersion", json!(self.revision.to_string()));
+            set(
+                &mut last,
+                "resourceVersion",
+                json!(self.revision.to_string()),
+            );
             self.remember(key.clone(), None, Some(Arc::new(last)));
         }
     }
@@ -144,7 +161,10 @@ impl Store {
             before,
         });
         while self.history.len() > REMEMBERED {
-            self.oldest = self.history.pop_front().map_or(self.oldest, |change| change.revision);
+            self.oldest = self
+                .history
+                .pop_front()
+                .map_or(self.oldest, |change| change.revision);
         }
     }
 
@@ -155,7 +175,9 @@ impl Store {
         resource: &str,
         namespace: Option<&str>,
     ) -> Option<&Change> {
-        let start = self.history.partition_point(|change| change.revision <= revision);
+        let start = self
+            .history
+            .partition_point(|change| change.revision <= revision);
         self.history.range(start..).find(|change| {
             change.key.0 == resource && namespace.is_none_or(|wanted| wanted == change.key.1)
         })

@@ -20,7 +20,7 @@ use crate::server::Server;
 use crate::store::{Change, Store};
 
 /// The real server sends one about once a minute.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 /// When the client names none; the real server picks one between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: u64 = 1800;
 
@@ -40,7 +40,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn open(server: Arc<Server>, call: Call) -> Result<Self, Failure> {
+    pub(crate) fn open(server: &Arc<Server>, call: Call) -> Result<Self, Failure> {
         let selector = call.selector()?;
         let from: u64 = match call.query("resourceVersion") {
             "" => 0,
@@ -56,7 +56,10 @@ impl Watch {
             ));
         }
         let bookmarks = call.query("allowWatchBookmarks") == "true";
-        let timeout = call.query("timeoutSeconds").parse().unwrap_or(DEFAULT_TIMEOUT);
+        let timeout = call
+            .query("timeoutSeconds")
+            .parse()
+            .unwrap_or(DEFAULT_TIMEOUT);
         let order = server.faults.open_watch(&call.request);
         let news = server.news.subscribe();
         let mut watch = Self {
@@ -74,7 +77,7 @@ impl Watch {
         let store = server.store();
         if initial || from == 0 {
             watch.send_present(&store);
-            if initial && bookmarks {
+            if bookmarks {
                 watch.send_bookmark(json!({ "k8s.io/initial-events-end": "true" }));
             }
         } else if from < store.oldest() {
@@ -107,9 +110,13 @@ impl Watch {
     }
 
     fn send_bookmark(&mut self, annotations: Value) {
-        let mut bookmark = self.call.present(&json!({ "kind": self.call.kind.kind }));
+        let mut bookmark = self.call.present(&json!({ "kind": self.call.kind.name }));
         bookmark["metadata"] = json!({ "creationTimestamp": null });
-        set(&mut bookmark, "resourceVersion", json!(self.seen.to_string()));
+        set(
+            &mut bookmark,
+            "resourceVersion",
+            json!(self.seen.to_string()),
+        );
         if annotations.is_object() {
             set(&mut bookmark, "annotations", annotations);
         }
@@ -152,7 +159,9 @@ impl Watch {
             let change = store.next_change(self.seen, &resource, self.call.namespace());
             (change.cloned(), store.revision())
         };
-        let due = change.as_ref().map(|change| change.at + self.server.faults.present_lag());
+        let due = change
+            .as_ref()
+            .map(|change| change.at + self.server.faults.present_lag());
         if let Some(change) = change
             && due.is_none_or(|due| due <= Instant::now())
         {
@@ -163,7 +172,10 @@ impl Watch {
         if due.is_none() {
             self.seen = revision;
         }
-        let wake = [due, self.bookmark].into_iter().flatten().fold(self.deadline, Instant::min);
+        let wake = [due, self.bookmark]
+            .into_iter()
+            .flatten()
+            .fold(self.deadline, Instant::min);
         tokio::select! {
             _ = self.order.changed() => {}
             _ = self.news.changed(), if due.is_none() => {}
@@ -180,7 +192,9 @@ impl Watch {
     /// What the change is to a watch that sees only the objects it selects.
     fn event(&self, change: &Change) -> Option<Bytes> {
         let chosen = |object: &Option<Arc<Value>>| {
-            object.clone().filter(|object| self.selector.matches(object))
+            object
+                .clone()
+                .filter(|object| self.selector.matches(object))
         };
         match (chosen(&change.before), chosen(&change.now)) {
             (None, None) => None,

@@ -266,6 +266,16 @@ impl ControlPlane {
         self.ready().await
     }
 
+    /// Starts kube-controller-manager again. Its garbage collector looks for new kinds every 30 s
+    /// only: after this it knows the CRDs of now.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn restart_controllers(&self) -> Result<(), Error> {
+        self.controllers.restart()?;
+        self.ready().await
+    }
+
     /// Kills and starts all parts again on the same data.
     ///
     /// # Errors

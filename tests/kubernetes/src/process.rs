@@ -371,6 +371,19 @@ mod tests {
     }
 
     #[test]
+    fn a_child_that_is_asked_to_end_may_finish_what_it_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "trap 'echo finished; exit' TERM; echo up; while :; do sleep 0.01; done";
+        let process = shell(directory.path(), script);
+        let log = directory.path().join("log");
+        while !tail(&log).contains("up") {
+            std::thread::yield_now();
+        }
+        process.stop(Duration::from_secs(30));
+        assert_eq!(tail(&log), "up\nfinished");
+    }
+
+    #[test]
     fn a_child_outlives_the_thread_that_asked_for_it_and_dies_with_its_value() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();

@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::parts::{self, Part, Parts};
-use crate::{ControlPlane, Role, Settings, control_plane, ports};
+use crate::{ControlPlane, Role, Settings, control_plane};
 use documents::Token;
 
 /// A workload cluster could not be made or used.
@@ -210,12 +210,4 @@ fn request(attempt: &str) -> impl FnOnce(kube::Error) -> Error {
         attempt,
         source: Box::new(source),
     }
-}
-
-/// A loopback endpoint for tests without guests.
-///
-/// # Errors
-/// When there is no free port.
-pub fn loopback_endpoint() -> io::Result<SocketAddr> {
-    Ok(SocketAddr::from(([127, 0, 0, 1], ports::free()?)))
 }

@@ -4,12 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kubernetes_parts::audit::Mark;
-use kubernetes_parts::{ClusterApi, ControlPlane, Parts, Settings, Workload, apply};
-use serde_json::json;
+use kubernetes_parts::{
+    ClusterApi, ControlPlane, Part, Parts, Settings, Workload, apply, kubeconfig,
+};
+use serde_json::{Value, json};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 
@@ -22,6 +29,7 @@ async fn management() -> Result<&'static (ControlPlane, ClusterApi)> {
             let parts = Parts::from_environment()?;
             let control_plane = ControlPlane::start(&parts, &Settings::management()).await?;
             let cluster_api = ClusterApi::start(&parts, &control_plane).await?;
+            apply::objects(&control_plane.admin().await?, &infrastructure()?).await?;
             Ok((control_plane, cluster_api))
         })
         .await
@@ -36,6 +44,36 @@ async fn workload_cluster() -> Result<&'static Workload> {
             Ok(Workload::start(&parts, endpoint, None).await?)
         })
         .await
+}
+
+/// The least that Cluster API takes for infrastructure.
+fn infrastructure() -> Result<Vec<DynamicObject>> {
+    let definition = |kind: &str| {
+        let plural = format!("{}s", kind.to_lowercase());
+        let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.infrastructure.cluster.x-k8s.io"),
+                "labels": {"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta1"},
+            },
+            "spec": {
+                "group": "infrastructure.cluster.x-k8s.io",
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural},
+                "versions": [{
+                    "name": "v1beta1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": anything},
+                }],
+            },
+        })
+    };
+    let definitions = ["PlainCluster", "PlainMachine"].map(definition);
+    Ok(definitions
+        .map(serde_json::from_value)
+        .into_iter()
+        .collect::<Result<_, _>>()?)
 }
 
 fn clusters() -> ApiResource {
@@ -98,37 +136,102 @@ kind: Cluster
 metadata: {name: answered, namespace: default}
 spec:
   controlPlaneEndpoint: {host: 127.0.0.1, port: 6443}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: BaremetalCluster, name: answered}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainCluster, name: answered}
 ";
+    let new: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &clusters());
+    let topology = manifest.replace(
+        "spec:",
+        "spec:\n  topology: {version: v1.36.3, classRef: {name: none}}",
+    );
+    let refused = apply::parse_manifest(&topology)?;
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     // The server learns of a new webhook a moment after it was written.
-    eventually("an invalid Cluster is refused by its webhook", async || {
-        let invalid = manifest.replace("name: answered, namespace", "name: 1.2.3, namespace");
-        let answer = apply::manifest(&client, &invalid).await;
-        if answer.is_ok() {
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(client.clone(), "default", &clusters());
-            api.delete("1.2.3", &DeleteParams::default()).await?;
-        }
-        Ok(answer.err())
+    let message = eventually("a Cluster of an unknown class is refused", async || {
+        Ok(new
+            .create(&dry, &refused[0])
+            .await
+            .err()
+            .map(|error| error.to_string()))
     })
     .await?;
+    assert!(message.contains("admission webhook"), "{message}");
 
     apply::manifest(&client, manifest).await?;
 
     let old = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta1", "Cluster");
     let old: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), "default", &ApiResource::from_gvk(&old));
+        Api::namespaced_with(client, "default", &ApiResource::from_gvk(&old));
     let cluster = old.get("answered").await?;
     let reference = &cluster.data["spec"]["infrastructureRef"];
-    assert_eq!(reference["kind"], "BaremetalCluster", "{reference}");
+    assert_eq!(reference["kind"], "PlainCluster", "{reference}");
 
-    let new: Api<DynamicObject> = Api::namespaced_with(client, "default", &clusters());
     eventually("the core manager takes care of the Cluster", async || {
         let cluster = new.get("answered").await?;
         Ok(cluster.data["status"]["phase"].as_str().map(str::to_owned))
     })
     .await?;
     new.delete("answered", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_finds_its_node_in_the_workload_cluster() -> Result<()> {
+    let (control_plane, _) = management().await?;
+    let workload = workload_cluster().await?;
+    let client = control_plane.admin().await?;
+    let secret = workload.kubeconfig_secret("default", "story")?;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
+    secrets.create(&PostParams::default(), &secret).await?;
+    workload
+        .register_node("story-0", "plain:///0", &BTreeMap::new())
+        .await?;
+
+    apply::manifest(
+        &client,
+        "
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: PlainCluster
+metadata: {name: story}
+status: {ready: true, initialization: {provisioned: true}}
+---
+apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
+kind: PlainMachine
+metadata: {name: story-0}
+spec: {providerID: 'plain:///0'}
+status: {ready: true, initialization: {provisioned: true}}
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Cluster
+metadata: {name: story}
+spec:
+  controlPlaneEndpoint: {host: 127.0.0.1, port: 6443}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainCluster, name: story}
+---
+apiVersion: cluster.x-k8s.io/v1beta2
+kind: Machine
+metadata: {name: story-0}
+spec:
+  clusterName: story
+  bootstrap: {dataSecretName: data}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainMachine, name: story-0}
+",
+    )
+    .await?;
+
+    let machine = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Machine");
+    let machines: Api<DynamicObject> =
+        Api::namespaced_with(client, "default", &ApiResource::from_gvk(&machine));
+    let node = eventually("the Machine has its nodeRef", async || {
+        let machine = machines.get("story-0").await?;
+        Ok(machine.data["status"]["nodeRef"]["name"]
+            .as_str()
+            .map(str::to_owned))
+    })
+    .await?;
+    assert_eq!(node, "story-0");
     Ok(())
 }
 
@@ -154,8 +257,12 @@ async fn the_workload_cluster_takes_a_node_as_its_own_user_and_no_other() -> Res
         .await?;
     let spec = node.spec.context("spec")?;
     assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///a"));
-    let names: Vec<_> = workload.nodes().await?;
-    assert_eq!(names.len(), 1);
+    let nodes = workload.nodes().await?;
+    assert!(
+        nodes
+            .iter()
+            .any(|node| node.metadata.name.as_deref() == Some("node-a"))
+    );
 
     let other = workload
         .control_plane()
@@ -189,6 +296,95 @@ async fn the_workload_cluster_holds_what_a_joining_host_reads() -> Result<()> {
     Ok(())
 }
 
+/// What a host does before its kubelet starts, by kubeadm itself: it reads and verifies cluster-info
+/// at the address that it was given, and fetches its configuration with the token.
+#[tokio::test(flavor = "multi_thread")]
+async fn kubeadm_accepts_the_join_data() -> Result<()> {
+    let parts = Parts::from_environment()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let workload = Workload::start(&parts, listener.local_addr()?, None).await?;
+    let port = workload.control_plane().port();
+    tokio::spawn(async move {
+        while let Ok((mut guest, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
+                copy_bidirectional(&mut guest, &mut server).await
+            });
+        }
+    });
+
+    let data: Value = serde_norway::from_str(&workload.join_config())?;
+    let config = data["write_files"][0]["content"]
+        .as_str()
+        .context("no kubeadm config")?;
+    // A name that resolves without asking anybody.
+    let config = config.replace("nodeRegistration:", "nodeRegistration:\n  name: localhost");
+    let path = workload.control_plane().directory().join("join.yaml");
+    std::fs::write(&path, config)?;
+    let output = tokio::process::Command::new(parts.path(Part::Kubeadm)?)
+        .args([
+            "join",
+            "phase",
+            "preflight",
+            "--ignore-preflight-errors=all",
+            "--config",
+        ])
+        .arg(path)
+        .output()
+        .await?;
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+
+    let host = bootstrap_client(&workload, &data).await?;
+    let certificate = bootstrap_certificate(&host, "joined").await?;
+    assert!(certificate.starts_with(b"-----BEGIN CERTIFICATE-----"));
+    Ok(())
+}
+
+async fn bootstrap_client(workload: &Workload, data: &Value) -> Result<kube::Client> {
+    let config = data["write_files"][0]["content"]
+        .as_str()
+        .context("content")?;
+    let config: Value = serde_norway::from_str(config)?;
+    let token = &config["discovery"]["bootstrapToken"]["token"];
+    let text = workload.control_plane().kubeconfig_text("x", "x")?;
+    let mut kubeconfig: Value = serde_norway::from_str(&text)?;
+    kubeconfig["users"][0]["user"] = json!({"token": token});
+    Ok(kubeconfig::client(&kubeconfig.to_string()).await?)
+}
+
+/// Asks for a kubelet's certificate; the controllers approve and sign it.
+async fn bootstrap_certificate(host: &kube::Client, node: &str) -> Result<Vec<u8>> {
+    let key = rcgen::KeyPair::generate()?;
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::OrganizationName, "system:nodes");
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    let request = params.serialize_request(&key)?.pem()?;
+    let requests: Api<CertificateSigningRequest> = Api::all(host.clone());
+    let object = serde_json::from_value(json!({
+        "metadata": {"name": node},
+        "spec": {
+            "request": STANDARD.encode(request),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["digital signature", "client auth"],
+        },
+    }))?;
+    requests.create(&PostParams::default(), &object).await?;
+    eventually("the kubelet's certificate is signed", async || {
+        let status = requests.get(node).await?.status.unwrap_or_default();
+        Ok(status.certificate.map(|certificate| certificate.0))
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_control_plane_comes_back_with_its_data() -> Result<()> {
     let parts = Parts::from_environment()?;
@@ -211,6 +407,7 @@ async fn the_control_plane_comes_back_with_its_data() -> Result<()> {
     control_plane.restart_api_server().await?;
     namespaces.get("kept").await?;
 
+    control_plane.restart_controllers().await?;
     control_plane.restart().await?;
     namespaces.get("kept").await?;
     let users = control_plane.audit().users(Mark::default())?;

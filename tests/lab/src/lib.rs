@@ -1,1 +1,22 @@
-//! QEMU hosts.
+//! QEMU hosts for tests and for the demo: real firmware, kernel, systemd and cloud-init on this machine's loopback.
+//!
+//! [`Host::start`] powers a host on and keeps it as a person would find it in a rack: a reset boots it again, a
+//! power-off leaves it off, [`Host::power_cut`] pulls the plug. What happens inside is read by [`Host::exec`] (the
+//! QEMU guest agent) and in the console log; every wait has a deadline, and its error says what was seen last.
+//! All processes end with the [`Host`], with a panic, and with this process itself.
+
+mod arguments;
+mod config;
+mod console;
+mod error;
+mod guest_agent;
+mod host;
+mod images;
+mod process;
+mod qmp;
+
+pub use config::{BootOrder, Firmware, Forward, HostConfig, ImageDisk, Nic};
+pub use error::LabError;
+pub use guest_agent::Output;
+pub use host::{Host, HostState, Stop};
+pub use images::{Image, ImageInputs, build};

@@ -50,20 +50,20 @@ fn build() -> Result<String, String> {
 }
 
 fn paths(names: &[&str]) -> Result<String, String> {
+    let known = |name: &&str| {
+        let mut parts = Part::ALL.into_iter();
+        let part = parts.find(|part| part.name() == *name);
+        part.ok_or_else(|| format!("no part {name}; there are {}", part_names()))
+    };
+    let wanted = names.iter().map(known).collect::<Result<Vec<Part>, _>>()?;
     let parts = Parts::from_environment().map_err(|error| explain(&error))?;
-    let mut lines = Vec::new();
-    for name in names {
-        let known = Part::ALL.into_iter().find(|part| part.name() == *name);
-        let part = known.ok_or_else(|| format!("no part {name}; there are {}", part_names()))?;
-        lines.push(
-            parts
-                .path(part)
-                .map_err(|error| explain(&error))?
-                .display()
-                .to_string(),
-        );
-    }
-    Ok(lines.join("\n"))
+    parts
+        .ensure(&wanted, &to_stderr)
+        .map_err(|error| explain(&error))?;
+    let paths = wanted.into_iter().map(|part| parts.path(part));
+    let paths = paths.map(|path| path.map(|path| path.display().to_string()));
+    let lines = paths.collect::<Result<Vec<String>, _>>();
+    Ok(lines.map_err(|error| explain(&error))?.join("\n"))
 }
 
 fn directory(name: &str) -> Result<String, String> {

@@ -27,11 +27,13 @@ impl fmt::Debug for Token {
     }
 }
 
+/// kubeadm refuses a loopback address as its own; nothing that these phases write contains it.
+const NOT_LOOPBACK: &str = "192.0.2.1";
+
 /// The configuration of the phases of `kubeadm init`. `certificatesDir` stays the default: it is
 /// where a joining host's kubelet looks for the authority.
 pub(super) fn init(endpoint: SocketAddr, version: &str, token: &Token) -> String {
     let Token(token) = token;
-    let (address, port) = (endpoint.ip(), endpoint.port());
     format!(
         "apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -41,8 +43,7 @@ bootstrapTokens:
   usages: [signing, authentication]
   groups: [system:bootstrappers:kubeadm:default-node-token]
 localAPIEndpoint:
-  advertiseAddress: {address}
-  bindPort: {port}
+  advertiseAddress: {NOT_LOOPBACK}
 nodeRegistration:
   name: workload
   criSocket: unix:///run/containerd/containerd.sock

@@ -1,0 +1,74 @@
+# One entry for people and CI. `make help` lists what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+.SUFFIXES:
+
+CACHE ?= $(or $(BAREMETAL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/cluster-api-provider-baremetal)
+export BAREMETAL_CACHE := $(CACHE)
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+DENY_VERSION := 0.20.2
+DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+TARGET := x86_64-unknown-linux-gnu
+AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: packages parts agent iso ## Play the story live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running)
+	@cargo build --quiet --package coordinator
+	cargo run --quiet --package demo -- $(if $(KEEP),--keep)
+
+.PHONY: test
+test: packages parts agent iso ## Pass all tests: pure, scenarios, real API servers, one QEMU host
+	@cargo build --quiet --package coordinator
+	cargo test --workspace
+
+.PHONY: test-fast
+test-fast: ## Only the tests that need nothing but Rust
+	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --lib --bins --tests
+
+.PHONY: lint
+lint: $(DENY) ## Formatting, clippy, licences, bans, sources
+	@cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --package coordinator-core -- -D warnings
+	cargo clippy --quiet --package agent -- -D warnings
+	$(DENY) --log-level error check --config .deny.toml bans licenses sources
+
+$(DENY):
+	@echo 'building cargo-deny $(DENY_VERSION) (once, about 5 min)…' >&2
+	cargo install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
+
+.PHONY: agent
+agent: ## Build the static agent and print its path
+	@echo 'building the static agent…' >&2
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --package agent --profile agent --target $(TARGET)
+	echo $(AGENT)
+
+.PHONY: iso
+iso: packages parts agent ## Build the base ISO and the OS images of the lab
+	@kubernetes=$$(cargo run --quiet --package kubernetes-parts --bin parts -- directory kubernetes)
+	containerd=$$(cargo run --quiet --package kubernetes-parts --bin parts -- directory containerd)
+	AGENT=$(AGENT) KUBERNETES_BIN=$$kubernetes CONTAINERD_BIN=$$containerd iso/build.sh iso >/dev/null
+	AGENT=$(AGENT) KUBERNETES_BIN=$$kubernetes CONTAINERD_BIN=$$containerd iso/build.sh os >/dev/null
+
+.PHONY: parts
+parts: ## Build the real Kubernetes parts (once, about 15 min) and print their directories
+	@cargo run --quiet --package kubernetes-parts --bin parts
+
+.PHONY: packages
+packages: ## Install the Debian packages that the lab needs
+	@iso/packages.sh
+
+.PHONY: generate
+generate: ## Write anew what is generated: agent contract, CRDs
+	@UPDATE=1 cargo test --quiet --package contract --test generated
+
+.PHONY: clean
+clean: ## Remove what is built, not what was expensive
+	@cargo clean --quiet

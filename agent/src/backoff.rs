@@ -1,0 +1,59 @@
+//! Waiting between attempts: full jitter, so that a rack that lost its
+//! coordinator does not come back as one.
+
+use std::time::Duration;
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+/// Shortest upper bound of a wait.
+const FIRST: Duration = Duration::from_millis(500);
+/// Longest wait.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Counts failures in a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// Forgets the failures: the last attempt went well.
+    pub const fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Waits before the next attempt.
+    pub async fn wait(&mut self) {
+        let mut random = [0; 4];
+        // Without randomness the middle of the range is still a wait.
+        let random = SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
+        let pause = delay(self.failures, random);
+        self.failures = self.failures.saturating_add(1);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Anywhere between nothing and a bound that doubles with each failure, from
+/// half a second to thirty.
+#[must_use]
+pub fn delay(failures: u32, random: u32) -> Duration {
+    let bound = FIRST.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST);
+    bound.mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_doubles_up_to_half_a_minute_and_the_wait_is_anywhere_below() {
+        for (name, failures, random, want) in [
+            ("first, unlucky", 0, u32::MAX, 500),
+            ("second, unlucky", 1, u32::MAX, 1000),
+            ("third, lucky", 2, 0, 0),
+            ("after hours", 4000, u32::MAX, 30_000),
+        ] {
+            assert_eq!(delay(failures, random), Duration::from_millis(want), "{name}");
+        }
+    }
+}

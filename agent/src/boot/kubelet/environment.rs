@@ -1,0 +1,159 @@
+//! `KUBELET_EXTRA_ARGS` in an environment file as systemd reads it.
+//!
+//! The last assignment of a variable counts. So ours is appended with what
+//! counted before it, and every byte of the rest stays as it is.
+
+use std::fmt::Write as _;
+
+use proto::plan::NodeIdentity;
+
+const VARIABLE: &str = "KUBELET_EXTRA_ARGS";
+/// Marks the line after it as ours.
+const MARK: &str = "# The next line is written by baremetal-agent at every boot.";
+
+/// `text` with the identity's arguments after all that were there.
+pub(super) fn merge(text: &str, identity: &NodeIdentity) -> String {
+    let mut merged = remove(text);
+    let before = value(&merged).unwrap_or_default();
+    let arguments = format!(
+        "{before} --node-labels=metal3.io/uuid={} --provider-id={}",
+        identity.uuid, identity.provider_id
+    );
+    if !merged.is_empty() && !merged.ends_with('\n') {
+        merged.push('\n');
+    }
+    let value = escape(arguments.trim_start());
+    let _ = write!(merged, "{MARK}\n{VARIABLE}=\"{value}\"\n");
+    merged
+}
+
+/// `text` without what [`merge`] added.
+pub(super) fn remove(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut lines = text.split_inclusive('\n');
+    while let Some(line) = lines.next() {
+        if line.trim_end() == MARK {
+            lines.next();
+        } else {
+            kept.push_str(line);
+        }
+    }
+    kept
+}
+
+/// The value that counts.
+fn value(text: &str) -> Option<String> {
+    let joined = join_continued(text);
+    let assignment = |line: &str| {
+        let line = line.trim_start();
+        let (name, value) = line.split_once('=')?;
+        (name.trim_end() == VARIABLE).then(|| unquote(value.trim()))
+    };
+    joined.lines().rev().find_map(assignment)
+}
+
+/// A backslash at the end of a line joins it with the next; comments do not
+/// continue.
+fn join_continued(text: &str) -> String {
+    let mut joined = String::with_capacity(text.len());
+    for line in text.lines() {
+        let comment = line.trim_start().starts_with(['#', ';']);
+        match line.strip_suffix('\\') {
+            Some(part) if !comment => joined.push_str(part),
+            Some(_) | None => {
+                joined.push_str(line);
+                joined.push('\n');
+            }
+        }
+    }
+    joined
+}
+
+/// Takes off quotes and escapes as systemd's environment files have them.
+fn unquote(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut quote = None;
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match (quote, c) {
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), _) if c == open => quote = None,
+            (Some('"'), '\\') => {
+                let special = characters.next_if(|next| "\"\\`$".contains(*next));
+                plain.push(special.unwrap_or('\\'));
+            }
+            (None, '\\') => plain.extend(characters.next()),
+            (Some(_) | None, _) => plain.push(c),
+        }
+    }
+    plain
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if "\"\\`$".contains(c) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+/// Files that `EnvironmentFile=` of a unit names; a leading dash only says
+/// that the file may be missing.
+pub(super) fn named_files(unit: &str) -> Vec<String> {
+    let names = unit.lines().filter_map(|line| line.trim().strip_prefix("EnvironmentFile="));
+    names.map(|name| name.trim().trim_start_matches('-').to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> NodeIdentity {
+        NodeIdentity { uuid: "u-1".into(), provider_id: "baremetal:///host-1".into() }
+    }
+
+    const OURS: &str = "--node-labels=metal3.io/uuid=u-1 --provider-id=baremetal:///host-1";
+
+    #[test]
+    fn what_was_there_counts_on_and_stays_byte_for_byte() {
+        let cases = [
+            ("empty", "", ""),
+            ("no newline at the end", "KUBELET_EXTRA_ARGS=--v=2", "--v=2 "),
+            ("plain", "KUBELET_EXTRA_ARGS=--v=2\n", "--v=2 "),
+            ("empty value", "KUBELET_EXTRA_ARGS=\n", ""),
+            ("double quotes", "KUBELET_EXTRA_ARGS=\"--v=2 --node-labels=a=b\"\n", "--v=2 --node-labels=a=b "),
+            ("single quotes", "KUBELET_EXTRA_ARGS='--v=2 --x'\n", "--v=2 --x "),
+            ("comment and others", "# KUBELET_EXTRA_ARGS=no\nOTHER=x\nKUBELET_EXTRA_ARGS=--v=2\n", "--v=2 "),
+            ("the last counts", "KUBELET_EXTRA_ARGS=--v=1\nKUBELET_EXTRA_ARGS=--v=2\n", "--v=2 "),
+            ("continued", "KUBELET_EXTRA_ARGS=\"--v=2 \\\n--x\"\n", "--v=2 --x "),
+            ("escapes", "KUBELET_EXTRA_ARGS=\"--x=\\\"a\\$b\\\"\"\n", "--x=\\\"a\\$b\\\" "),
+            ("a longer name", "MY_KUBELET_EXTRA_ARGS=--v=1\n", ""),
+        ];
+        for (name, given, want) in cases {
+            let merged = merge(given, &identity());
+            let line = merged.lines().last().unwrap();
+            assert_eq!(line, format!("KUBELET_EXTRA_ARGS=\"{want}{OURS}\""), "{name}");
+            assert!(merged.starts_with(given), "{name}");
+            assert_eq!(merge(&merged, &identity()), merged, "{name}: not idempotent");
+            assert_eq!(remove(&merged).trim_end(), given.trim_end(), "{name}");
+        }
+    }
+
+    #[test]
+    fn another_identity_replaces_only_ours() {
+        let given = "KUBELET_EXTRA_ARGS=--node-labels=metal3.io/uuid=by-hand\n";
+        let first = merge(given, &identity());
+        let other = NodeIdentity { uuid: "u-2".into(), provider_id: "baremetal:///host-2".into() };
+        let second = merge(&first, &other);
+        assert!(second.contains("by-hand") && second.contains("u-2") && !second.contains("u-1"));
+    }
+
+    #[test]
+    fn the_unit_names_its_files() {
+        let unit = "[Service]\nEnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n EnvironmentFile=/etc/sysconfig/kubelet\nEnvironmentFile=\n";
+        assert_eq!(named_files(unit), ["/var/lib/kubelet/kubeadm-flags.env", "/etc/sysconfig/kubelet"]);
+    }
+}

@@ -1,0 +1,77 @@
+use super::*;
+
+fn host(directories: &[&str]) -> (tempfile::TempDir, Root) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    for path in directories {
+        fs::create_dir_all(root.join(path)).unwrap();
+    }
+    (directory, root)
+}
+
+fn identity() -> NodeIdentity {
+    NodeIdentity { uuid: "0a1b".into(), provider_id: "baremetal:///host-1".into() }
+}
+
+#[test]
+fn the_files_are_those_that_exist_or_that_the_unit_names() {
+    let cases: [(&str, &[&str], &str, &[&str]); 4] = [
+        ("nothing", &[], "", &[]),
+        ("Debian", &["/etc/default"], "", &["/etc/default/kubelet"]),
+        (
+            "both",
+            &["/etc/default", "/etc/sysconfig"],
+            "",
+            &["/etc/default/kubelet", "/etc/sysconfig/kubelet"],
+        ),
+        ("named by a drop-in", &[], "EnvironmentFile=-/etc/sysconfig/kubelet\n", &["/etc/sysconfig/kubelet"]),
+    ];
+    for (name, directories, drop_in, want) in cases {
+        let (_directory, root) = host(directories);
+        let unit = root.join("/usr/lib/systemd/system/kubelet.service.d");
+        fs::create_dir_all(&unit).unwrap();
+        fs::write(unit.join("10-kubeadm.conf"), drop_in).unwrap();
+        let want: Vec<PathBuf> = want.iter().map(|path| root.join(path)).collect();
+        assert_eq!(environment_files(&root), want, "{name}");
+        apply(&root, &identity()).unwrap();
+        for path in want {
+            let text = fs::read_to_string(path).unwrap();
+            assert!(text.contains("--node-labels=metal3.io/uuid=0a1b"), "{name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_identity_is_remembered_applied_and_forgotten_without_a_trace() {
+    let (_directory, root) = host(&["/etc/default", "/etc/rancher/rke2"]);
+    fs::write(root.join("/etc/default/kubelet"), "KUBELET_EXTRA_ARGS=--v=2\n").unwrap();
+    assert_eq!(read(&root).unwrap(), None);
+    remember(&root, &identity()).unwrap();
+    assert_eq!(read(&root).unwrap(), Some(identity()));
+    apply(&root, &identity()).unwrap();
+    let fragment = root.join("/etc/rancher/rke2/config.yaml.d/90-baremetal-agent.yaml");
+    let text = fs::read_to_string(&fragment).unwrap();
+    assert!(text.contains("\"metal3.io/uuid=0a1b\"") && text.contains("provider-id=baremetal:///host-1"));
+    assert!(!is_forgotten(&root).unwrap());
+    forget(&root).unwrap();
+    assert!(is_forgotten(&root).unwrap() && !fragment.exists());
+    assert_eq!(fs::read_to_string(root.join("/etc/default/kubelet")).unwrap(), "KUBELET_EXTRA_ARGS=--v=2\n");
+}
+
+#[test]
+fn what_would_become_another_argument_is_refused() {
+    let cases = [
+        ("space", "a b", "baremetal:///x"),
+        ("quote", "a\"", "baremetal:///x"),
+        ("empty", "", "baremetal:///x"),
+        ("expansion", "a", "baremetal:///$X"),
+        ("no provider", "a", ""),
+    ];
+    let (_directory, root) = host(&["/etc/default"]);
+    for (name, uuid, provider_id) in cases {
+        let identity = NodeIdentity { uuid: uuid.into(), provider_id: provider_id.into() };
+        assert!(remember(&root, &identity).is_err(), "{name}");
+        assert!(apply(&root, &identity).is_err(), "{name}");
+    }
+    assert!(!root.join("/etc/default/kubelet").exists());
+}

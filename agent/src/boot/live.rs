@@ -1,0 +1,84 @@
+//! The live system's seed: the SeedImage's own `cloud-config`, from the file
+//! that the coordinator puts into the ISO.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use proto::plan::{Secret, Seed};
+use serde_norway::Value;
+
+use super::seed::{self, SeedError};
+use crate::paths::Root;
+use crate::system::{SystemError, observed};
+
+/// A live seed that was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The kernel does not give the ISO's file.
+    #[error("cannot read {path}: the ISO is not mounted, or not a seed ISO")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no YAML.
+    #[error("livecd-cloud-config.yaml is not YAML: correct the SeedImage, then download the ISO again")]
+    Parse(#[source] serde_norway::Error),
+    /// The kernel does not tell which boot this is.
+    #[error("cannot tell which boot this is")]
+    BootId(#[from] SystemError),
+    /// The seed cannot be written.
+    #[error("cannot write the live seed")]
+    Seed(#[from] SeedError),
+}
+
+/// Writes the seed for this live boot.
+pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
+    let path = root.live_config();
+    let text = fs::read_to_string(&path).map_err(|source| LiveError::Read { path, source })?;
+    let seed = live_seed(&text, &observed::boot_id(root)?)?;
+    seed::place(root, &seed)?;
+    Ok(())
+}
+
+/// The seed of a live boot: every boot is a new instance.
+fn live_seed(config: &str, boot_id: &str) -> Result<Seed, LiveError> {
+    let config: Value = serde_norway::from_str(config).map_err(LiveError::Parse)?;
+    let mut user_data = "#cloud-config\n".to_owned();
+    if let Some(cloud_config) = config.get("cloud-config").filter(|value| !value.is_null()) {
+        user_data += &serde_norway::to_string(cloud_config).map_err(LiveError::Parse)?;
+    }
+    Ok(Seed {
+        user_data: Some(Secret::new(user_data.into_bytes())),
+        meta_data: format!("instance-id: live-{boot_id}\n"),
+        // The image's networkd asks DHCP on every NIC; cloud-init's own
+        // default would configure one of them and shadow the rest.
+        network_config: Some("network: {config: disabled}\n".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_images_cloud_config_becomes_the_live_user_data() {
+        let with = "elemental:\n  registration: {url: x}\ncloud-config:\n  users: [a]\n  runcmd:\n    - networkctl reload\n";
+        let cases = [
+            ("cloud-config", with, "#cloud-config\nusers:\n- a\nruncmd:\n- networkctl reload\n"),
+            ("none", "elemental: {}\n", "#cloud-config\n"),
+            ("null", "cloud-config: null\n", "#cloud-config\n"),
+            ("the base ISO's empty lines", "\n\n\n", "#cloud-config\n"),
+        ];
+        for (name, given, want) in cases {
+            let seed = live_seed(given, "b-1").unwrap();
+            let user_data = seed.user_data.unwrap();
+            assert_eq!(String::from_utf8_lossy(user_data.expose()), want, "{name}");
+            assert_eq!(seed.meta_data, "instance-id: live-b-1\n", "{name}");
+        }
+        assert!(live_seed("a: [", "b-1").is_err());
+    }
+}

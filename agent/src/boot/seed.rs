@@ -1,0 +1,244 @@
+//! The `NoCloud` seed: its copy among the agent's state is the authority, the
+//! one that cloud-init reads is made from it at every boot.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use proto::plan::{Secret, Seed};
+
+use crate::durable::{self, DurableError};
+use crate::paths::{Root, StateDir};
+
+const USER_DATA: &str = "user-data";
+const META_DATA: &str = "meta-data";
+const NETWORK_CONFIG: &str = "network-config";
+
+/// A seed that was not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum SeedError {
+    /// The kernel does not give a file of it.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// It cannot be written.
+    #[error("cannot write the seed")]
+    Write(#[from] DurableError),
+}
+
+/// What restoring did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// There is no copy to restore from.
+    NoSeed,
+    /// It was as it should be.
+    Same,
+    /// It was written.
+    Written,
+}
+
+/// Makes `seed` the authoritative copy in `state`, all files at once.
+///
+/// # Errors
+/// [`DurableError`]; the former copy is still there then.
+pub fn store(state: &StateDir, seed: &Seed) -> Result<(), DurableError> {
+    durable::create_directory(state.path())?;
+    let mut files = vec![(META_DATA, seed.meta_data.as_bytes())];
+    if let Some(user_data) = &seed.user_data {
+        files.push((USER_DATA, user_data.expose()));
+    }
+    if let Some(network_config) = &seed.network_config {
+        files.push((NETWORK_CONFIG, network_config.as_bytes()));
+    }
+    durable::replace_directory(&state.seed(), &files)
+}
+
+/// The authoritative copy.
+///
+/// # Errors
+/// [`SeedError::Read`].
+pub fn load(state: &StateDir) -> Result<Option<Seed>, SeedError> {
+    read_directory(&state.seed())
+}
+
+/// The seed that cloud-init will read.
+///
+/// # Errors
+/// [`SeedError::Read`].
+pub fn load_nocloud(root: &Root) -> Result<Option<Seed>, SeedError> {
+    read_directory(&root.nocloud_seed())
+}
+
+fn read_directory(directory: &Path) -> Result<Option<Seed>, SeedError> {
+    let Some(meta_data) = read(directory.join(META_DATA))? else {
+        return Ok(None);
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Some(Seed {
+        user_data: read(directory.join(USER_DATA))?.map(Secret::new),
+        meta_data: text(meta_data),
+        network_config: read(directory.join(NETWORK_CONFIG))?.map(text),
+    }))
+}
+
+fn read(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
+    match fs::read(&path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(SeedError::Read { path, source }),
+    }
+}
+
+/// Makes cloud-init's seed the authoritative one.
+///
+/// # Errors
+/// [`SeedError`].
+pub fn restore(root: &Root) -> Result<Restored, SeedError> {
+    match load(&root.state())? {
+        None => Ok(Restored::NoSeed),
+        Some(seed) => place(root, &seed),
+    }
+}
+
+/// Makes cloud-init's seed one that brings up the authoritative one's network
+/// and name, and nothing else: for a boot in which no node may start.
+///
+/// # Errors
+/// [`SeedError`].
+pub fn restore_network(root: &Root) -> Result<Restored, SeedError> {
+    match load(&root.state())? {
+        None => Ok(Restored::NoSeed),
+        Some(seed) => place(root, &network_only(&seed)),
+    }
+}
+
+/// An instance of its own: cloud-init would take the same one for done.
+fn network_only(seed: &Seed) -> Seed {
+    let instance = instance_id(&seed.meta_data).unwrap_or_default();
+    let key = |line: &&str| {
+        let key = line.split(':').next().unwrap_or_default();
+        matches!(key, "local-hostname" | "local_hostname")
+    };
+    let mut meta_data = format!("instance-id: held-{instance}\n");
+    for line in seed.meta_data.lines().filter(key) {
+        meta_data.push_str(line);
+        meta_data.push('\n');
+    }
+    Seed { user_data: None, meta_data, network_config: seed.network_config.clone() }
+}
+
+/// `instance-id` of a seed's meta-data.
+#[must_use]
+pub fn instance_id(meta_data: &str) -> Option<String> {
+    let mut lines = meta_data.lines();
+    let value = lines.find_map(|line| line.strip_prefix("instance-id:"))?.trim();
+    Some(value.trim_matches(|c| c == '"' || c == '\'').to_owned())
+}
+
+/// Makes `seed` the one that cloud-init reads.
+///
+/// # Errors
+/// [`SeedError`].
+pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
+    let wanted = with_user_data(seed);
+    let directory = root.nocloud_seed();
+    if read_directory(&directory)?.as_ref() == Some(&wanted) {
+        durable::sweep(&directory)?;
+        return Ok(Restored::Same);
+    }
+    if let Some(parent) = directory.parent() {
+        durable::create_directory_with_mode(parent, 0o755)?;
+    }
+    let empty: &[u8] = &[];
+    let user_data = wanted.user_data.as_ref().map_or(empty, Secret::expose);
+    let mut files = vec![(USER_DATA, user_data), (META_DATA, wanted.meta_data.as_bytes())];
+    if let Some(network_config) = &wanted.network_config {
+        files.push((NETWORK_CONFIG, network_config.as_bytes()));
+    }
+    durable::replace_directory(&directory, &files)?;
+    Ok(Restored::Written)
+}
+
+/// cloud-init takes a directory without user-data for no seed at all, and its
+/// network-config with it: absent becomes empty.
+fn with_user_data(seed: &Seed) -> Seed {
+    let mut seed = seed.clone();
+    seed.user_data.get_or_insert_with(|| Secret::new(Vec::new()));
+    seed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host() -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        (directory, root)
+    }
+
+    fn seed() -> Seed {
+        Seed {
+            user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
+            meta_data: "instance-id: plan-1\nlocal-hostname: node-1\nuuid: x\n".into(),
+            network_config: Some("version: 2\n".into()),
+        }
+    }
+
+    #[test]
+    fn a_seed_that_cloud_init_deleted_is_restored() {
+        let (_directory, root) = host();
+        assert_eq!(restore(&root).unwrap(), Restored::NoSeed);
+        store(&root.state(), &seed()).unwrap();
+        assert_eq!(load(&root.state()).unwrap(), Some(seed()));
+        assert_eq!(restore(&root).unwrap(), Restored::Written);
+        assert_eq!(restore(&root).unwrap(), Restored::Same);
+        assert_eq!(load_nocloud(&root).unwrap(), Some(seed()));
+        fs::remove_dir_all(root.nocloud_seed()).unwrap();
+        assert_eq!(restore(&root).unwrap(), Restored::Written);
+    }
+
+    #[test]
+    fn parts_that_are_absent_leave_no_file_of_the_former_seed() {
+        let (_directory, root) = host();
+        store(&root.state(), &seed()).unwrap();
+        restore(&root).unwrap();
+        let neutral =
+            Seed { user_data: None, meta_data: "instance-id: plan-2\n".into(), network_config: None };
+        store(&root.state(), &neutral).unwrap();
+        restore(&root).unwrap();
+        assert_eq!(load(&root.state()).unwrap(), Some(neutral));
+        let user_data = fs::read(root.nocloud_seed().join(USER_DATA)).unwrap();
+        assert!(user_data.is_empty(), "cloud-init needs the file");
+        assert!(!root.nocloud_seed().join(NETWORK_CONFIG).exists());
+    }
+
+    #[test]
+    fn a_held_boot_gets_network_and_name_only() {
+        let (_directory, root) = host();
+        store(&root.state(), &seed()).unwrap();
+        restore_network(&root).unwrap();
+        let held = load_nocloud(&root).unwrap().unwrap();
+        assert_eq!(held.meta_data, "instance-id: held-plan-1\nlocal-hostname: node-1\n");
+        assert_eq!(held.user_data.unwrap().expose(), b"");
+        assert_eq!(held.network_config.as_deref(), Some("version: 2\n"));
+        assert_eq!(load(&root.state()).unwrap(), Some(seed()), "the authority is untouched");
+    }
+
+    #[test]
+    fn the_instance_id_is_found_in_any_quotes() {
+        let cases = [
+            ("plain", "a: b\ninstance-id: p-1\n", Some("p-1")),
+            ("quoted", "instance-id: \"p-1\"\n", Some("p-1")),
+            ("none", "a: b\n", None),
+        ];
+        for (name, given, want) in cases {
+            assert_eq!(instance_id(given).as_deref(), want, "{name}");
+        }
+    }
+}

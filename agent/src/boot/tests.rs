@@ -1,0 +1,192 @@
+use std::fs;
+
+use proto::plan::{Generation, Image, NodeIdentity, Plan, Secret, Seed};
+
+use super::*;
+use crate::journal::Outcome;
+
+fn plan(kind: Kind) -> Plan {
+    let image = Image::parse("lab/os:v1").unwrap();
+    Plan {
+        id: PlanId::parse("reprovision-01").unwrap(),
+        generation: Generation(1),
+        kind,
+        steps: vec![Step::RequestCleanup, Step::Reboot, Step::VerifySystem(image)],
+    }
+}
+
+fn done() -> Outcome {
+    Outcome::Done { output: String::new(), system: None }
+}
+
+#[test]
+fn only_the_plans_own_reboot_leads_to_a_wipe() {
+    let id = || PlanId::parse("reprovision-01").unwrap();
+    let begun = Journal::begin(&plan(Kind::Reprovision)).started(0, "a").ended(0, done());
+    let rebooting = begun.clone().started(1, "a");
+    let failed = Outcome::failed(proto::v1alpha1::FailureReason::Command, String::new(), String::new());
+    let mut other = plan(Kind::Reprovision);
+    other.id = PlanId::parse("reprovision-02").unwrap();
+    let active = BootMode::Active;
+    let cases = [
+        ("an agent without a journal", None, active, true),
+        ("power cut before the reboot", Some(begun), active, false),
+        ("rebooting", Some(rebooting.clone()), active, true),
+        ("no sentinel", Some(rebooting.clone()), BootMode::Unspecified, true),
+        ("fell back", Some(rebooting.clone()), BootMode::Passive, false),
+        ("recovery", Some(rebooting.clone()), BootMode::Recovery, false),
+        ("rebooted", Some(rebooting.clone().ended(1, done())), active, true),
+        ("never rebooted", Some(rebooting.ended(1, failed)), active, false),
+        ("a newer plan", Some(Journal::begin(&other).started(1, "a")), active, false),
+        ("a clean plan", Some(Journal::begin(&plan(Kind::Clean)).started(1, "a")), active, false),
+    ];
+    for (name, journal, mode, wipes) in cases {
+        let early = decide(id(), journal.as_ref(), mode);
+        assert_eq!(early == Early::Wipe(id()), wipes, "{name}: {early:?}");
+    }
+}
+
+struct Host {
+    _directory: tempfile::TempDir,
+    root: Root,
+}
+
+impl Host {
+    /// A host with a former node, a marker and a new seed, in its plan's reboot.
+    fn rebooted() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let host = Self { _directory: directory, root };
+        host.put("/proc/sys/kernel/random/boot_id", "boot-2\n");
+        host.put("/run/elemental/active_mode", "1");
+        host.put("/etc/default/kubelet", "");
+        for directory in wipe::NODE_DIRECTORIES {
+            host.put(&format!("{directory}/of/the/former/node"), "secret");
+        }
+        let seed = Seed {
+            user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
+            meta_data: "instance-id: reprovision-01\n".into(),
+            network_config: None,
+        };
+        seed::store(&host.root.state(), &seed).unwrap();
+        let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };
+        kubelet::remember(&host.root, &identity).unwrap();
+        fs::write(host.root.state().cleanup_marker(), "reprovision-01\n").unwrap();
+        host.journal(&Journal::begin(&plan(Kind::Reprovision)).started(1, "boot-1"));
+        host
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn journal(&self, journal: &Journal) {
+        journal::write(&self.root.state().journal(), journal).unwrap();
+    }
+
+    fn is_wiped(&self) -> bool {
+        let left = |path: &&str| fs::read_dir(self.root.join(path)).unwrap().count();
+        wipe::NODE_DIRECTORIES.iter().all(|path| left(path) == 0)
+    }
+
+    fn user_data(&self) -> Vec<u8> {
+        fs::read(self.root.nocloud_seed().join("user-data")).unwrap()
+    }
+}
+
+#[test]
+fn after_its_reboot_the_host_is_wiped_seeded_and_knows_who_it_is() {
+    let host = Host::rebooted();
+    let summary = run(&host.root);
+    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    assert!(host.is_wiped() && !host.root.state().cleanup_marker().exists());
+    assert_eq!(host.user_data(), b"#cloud-config\n");
+    let receipt = receipt::read(&host.root).unwrap();
+    assert_eq!((receipt.plan_id.as_str(), receipt.boot_id.as_str()), ("reprovision-01", "boot-2"));
+    let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
+    assert!(kubelet.contains("--provider-id=baremetal:///h"), "{kubelet}");
+}
+
+#[test]
+fn the_new_node_is_never_wiped_for_the_plan_that_made_it() {
+    let host = Host::rebooted();
+    run(&host.root);
+    host.put("/var/lib/kubelet/config.yaml", "of the new node");
+    // As a crash between receipt and marker leaves it, or a failed removal.
+    fs::write(host.root.state().cleanup_marker(), "reprovision-01\n").unwrap();
+    let summary = run(&host.root);
+    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    assert!(host.root.join("/var/lib/kubelet/config.yaml").exists());
+    assert!(!host.root.state().cleanup_marker().exists());
+}
+
+#[test]
+fn a_boot_that_the_plan_did_not_ask_for_neither_wipes_nor_starts_the_node() {
+    type Spoil = fn(&Host);
+    let cases: [(&str, Spoil); 4] = [
+        ("power cut", |host| host.journal(&Journal::begin(&plan(Kind::Reprovision)))),
+        ("damaged journal", |host| fs::write(host.root.state().journal(), "torn").unwrap()),
+        ("damaged marker", |host| fs::write(host.root.state().cleanup_marker(), "\0\0").unwrap()),
+        ("fallback", |host| {
+            fs::remove_file(host.root.join("/run/elemental/active_mode")).unwrap();
+            host.put("/run/elemental/passive_mode", "1");
+        }),
+    ];
+    for (name, spoil) in cases {
+        let host = Host::rebooted();
+        spoil(&host);
+        run(&host.root);
+        assert!(!host.is_wiped(), "{name}");
+        assert!(host.root.state().cleanup_marker().exists(), "{name}");
+        assert_eq!(host.user_data(), b"", "{name}");
+        assert!(receipt::read(&host.root).is_none(), "{name}");
+    }
+}
+
+#[test]
+fn a_wipe_that_fails_leaves_no_receipt_and_starts_no_node() {
+    let host = Host::rebooted();
+    let etcd = host.root.join("/var/lib/etcd");
+    fs::remove_dir_all(&etcd).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", &etcd).unwrap();
+    let summary = run(&host.root);
+    assert!(matches!(summary.problems[..], [BootError::Wipe(_)]), "{:?}", summary.problems);
+    assert!(receipt::read(&host.root).is_none());
+    assert!(host.root.state().cleanup_marker().exists());
+    assert_eq!(host.user_data(), b"");
+}
+
+#[test]
+fn an_ordinary_boot_on_an_ephemeral_etc_writes_seed_and_identity_again() {
+    let host = Host::rebooted();
+    run(&host.root);
+    fs::write(host.root.join("/etc/default/kubelet"), "").unwrap();
+    fs::remove_dir_all(host.root.nocloud_seed()).unwrap();
+    host.put("/var/lib/kubelet/config.yaml", "of the node");
+    run(&host.root);
+    assert_eq!(host.user_data(), b"#cloud-config\n");
+    let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
+    assert!(kubelet.contains("metal3.io/uuid=u"), "{kubelet}");
+    assert!(host.root.join("/var/lib/kubelet/config.yaml").exists());
+}
+
+#[test]
+fn a_live_system_gets_the_seed_of_its_iso_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    let host = Host { _directory: directory, root };
+    host.put("/run/elemental/live_mode", "1");
+    host.put("/proc/sys/kernel/random/boot_id", "boot-1\n");
+    host.put("/var/lib/kubelet/x", "y");
+    host.put("/run/initramfs/live/livecd-cloud-config.yaml", "cloud-config: {runcmd: [a]}\n");
+    let summary = run(&host.root);
+    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    assert_eq!(host.user_data(), b"#cloud-config\nruncmd:\n- a\n");
+    let meta_data = fs::read_to_string(host.root.nocloud_seed().join("meta-data")).unwrap();
+    assert_eq!(meta_data, "instance-id: live-boot-1\n");
+    assert!(host.root.join("/var/lib/kubelet/x").exists());
+    host.put("/run/initramfs/live/livecd-cloud-config.yaml", "a: [");
+    assert!(matches!(run(&host.root).problems[..], [BootError::Live(_)]));
+}

@@ -1,0 +1,261 @@
+//! Emptying the directories of a former node, and nothing beside them: links
+//! are removed, never followed; other file systems are never entered.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::paths::Root;
+
+/// What a node leaves on a host.
+pub const NODE_DIRECTORIES: [&str; 4] =
+    ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/etcd", "/etc/kubernetes"];
+
+/// A directory that was not emptied.
+#[derive(Debug, thiserror::Error)]
+pub enum WipeError {
+    /// It is a link: what it leads to may be anybody's.
+    #[error("{0} is a link, not a directory: make it a directory or a mount point")]
+    Link(PathBuf),
+    /// The kernel refused.
+    #[error("cannot remove {path}")]
+    Remove {
+        /// What was to be removed, or looked at for that.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {
+    let path = path.to_owned();
+    move |source| WipeError::Remove { path, source }
+}
+
+/// Empties `directory` of the host; the directory itself stays, since it may
+/// be a mount point. Returns the mount points inside, which stay too.
+///
+/// # Errors
+/// [`WipeError`]; a part may be removed then.
+pub fn empty(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
+    let path = root.join(directory);
+    let metadata = match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.map_err(at(&path))?,
+    };
+    if metadata.is_symlink() {
+        return Err(WipeError::Link(path));
+    }
+    let mut walk = Walk {
+        device: metadata.dev(),
+        mounts: mounts_below(root, directory),
+        pending: vec![path],
+        emptied: Vec::new(),
+        kept: Vec::new(),
+    };
+    while let Some(next) = walk.pending.pop() {
+        walk.descend(&next)?;
+    }
+    walk.remove_directories()?;
+    Ok(walk.kept)
+}
+
+/// Makes the removals durable: the receipt must not outlive them.
+///
+/// # Errors
+/// [`WipeError::Remove`].
+pub fn flush(root: &Root) -> Result<(), WipeError> {
+    for path in NODE_DIRECTORIES.map(|directory| root.join(directory)) {
+        if path.is_dir() {
+            let directory = fs::File::open(&path).map_err(at(&path))?;
+            let flushed = nix::unistd::syncfs(&directory);
+            flushed.map_err(|error| at(&path)(error.into()))?;
+        }
+    }
+    Ok(())
+}
+
+struct Walk {
+    device: u64,
+    /// A bind mount has the device of its source: the device is not enough.
+    mounts: Vec<PathBuf>,
+    pending: Vec<PathBuf>,
+    /// Parents before their children.
+    emptied: Vec<PathBuf>,
+    kept: Vec<PathBuf>,
+}
+
+impl Walk {
+    fn descend(&mut self, directory: &Path) -> Result<(), WipeError> {
+        for entry in fs::read_dir(directory).map_err(at(directory))? {
+            let path = entry.map_err(at(directory))?.path();
+            let metadata = fs::symlink_metadata(&path).map_err(at(&path))?;
+            if metadata.dev() != self.device || self.mounts.contains(&path) {
+                self.kept.push(path);
+            } else if metadata.is_dir() {
+                self.pending.push(path.clone());
+                self.emptied.push(path);
+            } else {
+                fs::remove_file(&path).map_err(at(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_directories(&self) -> Result<(), WipeError> {
+        for path in self.emptied.iter().rev() {
+            if !self.kept.iter().any(|kept| kept.starts_with(path)) {
+                fs::remove_dir(path).map_err(at(path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Mount points strictly below `directory`, as the host's first process sees
+/// them, the deepest first.
+#[must_use]
+pub fn mounts_below(root: &Root, directory: &str) -> Vec<PathBuf> {
+    let text = fs::read_to_string(root.join("/proc/1/mountinfo")).unwrap_or_default();
+    let mut found: Vec<PathBuf> = parse_mount_points(&text)
+        .into_iter()
+        .filter(|path| path.starts_with(directory) && path != Path::new(directory))
+        .map(|path| root.join(path))
+        .collect();
+    found.sort();
+    found.dedup();
+    found.reverse();
+    found
+}
+
+/// Mount points of a `mountinfo` file.
+fn parse_mount_points(text: &str) -> Vec<PathBuf> {
+    let point = |line: &str| line.split(' ').nth(4).map(unescape);
+    text.lines().filter_map(point).map(PathBuf::from).collect()
+}
+
+/// The kernel writes space, tab, newline and backslash as three octal digits.
+fn unescape(text: &str) -> String {
+    let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    pairs.into_iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
+}
+
+/// Removes what cloud-init rendered for the former node's network: older
+/// versions leave it behind, and a NIC that the new seed does not name would
+/// keep its old address.
+///
+/// # Errors
+/// [`WipeError::Remove`].
+pub fn remove_rendered_network(root: &Root) -> Result<(), WipeError> {
+    let rendered = [
+        ("/etc/systemd/network", "10-cloud-init-"),
+        ("/etc/netplan", "50-cloud-init."),
+        ("/etc/NetworkManager/system-connections", "cloud-init-"),
+    ];
+    for (directory, prefix) in rendered {
+        let Ok(entries) = fs::read_dir(root.join(directory)) else {
+            continue;
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(prefix) {
+                fs::remove_file(&path).map_err(at(&path))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Host {
+        _directory: tempfile::TempDir,
+        root: Root,
+    }
+
+    impl Host {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            Self { _directory: directory, root }
+        }
+
+        fn put(&self, path: &str) {
+            let path = self.root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "content").unwrap();
+        }
+
+        fn is(&self, path: &str) -> bool {
+            fs::symlink_metadata(self.root.join(path)).is_ok()
+        }
+    }
+
+    #[test]
+    fn a_directory_is_emptied_and_stays() {
+        let host = Host::new();
+        host.put("/var/lib/kubelet/pods/a/b/c");
+        host.put("/var/lib/kubelet/config.yaml");
+        assert_eq!(empty(&host.root, "/var/lib/kubelet").unwrap(), Vec::<PathBuf>::new());
+        let left = fs::read_dir(host.root.join("/var/lib/kubelet")).unwrap().count();
+        assert_eq!(left, 0);
+        assert!(empty(&host.root, "/var/lib/nothing").unwrap().is_empty());
+    }
+
+    #[test]
+    fn links_are_removed_and_never_followed() {
+        let host = Host::new();
+        host.put("/srv/precious/file");
+        host.put("/var/lib/kubelet/x");
+        let link = host.root.join("/var/lib/kubelet/link");
+        symlink(host.root.join("/srv/precious"), &link).unwrap();
+        empty(&host.root, "/var/lib/kubelet").unwrap();
+        assert!(!host.is("/var/lib/kubelet/link") && host.is("/srv/precious/file"));
+        symlink(host.root.join("/srv/precious"), host.root.join("/var/lib/etcd")).unwrap();
+        let error = empty(&host.root, "/var/lib/etcd").unwrap_err();
+        assert!(matches!(error, WipeError::Link(_)) && host.is("/srv/precious/file"));
+    }
+
+    #[test]
+    fn mount_points_inside_are_left_with_all_they_hold() {
+        let host = Host::new();
+        host.put("/var/lib/kubelet/pods/a/volume/data");
+        host.put("/var/lib/kubelet/pods/a/other");
+        host.put("/var/lib/kubelet/pods/a/volumes/x");
+        host.put("/proc/1/mountinfo");
+        let line = "36 35 98:0 /m /var/lib/kubelet/pods/a/volume rw - ext4 /dev/x rw\n35 1 98:0 / /var/lib/kubelet rw - ext4 /dev/x rw\n";
+        fs::write(host.root.join("/proc/1/mountinfo"), line).unwrap();
+        let kept = empty(&host.root, "/var/lib/kubelet").unwrap();
+        assert_eq!(kept, [host.root.join("/var/lib/kubelet/pods/a/volume")]);
+        assert!(host.is("/var/lib/kubelet/pods/a/volume/data"));
+        assert!(!host.is("/var/lib/kubelet/pods/a/other") && !host.is("/var/lib/kubelet/pods/a/volumes"));
+    }
+
+    #[test]
+    fn mount_points_are_read_as_the_kernel_writes_them() {
+        let text = "1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /a\\040b\\134c rw shared:1 - ext4 b rw\ngarbage\n";
+        assert_eq!(parse_mount_points(text), [Path::new("/"), Path::new("/a b\\c")]);
+    }
+
+    #[test]
+    fn only_what_cloud_init_rendered_is_removed_from_the_network() {
+        let host = Host::new();
+        for path in [
+            "/etc/systemd/network/10-cloud-init-eth0.network",
+            "/etc/systemd/network/80-dhcp.network",
+            "/etc/netplan/50-cloud-init.yaml",
+        ] {
+            host.put(path);
+        }
+        remove_rendered_network(&host.root).unwrap();
+        assert!(!host.is("/etc/systemd/network/10-cloud-init-eth0.network"));
+        assert!(!host.is("/etc/netplan/50-cloud-init.yaml"));
+        assert!(host.is("/etc/systemd/network/80-dhcp.network"));
+    }
+}

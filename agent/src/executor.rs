@@ -1,0 +1,425 @@
+//! Carries out one plan at a time: asks the engine what comes next, journals
+//! the intent, does it, journals the outcome, hands the outcome to be reported.
+
+use std::sync::Arc;
+
+use proto::plan::{Plan, Step};
+use proto::v1alpha1::{FailureReason, StepReport};
+use tokio::time::timeout;
+
+use crate::durable::{self, DurableError};
+use crate::engine::{self, Next, Outdated};
+use crate::failpoint::failpoint;
+use crate::journal::{self, Journal, JournalError, Outcome, State};
+use crate::paths::Root;
+use crate::steps::{self, Again, Context, Done, Failure};
+use crate::system::{Job, RebootMethod, System, SystemError, observed};
+
+/// What the host allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Plans that the coordinator did not write.
+    pub custom: CustomInstructions,
+}
+
+/// Whether files and commands of foreign plans are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CustomInstructions {
+    /// The plan is refused.
+    #[default]
+    Refuse,
+    /// `--allow-custom-instructions`.
+    Allow,
+}
+
+/// The newest plan that this host has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its id.
+    pub plan_id: String,
+    /// Its number.
+    pub generation: u64,
+}
+
+/// What one call of [`Executor::advance`] came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Advance {
+    /// There is nothing to do until another plan comes.
+    Idle,
+    /// To be reported; returned again until [`Executor::reported`].
+    Report(StepReport),
+    /// A reboot was asked for. The process is about to end. If it still lives
+    /// after [`REBOOT_PATIENCE`], the next call asks harder.
+    Rebooting,
+}
+
+/// How long to wait after [`Advance::Rebooting`] before advancing again.
+pub const REBOOT_PATIENCE: std::time::Duration = std::time::Duration::from_mins(3);
+
+/// Why a plan is not accepted; the text goes to the coordinator.
+#[derive(Debug, thiserror::Error)]
+pub enum RefusedPlan {
+    /// It is not newer than the newest.
+    #[error(transparent)]
+    Outdated(#[from] Outdated),
+    /// It holds files or commands that the coordinator did not write.
+    #[error(
+        "this host does not run custom instructions; next: start its agent with --allow-custom-instructions, or write another plan"
+    )]
+    Custom,
+    /// Without its journal the host cannot tell a new plan from an old one.
+    #[error(
+        "{0}: this host runs no plan, so that none runs twice; next: check its disk, then remove /var/lib/baremetal-agent/journal or install the host anew"
+    )]
+    JournalLost(String),
+    /// The plan cannot be remembered, so it must not begin.
+    #[error("{0}; next: check the host's disk and free space on its persistent partition")]
+    NotJournaled(String),
+    /// The kernel does not tell which boot this is.
+    #[error("cannot tell which boot this is: {0}")]
+    BootId(String),
+}
+
+/// Why nothing could be done for now; the next call tries again.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    /// An outcome could not be journaled. The step is looked at again.
+    #[error("cannot journal the outcome of step {step}")]
+    Journal {
+        /// Counted from zero.
+        step: usize,
+        /// The cause.
+        #[source]
+        source: JournalError,
+    },
+    /// The kernel does not tell which boot this is.
+    #[error("cannot tell which boot this is")]
+    BootId(#[source] SystemError),
+}
+
+enum Memory {
+    Known(Option<Journal>),
+    /// Safe mode: the host is reachable and reports, and runs nothing.
+    Lost(String),
+}
+
+/// Carries out plans on the host below a root.
+pub struct Executor<S> {
+    root: Root,
+    system: S,
+    policy: Policy,
+    memory: Memory,
+    plan: Option<Arc<Plan>>,
+    /// A failure to journal, which cannot itself be journaled.
+    unjournaled: Option<StepReport>,
+}
+
+impl<S: System> Executor<S> {
+    /// Takes up where the journal stands. A journal that cannot be read is no
+    /// error here: the executor then refuses every plan and says why.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`] when the state directory cannot be made.
+    pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, JournalError> {
+        durable::create_directory(root.state().path())?;
+        let memory = match journal::read(&root.state().journal()) {
+            Ok(journal) => Memory::Known(journal),
+            Err(error) => {
+                let why = steps::chain(&error);
+                tracing::error!(why, "safe mode: no plan is run");
+                Memory::Lost(why)
+            }
+        };
+        Ok(Self { root, system, policy, memory, plan: None, unjournaled: None })
+    }
+
+    /// The operating system below.
+    pub fn system(&self) -> &S {
+        &self.system
+    }
+
+    /// The newest plan that this host has accepted; `None` where it is not
+    /// known.
+    #[must_use]
+    pub fn head(&self) -> Option<Head> {
+        self.journal()
+            .map(|journal| Head { plan_id: journal.plan_id().to_owned(), generation: journal.generation().0 })
+    }
+
+    fn journal(&self) -> Option<&Journal> {
+        match &self.memory {
+            Memory::Known(journal) => journal.as_ref(),
+            Memory::Lost(_) => None,
+        }
+    }
+
+    /// Takes a plan, durably. The same plan again is taken up where it stands;
+    /// one that is over is accepted and does nothing.
+    ///
+    /// # Errors
+    /// [`RefusedPlan`]; nothing has changed then.
+    pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
+        let journal = match &self.memory {
+            Memory::Known(journal) => journal.as_ref(),
+            Memory::Lost(why) => return Err(RefusedPlan::JournalLost(why.clone())),
+        };
+        let boot =
+            observed::boot_id(&self.root).map_err(|error| RefusedPlan::BootId(steps::chain(&error)))?;
+        match engine::next(&plan, journal, &boot) {
+            Next::Refuse(outdated) => return Err(outdated.into()),
+            Next::Begin => self.begin(&plan)?,
+            Next::Finished => {
+                self.plan = None;
+                return Ok(());
+            }
+            Next::Run { .. } | Next::Rebooted { .. } | Next::Interrupted { .. } => {}
+        }
+        self.plan = Some(Arc::new(plan));
+        Ok(())
+    }
+
+    fn begin(&mut self, plan: &Plan) -> Result<(), RefusedPlan> {
+        let custom = |step: &Step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_));
+        if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
+            return Err(RefusedPlan::Custom);
+        }
+        failpoint("executor::begin::before");
+        self.save(Journal::begin(plan)).map_err(|error| RefusedPlan::NotJournaled(steps::chain(&error)))?;
+        failpoint("executor::begin::after");
+        self.unjournaled = None;
+        tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
+        Ok(())
+    }
+
+    fn save(&mut self, journal: Journal) -> Result<(), JournalError> {
+        journal::write(&self.root.state().journal(), &journal)?;
+        self.memory = Memory::Known(Some(journal));
+        Ok(())
+    }
+
+    /// Runs at most one step. An outcome that is not yet acknowledged comes
+    /// first.
+    ///
+    /// A call that is dropped half-way leaves the step as a crash would: run it
+    /// to its end, and do what else there is beside it.
+    ///
+    /// # Errors
+    /// [`ExecutorError`]; calling again is safe.
+    pub async fn advance(&mut self) -> Result<Advance, ExecutorError> {
+        if let Some(report) = self.unreported() {
+            return Ok(Advance::Report(report));
+        }
+        let Some(plan) = self.plan.clone() else {
+            return Ok(Advance::Idle);
+        };
+        let advanced = self.advance_plan(&plan).await;
+        // The plan holds secrets: it stays only while it is needed.
+        if matches!(advanced, Ok(Advance::Idle)) || self.unjournaled.is_some() {
+            self.plan = None;
+        }
+        advanced
+    }
+
+    fn unreported(&self) -> Option<StepReport> {
+        let journaled = || {
+            let journal = self.journal()?;
+            Some(journal.unreported()?.report(journal))
+        };
+        self.unjournaled.clone().or_else(journaled)
+    }
+
+    async fn advance_plan(&mut self, plan: &Plan) -> Result<Advance, ExecutorError> {
+        let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
+        match engine::next(plan, self.journal(), &boot) {
+            Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
+            Next::Rebooted { index } => {
+                let outcome = Outcome::Done { output: String::new(), system: None };
+                self.end(index, outcome)
+            }
+            Next::Interrupted { index } => self.end(index, interrupted().into()),
+            Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
+            Next::Run { index, step } => self.run(plan, index, step, &boot).await,
+        }
+    }
+
+    async fn run(
+        &mut self,
+        plan: &Plan,
+        index: usize,
+        step: &Step,
+        boot: &str,
+    ) -> Result<Advance, ExecutorError> {
+        let again = self.again(index, boot);
+        if let Err(error) = self.start(index, boot) {
+            return Ok(self.give_up(plan, index, &error));
+        }
+        tracing::info!(plan = %plan.id, step = index, name = step.name(), "step started");
+        failpoint("executor::step::started");
+        let rebooted_from = self.rebooted_from(plan).map(str::to_owned);
+        let context = Context {
+            root: &self.root,
+            system: &self.system,
+            plan_id: &plan.id,
+            job: Job::step(&plan.id, index),
+            again,
+            rebooted_from: rebooted_from.as_deref(),
+        };
+        let ended = timeout(steps::deadline(step), steps::run(step, &context)).await;
+        failpoint("executor::step::done");
+        let outcome = match ended.unwrap_or_else(|_| Err(steps::timed_out(step))) {
+            Ok(done) => done.into(),
+            Err(failure) => {
+                tracing::error!(step = index, reason = ?failure.reason, "{}", failure.message);
+                failure.into()
+            }
+        };
+        self.end(index, outcome)
+    }
+
+    /// Asks once each way; what follows the last is a failure. Only another
+    /// boot id ends this step well.
+    async fn ask_for_reboot(
+        &mut self,
+        plan: &Plan,
+        index: usize,
+        boot: &str,
+    ) -> Result<Advance, ExecutorError> {
+        let Some(method) = reboot_method(self.attempts(index)) else {
+            let message = "the host was asked to reboot in every way and did not; next: reboot it by hand";
+            return self.end(index, Failure::new(FailureReason::Timeout, message).into());
+        };
+        if let Err(error) = self.start(index, boot) {
+            return Ok(self.give_up(plan, index, &error));
+        }
+        tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
+        failpoint("executor::reboot::started");
+        if let Err(error) = self.system.reboot(method).await {
+            // The next attempt asks harder.
+            tracing::warn!(?method, error = steps::chain(&error), "cannot ask for a reboot");
+        }
+        failpoint("executor::reboot::asked");
+        Ok(Advance::Rebooting)
+    }
+
+    fn attempts(&self, index: usize) -> u32 {
+        match self.state(index) {
+            Some(State::Started { attempts, .. }) => *attempts,
+            Some(State::Pending | State::Done { .. } | State::Failed) | None => 0,
+        }
+    }
+
+    fn state(&self, index: usize) -> Option<&State> {
+        let entry = self.journal()?.steps().get(index)?;
+        Some(&entry.state)
+    }
+
+    fn again(&self, index: usize, boot: &str) -> Again {
+        match self.state(index) {
+            Some(State::Started { boot_id, .. }) if boot_id == boot => Again::SameBoot,
+            Some(_) | None => Again::No,
+        }
+    }
+
+    fn rebooted_from(&self, plan: &Plan) -> Option<&str> {
+        let index = plan.steps.iter().position(|step| matches!(step, Step::Reboot))?;
+        match self.state(index)? {
+            State::Done { boot_id } => Some(boot_id),
+            State::Pending | State::Started { .. } | State::Failed => None,
+        }
+    }
+
+    fn start(&mut self, index: usize, boot: &str) -> Result<(), JournalError> {
+        failpoint("executor::step::before");
+        match self.journal().cloned() {
+            Some(journal) => self.save(journal.started(index, boot)),
+            None => Ok(()),
+        }
+    }
+
+    fn end(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
+        let Some(journal) = self.journal().cloned() else {
+            return Ok(Advance::Idle);
+        };
+        self.save(journal.ended(index, outcome))
+            .map_err(|source| ExecutorError::Journal { step: index, source })?;
+        failpoint("executor::step::after");
+        Ok(self.unreported().map_or(Advance::Idle, Advance::Report))
+    }
+
+    /// An intent that cannot be journaled must not be acted on. The host still
+    /// says so.
+    fn give_up(&mut self, plan: &Plan, index: usize, error: &JournalError) -> Advance {
+        let failure = match error {
+            JournalError::Write(DurableError { source, .. })
+                if source.kind() == std::io::ErrorKind::StorageFull =>
+            {
+                FailureReason::NoSpace
+            }
+            JournalError::Write(_) | JournalError::Read(_) | JournalError::Damaged(_) => {
+                FailureReason::InputOutput
+            }
+        };
+        let message = format!(
+            "{}: the step was not begun; next: check the host's disk and free space on its persistent partition",
+            steps::chain(error)
+        );
+        let outcome = Outcome::failed(failure, message, String::new());
+        let report = StepReport {
+            plan_id: plan.id.to_string(),
+            generation: plan.generation.0,
+            step: u32::try_from(index).unwrap_or(u32::MAX),
+            outcome: Some(outcome.into()),
+        };
+        self.unjournaled = Some(report.clone());
+        Advance::Report(report)
+    }
+
+    /// The coordinator has `report`: it is not returned again.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`]; the report is returned again then.
+    pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
+        if self.unjournaled.as_ref() == Some(report) {
+            self.unjournaled = None;
+            return Ok(());
+        }
+        if self.unreported().as_ref() != Some(report) {
+            return Ok(());
+        }
+        failpoint("executor::reported::before");
+        match self.journal().cloned() {
+            Some(journal) => self.save(journal.acknowledged()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn interrupted() -> Failure {
+    let message = "the agent or the host stopped while this custom instruction ran; nobody knows how far it came, so it is not run again; next: look at the host, then write the plan again";
+    Failure::new(FailureReason::Command, message)
+}
+
+/// The way to ask for a reboot after so many attempts in vain.
+const fn reboot_method(attempts: u32) -> Option<RebootMethod> {
+    match attempts {
+        0 => Some(RebootMethod::Orderly),
+        1 => Some(RebootMethod::Forced),
+        2 => Some(RebootMethod::Immediate),
+        _ => None,
+    }
+}
+
+impl From<Done> for Outcome {
+    fn from(done: Done) -> Self {
+        Self::Done { output: done.output, system: done.system.map(Into::into) }
+    }
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Self {
+        Self::failed(failure.reason, failure.message, failure.output)
+    }
+}
+
+#[cfg(test)]
+mod tests;

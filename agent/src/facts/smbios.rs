@@ -1,0 +1,279 @@
+//! The firmware's tables, told with the titles and keys that `dmidecode`
+//! prints, so that name templates written for it render.
+//!
+//! Every structure says its own length, and firmware often writes shorter ones
+//! than its version promises: a field is there when the length covers it.
+//! Values are told as they are, also those that are known to be bad; a string
+//! that the firmware left out is an absent fact.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs;
+
+use proto::limits;
+use proto::v1alpha1::SmbiosSection;
+
+use crate::paths::Root;
+
+const TABLES: &str = "/sys/firmware/dmi/tables";
+const HEADER: usize = 4;
+/// The version that turned the first three parts of the UUID around.
+const UUID_LITTLE_ENDIAN: (u8, u8) = (2, 6);
+const UUID_AT: usize = 8;
+const OEM_STRINGS: u8 = 11;
+const CHASSIS: u8 = 3;
+
+/// Type, title, and the offsets of string fields (DSP0134).
+type Section = (u8, &'static str, &'static [(usize, &'static str)]);
+const SECTIONS: [Section; 6] = [
+    (0, "BIOS Information", &[(4, "Vendor"), (5, "Version"), (8, "Release Date")]),
+    (
+        1,
+        "System Information",
+        &[
+            (4, "Manufacturer"),
+            (5, "Product Name"),
+            (6, "Version"),
+            (7, "Serial Number"),
+            (0x19, "SKU Number"),
+            (0x1a, "Family"),
+        ],
+    ),
+    (
+        2,
+        "Base Board Information",
+        &[
+            (4, "Manufacturer"),
+            (5, "Product Name"),
+            (6, "Version"),
+            (7, "Serial Number"),
+            (8, "Asset Tag"),
+            (0xa, "Location In Chassis"),
+        ],
+    ),
+    (
+        CHASSIS,
+        "Chassis Information",
+        &[(4, "Manufacturer"), (6, "Version"), (7, "Serial Number"), (8, "Asset Tag")],
+    ),
+    (
+        4,
+        "Processor Information",
+        &[
+            (4, "Socket Designation"),
+            (7, "Manufacturer"),
+            (0x10, "Version"),
+            (0x20, "Serial Number"),
+            (0x21, "Asset Tag"),
+            (0x22, "Part Number"),
+        ],
+    ),
+    (OEM_STRINGS, "OEM Strings", &[]),
+];
+
+/// Chassis types from 1 on, in the words of dmidecode(8).
+const CHASSIS_TYPES: [&str; 36] = [
+    "Other", "Unknown", "Desktop", "Low Profile Desktop", "Pizza Box", "Mini Tower", "Tower", "Portable", "Laptop",
+    "Notebook", "Hand Held", "Docking Station", "All In One", "Sub Notebook", "Space-saving", "Lunch Box",
+    "Main Server Chassis", "Expansion Chassis", "Sub Chassis", "Bus Expansion Chassis", "Peripheral Chassis",
+    "RAID Chassis", "Rack Mount Chassis", "Sealed-case PC", "Multi-system", "CompactPCI", "AdvancedTCA", "Blade",
+    "Blade Enclosing", "Tablet", "Convertible", "Detachable", "IoT Gateway", "Embedded PC", "Mini PC", "Stick PC",
+];
+
+/// Reads the tables that the kernel passes on; nothing on a machine without.
+#[must_use]
+pub fn read(root: &Root) -> Vec<SmbiosSection> {
+    let directory = root.join(TABLES);
+    let Ok(table) = fs::read(directory.join("DMI")) else {
+        return Vec::new();
+    };
+    let entry = fs::read(directory.join("smbios_entry_point")).unwrap_or_default();
+    parse_table(&table, parse_version(&entry))
+}
+
+/// Version in the entry point, of either form.
+#[must_use]
+pub fn parse_version(entry: &[u8]) -> (u8, u8) {
+    match entry {
+        [b'_', b'S', b'M', b'3', b'_', _, _, major, minor, ..] | [b'_', b'S', b'M', b'_', _, _, major, minor, ..] => {
+            (*major, *minor)
+        }
+        // Every machine of the last fifteen years.
+        _ => (3, 0),
+    }
+}
+
+/// Takes the table apart up to its end or to the first structure that lies
+/// about its length.
+#[must_use]
+pub fn parse_table(mut table: &[u8], version: (u8, u8)) -> Vec<SmbiosSection> {
+    let mut sections = Vec::new();
+    while let Some((structure, rest)) = next_structure(table) {
+        table = rest;
+        sections.extend(tell(&structure, version));
+        if sections.len() == limits::SMBIOS_SECTIONS {
+            break;
+        }
+    }
+    sections
+}
+
+struct Structure<'a> {
+    kind: u8,
+    formatted: &'a [u8],
+    strings: Vec<String>,
+}
+
+impl Structure<'_> {
+    fn string(&self, offset: usize) -> Option<&String> {
+        let index = usize::from(*self.formatted.get(offset)?);
+        self.strings.get(index.checked_sub(1)?)
+    }
+}
+
+fn next_structure(table: &[u8]) -> Option<(Structure<'_>, &[u8])> {
+    let [kind, length, ..] = *table.first_chunk::<HEADER>()?;
+    if usize::from(length) < HEADER {
+        return None;
+    }
+    let (formatted, rest) = table.split_at_checked(usize::from(length))?;
+    // Strings end with an empty one; a structure without any has two zeroes.
+    let end = rest.windows(2).position(|pair| pair == [0, 0])?;
+    let strings = rest[..end]
+        .split(|byte| *byte == 0)
+        .filter(|bytes| !bytes.is_empty())
+        .map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned())
+        .collect();
+    Some((Structure { kind, formatted, strings }, &rest[end + 2..]))
+}
+
+fn tell(structure: &Structure<'_>, version: (u8, u8)) -> Option<SmbiosSection> {
+    let (_, title, fields) = SECTIONS.iter().find(|(kind, ..)| *kind == structure.kind)?;
+    let mut values: HashMap<String, String> = fields
+        .iter()
+        .filter_map(|(offset, key)| Some(((*key).to_owned(), structure.string(*offset)?.clone())))
+        .collect();
+    match structure.kind {
+        1 => values.extend(uuid(structure.formatted, version).map(|uuid| ("UUID".to_owned(), uuid))),
+        CHASSIS => values.extend(chassis(structure.formatted).map(|kind| ("Type".to_owned(), kind.to_owned()))),
+        OEM_STRINGS => {
+            let numbered = (1..).zip(&structure.strings);
+            values.extend(numbered.map(|(number, text)| (format!("String {number}"), text.clone())));
+        }
+        _ => {}
+    }
+    values.retain(|_, value| !value.is_empty());
+    Some(SmbiosSection { title: (*title).to_owned(), values })
+}
+
+fn uuid(formatted: &[u8], version: (u8, u8)) -> Option<String> {
+    let mut bytes: [u8; 16] = *formatted.get(UUID_AT..)?.first_chunk()?;
+    if bytes == [0; 16] || bytes == [0xff; 16] {
+        return None;
+    }
+    if version >= UUID_LITTLE_ENDIAN {
+        bytes[..4].reverse();
+        bytes[4..6].reverse();
+        bytes[6..8].reverse();
+    }
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let _ = write!(text, "{byte:02x}");
+    }
+    Some(text)
+}
+
+fn chassis(formatted: &[u8]) -> Option<&'static str> {
+    // The highest bit says that the chassis has a lock.
+    let kind = usize::from(formatted.get(5)? & 0x7f);
+    CHASSIS_TYPES.get(kind.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn structure(kind: u8, body: &[u8], strings: &[&str]) -> Vec<u8> {
+        let mut bytes = vec![kind, u8::try_from(HEADER + body.len()).unwrap(), 0, 1];
+        bytes.extend(body);
+        for string in strings {
+            bytes.extend(string.as_bytes());
+            bytes.push(0);
+        }
+        bytes.extend(if strings.is_empty() { [0, 0].as_slice() } else { &[0] });
+        bytes
+    }
+
+    fn system(uuid: [u8; 16]) -> Vec<u8> {
+        let mut body = vec![1, 2, 0, 3];
+        body.extend(uuid);
+        body.extend([6, 0, 4]);
+        structure(1, &body, &["QEMU", "Standard PC", "  S-1 ", "fam"])
+    }
+
+    fn value<'a>(sections: &'a [SmbiosSection], title: &str, key: &str) -> Option<&'a str> {
+        let section = sections.iter().find(|section| section.title == title)?;
+        section.values.get(key).map(String::as_str)
+    }
+
+    const UUID: [u8; 16] = [0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
+
+    #[test]
+    fn a_system_is_told_as_dmidecode_tells_it() {
+        let sections = parse_table(&system(UUID), (2, 8));
+        for (key, want) in [
+            ("Manufacturer", Some("QEMU")),
+            ("Product Name", Some("Standard PC")),
+            ("Version", None),
+            ("Serial Number", Some("S-1")),
+            ("Family", Some("fam")),
+            ("UUID", Some("00112233-4455-6677-8899-aabbccddeeff")),
+        ] {
+            assert_eq!(value(&sections, "System Information", key), want, "{key}");
+        }
+    }
+
+    #[test]
+    fn the_uuid_follows_the_version_of_the_tables() {
+        for (name, bytes, version, want) in [
+            ("old order", UUID, (2, 5), Some("33221100-5544-7766-8899-aabbccddeeff")),
+            ("new order", UUID, (3, 2), Some("00112233-4455-6677-8899-aabbccddeeff")),
+            ("not settable", [0; 16], (3, 2), None),
+            ("not present", [0xff; 16], (3, 2), None),
+        ] {
+            let sections = parse_table(&system(bytes), version);
+            assert_eq!(value(&sections, "System Information", "UUID"), want, "{name}");
+        }
+        assert_eq!(parse_version(b"_SM_\x00\x1f\x02\x05\x00"), (2, 5));
+        assert_eq!(parse_version(b"_SM3_\x00\x18\x03\x02\x00"), (3, 2));
+        assert_eq!(parse_version(b""), (3, 0));
+    }
+
+    #[test]
+    fn structures_after_each_other_are_all_told() {
+        let mut table = structure(0, &[1, 2, 0, 0, 3], &["SeaBIOS", "1.16", "04/01/2014"]);
+        table.extend(structure(126, &[], &[]));
+        table.extend(structure(3, &[1, 0x97, 0, 0, 0], &["QEMU"]));
+        table.extend(structure(11, &[2], &["rack=7", "u=12"]));
+        let sections = parse_table(&table, (2, 8));
+        assert_eq!(value(&sections, "BIOS Information", "Release Date"), Some("04/01/2014"));
+        assert_eq!(value(&sections, "Chassis Information", "Type"), Some("Rack Mount Chassis"));
+        assert_eq!(value(&sections, "OEM Strings", "String 2"), Some("u=12"));
+    }
+
+    #[test]
+    fn a_table_cut_anywhere_is_read_as_far_as_it_goes() {
+        let mut table = system(UUID);
+        table.extend(structure(11, &[1], &["x"]));
+        for length in 0..table.len() {
+            let _ = parse_table(&table[..length], (2, 8));
+        }
+        let short = structure(1, &[1, 9], &["only"]);
+        let sections = parse_table(&short, (3, 0));
+        assert_eq!(value(&sections, "System Information", "Manufacturer"), Some("only"));
+        assert_eq!(sections[0].values.len(), 1, "a string index past the strings is no string");
+    }
+}

@@ -1,0 +1,33 @@
+//! Places where a test kills the agent. Compiled to nothing without the
+//! feature `failpoints`, and inert with it unless the test's variables are set.
+
+/// Dies by SIGKILL when this is the hit that the test chose.
+#[cfg(not(feature = "failpoints"))]
+#[inline]
+pub fn failpoint(_name: &'static str) {}
+
+/// Dies by SIGKILL when this is the hit that the test chose:
+/// `FAILPOINT_KILL_AT` counts the hits of a process from 1;
+/// `FAILPOINT_LOG` names a file that gets the name of every hit.
+///
+/// # Panics
+/// When the test's log cannot be written.
+#[cfg(feature = "failpoints")]
+#[allow(clippy::expect_used)]
+pub fn failpoint(name: &'static str) {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static HITS: AtomicU64 = AtomicU64::new(0);
+    let hit = HITS.fetch_add(1, Ordering::SeqCst) + 1;
+    if let Some(log) = std::env::var_os("FAILPOINT_LOG") {
+        let mut file =
+            std::fs::OpenOptions::new().append(true).create(true).open(log).expect("the failpoint log opens");
+        writeln!(file, "{name}").expect("the failpoint log takes a line");
+    }
+    let kill_at = std::env::var("FAILPOINT_KILL_AT").ok();
+    if kill_at.and_then(|text| text.parse().ok()) == Some(hit) {
+        let this = nix::unistd::Pid::this();
+        let _ = nix::sys::signal::kill(this, nix::sys::signal::Signal::SIGKILL);
+    }
+}

@@ -1,0 +1,357 @@
+//! Who this host is: a P-256 key made here from the system's randomness, and
+//! the certificates that the coordinator gave for it.
+//!
+//! One key is both the identity (SHA-256 of its public part) and the key of the
+//! TLS client. It never leaves the host: its files are 0600 in a 0700 directory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proto::proof;
+use rcgen::{
+    CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SigningKey as _,
+};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use crate::durable::{self, DurableError};
+
+const KEY: &str = "key.pem";
+
+/// Why the host cannot say who it is.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The key file cannot be read.
+    #[error("cannot read {path}", path = path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Key or certificate cannot be kept.
+    #[error("cannot keep the identity")]
+    Keep(#[from] DurableError),
+    /// The key file holds no P-256 key.
+    #[error("{path} holds no P-256 key: remove the file and boot the seed ISO to register anew", path = path.display())]
+    Key {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// No randomness, or a signature failed.
+    #[error("cannot {attempt} with the identity key")]
+    Cryptography {
+        /// What was tried.
+        attempt: &'static str,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// The coordinator's answer is no certificate.
+    #[error("the certificate is not readable PEM: {reason}")]
+    Certificate {
+        /// What the parser said.
+        reason: String,
+    },
+    /// The certificate belongs to another key.
+    #[error("the certificate is for another key than this host's")]
+    ForeignCertificate,
+}
+
+/// What a certificate allows; each role has its own file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Register, install, report.
+    Live,
+    /// Receive plans.
+    Installed,
+}
+
+impl Role {
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Live => "live.pem",
+            Self::Installed => "installed.pem",
+        }
+    }
+}
+
+/// A certificate and the time it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// What it allows.
+    pub role: Role,
+    /// Leaf first, PEM.
+    pub chain: String,
+    /// First moment of its life.
+    pub not_before: SystemTime,
+    /// Last moment of its life.
+    pub not_after: SystemTime,
+}
+
+impl Certificate {
+    /// Understands a chain for the key whose public part is `public_key`.
+    ///
+    /// # Errors
+    /// [`IdentityError::Certificate`], [`IdentityError::ForeignCertificate`].
+    pub fn parse(role: Role, chain: &str, public_key: &[u8]) -> Result<Self, IdentityError> {
+        let failed = |reason: String| IdentityError::Certificate { reason };
+        let leaf = CertificateDer::from_pem_slice(chain.as_bytes())
+            .map_err(|error| failed(error.to_string()))?;
+        let (_, leaf) = x509_parser::parse_x509_certificate(&leaf)
+            .map_err(|error| failed(error.to_string()))?;
+        if leaf.public_key().raw != public_key {
+            return Err(IdentityError::ForeignCertificate);
+        }
+        let moment =
+            |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        Ok(Self {
+            role,
+            chain: chain.to_owned(),
+            not_before: moment(leaf.validity().not_before.timestamp()),
+            not_after: moment(leaf.validity().not_after.timestamp()),
+        })
+    }
+
+    /// Whether it holds at `now`.
+    #[must_use]
+    pub fn holds(&self, now: SystemTime) -> bool {
+        now < self.not_after
+    }
+
+    /// Two thirds of its life: the time to ask for the next one.
+    #[must_use]
+    pub fn renewal(&self) -> SystemTime {
+        let life = self
+            .not_after
+            .duration_since(self.not_before)
+            .unwrap_or_default();
+        self.not_before + life * 2 / 3
+    }
+}
+
+/// The host's key and where it is kept.
+#[derive(Debug)]
+pub struct Identity {
+    key: KeyPair,
+    directory: PathBuf,
+}
+
+impl Identity {
+    /// Loads the key of `directory`; nothing when there is none.
+    ///
+    /// # Errors
+    /// [`IdentityError`] when there is one that cannot be used.
+    pub fn load(directory: &Path) -> Result<Option<Self>, IdentityError> {
+        let path = directory.join(KEY);
+        let pem = match fs::read_to_string(&path) {
+            Ok(pem) => pem,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(IdentityError::Read { path, source }),
+        };
+        let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
+            .map_err(|source| IdentityError::Key { path, source })?;
+        Ok(Some(Self {
+            key,
+            directory: directory.to_owned(),
+        }))
+    }
+
+    /// Loads the key of `directory` or makes one there.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn load_or_make(directory: &Path) -> Result<Self, IdentityError> {
+        if let Some(identity) = Self::load(directory)? {
+            return Ok(identity);
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|source| {
+            IdentityError::Cryptography {
+                attempt: "make a key pair",
+                source,
+            }
+        })?;
+        let identity = Self {
+            key,
+            directory: directory.to_owned(),
+        };
+        identity.write(KEY, &identity.key.serialize_pem())?;
+        Ok(identity)
+    }
+
+    /// The same key, kept in another directory too.
+    ///
+    /// # Errors
+    /// [`IdentityError::Keep`].
+    pub fn copy_to(&self, directory: &Path) -> Result<Self, IdentityError> {
+        let pem = self.key.serialize_pem();
+        let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
+            .map_err(|source| IdentityError::Cryptography { attempt: "copy the key pair", source })?;
+        let copy = Self { key, directory: directory.to_owned() };
+        copy.write(KEY, &pem)?;
+        Ok(copy)
+    }
+
+    /// Public part, PKIX DER.
+    #[must_use]
+    pub fn public_key(&self) -> Vec<u8> {
+        self.key.subject_public_key_info()
+    }
+
+    /// `spec.tpmHash`.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        proof::identity(&self.public_key())
+    }
+
+    /// Signs a binding (`proto::proof`), ASN.1 DER.
+    ///
+    /// # Errors
+    /// [`IdentityError::Cryptography`].
+    pub fn prove(&self, binding: &[u8; 32]) -> Result<Vec<u8>, IdentityError> {
+        self.key
+            .sign(binding)
+            .map_err(|source| IdentityError::Cryptography {
+                attempt: "sign",
+                source,
+            })
+    }
+
+    /// A PKCS#10 request for the key, DER. The coordinator picks the names.
+    ///
+    /// # Errors
+    /// [`IdentityError::Cryptography`].
+    pub fn request(&self) -> Result<Vec<u8>, IdentityError> {
+        CertificateParams::default()
+            .serialize_request(&self.key)
+            .map(|request| request.der().to_vec())
+            .map_err(|source| IdentityError::Cryptography {
+                attempt: "request a certificate",
+                source,
+            })
+    }
+
+    /// The private key for TLS.
+    #[must_use]
+    pub fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.serialize_der()))
+    }
+
+    /// Keeps a certificate. One for the live system ends every older one.
+    ///
+    /// # Errors
+    /// [`IdentityError::Keep`].
+    pub fn keep(&self, certificate: &Certificate) -> Result<(), IdentityError> {
+        self.write(certificate.role.file(), &certificate.chain)?;
+        if certificate.role == Role::Live {
+            durable::remove(&self.directory.join(Role::Installed.file()))?;
+        }
+        Ok(())
+    }
+
+    /// The strongest certificate that holds at `now`. A file that cannot be
+    /// understood is as good as none: the host registers again.
+    #[must_use]
+    pub fn certificate(&self, now: SystemTime) -> Option<Certificate> {
+        [Role::Installed, Role::Live].into_iter().find_map(|role| {
+            let chain = fs::read_to_string(self.directory.join(role.file())).ok()?;
+            Certificate::parse(role, &chain, &self.public_key())
+                .inspect_err(|error| tracing::warn!(%error, ?role, "ignored a stored certificate"))
+                .ok()
+                .filter(|certificate| certificate.holds(now))
+        })
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), IdentityError> {
+        durable::create_directory(&self.directory)?;
+        Ok(durable::write(&self.directory.join(name), text.as_bytes())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateSigningRequestParams, IsCa, Issuer};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn certify(identity: &Identity) -> String {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = Issuer::new(params, key);
+        let request =
+            rustls_pki_types::CertificateSigningRequestDer::from(identity.request().unwrap());
+        let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
+        request.params.not_before = rcgen::date_time_ymd(2026, 1, 1);
+        request.params.not_after = rcgen::date_time_ymd(2026, 1, 4);
+        request.signed_by(&issuer).unwrap().pem()
+    }
+
+    #[test]
+    fn a_host_stays_who_it_is_and_its_key_is_for_root_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("identity");
+        assert!(Identity::load(&path).unwrap().is_none());
+        let made = Identity::load_or_make(&path).unwrap();
+        let again = Identity::load_or_make(&path).unwrap();
+        assert_eq!(made.hash(), again.hash());
+        let permissions = fs::metadata(path.join(KEY)).unwrap().permissions();
+        assert_eq!(permissions.mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_proof_is_verified_by_the_public_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let identity = Identity::load_or_make(directory.path()).unwrap();
+        let binding = proof::binding(&[1; 32], &[2; 32], &identity.public_key());
+        let signature = identity.prove(&binding).unwrap();
+        let verifier = ring::signature::UnparsedPublicKey::new(
+            &ring::signature::ECDSA_P256_SHA256_ASN1,
+            identity.key.public_key_raw(),
+        );
+        assert!(verifier.verify(&binding, &signature).is_ok());
+        assert!(verifier.verify(&[0; 32], &signature).is_err());
+    }
+
+    #[test]
+    fn the_installed_certificate_wins_while_it_holds() {
+        let directory = tempfile::tempdir().unwrap();
+        let identity = Identity::load_or_make(directory.path()).unwrap();
+        let chain = certify(&identity);
+        let day = |day: u64| UNIX_EPOCH + Duration::from_secs(1_767_225_600 + (day - 1) * 86_400);
+        assert_eq!(identity.certificate(day(2)), None);
+        let live = Certificate::parse(Role::Live, &chain, &identity.public_key()).unwrap();
+        assert_eq!(live.renewal(), day(3));
+        identity.keep(&live).unwrap();
+        assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
+        identity
+            .keep(&Certificate {
+                role: Role::Installed,
+                ..live.clone()
+            })
+            .unwrap();
+        assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
+        assert_eq!(identity.certificate(day(5)), None, "expired");
+        identity.keep(&live).unwrap();
+        assert_eq!(
+            identity.certificate(day(2)).unwrap().role,
+            Role::Live,
+            "a new registration starts over"
+        );
+    }
+
+    #[test]
+    fn a_certificate_for_another_key_is_refused() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = Identity::load_or_make(one.path()).unwrap();
+        let other = Identity::load_or_make(other.path()).unwrap();
+        assert!(matches!(
+            Certificate::parse(Role::Live, &certify(&other), &one.public_key()),
+            Err(IdentityError::ForeignCertificate)
+        ));
+        assert!(Certificate::parse(Role::Live, "nonsense", &one.public_key()).is_err());
+    }
+}

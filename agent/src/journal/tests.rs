@@ -1,0 +1,97 @@
+use proptest::prelude::*;
+use proto::plan::{Image, Step};
+
+use super::*;
+
+fn plan() -> Plan {
+    let image = Image::parse("lab/os:v1").unwrap();
+    Plan {
+        id: PlanId::parse("reprovision-01").unwrap(),
+        generation: Generation(7),
+        kind: Kind::Reprovision,
+        steps: vec![
+            Step::RequestCleanup,
+            Step::UpgradeSystem(image.clone()),
+            Step::Reboot,
+            Step::VerifySystem(image),
+        ],
+    }
+}
+
+fn done() -> Outcome {
+    Outcome::Done { output: "line\n".into(), system: None }
+}
+
+fn journal() -> Journal {
+    Journal::begin(&plan()).started(0, "boot-1").ended(0, done()).acknowledged().started(1, "boot-1")
+}
+
+#[test]
+fn a_journal_comes_back_as_it_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    assert_eq!(read(&path).unwrap(), None);
+    let unreported = journal()
+        .ended(1, Outcome::failed(proto::v1alpha1::FailureReason::Command, "why".into(), "\n\"".into()));
+    for journal in [journal(), unreported] {
+        write(&path, &journal).unwrap();
+        assert_eq!(read(&path).unwrap(), Some(journal));
+    }
+}
+
+#[test]
+fn a_step_that_starts_again_is_counted() {
+    let journal = journal().started(1, "boot-2");
+    assert_eq!(journal.steps()[1].state, State::Started { boot_id: "boot-2".into(), attempts: 2 });
+}
+
+#[test]
+fn only_the_same_plan_has_this_journal() {
+    type Change = fn(&mut Plan);
+    let cases: [(&str, Change, bool); 5] = [
+        ("same", |_| (), true),
+        ("id", |plan| plan.id = PlanId::parse("other").unwrap(), false),
+        ("generation", |plan| plan.generation = Generation(8), false),
+        ("fewer steps", |plan| drop(plan.steps.pop()), false),
+        ("other steps", |plan| plan.steps[0] = Step::StopKubelet, false),
+    ];
+    for (name, change, want) in cases {
+        let mut plan = plan();
+        change(&mut plan);
+        assert_eq!(journal().is_of(&plan), want, "{name}");
+    }
+}
+
+#[test]
+fn a_journal_that_was_cut_anywhere_is_damaged_and_never_a_panic() {
+    let whole = render(&journal());
+    for length in 0..whole.len() {
+        assert!(parse(&whole[..length]).is_err(), "cut at {length}");
+    }
+    assert!(parse(&whole).is_ok());
+}
+
+#[test]
+fn a_layout_of_another_version_is_said_to_be_one() {
+    let text = String::from_utf8(render(&journal())).unwrap();
+    let newer = text.replace(LAYOUT, "baremetal-journal-2");
+    assert_eq!(
+        parse(newer.as_bytes()).unwrap_err().to_string(),
+        "the journal is damaged (written by another version of the agent)"
+    );
+}
+
+proptest! {
+    #[test]
+    fn one_flipped_bit_is_damage(position in any::<prop::sample::Index>(), bit in 0_u32..8) {
+        let mut bytes = render(&journal());
+        let position = position.index(bytes.len());
+        bytes[position] ^= 1_u8 << bit;
+        prop_assert!(parse(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+        prop_assert!(parse(&bytes).is_err());
+    }
+}

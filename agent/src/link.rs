@@ -1,0 +1,331 @@
+//! The installed system: attached to the coordinator for ever, with pauses.
+//!
+//! One connection after the other: each begins with a certificate that holds,
+//! says Hello, takes plans, and tells outcomes and the network until it breaks.
+//! The work itself goes on beside it ([`worker`]).
+
+pub mod pace;
+pub mod worker;
+
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use proto::refusal::Refusal;
+use proto::v1alpha1::complete_response::Next;
+use proto::v1alpha1::coordinator_message;
+use proto::v1alpha1::host_client::HostClient;
+use proto::v1alpha1::host_message::Message;
+use proto::v1alpha1::install_report::Outcome;
+use proto::v1alpha1::{
+    CoordinatorMessage, Hello, HostMessage, InstallDone, ObservedReport, RenewCertificateRequest, StepReport,
+    SystemState,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use crate::backoff::Backoff;
+use crate::calls::{CallError, Caller, Line, asked};
+use crate::config::{self, ConfigError};
+use crate::console::{Console, chain};
+use crate::executor::Executor;
+use crate::identity::{Certificate, Identity, IdentityError, Role};
+use crate::install::found::InstallRecord;
+use crate::install::leave::{self, LeaveError};
+use crate::names::Names;
+use crate::network::{self, kernel::Changes};
+use crate::paths::Root;
+use crate::register::{self, AttemptError};
+use crate::system::{System, SystemError};
+use pace::Pace;
+use worker::{Order, Progress};
+
+/// Messages that may wait for a slow coordinator.
+const QUEUE: usize = 16;
+/// How long the coordinator may take to open the stream.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why the installed agent cannot work at all. A restart begins anew.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Where the coordinator is.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Who we are.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The persistent partition is empty or not mounted.
+    #[error("this host has no identity key in {directory}: is the persistent partition mounted there? If so, boot the seed ISO to register the host")]
+    NoIdentity {
+        /// Where it should be.
+        directory: String,
+    },
+    /// The mark of a live boot stays.
+    #[error(transparent)]
+    LiveBoot(#[from] LeaveError),
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// A call failed or was refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The registration for another certificate did.
+    #[error("cannot get a certificate: {0}")]
+    Registration(#[from] AttemptError),
+    /// The new certificate cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The coordinator closed the stream: it restarts, or another line of this
+    /// host took over.
+    #[error("the coordinator closed the stream")]
+    Closed,
+    /// What runs here cannot be told.
+    #[error("cannot tell what this host runs")]
+    System(#[from] SystemError),
+    /// Changes of the network cannot be watched.
+    #[error("cannot watch the network")]
+    Watch(#[source] io::Error),
+    /// The worker is gone.
+    #[error("the executor has stopped")]
+    Worker,
+}
+
+impl From<Status> for LinkError {
+    fn from(status: Status) -> Self {
+        Self::Call(status.into())
+    }
+}
+
+/// Attaches the installed system of `root` for ever.
+///
+/// # Errors
+/// [`RunError`] when it cannot begin.
+pub async fn run<S: System + Clone>(root: &Root, system: S, executor: Executor<S>) -> Result<Infallible, RunError> {
+    let config = config::read(&root.state().config())?;
+    let directory = root.state().identity();
+    let identity = Identity::load(&directory)?
+        .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
+    leave::forget_live_boot(&root.state())?;
+    let names = Names::below(root);
+    let (orders, inbox) = mpsc::channel(QUEUE);
+    let (publish, progress) = watch::channel(Progress { head: executor.head(), pending: None });
+    let mut link = Link {
+        root,
+        system,
+        caller: Caller { config: &config, names: &names, identity: &identity },
+        orders,
+        progress,
+        pace: Pace::default(),
+        console: Console::default(),
+    };
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    tokio::select! {
+        () = worker::work(executor, inbox, publish) => std::future::pending().await,
+        forever = link.attach_for_ever() => Ok(forever),
+        forever = watchdog() => Ok(forever),
+    }
+}
+
+/// Tells systemd, where it asks, that the agent's one thread still turns.
+async fn watchdog() -> Infallible {
+    let Some(patience) = sd_notify::watchdog_enabled() else {
+        return std::future::pending().await;
+    };
+    loop {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        sleep(patience / 3).await;
+    }
+}
+
+struct Link<'a, S> {
+    root: &'a Root,
+    system: S,
+    caller: Caller<'a>,
+    orders: mpsc::Sender<Order>,
+    progress: watch::Receiver<Progress>,
+    pace: Pace,
+    console: Console,
+}
+
+/// Why a connection was ended on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// There is another certificate to call with.
+    NewCertificate,
+}
+
+impl<S: System> Link<'_, S> {
+    async fn attach_for_ever(&mut self) -> Infallible {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.attach_once(&mut backoff).await {
+                Ok(Again::NewCertificate) => {}
+                Err(error) => {
+                    self.console.say(&format!("not attached to {}: {}", self.caller.config.address(), chain(&error)));
+                    backoff.wait().await;
+                }
+            }
+        }
+    }
+
+    async fn attach_once(&mut self, backoff: &mut Backoff) -> Result<Again, LinkError> {
+        let certificate = self.certificate().await?;
+        let mut client = self.caller.connect().await?;
+        if certificate.role == Role::Live {
+            return self.renew(&mut client).await;
+        }
+        let (outbound, messages) = mpsc::channel(QUEUE);
+        let hello = HostMessage { message: Some(Message::Hello(self.hello().await?)) };
+        // The channel is empty and has room.
+        outbound.try_send(hello).map_err(|_| LinkError::Worker)?;
+        let attach = client.attach(ReceiverStream::new(messages));
+        let inbound = tokio::time::timeout(ATTACH_PATIENCE, attach)
+            .await
+            .map_err(|_elapsed| LinkError::Closed)??
+            .into_inner();
+        backoff.succeeded();
+        self.pace.attached(Instant::now());
+        self.console.say(&format!("attached to {}", self.caller.config.address()));
+        let changes = Changes::watch().map_err(LinkError::Watch)?;
+        let mut attached = Attached { client, inbound, outbound, changes, renewal: moment(certificate.renewal()) };
+        loop {
+            if let Some(again) = self.serve(&mut attached).await? {
+                return Ok(again);
+            }
+        }
+    }
+
+    /// A certificate that holds: the stored one, else one of a registration
+    /// with the stored configuration.
+    async fn certificate(&mut self) -> Result<Certificate, LinkError> {
+        if let Some(certificate) = self.caller.identity.certificate(SystemTime::now()) {
+            return Ok(certificate);
+        }
+        self.console.say("no certificate that holds: registering again");
+        let registered = register::attempt(self.root, self.caller).await?;
+        if let Next::Install(_) = registered.next {
+            self.tell_installed().await?;
+        }
+        Ok(registered.certificate)
+    }
+
+    /// The inventory was made anew and does not know what this disk carries.
+    async fn tell_installed(&self) -> Result<(), LinkError> {
+        let text = fs::read_to_string(self.root.state().install_record()).unwrap_or_default();
+        let record: InstallRecord = serde_json::from_str(&text).unwrap_or_default();
+        let done = InstallDone { device: record.device, image: record.image };
+        Line::new(self.caller).report_install(Outcome::Done(done)).await?;
+        Ok(())
+    }
+
+    async fn renew(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
+        let identity = self.caller.identity;
+        let request = RenewCertificateRequest { certificate_request: identity.request()? };
+        let chain = client.renew_certificate(asked(request)).await?.into_inner().certificate_chain;
+        identity.keep(&Certificate::parse(Role::Installed, &chain, &identity.public_key())?)?;
+        tracing::info!("new certificate");
+        Ok(Again::NewCertificate)
+    }
+
+    async fn hello(&self) -> Result<Hello, LinkError> {
+        let head = self.progress.borrow().head.clone();
+        let (plan_id, generation) = head.map_or_else(Default::default, |head| (head.plan_id, head.generation));
+        Ok(Hello {
+            system: Some(self.state().await?),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            plan_id,
+            generation,
+        })
+    }
+
+    async fn state(&self) -> Result<SystemState, LinkError> {
+        Ok(self.system.running().await?)
+    }
+
+    /// One thing after the other: whatever comes first.
+    async fn serve(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
+        let pending = self.progress.borrow_and_update().pending.clone();
+        if let Some(report) = pending {
+            return self.report(&mut attached.client, report).await.map(|()| None);
+        }
+        let due = self.pace.due();
+        tokio::select! {
+            message = attached.inbound.message() => {
+                self.take(message?.ok_or(LinkError::Closed)?, &attached.outbound).await?;
+            }
+            changed = self.progress.changed() => changed.map_err(|_| LinkError::Worker)?,
+            changed = attached.changes.next() => {
+                changed.map_err(LinkError::Watch)?;
+                self.pace.changed(Instant::now());
+            }
+            () = until(due) => self.report_observed(&mut attached.client).await?,
+            () = sleep_until(attached.renewal) => return self.renew(&mut attached.client).await.map(Some),
+        }
+        Ok(None)
+    }
+
+    async fn take(&self, message: CoordinatorMessage, outbound: &mpsc::Sender<HostMessage>) -> Result<(), LinkError> {
+        // Another kind of message is one of a later version: not for us.
+        let Some(coordinator_message::Message::Plan(plan)) = message.message else {
+            return Ok(());
+        };
+        let order = Order::Plan { plan, answer: outbound.clone() };
+        self.orders.send(order).await.map_err(|_| LinkError::Worker)
+    }
+
+    async fn report(&mut self, client: &mut HostClient<Channel>, report: StepReport) -> Result<(), LinkError> {
+        let told = client.report_step(asked(report.clone())).await.map_err(CallError::from);
+        match told {
+            Ok(_) => {}
+            // The coordinator has moved on: nobody waits for it any more.
+            Err(error) if error.refusal() == Some(Refusal::StalePlan) => {
+                tracing::warn!(plan = report.plan_id, step = report.step, "the coordinator does not want this report any more");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.orders.send(Order::Reported(report)).await.map_err(|_| LinkError::Worker)?;
+        // The worker takes it from here; the same report must not go out twice.
+        self.progress.changed().await.map_err(|_| LinkError::Worker)
+    }
+
+    async fn report_observed(&mut self, client: &mut HostClient<Channel>) -> Result<(), LinkError> {
+        self.pace.reported(Instant::now());
+        let network = match network::observe(self.root) {
+            Ok(network) => Some(network),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the network is not reported");
+                None
+            }
+        };
+        let report = ObservedReport { network, system: Some(self.state().await?) };
+        client.report_observed(asked(report)).await?;
+        Ok(())
+    }
+}
+
+struct Attached {
+    client: HostClient<Channel>,
+    inbound: Streaming<CoordinatorMessage>,
+    outbound: mpsc::Sender<HostMessage>,
+    changes: Changes,
+    renewal: Instant,
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A moment of the calendar on the clock that never jumps.
+fn moment(calendar: SystemTime) -> Instant {
+    let wait = calendar.duration_since(SystemTime::now()).unwrap_or_default();
+    Instant::now() + wait
+}

@@ -1,0 +1,216 @@
+use super::*;
+use netlink_packet_route::link::{BondMode, BondXmitHashPolicy};
+
+fn link(index: u32, name: &str, extra: Vec<LinkAttribute>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.header.link_layer_type = LinkLayerType::Ether;
+    message.attributes = vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::Address(vec![2, 0, 0, 0, 0, u8::try_from(index).unwrap()]),
+        LinkAttribute::Mtu(1500),
+    ];
+    message.attributes.extend(extra);
+    message
+}
+
+fn of_kind(kind: InfoKind, data: Option<InfoData>) -> LinkAttribute {
+    let mut info = vec![LinkInfo::Kind(kind)];
+    info.extend(data.map(LinkInfo::Data));
+    LinkAttribute::LinkInfo(info)
+}
+
+fn vlan(id: u16) -> LinkAttribute {
+    of_kind(InfoKind::Vlan, Some(InfoData::Vlan(vec![InfoVlan::Id(id)])))
+}
+
+/// An address of link 2.
+fn scoped(text: &str, scope: AddressScope, flags: AddressFlags) -> AddressMessage {
+    let (address, prefix) = text.split_once('/').unwrap();
+    let mut message = AddressMessage::default();
+    message.header.index = 2;
+    message.header.prefix_len = prefix.parse().unwrap();
+    message.header.scope = scope;
+    message.attributes = vec![
+        AddressAttribute::Address(address.parse().unwrap()),
+        AddressAttribute::Flags(flags),
+    ];
+    message
+}
+
+fn global(text: &str, flags: AddressFlags) -> AddressMessage {
+    scoped(text, AddressScope::Universe, flags)
+}
+
+/// A route of the main table.
+fn route(protocol: RouteProtocol, to: &str, via: &str, link: u32, metric: u32) -> RouteMessage {
+    let (address, prefix) = to.split_once('/').unwrap();
+    let address: IpAddr = address.parse().unwrap();
+    let mut message = RouteMessage::default();
+    message.header.address_family = match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    };
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.kind = RouteType::Unicast;
+    message.header.protocol = protocol;
+    message.header.destination_prefix_length = prefix.parse().unwrap();
+    message.attributes = vec![
+        RouteAttribute::Destination(address.into()),
+        RouteAttribute::Oif(link),
+        RouteAttribute::Priority(metric),
+    ];
+    if let Ok(via) = via.parse::<IpAddr>() {
+        message.attributes.push(RouteAttribute::Gateway(via.into()));
+    }
+    message
+}
+
+fn interface_of(addresses: Vec<AddressMessage>, routes: Vec<RouteMessage>) -> Interface {
+    let links = vec![link(2, "ens3", vec![])];
+    translate(&Dump { links, addresses, routes }).interfaces.remove(0)
+}
+
+#[test]
+fn links_of_containers_and_tunnels_are_not_told() {
+    let virtual_link = |name, kind| link(2, name, vec![of_kind(kind, None)]);
+    for (name, given, want) in [
+        ("card", link(2, "ens3", vec![]), true),
+        ("dummy", virtual_link("dummy0", InfoKind::Dummy), false),
+        ("veth", virtual_link("vethabc", InfoKind::Veth), false),
+        ("calico by name", link(2, "cali123", vec![]), false),
+        ("tunnel", virtual_link("wg0", InfoKind::Wireguard), false),
+        ("virtual server", virtual_link("kube-ipvs0", InfoKind::Dummy), false),
+        ("empty bridge", virtual_link("br0", InfoKind::Bridge), false),
+        ("kind of tomorrow", virtual_link("x0", InfoKind::Other("quantum".into())), false),
+    ] {
+        let dump = Dump { links: vec![given], ..Dump::default() };
+        assert_eq!(!translate(&dump).interfaces.is_empty(), want, "{name}");
+    }
+    let mut lo = link(1, "lo", vec![]);
+    lo.header.link_layer_type = LinkLayerType::Loopback;
+    assert_eq!(translate(&Dump { links: vec![lo], ..Dump::default() }).interfaces, []);
+}
+
+/// Two cards in a bond, a VLAN on it, a bridge on that, and a VLAN of nobody.
+fn layers() -> Dump {
+    let bond = InfoData::Bond(vec![
+        InfoBond::Mode(BondMode::Ieee8023Ad),
+        InfoBond::MiiMon(100),
+        InfoBond::AdLacpRate(BondLacpRate::Fast),
+        InfoBond::XmitHashPolicy(BondXmitHashPolicy::Layer34),
+        InfoBond::Primary(2),
+    ]);
+    let in_bond = LinkAttribute::Controller(4);
+    let burnt_in = LinkAttribute::PermAddress(vec![2, 0, 0, 0, 0, 0xAB]);
+    let on_bond = vec![vlan(7), LinkAttribute::Link(4), LinkAttribute::Controller(6)];
+    let links = vec![
+        link(6, "br0", vec![of_kind(InfoKind::Bridge, None)]),
+        link(5, "bond0.7", on_bond),
+        link(4, "bond0", vec![of_kind(InfoKind::Bond, Some(bond))]),
+        link(3, "ens4", vec![in_bond.clone(), burnt_in]),
+        link(2, "ens3", vec![in_bond]),
+        link(9, "vlan9", vec![vlan(9), LinkAttribute::Link(77)]),
+    ];
+    Dump { links, ..Dump::default() }
+}
+
+#[test]
+fn a_bond_with_a_vlan_and_a_bridge_is_told_with_its_parts() {
+    let network = translate(&layers());
+    let names: Vec<_> = network.interfaces.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["bond0", "bond0.7", "br0", "ens3", "ens4"]);
+    let [bond, vlan, bridge, _, member] = network.interfaces.as_slice() else {
+        panic!("{names:?}")
+    };
+    let told = Bond {
+        mode: "802.3ad".into(),
+        miimon: 100,
+        lacp_rate: "fast".into(),
+        transmit_hash_policy: "layer3+4".into(),
+        primary: "ens3".into(),
+    };
+    assert_eq!(bond.bond, Some(told));
+    assert_eq!(vlan.vlan, Some(Vlan { id: 7, link: "bond0".into() }));
+    assert_eq!((vlan.kind.as_str(), vlan.master.as_str()), ("vlan", "br0"));
+    assert_eq!(bridge.kind, "bridge");
+    assert_eq!(member.master, "bond0");
+    assert_eq!(member.permanent_mac, "02:00:00:00:00:ab");
+}
+
+#[test]
+fn only_lasting_global_addresses_are_told() {
+    let none = AddressFlags::empty();
+    let permanent = AddressFlags::Permanent;
+    let second = permanent | AddressFlags::Secondary;
+    let tentative = permanent | AddressFlags::Tentative;
+    let on_link = |text| scoped(text, AddressScope::Link, permanent);
+    for (name, address, dynamic) in [
+        ("static", global("192.0.2.5/24", permanent), Some(false)),
+        ("leased", global("192.0.2.5/24", none), Some(true)),
+        ("second address", global("192.0.2.6/24", second), Some(false)),
+        ("link scope", on_link("192.0.2.5/24"), None),
+        ("link-local", on_link("fe80::1/64"), None),
+        ("link-local of IPv4", global("169.254.3.4/16", permanent), None),
+        ("tentative", global("2001:db8::5/64", tentative), None),
+        ("temporary", global("2001:db8::5/64", AddressFlags::Secondary), None),
+        ("advertised", global("2001:db8::5/64", AddressFlags::Managetempaddr), Some(true)),
+    ] {
+        let interface = interface_of(vec![address], vec![]);
+        let told = interface.addresses.first();
+        let got = told.map(|_| !interface.dynamic_addresses.is_empty());
+        assert_eq!(got, dynamic, "{name}");
+    }
+}
+
+#[test]
+fn the_way_an_address_came_is_told_for_both_families() {
+    let leased = |text| vec![global(text, AddressFlags::empty())];
+    let forever = vec![global("192.0.2.5/24", AddressFlags::Permanent)];
+    let mut with_lease = route(RouteProtocol::Dhcp, "0.0.0.0/0", "192.0.2.1", 2, 0);
+    let source = RouteAddress::Inet([192, 0, 2, 5].into());
+    with_lease.attributes.push(RouteAttribute::PrefSource(source));
+    let advertised = route(RouteProtocol::Ra, "::/0", "fe80::1", 2, 1024);
+    for (name, addresses, routes, dhcp4, dhcp6, accept_ra) in [
+        ("nothing", vec![], vec![], false, false, false),
+        ("lease", leased("192.0.2.5/24"), vec![], true, false, false),
+        ("infinite lease", forever, vec![with_lease], true, false, false),
+        ("dhcpv6", leased("2001:db8::5/128"), vec![], false, true, false),
+        ("slaac", leased("2001:db8::5/64"), vec![], false, false, true),
+        ("router only", vec![], vec![advertised], false, false, true),
+    ] {
+        let interface = interface_of(addresses, routes);
+        let got = (interface.dhcp4, interface.dhcp6, interface.accept_ra);
+        assert_eq!(got, (dhcp4, dhcp6, accept_ra), "{name}");
+    }
+}
+
+#[test]
+fn routes_of_the_main_table_are_told_without_the_connected_ones() {
+    let mut local = route(RouteProtocol::Static, "203.0.113.0/24", "192.0.2.1", 2, 0);
+    local.header.table = 255;
+    let mut hole = route(RouteProtocol::Static, "198.51.100.0/24", "", 2, 0);
+    hole.header.kind = RouteType::BlackHole;
+    let routes = vec![
+        route(RouteProtocol::Ra, "::/0", "fe80::1", 2, 1024),
+        route(RouteProtocol::Kernel, "192.0.2.0/24", "", 2, 0),
+        route(RouteProtocol::Static, "203.0.113.0/24", "192.0.2.1", 2, 50),
+        route(RouteProtocol::Dhcp, "0.0.0.0/0", "192.0.2.1", 2, 100),
+        route(RouteProtocol::Boot, "10.0.0.0/8", "", 77, 0),
+        local,
+        hole,
+    ];
+    let links = vec![link(2, "ens3", vec![])];
+    let network = translate(&Dump { links, routes, ..Dump::default() });
+    let told: Vec<_> = network
+        .routes
+        .iter()
+        .map(|r| (r.destination.as_str(), r.gateway.as_str(), r.metric, r.dynamic))
+        .collect();
+    let want = [
+        ("0.0.0.0/0", "192.0.2.1", 100, true),
+        ("203.0.113.0/24", "192.0.2.1", 50, false),
+        ("::/0", "fe80::1", 1024, true),
+    ];
+    assert_eq!(told, want);
+}

@@ -1,0 +1,169 @@
+//! Every path of the host that the agent touches, below one root: `/` in
+//! production, a temporary directory in tests.
+
+use std::path::{Path, PathBuf};
+
+use proto::v1alpha1::BootMode;
+
+/// Where the agent's state lies on the persistent partition of an installed
+/// disk (Elemental's bind layout), relative to that partition.
+pub const PERSISTENT_STATE: &str = ".state/var-lib-baremetal-agent.bind";
+
+/// The root directory of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// The host that the agent runs on.
+    #[must_use]
+    pub fn host() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
+    /// A host whose files lie below `path`.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The place of an absolute path of the host.
+    #[must_use]
+    pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.0.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// What the agent remembers: `/var/lib/baremetal-agent`.
+    #[must_use]
+    pub fn state(&self) -> StateDir {
+        StateDir(self.join("/var/lib/baremetal-agent"))
+    }
+
+    /// Where cloud-init looks for its `NoCloud` seed.
+    #[must_use]
+    pub fn nocloud_seed(&self) -> PathBuf {
+        self.join("/var/lib/cloud/seed/nocloud")
+    }
+
+    /// The kernel's name of this boot.
+    #[must_use]
+    pub fn boot_id(&self) -> PathBuf {
+        self.join("/proc/sys/kernel/random/boot_id")
+    }
+
+    /// What runs.
+    #[must_use]
+    pub fn os_release(&self) -> PathBuf {
+        self.join("/etc/os-release")
+    }
+
+    /// Configuration that the seed ISO carries, in a live system.
+    #[must_use]
+    pub fn live_config(&self) -> PathBuf {
+        self.join("/run/initramfs/live/livecd-cloud-config.yaml")
+    }
+
+    /// How the system was booted, by Elemental's sentinel; unspecified where
+    /// there is none.
+    #[must_use]
+    pub fn boot_mode(&self) -> BootMode {
+        let sentinels = [
+            ("live_mode", BootMode::Live),
+            ("active_mode", BootMode::Active),
+            ("passive_mode", BootMode::Passive),
+            ("recovery_mode", BootMode::Recovery),
+        ];
+        let here = |name: &str| self.join("/run/elemental").join(name).exists();
+        sentinels.into_iter().find(|(name, _)| here(name)).map_or(BootMode::Unspecified, |(_, mode)| mode)
+    }
+}
+
+/// The agent's state directory, wherever it is mounted: 0700, persistent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateDir(PathBuf);
+
+impl StateDir {
+    /// The state directory on a persistent partition mounted at `mount_point`.
+    #[must_use]
+    pub fn on_persistent_partition(mount_point: &Path) -> Self {
+        Self(mount_point.join(PERSISTENT_STATE))
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Key and certificates.
+    #[must_use]
+    pub fn identity(&self) -> PathBuf {
+        self.0.join("identity")
+    }
+
+    /// The disk and the image that were installed.
+    #[must_use]
+    pub fn install_record(&self) -> PathBuf {
+        self.0.join("install.json")
+    }
+
+    /// The configuration that the host registered with.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.0.join("config.yaml")
+    }
+
+    /// Which plan, and how far.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        self.0.join("journal")
+    }
+
+    /// The marker that makes the next early boot wipe; holds the plan's id.
+    #[must_use]
+    pub fn cleanup_marker(&self) -> PathBuf {
+        self.0.join("cleanup-requested")
+    }
+
+    /// What the last wipe left.
+    #[must_use]
+    pub fn cleanup_receipt(&self) -> PathBuf {
+        self.0.join("cleanup-receipt.json")
+    }
+
+    /// The authoritative copy of the `NoCloud` seed.
+    #[must_use]
+    pub fn seed(&self) -> PathBuf {
+        self.0.join("seed")
+    }
+
+    /// What the kubelet must say of itself.
+    #[must_use]
+    pub fn node_identity(&self) -> PathBuf {
+        self.0.join("node-identity.json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_below_the_root() {
+        let cases = [("absolute", "/etc/x", "/tmp/root/etc/x"), ("relative", "etc/x", "/tmp/root/etc/x")];
+        for (name, given, want) in cases {
+            assert_eq!(Root::at("/tmp/root").join(given), Path::new(want), "{name}");
+        }
+        assert_eq!(Root::host().state().journal(), Path::new("/var/lib/baremetal-agent/journal"));
+    }
+
+    #[test]
+    fn the_sentinel_tells_the_boot_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert_eq!(root.boot_mode(), BootMode::Unspecified);
+        std::fs::create_dir_all(root.join("/run/elemental")).unwrap();
+        std::fs::write(root.join("/run/elemental/passive_mode"), "1").unwrap();
+        assert_eq!(root.boot_mode(), BootMode::Passive);
+    }
+}

@@ -1,0 +1,29 @@
+//! The node's files and credentials.
+
+use proto::v1alpha1::FailureReason;
+
+use super::{Context, Done, Failure, list};
+use crate::boot::wipe;
+use crate::system::System;
+
+/// What holds credentials and pods; the deep wipe comes at the next boot.
+const DIRECTORIES: [&str; 2] = ["/var/lib/kubelet", "/etc/kubernetes"];
+
+pub(super) async fn remove<S: System>(context: &Context<'_, S>) -> Result<Done, Failure> {
+    let mut kept = Vec::new();
+    for directory in DIRECTORIES {
+        // Pods' volumes: emptying them would empty what is mounted there.
+        for mount in wipe::mounts_below(context.root, directory) {
+            context.system.unmount(&context.job, &mount).await?;
+        }
+        kept.extend(wipe::empty(context.root, directory)?);
+    }
+    if kept.is_empty() {
+        return Ok(Done::default());
+    }
+    let message = format!(
+        "still mounted, so not removed: {}; next: unmount them by hand on the host, then have the plan written anew",
+        list(&kept)
+    );
+    Err(Failure::new(FailureReason::InputOutput, message))
+}

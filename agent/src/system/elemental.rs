@@ -1,0 +1,264 @@
+//! The driver for real hosts: the command lines of `elemental`, `cloud-init`,
+//! `systemctl`, `umount` and the container runtime. Which `elemental` it is
+//! makes no difference.
+
+mod state;
+mod workload;
+
+use std::path::Path;
+use std::time::Duration;
+
+use proto::plan::{CustomInstruction, Image};
+use proto::v1alpha1::{Install, SystemState};
+
+use super::command::Invocation;
+use super::{
+    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Status, System, SystemError, observed,
+    units,
+};
+use crate::paths::Root;
+
+/// Longest install, from partitioning to the boot loader.
+const INSTALL: Duration = Duration::from_hours(1);
+/// Longest upgrade; its image may come over a slow network.
+const UPGRADE: Duration = Duration::from_mins(55);
+const MINUTE: Duration = Duration::from_mins(1);
+/// Longest instruction of a foreign plan.
+const CUSTOM: Duration = Duration::from_mins(25);
+/// Stopping a unit may take its whole `TimeoutStopSec`.
+const STOP: Duration = Duration::from_mins(4);
+/// `elemental` ends so, before it has touched anything, when udev has not yet
+/// filled in the file systems' labels.
+const LABELS_MISSING: Status = Status::Code(33);
+const LABEL_ATTEMPTS: u32 = 5;
+
+/// A real host.
+#[derive(Clone, Debug)]
+pub struct Elemental {
+    root: Root,
+}
+
+impl Elemental {
+    /// The host below `root`.
+    #[must_use]
+    pub fn new(root: Root) -> Self {
+        Self { root }
+    }
+
+    /// Runs `elemental` once the labels of its partitions are known.
+    async fn elemental(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+        for _ in 1..LABEL_ATTEMPTS {
+            settle().await;
+            match units::run(&self.root, job, work).await {
+                Err(SystemError::Failed { status: LABELS_MISSING, .. }) => {
+                    tracing::info!("elemental does not see its partitions yet, trying again");
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                }
+                ended => return ended.map_err(explain),
+            }
+        }
+        units::run(&self.root, job, work).await.map_err(explain)
+    }
+}
+
+async fn settle() {
+    let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], MINUTE);
+    if let Err(error) = settle.run().await {
+        tracing::warn!(%error, "udev does not settle");
+    }
+}
+
+impl System for Elemental {
+    async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
+        let job = Job::named("install");
+        self.elemental(&job, &install_command(&installation)).await
+    }
+
+    async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
+        self.elemental(job, &upgrade_command(image)).await
+    }
+
+    async fn next_image(&self) -> Result<Option<String>, SystemError> {
+        let printed = Invocation::new("elemental", &["state"], MINUTE).run().await?;
+        state::active_source(&printed.stdout)
+    }
+
+    async fn running(&self) -> Result<SystemState, SystemError> {
+        observed::system_state(&self.root)
+    }
+
+    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
+        reboot_command(method).run().await.map(|_| RebootAsked)
+    }
+
+    async fn sync(&self) -> Result<(), SystemError> {
+        // sync(2) may take minutes on a slow disk: not on the runtime's thread.
+        tokio::task::spawn_blocking(nix::unistd::sync).await.map_err(|error| SystemError::Run {
+            program: "sync".to_owned(),
+            source: std::io::Error::other(error),
+        })
+    }
+
+    async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
+        let clean = Invocation::new("cloud-init", &["clean", "--logs", "--seed"], 4 * MINUTE);
+        units::run(&self.root, job, &clean).await
+    }
+
+    async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
+        observed::cloud_init(&self.root)
+    }
+
+    async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
+        if show(unit, "LoadState").await? == "not-found" {
+            return Ok(Output(format!("there is no {unit}")));
+        }
+        let stop = Invocation::new("systemctl", &["stop", unit], STOP);
+        stop.run().await.map(|captured| captured.shown)
+    }
+
+    async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
+        let state = show(unit, "ActiveState").await?;
+        Ok(!matches!(state.as_str(), "inactive" | "failed"))
+    }
+
+    async fn workload(&self) -> Result<Vec<String>, SystemError> {
+        workload::list(&self.root).await
+    }
+
+    async fn remove_workload(&self) -> Result<Output, SystemError> {
+        workload::remove(&self.root).await
+    }
+
+    async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
+        let path = path.display().to_string();
+        let plain = Invocation::new("umount", &[&path], MINUTE);
+        if let Ok(output) = units::run(&self.root, job, &plain).await {
+            return Ok(output);
+        }
+        // A server that is away keeps its mount busy for ever.
+        let lazy = Invocation::new("umount", &["--lazy", &path], MINUTE);
+        units::run(&self.root, job, &lazy).await
+    }
+
+    async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
+        units::run(&self.root, job, &custom_command(instruction)).await
+    }
+}
+
+async fn show(unit: &str, property: &str) -> Result<String, SystemError> {
+    let property = format!("--property={property}");
+    let args = ["show", &property, "--value", unit];
+    let captured = Invocation::new("systemctl", &args, MINUTE).run().await?;
+    Ok(captured.stdout.trim().to_owned())
+}
+
+fn upgrade_command(image: &Image) -> Invocation {
+    // Its own reboot is forced and stops no service: ours comes as a step.
+    let args = ["upgrade", "--reboot=false", "--system", image.as_str()];
+    Invocation::new("elemental", &args, UPGRADE)
+}
+
+fn install_command(installation: &Installation<'_>) -> Invocation {
+    let Install {
+        system_uri,
+        snapshotter_type,
+        snapshotter_max_snaps,
+        debug,
+        eject_cd,
+        no_format,
+        disable_boot_entry,
+        ..
+    } = installation.request;
+    let mut args = Vec::new();
+    let mut option = |wanted: bool, text: String| {
+        if wanted {
+            args.push(text);
+        }
+    };
+    option(*debug, "--debug".to_owned());
+    option(true, "install".to_owned());
+    option(true, "--reboot=false".to_owned());
+    option(true, "--poweroff=false".to_owned());
+    option(!system_uri.is_empty(), format!("--system={system_uri}"));
+    option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
+    option(*eject_cd, "--eject-cd".to_owned());
+    option(*no_format, "--no-format".to_owned());
+    option(*disable_boot_entry, "--disable-boot-entry".to_owned());
+    for file in installation.cloud_init {
+        option(true, format!("--cloud-init={}", file.display()));
+    }
+    option(true, installation.device.display().to_string());
+    let mut command =
+        Invocation { program: "elemental".to_owned(), args, env: Vec::new(), deadline: INSTALL };
+    if *snapshotter_max_snaps > 0 {
+        // There is no flag for it.
+        let name = "ELEMENTAL_SNAPSHOTTER_MAX_SNAPS".to_owned();
+        command.env.push((name, snapshotter_max_snaps.to_string()));
+    }
+    command
+}
+
+fn reboot_command(method: RebootMethod) -> Invocation {
+    let args: &[&str] = match method {
+        RebootMethod::Orderly => &["reboot"],
+        RebootMethod::Forced => &["reboot", "--force"],
+        RebootMethod::Immediate => &["reboot", "--force", "--force"],
+    };
+    Invocation::new("systemctl", args, MINUTE)
+}
+
+fn custom_command(instruction: &CustomInstruction) -> Invocation {
+    let pair = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Invocation {
+        program: instruction.command.clone(),
+        args: instruction.args.clone(),
+        env: instruction.env.iter().filter_map(pair).collect(),
+        deadline: CUSTOM,
+    }
+}
+
+/// Adds what the exit code means and what a person does about it.
+fn explain(error: SystemError) -> SystemError {
+    match error {
+        SystemError::Failed { program, status: Status::Code(code), output, .. } => SystemError::Failed {
+            program,
+            status: Status::Code(code),
+            meaning: meaning(code).to_owned(),
+            output,
+        },
+        other => other,
+    }
+}
+
+/// Exit codes of the Elemental toolkit that say something to a person.
+fn meaning(code: i32) -> &'static str {
+    match code {
+        18 => {
+            "the source of the image cannot be pulled or unpacked: check that the image exists, that the host reaches its registry, and that the disk has room"
+        }
+        20 => "the source of the image is not understood: correct the image reference in the catalog",
+        33 => {
+            "the specification is not valid, or the disk's partitions are not visible: check with `elemental state` that this is an installed system"
+        }
+        34 | 35 => "the state or recovery partition cannot be mounted: check the disk",
+        36..=39 | 50..=52 | 61..=63 | 72..=74 => "a hook failed: see the output for which one",
+        46 => "SELinux labels cannot be set",
+        47 => "the device is not a disk: correct the install device",
+        48 | 68 => "the image holds no bootable system: check how the image was built",
+        49 => "the boot loader cannot be installed",
+        54 => "partitions cannot be mounted: check the disk",
+        55 => "the disk is in use: a device mapper, RAID or mount holds it",
+        56 => "the disk cannot be partitioned: check the disk",
+        57 => {
+            "the disk holds an installed system already: wipe it if it is not needed any more, then boot the seed ISO again"
+        }
+        58 => "root is needed",
+        83 => "the size of the image cannot be told",
+        84 | 85 => "the snapshot cannot be written or switched: check that the state partition has room",
+        88 => "the recovery system cannot be written",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+use super::*;
+
+#[test]
+fn the_install_command_line_says_what_was_asked_for() {
+    let plain = Install::default();
+    let full = Install {
+        system_uri: "oci:lab/os:v1".into(),
+        snapshotter_type: "btrfs".into(),
+        snapshotter_max_snaps: 4,
+        debug: true,
+        eject_cd: true,
+        no_format: true,
+        disable_boot_entry: true,
+        ..Install::default()
+    };
+    let never = ["install", "--reboot=false", "--poweroff=false"];
+    let cases: [(&str, &Install, Vec<&str>, usize); 2] = [
+        ("plain", &plain, [&never[..], &["--cloud-init=/oem.yaml", "/dev/vda"]].concat(), 0),
+        (
+            "everything",
+            &full,
+            [
+                &["--debug"],
+                &never[..],
+                &[
+                    "--system=oci:lab/os:v1",
+                    "--snapshotter.type=btrfs",
+                    "--eject-cd",
+                    "--no-format",
+                    "--disable-boot-entry",
+                    "--cloud-init=/oem.yaml",
+                    "/dev/vda",
+                ],
+            ]
+            .concat(),
+            1,
+        ),
+    ];
+    for (name, request, args, env) in cases {
+        let command = install_command(&Installation {
+            device: Path::new("/dev/vda"),
+            request,
+            cloud_init: &["/oem.yaml".into()],
+        });
+        assert_eq!(command.args, args, "{name}");
+        assert_eq!(command.env.len(), env, "{name}");
+    }
+}
+
+#[test]
+fn an_upgrade_never_reboots_by_itself() {
+    let command = upgrade_command(&Image::parse("oci:lab/os:v2").unwrap());
+    assert_eq!(command.program, "elemental");
+    assert_eq!(command.args, ["upgrade", "--reboot=false", "--system", "oci:lab/os:v2"]);
+}
+
+#[test]
+fn a_reboot_is_asked_for_harder_each_time() {
+    let cases: [(RebootMethod, &[&str]); 3] = [
+        (RebootMethod::Orderly, &["reboot"]),
+        (RebootMethod::Forced, &["reboot", "--force"]),
+        (RebootMethod::Immediate, &["reboot", "--force", "--force"]),
+    ];
+    for (method, args) in cases {
+        assert_eq!(reboot_command(method).args, args);
+    }
+}
+
+#[test]
+fn a_custom_instruction_is_run_as_written() {
+    let command = custom_command(&CustomInstruction {
+        name: "n".into(),
+        command: "/bin/echo".into(),
+        args: vec!["a b".into()],
+        env: vec!["A=b=c".into(), "nonsense".into()],
+    });
+    assert_eq!((command.program.as_str(), command.args), ("/bin/echo", vec!["a b".into()]));
+    assert_eq!(command.env, [("A".to_owned(), "b=c".to_owned())]);
+}
+
+#[test]
+fn an_exit_code_of_elemental_is_put_into_words() {
+    let failed = |code| SystemError::Failed {
+        program: "elemental".into(),
+        status: Status::Code(code),
+        meaning: String::new(),
+        output: Output::default(),
+    };
+    let cases = [
+        (
+            57,
+            "elemental failed with exit code 57: the disk holds an installed system already: wipe it if it is not needed any more, then boot the seed ISO again",
+        ),
+        (3, "elemental failed with exit code 3"),
+    ];
+    for (code, want) in cases {
+        assert_eq!(explain(failed(code)).to_string(), want);
+    }
+}

@@ -1,0 +1,247 @@
+//! One TLS connection to the coordinator, and the gRPC channel over it.
+//!
+//! The connection is made here and not by tonic, because both ends need the
+//! exporter of this very session (`proto::proof`). A [`Session`] never
+//! reconnects by itself: a new connection is a new session, with a new
+//! exporter, and perhaps a new certificate.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper_util::rt::TokioIo;
+use proto::proof::{self, Exporter};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::config::Config;
+use crate::identity::Identity;
+use crate::names::{NameError, Names};
+
+/// How long each step of making a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// A connection is asked for life this often, and is dead when it does not
+/// answer within the same time: a switch that lost power tells nobody.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Deadline of a call that answers once.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The coordinator's name has no address.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Nobody answers.
+    #[error(
+        "the coordinator at {address} does not answer: start it, or correct the network or firewall between"
+    )]
+    Away {
+        /// Host and port.
+        address: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Somebody answers who is not the coordinator.
+    #[error(
+        "whoever answers at {address} shows a certificate that the CA of this configuration did not sign: build a fresh seed ISO, or find out who answers there"
+    )]
+    WrongAuthority {
+        /// Host and port.
+        address: String,
+    },
+    /// The certificate does not name the address.
+    #[error(
+        "the certificate of the coordinator at {address} is for another name: use a server URL that its certificate names"
+    )]
+    WrongName {
+        /// Host and port.
+        address: String,
+    },
+    /// The certificate's time does not fit this host's clock.
+    #[error(
+        "the certificate of the coordinator at {address} does not hold at this host's time ({now}): set the host's clock, or renew the certificate"
+    )]
+    WrongTime {
+        /// Host and port.
+        address: String,
+        /// Unix time of the host, seconds.
+        now: u64,
+    },
+    /// Any other end of the handshake.
+    #[error("no secure connection to {address}")]
+    Handshake {
+        /// Host and port.
+        address: String,
+        /// What TLS said.
+        source: io::Error,
+    },
+    /// The CA or our certificate cannot be used.
+    #[error("cannot use the configured certificates")]
+    Configuration(#[source] rustls::Error),
+    /// No HTTP/2 over the connection.
+    #[error("the coordinator at {address} does not speak gRPC: correct the server URL")]
+    Protocol {
+        /// Host and port.
+        address: String,
+        /// What the transport said.
+        source: tonic::transport::Error,
+    },
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    /// gRPC over the connection.
+    pub channel: Channel,
+    /// Keying material of its TLS session.
+    pub exporter: Exporter,
+}
+
+/// Who calls: a key and the chain of its certificate, PEM.
+pub type Caller<'a> = (&'a Identity, &'a str);
+
+/// Connects, with a client certificate when `caller` has one.
+///
+/// # Errors
+/// [`ConnectError`].
+pub async fn connect(
+    config: &Config,
+    names: &Names,
+    caller: Option<Caller<'_>>,
+) -> Result<Session, ConnectError> {
+    let address = config.address();
+    let client = client(&config.authority, caller).map_err(ConnectError::Configuration)?;
+    let stream = dial(config, names).await?;
+    let stream = shake_hands(client, &config.host, stream)
+        .await
+        .map_err(|source| explain(source, address.clone()))?;
+    let exporter = stream
+        .get_ref()
+        .1
+        .export_keying_material([0; proof::EXPORTER_BYTES], proof::EXPORTER_LABEL, None)
+        .map_err(ConnectError::Configuration)?;
+    let channel = open_channel(config, stream)
+        .await
+        .map_err(|source| ConnectError::Protocol { address, source })?;
+    Ok(Session { channel, exporter })
+}
+
+async fn dial(config: &Config, names: &Names) -> Result<TcpStream, ConnectError> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in names.resolve(&config.host).await? {
+        match timeout(
+            CONNECT_PATIENCE,
+            TcpStream::connect(SocketAddr::new(address, config.port)),
+        )
+        .await
+        {
+            Ok(Ok(stream)) => {
+                // Small messages that wait for an answer: never hold them back.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Ok(Err(error)) => last = error,
+            Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(ConnectError::Away {
+        address: config.address(),
+        source: last,
+    })
+}
+
+fn client(authority: &str, caller: Option<Caller<'_>>) -> Result<ClientConfig, rustls::Error> {
+    let unreadable = |_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding);
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        roots.add(certificate.map_err(unreadable)?)?;
+    }
+    let builder =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots);
+    let mut client = match caller {
+        None => builder.with_no_client_auth(),
+        Some((identity, chain)) => {
+            let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+                .collect::<Result<_, _>>()
+                .map_err(unreadable)?;
+            builder.with_client_auth_cert(chain, identity.private_key())?
+        }
+    };
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    // A resumed session has no fresh handshake to bind a proof to.
+    client.resumption = rustls::client::Resumption::disabled();
+    Ok(client)
+}
+
+async fn shake_hands(
+    client: ClientConfig,
+    host: &str,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let handshake = TlsConnector::from(Arc::new(client)).connect(name, stream);
+    timeout(CONNECT_PATIENCE, handshake)
+        .await
+        .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
+}
+
+fn explain(source: io::Error, address: String) -> ConnectError {
+    let cause = source
+        .get_ref()
+        .and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(cause)) = cause else {
+        return ConnectError::Handshake { address, source };
+    };
+    match cause {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            ConnectError::WrongName { address }
+        }
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => ConnectError::WrongTime {
+            address,
+            now: SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs(),
+        },
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            ConnectError::WrongAuthority { address }
+        }
+        _ => ConnectError::Handshake { address, source },
+    }
+}
+
+async fn open_channel(
+    config: &Config,
+    stream: TlsStream<TcpStream>,
+) -> Result<Channel, tonic::transport::Error> {
+    let authority = if config.host.contains(':') {
+        format!("[{}]:{}", config.host, config.port)
+    } else {
+        config.address()
+    };
+    let mut once = Some(TokioIo::new(stream));
+    // tonic would start TLS of its own for an https endpoint.
+    Endpoint::from_shared(format!("http://{authority}"))?
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE)
+        .keep_alive_while_idle(true)
+        .connect_with_connector(tower::service_fn(move |_: http::Uri| {
+            let stream = once.take();
+            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+        }))
+        .await
+}

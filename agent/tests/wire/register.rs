@@ -1,0 +1,215 @@
+//! The live system, from the ISO's document to the reboot.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use agent::config;
+use agent::console::chain;
+use agent::identity::{Identity, Role};
+use agent::install::found::{Access, InstallRecord, Mounted, Mounts};
+use agent::names::Names;
+use agent::paths::{Root, StateDir};
+use agent::register::{attempt, register};
+use agent::system::simulated::Simulated;
+use agent::{calls::Caller, register::AttemptError};
+use proto::refusal::Refusal;
+use proto::v1alpha1::complete_response::Next;
+use proto::v1alpha1::install_report::Outcome;
+use proto::v1alpha1::{BootDisk, Install, Seed};
+use tempfile::TempDir;
+
+use crate::coordinator::Coordinator;
+
+struct Host {
+    directory: TempDir,
+    root: Root,
+    system: Simulated,
+}
+
+/// The persistent partition: it holds a file system once the install ran.
+struct Partitions {
+    path: PathBuf,
+    system: Simulated,
+}
+
+impl Mounts for Partitions {
+    fn mount(&self, partition: &str, _: Access) -> io::Result<Mounted> {
+        let path = self.path.join(partition);
+        if self.system.effects().iter().any(|effect| effect.starts_with("install")) {
+            fs::create_dir_all(&path)?;
+        }
+        if !path.exists() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(Mounted::directory(path))
+    }
+}
+
+impl Host {
+    fn live(coordinator: &Coordinator) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path().join("root"));
+        let system = Simulated::installed(root.clone(), "live-image").unwrap();
+        let host = Self { directory, root, system };
+        host.boot("boot-1");
+        host.write("/run/initramfs/live/livecd-cloud-config.yaml", &coordinator.config());
+        for disk in ["vda", "vdb"] {
+            host.write(&format!("/sys/block/{disk}/size"), "100000");
+            host.write(&format!("/sys/block/{disk}/{disk}5/partition"), "5");
+            host.write(&format!("/dev/{disk}"), "");
+        }
+        host.write("/sys/block/vda/vda5/uevent", "PARTNAME=persistent\n");
+        host
+    }
+
+    fn boot(&self, id: &str) {
+        self.write("/proc/sys/kernel/random/boot_id", id);
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn partitions(&self) -> Partitions {
+        Partitions { path: self.directory.path().join("partitions"), system: self.system.clone() }
+    }
+
+    fn installed_state(&self) -> StateDir {
+        Mounted::directory(self.directory.path().join("partitions/vda5")).state()
+    }
+
+    async fn register(&self) -> Result<(), String> {
+        register(&self.root, &self.system, &self.partitions()).await.map_err(|error| chain(&error))
+    }
+
+    async fn attempt(&self) -> Result<(), AttemptError> {
+        let config = config::read(&self.root.live_config()).unwrap();
+        let identity = Identity::load_or_make(&self.root.state().identity()).unwrap();
+        let names = Names::below(&self.root);
+        attempt(&self.root, Caller { config: &config, names: &names, identity: &identity }).await.map(drop)
+    }
+
+    fn installs(&self) -> usize {
+        self.system.effects().iter().filter(|effect| effect.starts_with("install")).count()
+    }
+}
+
+fn install(device: &str) -> Next {
+    let seed = Seed { user_data: None, meta_data: "instance-id: first\n".to_owned(), network_config: None };
+    Next::Install(Install { device: device.to_owned(), seed: Some(seed), ..Install::default() })
+}
+
+#[tokio::test]
+async fn a_host_proves_its_key_installs_and_leaves_itself_to_the_installed_system() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/vda"));
+    let host = Host::live(&coordinator);
+    host.register().await.unwrap();
+    let memory = coordinator.memory();
+    let facts = memory.registrations[0].facts.as_ref().unwrap();
+    assert_eq!(facts.disks.len(), 2);
+    assert!(memory.registrations[0].observed_network.is_some());
+    let [Outcome::Started(_), Outcome::Done(done)] = memory.installs.as_slice() else {
+        panic!("{:?}", memory.installs);
+    };
+    assert_eq!((done.device.as_str(), done.image.as_str()), ("/dev/vda", "live-image"));
+    assert!(host.system.reboot_was_asked_for());
+    let state = host.installed_state();
+    let record: InstallRecord = serde_json::from_str(&fs::read_to_string(state.install_record()).unwrap()).unwrap();
+    assert_eq!(record.inventory, "default/host-1");
+    let identity = Identity::load(&state.identity()).unwrap().unwrap();
+    assert_eq!(identity.certificate(std::time::SystemTime::now()).unwrap().role, Role::Live);
+    assert_eq!(config::read(&state.config()).unwrap(), config::read(&host.root.live_config()).unwrap());
+    assert!(state.seed().join("meta-data").exists());
+}
+
+#[tokio::test]
+async fn a_host_that_boots_the_iso_again_never_reinstalls_and_asks_for_its_disk_once() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/vda"));
+    let host = Host::live(&coordinator);
+    host.register().await.unwrap();
+    let first = Identity::load(&host.root.state().identity()).unwrap().unwrap().hash();
+    for (boot, next, rebooted) in [("boot-2", Next::BootDisk(BootDisk {}), true), ("boot-3", install("/dev/vdb"), false)] {
+        fs::remove_dir_all(host.root.state().path()).unwrap();
+        host.boot(boot);
+        let reboots = host.system.effects().len();
+        coordinator.memory().next = Some(next);
+        host.register().await.unwrap();
+        let asked = host.system.effects()[reboots..].iter().any(|effect| effect.starts_with("reboot"));
+        assert_eq!(asked, rebooted, "{boot}");
+    }
+    assert_eq!(host.installs(), 1);
+    let again = Identity::load(&host.root.state().identity()).unwrap().unwrap().hash();
+    assert_eq!(again, first, "the host stays who it is");
+    let memory = coordinator.memory();
+    // The coordinator that forgot the install is told of it again.
+    assert!(matches!(memory.installs[2..], [Outcome::LiveBootAfterInstall(_), Outcome::Done(_)]), "{:?}", memory.installs);
+}
+
+#[tokio::test]
+async fn a_disk_that_cannot_be_chosen_is_told_and_the_annotation_answers() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/elemental-install-target"));
+    coordinator.memory().install_device = "/dev/vda".to_owned();
+    let host = Host::live(&coordinator);
+    host.register().await.unwrap();
+    let memory = coordinator.memory();
+    let [Outcome::Waiting(waiting), Outcome::Started(started), Outcome::Done(_)] = memory.installs.as_slice() else {
+        panic!("{:?}", memory.installs);
+    };
+    assert!(waiting.message.contains("/dev/elemental-install-target is not there yet"), "{}", waiting.message);
+    assert_eq!(started.device, "/dev/vda");
+}
+
+#[tokio::test]
+async fn an_install_that_fails_is_told_with_its_output() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/vda"));
+    let host = Host::live(&coordinator);
+    host.system.fail("install", 33).unwrap();
+    let message = host.register().await.unwrap_err();
+    assert!(message.contains("the install on /dev/vda failed") && message.contains("33"), "{message}");
+    assert!(matches!(coordinator.memory().installs.last(), Some(Outcome::Failed(_))));
+    assert!(!host.installed_state().install_record().exists());
+    assert!(!host.system.reboot_was_asked_for());
+}
+
+#[tokio::test]
+async fn a_refusal_is_said_with_the_next_action_and_tried_again() {
+    let coordinator = Coordinator::start().await;
+    let host = Host::live(&coordinator);
+    for refusal in [Refusal::UnknownToken, Refusal::TpmRequired, Refusal::NameTaken] {
+        coordinator.memory().refusals.push_back(refusal);
+        let message = host.attempt().await.unwrap_err().to_string();
+        assert!(message.contains(refusal.code()) && message.contains(refusal.next_action()), "{message}");
+    }
+    coordinator.memory().refusals.push_back(Refusal::UnknownToken);
+    coordinator.memory().next = Some(install("/dev/vda"));
+    host.register().await.unwrap();
+    assert_eq!(coordinator.memory().registrations.len(), 1);
+}
+
+#[tokio::test]
+async fn whoever_is_not_the_coordinator_of_the_iso_is_not_talked_to() {
+    let coordinator = Coordinator::start().await;
+    let other = Coordinator::start().await;
+    let host = Host::live(&coordinator);
+    let wrong_authority = coordinator.config().replace(&coordinator.address.to_string(), &other.address.to_string());
+    let nobody = coordinator.config().replace(&coordinator.address.to_string(), "127.0.0.1:1");
+    let wrong_name = coordinator.config().replace("127.0.0.1", "localhost");
+    host.write("/etc/hosts", "127.0.0.1 localhost\n");
+    for (name, config, want) in [
+        ("wrong authority", wrong_authority, "did not sign"),
+        ("nobody there", nobody, "does not answer: start it"),
+        ("wrong name", wrong_name, "for another name"),
+    ] {
+        host.write("/run/initramfs/live/livecd-cloud-config.yaml", &config);
+        let message = chain(&host.attempt().await.unwrap_err());
+        assert!(message.contains(want), "{name}: {message}");
+    }
+    assert!(other.memory().registrations.is_empty());
+}

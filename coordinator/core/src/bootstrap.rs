@@ -1,0 +1,305 @@
+//! Bootstrap data, made to name this very node.
+//!
+//! The data is edited as text at known places: kubeadm's node configuration
+//! inside `write_files`, and cloud-init's own hostname. Everything else stays
+//! byte for byte, jinja, comments, quotes and line ends included, because the
+//! data is rendered by cloud-init only on the host: parsed and dumped here it
+//! would not be what its author wrote.
+//!
+//! Data without kubeadm (k3s, RKE2, scripts) is left as it is: the agent tells
+//! the kubelet who it is on the host, whatever starts it.
+
+mod block;
+mod content;
+mod edit;
+mod kubeadm;
+mod tree;
+
+use std::rc::Rc;
+
+use content::Content;
+use edit::{Edit, apply};
+use kubeadm::KubeadmError;
+use tree::{Duplicate, Node, NotYaml, Value};
+
+use crate::yaml::quote;
+
+/// Names that a node goes by. The coordinator's win over any in the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeNames<'a> {
+    /// Name of the host and of the node, an RFC 1123 subdomain.
+    pub hostname: &'a str,
+    /// `baremetal:///<inventory>`.
+    pub provider_id: &'a str,
+    /// `unix:///run/containerd/containerd.sock`.
+    pub cri_socket: &'a str,
+}
+
+/// Why bootstrap data cannot be used. Nothing of the data is in the text: it
+/// holds join tokens.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BootstrapError {
+    /// Nothing but white space and comments.
+    #[error(
+        "bootstrap data is empty: look why the bootstrap provider wrote an empty Secret, or fill the Secret that dataSecretName names"
+    )]
+    Empty,
+    /// The first line is not `#cloud-config`.
+    #[error(
+        "bootstrap data is {0}, not cloud-config: set format: cloud-config on the bootstrap provider, or start the data with the line #cloud-config"
+    )]
+    NotCloudConfig(Looks),
+    /// No YAML, or YAML that is no mapping.
+    #[error("{place} is not valid YAML at line {line} ({message}): correct it{hint}")]
+    Yaml {
+        /// The user-data, or a file in it.
+        place: String,
+        /// Counted from one.
+        line: usize,
+        /// What the parser said.
+        message: String,
+        /// What may be behind it.
+        hint: &'static str,
+    },
+    /// A key stands twice in one mapping.
+    #[error("{place} has a key twice in one mapping at line {line}: remove one of them")]
+    Duplicate {
+        /// The user-data, or a file in it.
+        place: String,
+        /// Counted from one.
+        line: usize,
+    },
+    /// A kubeadm API that is not known here.
+    #[error("{place} is of kubeadm.k8s.io/{version}: write it as v1beta3 or v1beta4")]
+    KubeadmVersion {
+        /// The file.
+        place: String,
+        /// Its version.
+        version: String,
+    },
+    /// Something stands where a value is to be set, and nobody can tell what
+    /// it is meant to be.
+    #[error(
+        "{place}: {field} at line {line} is not of a form that can be edited: write it out plainly, without anchors, tags and merge keys, as a list of name and value in v1beta4 and as a map in v1beta3"
+    )]
+    Shape {
+        /// The user-data, or a file in it.
+        place: String,
+        /// Path of the field.
+        field: String,
+        /// Counted from one.
+        line: usize,
+    },
+    /// The edit would not be the one that was meant.
+    #[error("{place} cannot be edited safely: write its content as a literal block (content: |)")]
+    Unsafe {
+        /// The user-data, or a file in it.
+        place: String,
+    },
+    /// A name of the node would be something else in YAML, jinja or a shell.
+    #[error("{field} of the node is not usable: {allowed}")]
+    Name {
+        /// Which.
+        field: &'static str,
+        /// What is.
+        allowed: &'static str,
+    },
+}
+
+/// What bootstrap data looks like, when it is no cloud-config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looks {
+    /// `#!`.
+    Script,
+    /// JSON.
+    Ignition,
+    /// Several parts in one.
+    Mime,
+    /// Anything else.
+    Unknown,
+}
+
+impl std::fmt::Display for Looks {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Script => "a script",
+            Self::Ignition => "JSON (Ignition)",
+            Self::Mime => "a MIME message",
+            Self::Unknown => "of an unknown format",
+        })
+    }
+}
+
+/// Makes the data name this node: `nodeRegistration.name`, `.criSocket` and
+/// `.kubeletExtraArgs`' `provider-id` of every kubeadm document, and
+/// cloud-init's own hostname where the data sets one. The same data comes back
+/// from a second call.
+///
+/// # Errors
+/// [`BootstrapError`] when the data is no cloud-config, or holds a kubeadm
+/// configuration that cannot be edited without guessing.
+pub fn normalise(data: &str, node: &NodeNames<'_>) -> Result<String, BootstrapError> {
+    check_names(node)?;
+    check_header(data)?;
+    let edited = apply(data, &edits(data, *node)?).ok_or_else(unsafe_edit)?;
+    // The proof: read anew, nothing is left to set.
+    match edits(&edited, *node) {
+        Ok(left) if left.is_empty() => Ok(edited),
+        Ok(_) | Err(_) => Err(unsafe_edit()),
+    }
+}
+
+const USER_DATA: &str = "the user-data";
+
+fn unsafe_edit() -> BootstrapError {
+    BootstrapError::Unsafe { place: USER_DATA.to_owned() }
+}
+
+fn check_names(node: &NodeNames<'_>) -> Result<(), BootstrapError> {
+    let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let ends = |text: &str| !text.starts_with(['-', '.']) && !text.ends_with(['-', '.']);
+    let host = node.hostname;
+    if host.is_empty() || host.len() > 253 || !host.chars().all(name) || !ends(host) {
+        let allowed =
+            "use 1 to 253 characters of a-z, 0-9, dash and dot, with a letter or digit at both ends";
+        return Err(BootstrapError::Name { field: "the hostname", allowed });
+    }
+    let address = |c: char| c.is_ascii_alphanumeric() || "-._:/".contains(c);
+    for (field, text) in [("the provider id", node.provider_id), ("criSocket", node.cri_socket)] {
+        if text.is_empty() || !text.chars().all(address) {
+            let allowed = "use letters, digits and -._:/";
+            return Err(BootstrapError::Name { field, allowed });
+        }
+    }
+    Ok(())
+}
+
+/// `#cloud-config`, after the line that names the template engine.
+fn check_header(data: &str) -> Result<(), BootstrapError> {
+    let mut lines = data.trim_start().lines();
+    let mut first = lines.next().ok_or(BootstrapError::Empty)?;
+    if is_template(first) {
+        first = lines.next().unwrap_or_default();
+    }
+    if first.trim_end() == "#cloud-config" {
+        return Ok(());
+    }
+    Err(BootstrapError::NotCloudConfig(match first {
+        line if line.starts_with("#!") => Looks::Script,
+        line if line.starts_with('{') => Looks::Ignition,
+        line if ["Content-Type:", "MIME-Version:"].iter().any(|start| line.starts_with(start)) => Looks::Mime,
+        _ => Looks::Unknown,
+    }))
+}
+
+fn is_template(line: &str) -> bool {
+    let rest = line.strip_prefix("##").map(|rest| rest.trim_start().to_ascii_lowercase());
+    rest.is_some_and(|rest| rest.starts_with("template:"))
+}
+
+fn edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
+    let document = parse(data)?;
+    let mut edits = hostname(&document, node)?;
+    let files = document.find("write_files").map_err(|error| duplicate(USER_DATA, &error))?;
+    let Some((_, files)) = files else { return Ok(edits) };
+    if !files.is_null() && !matches!(files.value, Value::Sequence { .. }) {
+        return Err(shape("write_files", files));
+    }
+    for entry in files.items() {
+        for edit in file(data, entry, node)? {
+            // Two entries may be aliases of one content.
+            if !edits.contains(&edit) {
+                edits.push(edit);
+            }
+        }
+    }
+    Ok(edits)
+}
+
+fn parse(data: &str) -> Result<Rc<Node>, BootstrapError> {
+    let documents = tree::parse(data).map_err(|error| not_yaml(USER_DATA, data, error))?;
+    match documents.as_slice() {
+        [] => Err(BootstrapError::Empty),
+        [root] if matches!(root.value, Value::Mapping { .. }) => {
+            let merge = root.find("<<").map_err(|error| duplicate(USER_DATA, &error))?;
+            merge.map_or_else(|| Ok(Rc::clone(root)), |(key, _)| Err(shape("a merge key (<<)", key)))
+        }
+        [root, ..] => {
+            let message = "it is not one mapping".to_owned();
+            Err(not_yaml(USER_DATA, data, NotYaml { line: root.line, message }))
+        }
+    }
+}
+
+/// cloud-init prefers `hostname` and `fqdn` of the user-data to the meta-data's
+/// name, and `preserve_hostname` to both.
+fn hostname(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
+    let mut edits = Vec::new();
+    for key in ["hostname", "fqdn", "preserve_hostname"] {
+        let found = document.find(key).map_err(|error| duplicate(USER_DATA, &error))?;
+        let Some((_, value)) = found else { continue };
+        let fits = |text: &str| match key {
+            "hostname" => text == node.hostname,
+            "fqdn" => {
+                text.strip_prefix(node.hostname).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            }
+            _ => ["false", "no", "off"].iter().any(|word| text.eq_ignore_ascii_case(word)),
+        };
+        match &value.value {
+            Value::Scalar { .. } if value.is_null() => {}
+            Value::Scalar { text, .. } if fits(text) => {}
+            Value::Scalar { .. } if !value.shared && value.tag.is_none() => {
+                let text = if key == "preserve_hostname" { "false".to_owned() } else { quote(node.hostname) };
+                edits.push(Edit { range: value.span.clone(), text });
+            }
+            Value::Scalar { .. } | Value::Mapping { .. } | Value::Sequence { .. } => {
+                return Err(shape(key, value));
+            }
+        }
+    }
+    Ok(edits)
+}
+
+/// Edits of one `write_files` entry.
+fn file(data: &str, entry: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
+    let find = |key| entry.find(key).map_err(|error| duplicate(USER_DATA, &error));
+    let text = |key| find(key).map(|found| found.and_then(|(_, value)| value.text()));
+    let place = text("path")?.map_or_else(|| "a file without path".to_owned(), str::to_owned);
+    if let Some((key, _)) = find("<<")? {
+        return Err(shape("a merge key (<<)", key));
+    }
+    let Some((_, value)) = find("content")? else { return Ok(Vec::new()) };
+    let Some(content) = Content::read(data, value, text("encoding")?) else {
+        return Ok(Vec::new());
+    };
+    let edits = kubeadm::edits(&content.text, node).map_err(|error| in_file(&place, &content.text, error))?;
+    content.lift(data, &edits).ok_or(BootstrapError::Unsafe { place })
+}
+
+fn duplicate(place: &str, error: &Duplicate) -> BootstrapError {
+    BootstrapError::Duplicate { place: place.to_owned(), line: error.line }
+}
+
+fn shape(field: &str, node: &Node) -> BootstrapError {
+    BootstrapError::Shape { place: USER_DATA.to_owned(), field: field.to_owned(), line: node.line }
+}
+
+fn not_yaml(place: &str, text: &str, error: NotYaml) -> BootstrapError {
+    let jinja = ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark));
+    let hint = if jinja {
+        "; jinja must stand inside quoted YAML strings, since the data is read before it is rendered"
+    } else {
+        ""
+    };
+    BootstrapError::Yaml { place: place.to_owned(), line: error.line, message: error.message, hint }
+}
+
+fn in_file(place: &str, text: &str, error: KubeadmError) -> BootstrapError {
+    let place = place.to_owned();
+    match error {
+        KubeadmError::NotYaml { line, message } => not_yaml(&place, text, NotYaml { line, message }),
+        KubeadmError::Duplicate { line } => BootstrapError::Duplicate { place, line },
+        KubeadmError::Version { version } => BootstrapError::KubeadmVersion { place, version },
+        KubeadmError::Shape { field, line } => BootstrapError::Shape { place, field: field.to_owned(), line },
+    }
+}

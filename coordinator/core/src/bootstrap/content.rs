@@ -1,0 +1,168 @@
+//! The `content` of a `write_files` entry: what it says once decoded, and how
+//! an edit of that gets back into the text.
+
+use std::io::{Read, Write};
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use granit_parser::ScalarStyle;
+
+use super::block::{self, Block};
+use super::edit::{Edit, apply};
+use super::tree::{Node, Value};
+use crate::yaml::quote;
+
+/// Largest file looked into, bytes: a bomb of zeros must not eat the memory.
+const LARGEST: u64 = proto::limits::PLAN_BYTES as u64;
+
+/// One wrapping of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layer {
+    Base64,
+    Gzip,
+}
+
+/// The content of one file.
+pub(super) struct Content {
+    /// Decoded.
+    pub(super) text: String,
+    carrier: Carrier,
+}
+
+/// How the text lies in the user-data.
+enum Carrier {
+    /// As lines of a literal block: edited in place.
+    Lines(Block),
+    /// As one value that is written anew as a whole.
+    Whole { layers: Vec<Layer>, style: ScalarStyle, span: Range<usize> },
+}
+
+impl Content {
+    /// The content as text. `None` for what is not ours to edit: no text, or
+    /// not decodable (jinja inside base64).
+    pub(super) fn read(data: &str, node: &Node, encoding: Option<&str>) -> Option<Self> {
+        let Value::Scalar { text, style } = &node.value else { return None };
+        let layers = layers(node.tag.as_deref(), encoding);
+        if layers.is_empty() && *style == ScalarStyle::Literal {
+            // Lines that cannot be found are never skipped in silence: the
+            // value is then written anew as a whole.
+            if let Some(block) = Block::literal(data, &node.span, text) {
+                return Some(Self { text: block.content.clone(), carrier: Carrier::Lines(block) });
+            }
+        }
+        let carrier = Carrier::Whole { layers, style: *style, span: node.span.clone() };
+        Some(Self { text: carrier.decode(text)?, carrier })
+    }
+
+    /// Edits of the text as edits of the user-data. `None` when they cannot be
+    /// carried over without touching more than they name.
+    pub(super) fn lift(&self, data: &str, edits: &[Edit]) -> Option<Vec<Edit>> {
+        match &self.carrier {
+            Carrier::Lines(block) => edits.iter().map(|edit| block.lift(edit)).collect(),
+            Carrier::Whole { .. } if edits.is_empty() => Some(Vec::new()),
+            Carrier::Whole { layers, style, span } => {
+                let edited = apply(&self.text, edits)?;
+                if layers.is_empty() && breaks_jinja(&edited) {
+                    return None;
+                }
+                whole(data, (*style, span), &edited, layers).map(|edit| vec![edit])
+            }
+        }
+    }
+}
+
+impl Carrier {
+    fn decode(&self, text: &str) -> Option<String> {
+        let Self::Whole { layers, .. } = self else { return None };
+        let mut bytes = text.as_bytes().to_vec();
+        for layer in layers {
+            bytes = match layer {
+                Layer::Base64 => {
+                    bytes.retain(|byte| !byte.is_ascii_whitespace());
+                    STANDARD.decode(&bytes).ok()?
+                }
+                Layer::Gzip => unzip(&bytes)?,
+            };
+        }
+        String::from_utf8(bytes).ok()
+    }
+}
+
+/// The value written anew, in the style that it had where that can hold it.
+fn whole(
+    data: &str,
+    (style, span): (ScalarStyle, &Range<usize>),
+    text: &str,
+    layers: &[Layer],
+) -> Option<Edit> {
+    let encoded = (!layers.is_empty()).then(|| encode(text, layers)).flatten();
+    let (range, text) = match (style, encoded) {
+        (ScalarStyle::Literal | ScalarStyle::Folded, Some(code)) => (block::filled(data, span)?.1, code),
+        (ScalarStyle::Literal | ScalarStyle::Folded, None) => {
+            let (header, body) = block::filled(data, span)?;
+            (header.start..body.end, quote(text))
+        }
+        (ScalarStyle::Plain, Some(code)) => (span.clone(), code),
+        (ScalarStyle::SingleQuoted, Some(code)) => (span.clone(), format!("'{code}'")),
+        (ScalarStyle::DoubleQuoted, Some(code)) => (span.clone(), quote(&code)),
+        (ScalarStyle::Plain | ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted, None) => {
+            (span.clone(), quote(text))
+        }
+    };
+    Some(Edit { range, text })
+}
+
+fn encode(text: &str, layers: &[Layer]) -> Option<String> {
+    let mut bytes = text.as_bytes().to_vec();
+    for layer in layers.iter().rev() {
+        bytes = match layer {
+            Layer::Base64 => STANDARD.encode(&bytes).into_bytes(),
+            Layer::Gzip => zip(&bytes)?,
+        };
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// cloud-init's names of encodings; what it does not know it takes as text.
+fn layers(tag: Option<&str>, encoding: Option<&str>) -> Vec<Layer> {
+    let mut layers = match tag {
+        Some("binary") => vec![Layer::Base64],
+        Some(_) | None => Vec::new(),
+    };
+    let encoding = encoding.unwrap_or_default().trim().to_ascii_lowercase();
+    layers.extend_from_slice(match encoding.as_str() {
+        "b64" | "base64" => &[Layer::Base64],
+        "gz" | "gzip" => &[Layer::Gzip],
+        "gz+b64" | "gz+base64" | "gzip+b64" | "gzip+base64" => &[Layer::Base64, Layer::Gzip],
+        _ => &[],
+    });
+    layers
+}
+
+fn unzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut plain = Vec::new();
+    let read = GzDecoder::new(bytes).take(LARGEST + 1).read_to_end(&mut plain).ok()?;
+    (read as u64 <= LARGEST).then_some(plain)
+}
+
+/// Without a time in the header: the same text gives the same plan.
+fn zip(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).ok()?;
+    encoder.finish().ok()
+}
+
+/// Whether quoting would put a backslash into an expression: cloud-init renders
+/// jinja before it reads YAML, so jinja would see it.
+fn breaks_jinja(text: &str) -> bool {
+    [("{{", "}}"), ("{%", "%}")].into_iter().any(|(open, close)| {
+        text.split(open).skip(1).any(|rest| {
+            let expression = rest.split(close).next().unwrap_or(rest);
+            quote(expression).len() != expression.len() + 2
+        })
+    })
+}

@@ -1,0 +1,127 @@
+//! Whether a cluster's infrastructure is there.
+
+use coordinator_api::capi::Cluster;
+use coordinator_api::cluster::{BaremetalCluster, BaremetalClusterStatus, Endpoint};
+use coordinator_api::conditions::{self, Finding, Reason, Type};
+use coordinator_api::machine::Initialization;
+use coordinator_api::names::annotation;
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+/// What to do with a `BaremetalCluster`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Write the endpoint of the load balancer into the spec.
+    Fill(Endpoint),
+    /// Nothing but the status.
+    Rest,
+    /// A person has switched reconciliation off.
+    Paused,
+    /// No Cluster owns it yet.
+    OwnerMissing,
+    /// Neither endpoint nor load balancer is named.
+    EndpointMissing,
+}
+
+/// Whether a person has switched reconciliation of an object off.
+#[must_use]
+pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
+    object.annotations().contains_key(annotation::PAUSED)
+        || cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
+}
+
+/// Decides.
+#[must_use]
+pub fn decide(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {
+    if is_paused(cluster, owner) {
+        return Decision::Paused;
+    }
+    if owner.is_none() {
+        return Decision::OwnerMissing;
+    }
+    if cluster.spec.control_plane_endpoint.is_some() {
+        return Decision::Rest;
+    }
+    match &cluster.spec.control_plane_load_balancer {
+        Some(balancer) => Decision::Fill(Endpoint { host: balancer.host.clone(), port: balancer.port }),
+        None => Decision::EndpointMissing,
+    }
+}
+
+/// The status that follows.
+#[must_use]
+pub fn status(cluster: &BaremetalCluster, decision: &Decision, now: Timestamp) -> BaremetalClusterStatus {
+    let mut status = cluster.status.clone().unwrap_or_default();
+    let endpoint = match decision {
+        Decision::Paused | Decision::OwnerMissing => None,
+        Decision::Fill(_) | Decision::Rest => Some(Finding::holds(Type::EndpointReady, Reason::EndpointKnown, "")),
+        Decision::EndpointMissing => Some(Finding::fails(
+            Type::EndpointReady,
+            Reason::EndpointMissing,
+            "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer",
+        )),
+    };
+    let mut findings = vec![paused(*decision == Decision::Paused)];
+    if let Some(endpoint) = endpoint {
+        status.ready = endpoint.truth == conditions::Truth::True;
+        status.initialization = status.ready.then_some(Initialization { provisioned: Some(true) });
+        findings.push(Finding { kind: Type::Ready, ..endpoint.clone() });
+        findings.push(endpoint);
+    }
+    if *decision == Decision::OwnerMissing {
+        let message = "no Cluster names this object in spec.infrastructureRef yet";
+        findings.push(Finding::fails(Type::Ready, Reason::OwnerWaiting, message));
+    }
+    conditions::apply(&mut status.conditions, &findings, cluster.metadata.generation, now);
+    status
+}
+
+/// The condition `Paused`, which Cluster API wants on every object.
+pub(crate) fn paused(is: bool) -> Finding {
+    if is {
+        let message = "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
+        Finding::holds(Type::Paused, Reason::Paused, message)
+    } else {
+        Finding::fails(Type::Paused, Reason::NotPaused, "")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coordinator_api::capi::{self, ClusterSpec};
+    use coordinator_api::cluster::{BaremetalClusterSpec, LoadBalancer};
+
+    fn owner(paused: Option<bool>) -> Cluster {
+        Cluster::new("c1", &capi::cluster("v1beta2"), ClusterSpec { paused, infrastructure_ref: None })
+    }
+
+    #[test]
+    fn an_endpoint_comes_from_the_spec_or_the_load_balancer() {
+        let endpoint = Endpoint { host: "192.0.2.1".into(), port: 6443 };
+        let internal = LoadBalancer { host: "192.0.2.1".into(), port: 6443, ..Default::default() };
+        let named = BaremetalClusterSpec { control_plane_endpoint: Some(endpoint.clone()), ..Default::default() };
+        let balanced = BaremetalClusterSpec { control_plane_load_balancer: Some(internal), ..Default::default() };
+        let none = BaremetalClusterSpec::default();
+        for (name, spec, owner, want) in [
+            ("named", &named, Some(owner(None)), Decision::Rest),
+            ("balanced", &balanced, Some(owner(None)), Decision::Fill(endpoint)),
+            ("neither", &none, Some(owner(None)), Decision::EndpointMissing),
+            ("no owner", &named, None, Decision::OwnerMissing),
+            ("paused", &named, Some(owner(Some(true))), Decision::Paused),
+        ] {
+            let cluster = BaremetalCluster::new("c1", spec.clone());
+            let decision = decide(&cluster, owner.as_ref());
+            assert_eq!(decision, want, "{name}");
+            let ready = status(&cluster, &decision, Timestamp::UNIX_EPOCH).ready;
+            assert_eq!(ready, matches!(decision, Decision::Rest | Decision::Fill(_)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pause_leaves_readiness_as_it_was() {
+        let mut cluster = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
+        cluster.status = Some(BaremetalClusterStatus { ready: true, ..Default::default() });
+        assert!(status(&cluster, &Decision::Paused, Timestamp::UNIX_EPOCH).ready);
+    }
+}

@@ -1,0 +1,164 @@
+//! From the version of a Machine to the OS image that carries it.
+
+use std::collections::BTreeMap;
+
+use proto::plan::Image;
+
+/// Keys told in one message; more are counted.
+const TOLD: usize = 10;
+
+/// Sources that are no registry's: a directory, a file, a channel of images.
+const LOCAL: [&str; 3] = ["dir:", "file:", "channel:"];
+/// Sources of a registry; without one of them the reference means the same.
+const REMOTE: [&str; 4] = ["oci://", "docker://", "oci:", "docker:"];
+
+/// Why a version has no image. Each is cured by a change of the catalog or of
+/// the Cluster, and nothing has to be deleted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ImageError {
+    /// The version is no key, and there is no default: an image of another
+    /// version would make a node that the control plane may refuse.
+    #[error(
+        "the image catalog has no key {version:?}{known}: add it to the ConfigMap, the machine goes on by itself"
+    )]
+    Miss {
+        /// `spec.version` of the Machine.
+        version: String,
+        /// What there is, for a person.
+        known: String,
+    },
+    /// The reference has no host, and nothing else names one.
+    #[error(
+        "image {image} of version {version} names no registry: write it with its registry into the image catalog, or set the annotation cpaas.io/registry-address of the Cluster"
+    )]
+    RegistryMissing {
+        /// `spec.version` of the Machine.
+        version: String,
+        /// As the catalog has it.
+        image: String,
+    },
+    /// The reference is none.
+    #[error(
+        "the image of version {version} in the image catalog is not usable ({source}): correct it in the ConfigMap"
+    )]
+    Invalid {
+        /// `spec.version` of the Machine.
+        version: String,
+        /// What is wrong.
+        source: proto::plan::PlanError,
+    },
+}
+
+/// The image of a version: exactly the catalog's, with `registry` before it
+/// when it names no host of its own.
+///
+/// # Errors
+/// [`ImageError`], which names the next action.
+pub fn resolve(
+    catalog: &BTreeMap<String, String>,
+    version: &str,
+    registry: Option<&str>,
+) -> Result<Image, ImageError> {
+    let image = catalog
+        .get(version)
+        .ok_or_else(|| ImageError::Miss { version: version.to_owned(), known: known(catalog) })?
+        .trim();
+    let invalid = |source| ImageError::Invalid { version: version.to_owned(), source };
+    let (scheme, reference) = split(image);
+    // A reference that is none must not become one by the registry before it.
+    Image::parse(reference).map_err(invalid)?;
+    if LOCAL.contains(&scheme) || has_host(reference) {
+        return Image::parse(image).map_err(invalid);
+    }
+    let registry = registry.map(address).filter(|registry| !registry.is_empty());
+    let registry = registry.ok_or_else(|| ImageError::RegistryMissing {
+        version: version.to_owned(),
+        image: image.to_owned(),
+    })?;
+    Image::parse(&format!("{scheme}{registry}/{reference}")).map_err(invalid)
+}
+
+fn split(image: &str) -> (&str, &str) {
+    let schemes = || LOCAL.into_iter().chain(REMOTE);
+    let scheme = schemes().find(|scheme| image.starts_with(scheme)).unwrap_or_default();
+    image.split_at(scheme.len())
+}
+
+/// Docker's rule: the part before the first slash is a host when it has a dot
+/// or a port, or is localhost. Without a slash there is only a name and a tag.
+fn has_host(reference: &str) -> bool {
+    reference.split_once('/').is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
+}
+
+fn address(registry: &str) -> &str {
+    let registry = registry.trim();
+    let bare = ["https://", "http://"].iter().find_map(|scheme| registry.strip_prefix(scheme));
+    bare.unwrap_or(registry).trim_end_matches('/')
+}
+
+fn known(catalog: &BTreeMap<String, String>) -> String {
+    let told: Vec<_> = catalog.keys().take(TOLD).map(String::as_str).collect();
+    match catalog.len() {
+        0 => " (it is empty)".to_owned(),
+        many if many > TOLD => format!(" (it has {}, and {} more)", told.join(", "), many - TOLD),
+        _ => format!(" (it has {})", told.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_names_exactly_one_image() {
+        let registry = Some("https://registry.example:5000/");
+        let missing = |image: &str| ImageError::RegistryMissing { version: "v1".into(), image: image.into() };
+        let invalid = || ImageError::Invalid { version: "v1".into(), source: proto::plan::PlanError::Image };
+        type Case = (&'static str, &'static str, Option<&'static str>, Result<&'static str, ImageError>);
+        let cases: [Case; 15] = [
+            ("a host with a dot", "a.b/os:v1", None, Ok("a.b/os:v1")),
+            ("a host with a port", "a:5000/os", None, Ok("a:5000/os")),
+            ("this host", "localhost/os", registry, Ok("localhost/os")),
+            ("its own host wins", "a.b/os@sha256:00", registry, Ok("a.b/os@sha256:00")),
+            ("no host", "base/os:v1.34.5", registry, Ok("registry.example:5000/base/os:v1.34.5")),
+            ("only a name and a tag", "os:v1", registry, Ok("registry.example:5000/os:v1")),
+            ("a scheme and no host", "oci:base/os:v1", registry, Ok("oci:registry.example:5000/base/os:v1")),
+            ("a scheme and a host", "docker://a.b/os:v1", None, Ok("docker://a.b/os:v1")),
+            ("a directory", "dir:/run/os-images/v2", None, Ok("dir:/run/os-images/v2")),
+            ("a file", "file:/run/v2.squashfs", registry, Ok("file:/run/v2.squashfs")),
+            ("a channel", "channel:stable", None, Ok("channel:stable")),
+            ("nothing names a registry", "os:v1", None, Err(missing("os:v1"))),
+            ("a registry of nothing", "os:v1", Some(" https:/// "), Err(missing("os:v1"))),
+            ("an empty value", " ", registry, Err(invalid())),
+            ("an option", "--reboot", registry, Err(invalid())),
+        ];
+        for (name, image, registry, want) in cases {
+            let catalog = BTreeMap::from([("v1".to_owned(), image.to_owned())]);
+            let got = resolve(&catalog, "v1", registry);
+            assert_eq!(got.as_ref().map(Image::as_str), want.as_ref().copied(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_miss_tells_what_there_is_and_what_to_do() {
+        let catalog = |keys: &[usize]| {
+            keys.iter().map(|key| (format!("v1.{key}"), String::new())).collect::<BTreeMap<_, _>>()
+        };
+        let cases = [
+            (catalog(&[]), " (it is empty)"),
+            (catalog(&[1, 2]), " (it has v1.1, v1.2)"),
+            (
+                catalog(&(10..25).collect::<Vec<_>>()),
+                " (it has v1.10, v1.11, v1.12, v1.13, v1.14, v1.15, v1.16, v1.17, v1.18, v1.19, and 5 more)",
+            ),
+        ];
+        for (catalog, known) in cases {
+            assert_eq!(
+                resolve(&catalog, "v1.3-1", None).unwrap_err().to_string(),
+                format!(
+                    "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap, the machine goes on by itself"
+                )
+            );
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! From a host that registers to its `MachineInventory`.
+
+pub mod template;
+
+mod facts;
+mod install;
+
+use std::collections::BTreeMap;
+
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::{annotation, label};
+use coordinator_api::registration::MachineRegistration;
+use kube::ResourceExt;
+use proto::refusal::Refusal;
+use proto::v1alpha1::HostFacts;
+
+pub use install::{InstallError, install};
+use template::{Field, Rendered, Values};
+
+/// How a host holds its identity key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyClass {
+    /// In a file.
+    Software,
+    /// In a TPM.
+    Tpm,
+}
+
+impl KeyClass {
+    /// Value of the label `baremetal.cluster.io/identity-class`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Software => "software",
+            Self::Tpm => "tpm",
+        }
+    }
+}
+
+/// Who a host has proven to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// `spec.tpmHash`: SHA-256 of the public key.
+    pub hash: &'a str,
+    /// How the key is held.
+    pub class: KeyClass,
+}
+
+/// What is known of a host that registers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Existing<'a> {
+    /// The inventory with its key, in any namespace.
+    pub by_key: Option<&'a MachineInventory>,
+    /// The inventory with its name in the registration's namespace.
+    pub by_name: Option<&'a MachineInventory>,
+}
+
+/// What a host that registers is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Identified<'a> {
+    /// New: make an inventory.
+    Create,
+    /// The host of this inventory.
+    Known(&'a MachineInventory),
+    /// Turned away.
+    Refused(Refusal),
+}
+
+/// Decides who a host is: its key says so, never its name or its SMBIOS.
+#[must_use]
+pub fn identify<'a>(
+    existing: Existing<'a>,
+    identity: Identity<'_>,
+    registration: &MachineRegistration,
+) -> Identified<'a> {
+    if let Some(refusal) = refuse_key(identity.class, registration) {
+        return Identified::Refused(refusal);
+    }
+    let has_key = |inventory: &&MachineInventory| inventory.spec.tpm_hash.as_deref() == Some(identity.hash);
+    // The name is looked up by a fresh read, the key by an index that may be
+    // behind: right after its first registration a host is found by name.
+    match (existing.by_key.or(existing.by_name.filter(has_key)), existing.by_name) {
+        (Some(known), _) if known.annotations().contains_key(annotation::QUARANTINED) => {
+            Identified::Refused(Refusal::Quarantined)
+        }
+        (Some(known), _) => Identified::Known(known),
+        (None, Some(_)) => Identified::Refused(Refusal::NameTaken),
+        (None, None) => Identified::Create,
+    }
+}
+
+/// Whether the registration takes this class of key; decided before anything
+/// is looked up.
+#[must_use]
+pub fn refuse_key(class: KeyClass, registration: &MachineRegistration) -> Option<Refusal> {
+    match class {
+        KeyClass::Software if !emulates_tpm(registration) => Some(Refusal::TpmRequired),
+        KeyClass::Software | KeyClass::Tpm => None,
+    }
+}
+
+fn emulates_tpm(registration: &MachineRegistration) -> bool {
+    settings(registration).is_some_and(|registration| registration.emulate_tpm)
+}
+
+fn settings(registration: &MachineRegistration) -> Option<&coordinator_api::registration::Registration> {
+    registration.spec.config.as_ref()?.elemental.as_ref()?.registration.as_ref()
+}
+
+/// An inventory to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Draft {
+    /// Fixed at creation, never changed.
+    pub name: String,
+    /// Labels, those of the registration and ours.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the registration.
+    pub annotations: BTreeMap<String, String>,
+    /// What of the registration could not be rendered for this host.
+    pub skipped: Vec<Skipped>,
+}
+
+/// A label or annotation that is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Its key.
+    pub key: String,
+    /// Why, for a person.
+    pub why: String,
+}
+
+/// Why a host gets no name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// The host does not report what the name is made of. A made-up name would
+    /// hide that, and a second registration would make up another one.
+    #[error(
+        "spec.machineName of the MachineRegistration names {missing}, which this host does not report: use another key ({offered})"
+    )]
+    Unresolved {
+        /// The keys, separated by commas.
+        missing: String,
+        /// What the host does report, cut.
+        offered: String,
+    },
+    /// What is rendered is no name of a Kubernetes object.
+    #[error(
+        "spec.machineName of the MachineRegistration renders to {name:?}, which is no object name: add letters or digits"
+    )]
+    Name {
+        /// What was rendered.
+        name: String,
+    },
+}
+
+/// Used when a registration names no template.
+const DEFAULT_NAME: &str = "m-${System Information/UUID}";
+/// Keys told in one message.
+const TOLD: usize = 12;
+
+/// Renders name, labels and annotations of a new inventory. `random` feeds the
+/// keys below `Random/`: the same bytes give the same values, so that with the
+/// hash of the host's key a call that is repeated makes nothing new.
+///
+/// # Errors
+/// [`TemplateError`] when there is no name. Labels and annotations that cannot
+/// be rendered are left out and listed.
+pub fn draft(
+    registration: &MachineRegistration,
+    facts: &HostFacts,
+    identity: Identity<'_>,
+    random: &[u8; 32],
+) -> Result<Draft, TemplateError> {
+    let hidden = settings(registration).is_some_and(|registration| registration.no_smbios);
+    let values = if hidden { Values::random(*random) } else { Values::new(facts::values(facts), *random) };
+    let spec = &registration.spec;
+    let mut draft = Draft {
+        name: name(spec.machine_name.as_deref().unwrap_or(DEFAULT_NAME), &values)?,
+        ..Draft::default()
+    };
+    for (key, text) in &spec.machine_inventory_labels {
+        draft.take(key, Field::Label, &values.render(text));
+    }
+    for (key, text) in &spec.machine_inventory_annotations {
+        draft.take(key, Field::Annotation, &values.render(text));
+    }
+    draft.labels.insert(label::MANAGED.to_owned(), "true".to_owned());
+    draft.labels.insert(label::IDENTITY_CLASS.to_owned(), identity.class.as_str().to_owned());
+    Ok(draft)
+}
+
+impl Draft {
+    fn take(&mut self, key: &str, field: Field, rendered: &Rendered) {
+        let why = if !template::is_key(key) {
+            "it is no key of a label or annotation".to_owned()
+        } else if rendered.missing.is_empty() {
+            let (map, text) = match field {
+                Field::Label => (&mut self.labels, template::label(&rendered.text)),
+                Field::Annotation => (&mut self.annotations, template::annotation(&rendered.text)),
+            };
+            map.insert(key.to_owned(), text);
+            return;
+        } else {
+            format!("the host does not report {}", rendered.missing.join(", "))
+        };
+        self.skipped.push(Skipped { key: key.to_owned(), why });
+    }
+}
+
+fn name(text: &str, values: &Values) -> Result<String, TemplateError> {
+    let rendered = values.render(text);
+    if !rendered.missing.is_empty() {
+        let offered: Vec<_> = values.keys().take(TOLD).collect();
+        let offered =
+            if offered.is_empty() { "Random/UUID".to_owned() } else { offered.join(", ") + ", …" };
+        return Err(TemplateError::Unresolved { missing: rendered.missing.join(", "), offered });
+    }
+    let name = template::name(&rendered.text);
+    if template::is_name(&name) { Ok(name) } else { Err(TemplateError::Name { name }) }
+}

@@ -1,0 +1,80 @@
+//! What the live system is told to do.
+
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
+use coordinator_api::registration::{DeviceRequirement, Install, MachineRegistration};
+use kube::ResourceExt;
+use proto::v1alpha1 as wire;
+
+use crate::cloud_init;
+use crate::network::{self, NetworkError};
+
+/// Why a host cannot be installed yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InstallError {
+    /// The installed system would come up without its network.
+    #[error("the network of the installed system cannot be rendered: {0}")]
+    Network(#[from] NetworkError),
+    /// cloud-init would ignore all of it without a word.
+    #[error(
+        "spec.config.cloud-config of the MachineRegistration has stages of yip: write it as cloud-config of cloud-init"
+    )]
+    Stages,
+}
+
+/// The install of one host: what its registration says, the disk that a person
+/// named on its inventory, and a seed that makes it no node yet.
+///
+/// # Errors
+/// [`InstallError`], which names the next action.
+pub fn install(
+    registration: &MachineRegistration,
+    inventory: &MachineInventory,
+) -> Result<wire::Install, InstallError> {
+    let config = registration.spec.config.as_ref();
+    let install = config.and_then(|config| config.elemental.as_ref()?.install.clone()).unwrap_or_default();
+    let named =
+        inventory.annotations().get(annotation::INSTALL_DEVICE).filter(|device| !device.is_empty()).cloned();
+    let snapshotter = install.snapshotter.clone().unwrap_or_default();
+    let cloud_config =
+        config.and_then(|config| config.cloud_config.as_ref()).filter(|config| !config.is_null());
+    if cloud_config.is_some_and(|config| config.get("stages").is_some()) {
+        return Err(InstallError::Stages);
+    }
+    let instance = inventory.uid().unwrap_or_else(|| inventory.name_any());
+    Ok(wire::Install {
+        power_action: power_action(&install).into(),
+        device: named.or(install.device).unwrap_or_default(),
+        device_selector: install.device_selector.iter().map(requirement).collect(),
+        system_uri: install.system_uri.unwrap_or_default(),
+        snapshotter_type: snapshotter.kind,
+        snapshotter_max_snaps: u32::try_from(snapshotter.max_snaps).unwrap_or(2).max(2),
+        debug: install.debug,
+        eject_cd: install.eject_cd,
+        no_format: install.no_format,
+        disable_boot_entry: install.disable_boot_entry,
+        seed: Some(wire::Seed {
+            user_data: cloud_config.map(|config| cloud_init::user_data(config).into_bytes()),
+            meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
+            network_config: network::config(&inventory.spec)?,
+        }),
+    })
+}
+
+/// Switching off is the more cautious wish where both are asked for.
+fn power_action(install: &Install) -> wire::PowerAction {
+    match (install.poweroff, install.reboot) {
+        (true, _) => wire::PowerAction::Poweroff,
+        (false, Some(false)) => wire::PowerAction::Stay,
+        (false, Some(true) | None) => wire::PowerAction::Reboot,
+    }
+}
+
+fn requirement(requirement: &DeviceRequirement) -> wire::DeviceRequirement {
+    let (key, operator): (&str, &str) = (requirement.key.into(), requirement.operator.into());
+    wire::DeviceRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: requirement.values.clone(),
+    }
+}

@@ -1,0 +1,246 @@
+//! `${System Information/UUID}` and its kin, and the names that may come of
+//! them. The keys are elemental-operator's.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+/// Longest name and label value: a Secret, a Node and their suffixes fit too.
+const LONGEST: usize = 58;
+
+/// What a template may name.
+pub struct Values {
+    facts: BTreeMap<String, String>,
+    random: [u8; 32],
+}
+
+/// A template with its values in place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// Keys without a value stand for nothing.
+    pub text: String,
+    /// Keys without a value.
+    pub missing: Vec<String>,
+}
+
+/// Where a rendered text goes.
+#[derive(Clone, Copy)]
+pub(super) enum Field {
+    Label,
+    Annotation,
+}
+
+impl Values {
+    /// Facts by key, and bytes for the keys below `Random/`.
+    #[must_use]
+    pub fn new(facts: BTreeMap<String, String>, random: [u8; 32]) -> Self {
+        Self { facts, random }
+    }
+
+    /// Nothing but the keys below `Random/`: `no-smbios`.
+    #[must_use]
+    pub fn random(random: [u8; 32]) -> Self {
+        Self::new(BTreeMap::new(), random)
+    }
+
+    /// The keys that have a value, apart from those below `Random/`.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.facts.keys().map(String::as_str)
+    }
+
+    /// Replaces each `${key}`. An unterminated `${` is text.
+    #[must_use]
+    pub fn render(&self, template: &str) -> Rendered {
+        let mut rendered = Rendered::default();
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once("${") {
+            let Some((key, after)) = after.split_once('}') else { break };
+            rendered.text.push_str(before);
+            match self.value(key.trim()) {
+                Some(value) => rendered.text.push_str(&value),
+                None => rendered.missing.push(key.trim().to_owned()),
+            }
+            rest = after;
+        }
+        rendered.text.push_str(rest);
+        rendered
+    }
+
+    fn value(&self, key: &str) -> Option<String> {
+        match key.strip_prefix("Random/") {
+            Some(kind) => self.drawn(key, kind),
+            None => self.facts.get(key).cloned(),
+        }
+    }
+
+    /// One key has one value wherever it stands.
+    fn drawn(&self, key: &str, kind: &str) -> Option<String> {
+        let mut digest: [u8; 32] = Sha256::new_with_prefix(self.random).chain_update(key).finalize().into();
+        match kind.split_once('/') {
+            None if kind == "UUID" => {
+                digest[6] = digest[6] & 0x0f | 0x40;
+                digest[8] = digest[8] & 0x3f | 0x80;
+                let hex = hexadecimal(&digest);
+                Some([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32]].join("-"))
+            }
+            Some(("Hex", length)) => {
+                let length = length.parse().ok().filter(|length| (1..=32).contains(length))?;
+                Some(hexadecimal(&digest)[..length].to_owned())
+            }
+            Some(("Int", bound)) => {
+                let bound = bound.parse::<u64>().ok().filter(|bound| *bound > 0)?;
+                let number = digest.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte));
+                Some((number % bound).to_string())
+            }
+            None | Some(_) => None,
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The name of an object: lower case, and nothing but letters, digits, dots
+/// and single dashes.
+#[must_use]
+pub fn name(text: &str) -> String {
+    sanitise(text, ".").to_ascii_lowercase()
+}
+
+/// The value of a label.
+#[must_use]
+pub fn label(text: &str) -> String {
+    sanitise(text, "._")
+}
+
+/// The value of an annotation: one line.
+#[must_use]
+pub fn annotation(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+/// Cut after trimming, as the field does it, and then trimmed once more: a
+/// dash at the end would make the name invalid.
+fn sanitise(text: &str, kept: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    for c in text.chars() {
+        let c = if c.is_ascii_alphanumeric() || kept.contains(c) { c } else { '-' };
+        if c != '-' || !result.ends_with('-') {
+            result.push(c);
+        }
+    }
+    let odd = |c: char| !c.is_ascii_alphanumeric();
+    let trimmed = result.trim_matches(odd);
+    trimmed[..trimmed.len().min(LONGEST)].trim_end_matches(odd).to_owned()
+}
+
+/// Whether text is an RFC 1123 subdomain.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let part = |part: &str| {
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !part.is_empty() && part.bytes().all(allowed) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(part)
+}
+
+/// Whether text is a key of a label or annotation; one that is not would make
+/// the API server refuse the whole inventory.
+#[must_use]
+pub fn is_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let odd = |c: char| !c.is_ascii_alphanumeric();
+    prefix.is_none_or(is_name)
+        && (1..=63).contains(&name.len())
+        && name.chars().all(allowed)
+        && !name.starts_with(odd)
+        && !name.ends_with(odd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values() -> Values {
+        let facts = [("System Information/UUID", "4C4C4544"), ("Runtime/Hostname", "host a")];
+        Values::new(facts.map(|(key, value)| (key.to_owned(), value.to_owned())).into(), [7; 32])
+    }
+
+    #[test]
+    fn a_template_is_rendered_and_what_is_missing_is_named() {
+        let cases = [
+            ("", "", vec![]),
+            ("a", "a", vec![]),
+            ("c-${System Information/UUID}-${Runtime/Hostname}", "c-4C4C4544-host a", vec![]),
+            ("${ System Information/UUID }", "4C4C4544", vec![]),
+            ("${System Information}", "", vec!["System Information"]),
+            ("a${B/C}d${E}", "ad", vec!["B/C", "E"]),
+            ("a ${System Information/UUID", "a ${System Information/UUID", vec![]),
+            ("$a {b} $", "$a {b} $", vec![]),
+            (
+                "${Random/Hex/0}${Random/Hex/33}${Random/Int/0}${Random/X}",
+                "",
+                vec!["Random/Hex/0", "Random/Hex/33", "Random/Int/0", "Random/X"],
+            ),
+        ];
+        for (given, text, missing) in cases {
+            let missing = missing.into_iter().map(str::to_owned).collect();
+            assert_eq!(values().render(given), Rendered { text: text.to_owned(), missing }, "{given}");
+        }
+    }
+
+    #[test]
+    fn random_values_have_their_form_and_are_the_same_for_the_same_bytes() {
+        let render = |values: &Values, text: &str| values.render(text).text;
+        let uuid = render(&values(), "${Random/UUID}");
+        let parts: Vec<_> = uuid.split('-').map(str::len).collect();
+        assert_eq!((parts, &uuid[14..15]), (vec![8, 4, 4, 4, 12], "4"));
+        assert_eq!(render(&values(), "${Random/UUID}"), uuid);
+        assert_ne!(render(&Values::random([8; 32]), "${Random/UUID}"), uuid);
+        for length in [1, 32] {
+            assert_eq!(render(&values(), &format!("${{Random/Hex/{length}}}")).len(), length);
+        }
+        for bound in 1..20u64 {
+            assert!(render(&values(), &format!("${{Random/Int/{bound}}}")).parse::<u64>().unwrap() < bound);
+        }
+    }
+
+    #[test]
+    fn rendered_texts_become_names_and_label_values() {
+        let long = "A".repeat(57) + "-" + "b";
+        let cases = [
+            ("cluster-a-4C4C4544", "cluster-a-4c4c4544", "cluster-a-4C4C4544"),
+            ("--a  b//c_d.e--", "a-b-c-d.e", "a-b-c_d.e"),
+            ("é", "", ""),
+            (long.as_str(), &"a".repeat(57), &"A".repeat(57)),
+        ];
+        for (given, want_name, want_label) in cases {
+            assert_eq!((name(given).as_str(), label(given).as_str()), (want_name, want_label), "{given}");
+        }
+        assert_eq!(annotation("a\r\nb: <c>"), "ab: <c>");
+    }
+
+    #[test]
+    fn names_and_keys_are_those_of_kubernetes() {
+        for (text, named, keyed) in [
+            ("a", true, true),
+            ("a.b-1", true, true),
+            ("", false, false),
+            ("a..b", false, true),
+            ("a.-b", false, true),
+            ("A_b", false, true),
+            ("example.com/a", false, true),
+            ("Example/a", false, false),
+            ("a/b/c", false, false),
+            ("a b", false, false),
+        ] {
+            assert_eq!((is_name(text), is_key(text)), (named, keyed), "{text}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The status of a machine: a projection of the snapshot and the decision.
+
+use coordinator_api::conditions::{self, Finding, Reason, Truth, Type};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::{
+    BaremetalMachine, BaremetalMachineStatus, Initialization, LocalRef, MachineAddress, Phase,
+};
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::{Decision, Failure, Snapshot, Waiting, announced};
+use crate::cluster;
+use crate::image_catalog::ImageError;
+
+/// The status that follows from a decision.
+#[must_use]
+pub fn status(snapshot: &Snapshot<'_>, decision: &Decision, now: Timestamp) -> BaremetalMachineStatus {
+    let machine = snapshot.machine;
+    let mut status = machine.status.clone().unwrap_or_default();
+    let paused = *decision == Decision::Wait(Waiting::Paused);
+    let mut findings = vec![cluster::paused(paused)];
+    if !paused {
+        let phase = phase(snapshot, decision);
+        status.phase = Some(phase);
+        host(&mut status, snapshot.owned(), machine);
+        findings.extend(steps(snapshot, decision));
+        findings.push(ready(machine, decision, phase));
+    }
+    conditions::apply(&mut status.conditions, &findings, machine.metadata.generation, now);
+    status
+}
+
+fn host(status: &mut BaremetalMachineStatus, inventory: Option<&MachineInventory>, machine: &BaremetalMachine) {
+    let provided = machine.spec.provider_id.is_some();
+    status.provider_id.clone_from(&machine.spec.provider_id);
+    // Never false again: Cluster API takes it as a one-way door.
+    status.ready |= provided;
+    if status.ready {
+        status.initialization = Some(Initialization { provisioned: Some(true) });
+    }
+    status.machine_inventory_ref = inventory.map(|inventory| LocalRef { name: inventory.name_any() });
+    let Some(inventory) = inventory else {
+        return;
+    };
+    let secret = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()).and_then(|secret| secret.name.clone());
+    status.plan_secret_ref = secret.map(|name| LocalRef { name });
+    if let Some(plan) = announced(inventory, machine) {
+        status.last_applied_plan_checksum.clone_from(&plan.checksum);
+    }
+    if provided {
+        status.addresses = addresses(inventory);
+    }
+}
+
+fn addresses(inventory: &MachineInventory) -> Vec<MachineAddress> {
+    let Some(host) = inventory.status.as_ref().and_then(|status| status.host.as_ref()) else {
+        return vec![];
+    };
+    let ips = host.addresses.iter().map(|address| ("InternalIP", address));
+    let names = std::iter::once(("Hostname", &host.hostname)).filter(|(_, name)| !name.is_empty());
+    ips.chain(names)
+        .map(|(kind, address)| MachineAddress { kind: kind.to_owned(), address: address.clone() })
+        .collect()
+}
+
+fn phase(snapshot: &Snapshot<'_>, decision: &Decision) -> Phase {
+    let deleting = snapshot.machine.metadata.deletion_timestamp.is_some();
+    match decision {
+        Decision::Fail(_) => Phase::Failed,
+        Decision::Choose { .. }
+        | Decision::Claim { .. }
+        | Decision::Wait(Waiting::Owner | Waiting::Paused | Waiting::Pool { .. } | Waiting::Member { .. }) => Phase::Pending,
+        Decision::Wait(Waiting::BootstrapName | Waiting::BootstrapSecret { .. }) => Phase::Allocated,
+        Decision::Assign { .. } | Decision::Announce { .. } if !deleting => Phase::Reprovisioning,
+        Decision::Wait(Waiting::Reprovision { .. }) => Phase::Reprovisioning,
+        Decision::Provide { .. } | Decision::Rest => Phase::Running,
+        Decision::Assign { .. }
+        | Decision::Announce { .. }
+        | Decision::Wait(Waiting::Clean { .. })
+        | Decision::Release { .. }
+        | Decision::RemoveFinalizer => Phase::Preparing,
+    }
+}
+
+fn ready(machine: &BaremetalMachine, decision: &Decision, phase: Phase) -> Finding {
+    match decision {
+        Decision::Rest if machine.spec.provider_id.is_some() => Finding::holds(Type::Ready, Reason::Running, ""),
+        Decision::Wait(waiting) => {
+            let (_, reason, message) = waited(waiting);
+            Finding::fails(Type::Ready, reason, message)
+        }
+        Decision::Fail(failure) => {
+            let (_, reason, message) = failed(failure);
+            Finding::fails(Type::Ready, reason, message)
+        }
+        Decision::Assign { .. } | Decision::Announce { .. } | Decision::Rest | Decision::Provide { .. } if phase != Phase::Preparing => {
+            Finding::fails(Type::Ready, Reason::PlanRunning, "the plan is being given to the host")
+        }
+        Decision::Choose { .. } | Decision::Claim { .. } => {
+            Finding::fails(Type::Ready, Reason::Available, "a host is being claimed")
+        }
+        Decision::Assign { .. }
+        | Decision::Announce { .. }
+        | Decision::Rest
+        | Decision::Provide { .. }
+        | Decision::Release { .. }
+        | Decision::RemoveFinalizer => {
+            Finding::fails(Type::Ready, Reason::Cleaning, "the host is being given back")
+        }
+    }
+}
+
+/// Every condition but Ready and Paused. What lies before the decision holds,
+/// what the decision names does not; nothing is said of what lies after it.
+fn steps(snapshot: &Snapshot<'_>, decision: &Decision) -> Vec<Finding> {
+    let mut findings = vec![];
+    if let Some(inventory) = snapshot.owned() {
+        let message = format!("MachineInventory {}", inventory.name_any());
+        findings.push(Finding::holds(Type::InventoryAllocated, Reason::Allocated, message));
+        if let Some(plan) = announced(inventory, snapshot.machine) {
+            findings.push(Finding::holds(Type::BootstrapReady, Reason::Available, ""));
+            findings.push(Finding::holds(Type::ImageResolved, Reason::Available, ""));
+            if plan.state == Some(coordinator_api::inventory::PlanState::Applied) {
+                findings.push(Finding::holds(Type::PlanApplied, Reason::PlanApplied, ""));
+            }
+        }
+    }
+    let (kind, reason, message) = match decision {
+        Decision::Wait(waiting) => waited(waiting),
+        Decision::Fail(failure) => failed(failure),
+        Decision::Assign { stored, .. } | Decision::Announce { stored, .. } => {
+            (Type::PlanApplied, Reason::PlanRunning, format!("plan {} is being given to the host", stored.plan.id))
+        }
+        Decision::Choose { .. }
+        | Decision::Claim { .. }
+        | Decision::Provide { .. }
+        | Decision::Release { .. }
+        | Decision::RemoveFinalizer
+        | Decision::Rest => return findings,
+    };
+    if kind != Type::Ready {
+        findings.retain(|finding| finding.kind != kind);
+        findings.push(Finding { kind, truth: Truth::False, reason, message });
+    }
+    findings
+}
+
+fn waited(waiting: &Waiting) -> (Type, Reason, String) {
+    match waiting {
+        Waiting::Owner => (Type::Ready, Reason::OwnerWaiting, "no Cluster API Machine owns this object yet".to_owned()),
+        Waiting::Paused => (Type::Paused, Reason::Paused, String::new()),
+        Waiting::Pool { name } => (
+            Type::InventoryAllocated,
+            Reason::PoolMissing,
+            format!("no MachineInventoryPool {name} in this namespace: create it, or correct the template"),
+        ),
+        Waiting::Member { pool, excluded } => {
+            (Type::InventoryAllocated, Reason::PoolExhausted, format!("no member of MachineInventoryPool {pool} is free: {excluded}"))
+        }
+        Waiting::BootstrapName => (
+            Type::BootstrapReady,
+            Reason::BootstrapWaiting,
+            "the Machine has no spec.bootstrap.dataSecretName yet".to_owned(),
+        ),
+        Waiting::BootstrapSecret { name } => (
+            Type::BootstrapReady,
+            Reason::BootstrapWaiting,
+            format!("Secret {name} with the bootstrap data is missing or has no key value: create it"),
+        ),
+        Waiting::Reprovision { plan } => {
+            (Type::PlanApplied, Reason::PlanRunning, format!("the host works on plan {plan}"))
+        }
+        Waiting::Clean { plan } => (Type::PlanApplied, Reason::Cleaning, format!("the host works on plan {plan}")),
+    }
+}
+
+fn failed(failure: &Failure) -> (Type, Reason, String) {
+    match failure {
+        Failure::Version => (
+            Type::ImageResolved,
+            Reason::VersionMissing,
+            "the Machine has no spec.version: set it on the MachineDeployment or control plane".to_owned(),
+        ),
+        Failure::Image(error) => (Type::ImageResolved, image(error), error.to_string()),
+        Failure::Bootstrap(message) => (Type::BootstrapReady, Reason::BootstrapInvalid, message.clone()),
+        Failure::Network(message) => (Type::BootstrapReady, Reason::NetworkInvalid, message.clone()),
+        Failure::Plan { message } => (
+            Type::PlanApplied,
+            Reason::PlanFailed,
+            format!(
+                "{message}; mend the host, then delete the Machine, or while it is being deleted set the annotation {} on this object",
+                coordinator_api::names::annotation::RETRY_PLAN
+            ),
+        ),
+        Failure::PlanSecretMissing { name } => (
+            Type::PlanApplied,
+            Reason::PlanSecretMissing,
+            format!("Secret {name} with the plan is missing; nothing is done to the host without it: let the host register again, or restore it"),
+        ),
+        Failure::PlanSecretInvalid(message) => (Type::PlanApplied, Reason::PlanSecretInvalid, message.clone()),
+        Failure::InventoryLost { name } => (
+            Type::InventoryAllocated,
+            Reason::InventoryMissing,
+            format!("MachineInventory {name} is gone or has another owner; the host is left as it is: restore it, or delete this Machine"),
+        ),
+    }
+}
+
+fn image(error: &ImageError) -> Reason {
+    match error {
+        ImageError::RegistryMissing { .. } => Reason::ImageRegistryMissing,
+        ImageError::Miss { .. } | ImageError::Invalid { .. } => Reason::ImageCatalogMiss,
+    }
+}

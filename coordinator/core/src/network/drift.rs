@@ -1,0 +1,108 @@
+//! How a reported network differs from the intended one.
+
+use std::collections::BTreeSet;
+
+use coordinator_api::network::{ObservedInterface, ObservedNetwork};
+use ipnet::IpNet;
+
+/// Differences told in one message; more are counted.
+const TOLD: usize = 8;
+
+/// What changed since `intended`, for a person; `None` when nothing did. Not
+/// counted as change: leases and advertised routes, which are meant to change,
+/// and interfaces that carry nothing.
+#[must_use]
+pub fn drift(intended: &ObservedNetwork, observed: &ObservedNetwork) -> Option<String> {
+    let mut changes = Vec::new();
+    for wanted in &intended.interfaces {
+        match observed.interfaces.iter().find(|found| found.name == wanted.name) {
+            Some(found) => compare_interface(wanted, found, &mut changes),
+            None if carries(wanted) => changes.push(format!("interface {} is gone", wanted.name)),
+            None => {}
+        }
+    }
+    for found in &observed.interfaces {
+        let known = intended.interfaces.iter().any(|wanted| wanted.name == found.name);
+        if !known && carries(found) {
+            changes.push(format!("interface {} is new", found.name));
+        }
+    }
+    compare("route", &routes(intended), &routes(observed), &mut changes);
+    if !intended.interfaces.iter().any(is_dynamic) {
+        let servers =
+            |network: &ObservedNetwork| network.dns_servers.iter().cloned().collect::<BTreeSet<_>>();
+        compare("resolver", &servers(intended), &servers(observed), &mut changes);
+    }
+    tell(&changes)
+}
+
+fn tell(changes: &[String]) -> Option<String> {
+    let told = changes.iter().take(TOLD).cloned().collect::<Vec<_>>().join("; ");
+    match changes.len() {
+        0 => None,
+        many if many > TOLD => Some(format!("{told}; and {} more", many - TOLD)),
+        _ => Some(told),
+    }
+}
+
+fn compare_interface(wanted: &ObservedInterface, found: &ObservedInterface, changes: &mut Vec<String>) {
+    let name = &wanted.name;
+    let mut differs = |what: &str, wanted: &str, found: &str| {
+        if wanted != found {
+            let show = |text: &str| if text.is_empty() { "none".to_owned() } else { text.to_owned() };
+            changes.push(format!("{name}: {what} is {} instead of {}", show(found), show(wanted)));
+        }
+    };
+    let card = |interface: &ObservedInterface| {
+        interface.permanent_mac.clone().or(interface.mac.clone()).unwrap_or_default()
+    };
+    if wanted.kind.as_deref().unwrap_or_default().is_empty() {
+        differs("MAC address", &card(wanted), &card(found));
+    }
+    differs("kind", wanted.kind.as_deref().unwrap_or_default(), found.kind.as_deref().unwrap_or_default());
+    differs(
+        "master",
+        wanted.master.as_deref().unwrap_or_default(),
+        found.master.as_deref().unwrap_or_default(),
+    );
+    if let (Some(wanted), Some(found), false) = (wanted.mtu, found.mtu, is_dynamic(wanted)) {
+        differs("MTU", &wanted.to_string(), &found.to_string());
+    }
+    if wanted.dhcp4 && !found.dhcp4 {
+        changes.push(format!("{name}: IPv4 comes no longer from DHCP"));
+    }
+    if wanted.master.is_none() {
+        compare(&format!("{name}: address"), &addresses(wanted), &addresses(found), changes);
+    }
+}
+
+fn compare(what: &str, wanted: &BTreeSet<String>, found: &BTreeSet<String>, changes: &mut Vec<String>) {
+    changes.extend(wanted.difference(found).map(|value| format!("{what} {value} is gone")));
+    changes.extend(found.difference(wanted).map(|value| format!("{what} {value} is new")));
+}
+
+fn addresses(interface: &ObservedInterface) -> BTreeSet<String> {
+    let special = |address: &str| address.parse::<IpNet>().is_ok_and(|net| super::is_special(net.addr()));
+    let fixed = |address: &&String| !interface.dynamic_addresses.contains(address) && !special(address);
+    interface.addresses.iter().filter(fixed).cloned().collect()
+}
+
+fn routes(network: &ObservedNetwork) -> BTreeSet<String> {
+    let text = |value: &Option<String>, word: &str| {
+        value.as_ref().map(|value| format!(" {word} {value}")).unwrap_or_default()
+    };
+    let fixed = network.routes.iter().filter(|route| !route.dynamic);
+    fixed
+        .map(|route| {
+            route.destination.clone() + &text(&route.gateway, "via") + &text(&route.interface, "dev")
+        })
+        .collect()
+}
+
+fn is_dynamic(interface: &ObservedInterface) -> bool {
+    interface.dhcp4 || interface.dhcp6 || interface.accept_ra
+}
+
+fn carries(interface: &ObservedInterface) -> bool {
+    is_dynamic(interface) || interface.master.is_some() || !addresses(interface).is_empty()
+}

@@ -1,0 +1,172 @@
+//! network-config version 2, as cloud-init and netplan read it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::NetworkError;
+use super::model::{Device, Kind, Network, Route};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u8,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    ethernets: BTreeMap<&'a str, Entry<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    bonds: BTreeMap<&'a str, Entry<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    bridges: BTreeMap<&'a str, Entry<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    vlans: BTreeMap<&'a str, Entry<'a>>,
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Entry<'a> {
+    #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
+    found_by: Option<Match<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    interfaces: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    macaddress: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Parameters<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mtu: Option<i64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dhcp4: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dhcp6: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    accept_ra: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<RouteEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nameservers: Option<Nameservers<'a>>,
+}
+
+#[derive(Serialize)]
+struct Match<'a> {
+    macaddress: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Parameters<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    mode: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mii_monitor_interval: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacp_rate: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transmit_hash_policy: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    primary: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct RouteEntry {
+    /// Never the word `default`, which netplan alone reads.
+    to: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<String>,
+    /// netplan refuses a route without gateway that does not say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Nameservers<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    addresses: Vec<String>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    search: &'a [String],
+}
+
+/// The document: devices by kind and name, in their order.
+pub(super) fn yaml(network: &Network) -> Result<String, NetworkError> {
+    let mut document = Document {
+        version: 2,
+        ethernets: BTreeMap::new(),
+        bonds: BTreeMap::new(),
+        bridges: BTreeMap::new(),
+        vlans: BTreeMap::new(),
+    };
+    for (name, device) in &network.devices {
+        let section = match &device.kind {
+            Kind::Ethernet { .. } => &mut document.ethernets,
+            Kind::Bond { .. } => &mut document.bonds,
+            Kind::Bridge { .. } => &mut document.bridges,
+            Kind::Vlan { .. } => &mut document.vlans,
+        };
+        section.insert(name, entry(name, device));
+    }
+    crate::yaml::text(&document).map_err(|error| NetworkError::Render(error.to_string()))
+}
+
+fn entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
+    let mut entry = Entry {
+        mtu: device.mtu,
+        dhcp4: device.dhcp4,
+        dhcp6: device.dhcp6,
+        accept_ra: device.accept_ra,
+        addresses: device.addresses.iter().map(ToString::to_string).collect(),
+        routes: device.routes.iter().map(route).collect(),
+        nameservers: nameservers(device),
+        ..Entry::default()
+    };
+    match &device.kind {
+        Kind::Ethernet { mac } => {
+            entry.found_by = Some(Match { macaddress: mac });
+            entry.set_name = Some(name);
+        }
+        Kind::Bond { mac, members, parameters } => {
+            entry.macaddress = mac.as_deref();
+            entry.interfaces = members;
+            entry.parameters = Some(Parameters {
+                mode: &parameters.mode,
+                mii_monitor_interval: parameters.miimon,
+                lacp_rate: parameters.lacp_rate.as_deref(),
+                transmit_hash_policy: parameters.transmit_hash_policy.as_deref(),
+                primary: parameters.primary.as_deref(),
+            });
+        }
+        Kind::Bridge { mac, members } => {
+            entry.macaddress = mac.as_deref();
+            entry.interfaces = members;
+        }
+        Kind::Vlan { id, link } => {
+            entry.id = Some(*id);
+            entry.link = Some(link);
+        }
+    }
+    entry
+}
+
+fn route(route: &Route) -> RouteEntry {
+    RouteEntry {
+        to: route.destination.to_string(),
+        via: route.gateway.map(|gateway| gateway.to_string()),
+        scope: route.gateway.is_none().then_some("link"),
+        metric: route.metric,
+    }
+}
+
+fn nameservers(device: &Device) -> Option<Nameservers<'_>> {
+    let some = !device.dns_servers.is_empty() || !device.search_domains.is_empty();
+    some.then(|| Nameservers {
+        addresses: device.dns_servers.iter().map(ToString::to_string).collect(),
+        search: &device.search_domains,
+    })
+}

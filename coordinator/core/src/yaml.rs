@@ -1,0 +1,177 @@
+//! YAML that every reader reads alike.
+//!
+//! cloud-init reads YAML 1.1, where `52:54:00:00:00:01` is a number to the base
+//! of sixty, `0644` is octal, `no` is false and `2026-01-01` a date. So every
+//! text that is not plainly a word is quoted.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_norway::{Error, Number, Value};
+
+/// A document in block style; maps keep the order of `value`.
+pub(crate) fn text(value: &impl Serialize) -> Result<String, Error> {
+    let mut text = String::new();
+    write(&mut text, &serde_norway::to_value(value)?, 0);
+    // A collection starts with the line break that a key before it would need.
+    Ok(text.trim_start().to_owned() + "\n")
+}
+
+/// What stands after a key or a dash.
+fn write(text: &mut String, value: &Value, indent: usize) {
+    match value {
+        Value::Mapping(map) if !map.is_empty() => {
+            for (key, value) in map {
+                let _ = write!(text, "\n{:indent$}", "");
+                write(text, key, indent);
+                text.push(':');
+                // A list stands below its key, a map further in.
+                write_value(text, value, if value.is_sequence() { indent } else { indent + 2 });
+            }
+        }
+        Value::Sequence(items) if !items.is_empty() => {
+            for item in items {
+                let mut inner = String::new();
+                write_value(&mut inner, item, indent + 2);
+                let _ = write!(text, "\n{:indent$}- {}", "", inner.trim_start());
+            }
+        }
+        Value::Mapping(_) => text.push_str("{}"),
+        Value::Sequence(_) => text.push_str("[]"),
+        Value::Null => text.push_str("null"),
+        Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
+        Value::Number(number) => text.push_str(&digits(number)),
+        Value::String(value) if is_word(value) => text.push_str(value),
+        Value::String(value) => text.push_str(&quote(value)),
+        Value::Tagged(tagged) => write(text, &tagged.value, indent),
+    }
+}
+
+fn write_value(text: &mut String, value: &Value, indent: usize) {
+    let filled = |value: &Value| match value {
+        Value::Mapping(map) => !map.is_empty(),
+        Value::Sequence(items) => !items.is_empty(),
+        _ => false,
+    };
+    if !filled(value) {
+        text.push(' ');
+    }
+    write(text, value, indent);
+}
+
+/// YAML 1.1 knows a float by its point, and its exponent by a sign.
+fn digits(number: &Number) -> String {
+    let text = number.to_string();
+    match text.split_once('e') {
+        Some((mantissa, exponent)) => {
+            let point = if mantissa.contains('.') { "" } else { ".0" };
+            let sign = if exponent.starts_with('-') { "" } else { "+" };
+            format!("{mantissa}{point}e{sign}{exponent}")
+        }
+        None => text,
+    }
+}
+
+/// Whether each YAML reads the text as a string without quotes.
+pub(crate) fn is_word(text: &str) -> bool {
+    let special = ["true", "false", "yes", "no", "on", "off", "y", "n", "null"];
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+        && !special.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
+
+/// A double-quoted scalar that YAML 1.1, YAML 1.2 and JSON read alike. Line
+/// separators that only YAML 1.1 knows are escaped: it would fold them.
+pub(crate) fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}') => {
+                let _ = write!(quoted, "\\u{:04x}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_quoted_text_reads_back_in_yaml_and_json() {
+        for text in ["", "a", "a\n\tb\r\n", "\"\\'", "\u{85}\u{7f}\u{2028}\u{feff}", "é😀", "{{ x }}: #"] {
+            let quoted = quote(text);
+            assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
+            assert_eq!(serde_norway::from_str::<String>(&quoted).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn what_an_old_reader_would_take_for_a_number_or_a_date_is_quoted() {
+        let value = json!({
+            "a": ["52:54:00:00:00:01", "0644", "no", "2026-01-01", "word", "/path", "1_000", "~", ""],
+            "b": {"c": {}, "d": [], "e": [[1, -2], {"f": null, "g": true}], "22:22": 1.5e300},
+        });
+        assert_eq!(
+            text(&value).unwrap(),
+            "a:
+- \"52:54:00:00:00:01\"
+- \"0644\"
+- \"no\"
+- \"2026-01-01\"
+- word
+- /path
+- \"1_000\"
+- \"~\"
+- \"\"
+b:
+  \"22:22\": 1.5e+300
+  c: {}
+  d: []
+  e:
+  - - 1
+    - -2
+  - f: null
+    g: true
+"
+        );
+    }
+
+    fn values() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            ".{0,12}".prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
+                prop::collection::btree_map(".{0,6}", inner, 0..4)
+                    .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_is_written_reads_back(value in values()) {
+            let text = text(&value).unwrap();
+            let read: serde_json::Value = serde_norway::from_str(&text).unwrap();
+            prop_assert_eq!(read, value);
+        }
+    }
+}

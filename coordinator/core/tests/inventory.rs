@@ -1,0 +1,303 @@
+//! Hosts that register: who they are, what they are called, how they are
+//! installed.
+
+use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
+use coordinator_api::names::annotation;
+use coordinator_api::registration::{MachineRegistration, MachineRegistrationSpec};
+use coordinator_core::inventory::{
+    Draft, Existing, Identified, Identity, InstallError, KeyClass, Skipped, TemplateError, draft, identify,
+    install,
+};
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use serde_json::{Value, json};
+
+fn registration(spec: Value) -> MachineRegistration {
+    let spec: MachineRegistrationSpec = serde_json::from_value(spec).unwrap();
+    MachineRegistration::new("rack", spec)
+}
+
+fn inventory(name: &str, key: Option<&str>) -> MachineInventory {
+    MachineInventory::new(
+        name,
+        MachineInventorySpec { tpm_hash: key.map(str::to_owned), ..Default::default() },
+    )
+}
+
+const ME: Identity<'_> = Identity { hash: "mine", class: KeyClass::Software };
+
+#[test]
+fn a_host_is_who_its_key_says() {
+    let emulated = registration(json!({"config": {"elemental": {"registration": {"emulate-tpm": true}}}}));
+    let strict = registration(json!({}));
+    let (mine, others, empty) =
+        (inventory("a", Some("mine")), inventory("a", Some("other")), inventory("a", None));
+    let mut doubted = mine.clone();
+    doubted.metadata.annotations = Some([(annotation::QUARANTINED.to_owned(), String::new())].into());
+    let tpm = Identity { class: KeyClass::Tpm, ..ME };
+    let found = |by_key, by_name| Existing { by_key, by_name };
+    let cases = [
+        ("nobody yet", found(None, None), ME, &emulated, Identified::Create),
+        ("its key is known", found(Some(&mine), None), ME, &emulated, Identified::Known(&mine)),
+        (
+            "known, and the name renders otherwise now",
+            found(Some(&mine), Some(&others)),
+            ME,
+            &emulated,
+            Identified::Known(&mine),
+        ),
+        (
+            "known by name before the index knows",
+            found(None, Some(&mine)),
+            ME,
+            &emulated,
+            Identified::Known(&mine),
+        ),
+        (
+            "the name is another's",
+            found(None, Some(&others)),
+            ME,
+            &emulated,
+            Identified::Refused(Refusal::NameTaken),
+        ),
+        (
+            "the name is nobody's",
+            found(None, Some(&empty)),
+            ME,
+            &emulated,
+            Identified::Refused(Refusal::NameTaken),
+        ),
+        (
+            "in quarantine",
+            found(Some(&doubted), Some(&doubted)),
+            ME,
+            &emulated,
+            Identified::Refused(Refusal::Quarantined),
+        ),
+        (
+            "a software key where a TPM is asked for",
+            found(None, None),
+            ME,
+            &strict,
+            Identified::Refused(Refusal::TpmRequired),
+        ),
+        (
+            "a known software key all the same",
+            found(Some(&mine), None),
+            ME,
+            &strict,
+            Identified::Refused(Refusal::TpmRequired),
+        ),
+        ("a TPM", found(None, None), tpm, &strict, Identified::Create),
+        ("a TPM where none is needed", found(Some(&mine), None), tpm, &emulated, Identified::Known(&mine)),
+    ];
+    for (name, existing, identity, registration, want) in cases {
+        assert_eq!(identify(existing, identity, registration), want, "{name}");
+    }
+}
+
+fn facts() -> wire::HostFacts {
+    let section = |title: &str, values: &[(&str, &str)]| wire::SmbiosSection {
+        title: title.to_owned(),
+        values: values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+    };
+    wire::HostFacts {
+        smbios: vec![
+            section("System Information", &[("UUID", "old"), ("Family", "gone with its section")]),
+            section(
+                "System Information",
+                &[
+                    ("UUID", "4C4C4544-0032-4B10-8035-C4C04F4E3332"),
+                    ("Manufacturer", "QEMU "),
+                    ("Serial Number", "Not Specified"),
+                ],
+            ),
+            section("Base Board Information", &[("Serial Number", "To Be Filled By O.E.M.")]),
+        ],
+        cpu_threads: 8,
+        memory_bytes: 4096,
+        hostname: "live-1".into(),
+        nics: vec![wire::Nic {
+            name: "eno1".into(),
+            mac: "02:00:00:00:00:01".into(),
+            speed_mbit: 1000,
+            ..Default::default()
+        }],
+        disks: vec![wire::Disk {
+            name: "vda".into(),
+            size_bytes: 10,
+            rotational: true,
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+fn map(entries: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
+    entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn an_inventory_is_drafted_from_what_the_host_reports() {
+    let registration = registration(json!({
+        "machineName": "Cluster-A-${System Information/UUID}",
+        "machineInventoryLabels": {
+            "vendor": "${Product/Vendor}", "mac": "${Network/NICs/eno1/MacAddress}", "serial": "${Product/SerialNumber}",
+            "two words": "a", "disk": "${Storage/Disks/0/Name} ${Storage/Disks/vda/DriveType}",
+        },
+        "machineInventoryAnnotations": {
+            "example.com/memory": "${Memory/TotalPhysicalBytes} bytes, ${CPU/TotalThreads} threads",
+            "example.com/family": "${Product/Family}",
+            "host": "${Runtime/Hostname}/${System Data/Runtime/Hostname}",
+        },
+    }));
+    let skipped = |key: &str, why: &str| Skipped { key: key.to_owned(), why: why.to_owned() };
+    let want = Draft {
+        name: "cluster-a-4c4c4544-0032-4b10-8035-c4c04f4e3332".into(),
+        labels: map(&[
+            ("baremetal.cluster.io/identity-class", "software"),
+            ("disk", "vda-HDD"),
+            ("elemental.cattle.io/managed", "true"),
+            ("mac", "02-00-00-00-00-01"),
+            ("vendor", "QEMU"),
+        ]),
+        annotations: map(&[("example.com/memory", "4096 bytes, 8 threads"), ("host", "live-1/live-1")]),
+        skipped: vec![
+            skipped("serial", "the host does not report Product/SerialNumber"),
+            skipped("two words", "it is no key of a label or annotation"),
+            skipped("example.com/family", "the host does not report Product/Family"),
+        ],
+    };
+    assert_eq!(draft(&registration, &facts(), ME, &[0; 32]), Ok(want));
+}
+
+#[test]
+fn a_name_is_never_made_up() {
+    let offered = "CPU/TotalThreads, Memory/TotalPhysicalBytes, Memory/TotalUsableBytes, Network/NICs/0/MacAddress, \
+                   Network/NICs/0/Name, Network/NICs/0/Speed, Network/NICs/eno1/MacAddress, Network/NICs/eno1/Name, \
+                   Network/NICs/eno1/Speed, Network/TotalNICs, Product/UUID, Product/Vendor, …";
+    let unresolved = |missing: &str, offered: &str| {
+        Err(TemplateError::Unresolved { missing: missing.into(), offered: offered.into() })
+    };
+    let no_smbios = json!({"elemental": {"registration": {"no-smbios": true}}});
+    let random = draft(&registration(json!({"machineName": "m-${Random/Hex/8}"})), &facts(), ME, &[0; 32])
+        .unwrap()
+        .name;
+    let cases = [
+        ("no template", json!({}), Ok("m-4c4c4544-0032-4b10-8035-c4c04f4e3332".to_owned())),
+        ("fixed", json!({"machineName": "rack-1"}), Ok("rack-1".to_owned())),
+        (
+            "several keys are missing",
+            json!({"machineName": "${A/B}${Base Board Information/Serial Number}${C}"}),
+            unresolved("A/B, Base Board Information/Serial Number, C", offered),
+        ),
+        (
+            "SMBIOS is hidden",
+            json!({"machineName": "${System Information/UUID}", "config": no_smbios}),
+            unresolved("System Information/UUID", "Random/UUID"),
+        ),
+        (
+            "random where SMBIOS is hidden",
+            json!({"machineName": "m-${Random/Hex/8}", "config": no_smbios}),
+            Ok(random),
+        ),
+        (
+            "nothing is left",
+            json!({"machineName": "--é--"}),
+            Err(TemplateError::Name { name: String::new() }),
+        ),
+        ("dots", json!({"machineName": "a..b"}), Err(TemplateError::Name { name: "a..b".into() })),
+    ];
+    for (name, spec, want) in cases {
+        let got = draft(&registration(spec), &facts(), ME, &[0; 32]).map(|draft| draft.name);
+        assert_eq!(got, want, "{name}");
+    }
+}
+
+#[test]
+fn a_uuid_that_a_series_of_boards_shares_names_no_host() {
+    for uuid in [
+        "00000000-0000-0000-0000-000000000000",
+        "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+        "03000200-0400-0500-0006-000700080009",
+    ] {
+        let mut facts = facts();
+        facts.smbios[1].values.insert("UUID".into(), uuid.into());
+        let refused = draft(&registration(json!({})), &facts, ME, &[0; 32]);
+        assert!(matches!(refused, Err(TemplateError::Unresolved { .. })), "{uuid}");
+    }
+}
+
+#[test]
+fn an_install_is_what_the_registration_says_and_a_person_named() {
+    let given = registration(json!({"config": {
+        "cloud-config": {"users": [{"name": "root"}]},
+        "elemental": {"install": {
+            "device": "/dev/elemental-install-target", "poweroff": true, "reboot": true, "debug": true, "eject-cd": true,
+            "system-uri": "dir:/x", "no-format": true, "disable-boot-entry": true,
+            "snapshotter": {"type": "btrfs", "maxSnaps": 4},
+            "device-selector": [{"key": "WWN", "operator": "In", "values": ["0x5"]}, {"key": "Size", "operator": "Gt", "values": ["10Gi"]}],
+        }},
+    }}));
+    let mut host = inventory("a", Some("mine"));
+    host.metadata.uid = Some("0011".into());
+    host.metadata.annotations = Some([(annotation::INSTALL_DEVICE.to_owned(), "/dev/vda".to_owned())].into());
+    host.spec.observed_network = serde_json::from_value(
+        json!({"interfaces": [{"name": "eno1", "mac": "52:54:00:00:00:01", "dhcp4": true}]}),
+    )
+    .unwrap();
+    let requirement = |key: &str, operator: &str, value: &str| wire::DeviceRequirement {
+        key: key.into(),
+        operator: operator.into(),
+        values: vec![value.into()],
+    };
+    let full = wire::Install {
+        device: "/dev/vda".into(),
+        device_selector: vec![requirement("WWN", "In", "0x5"), requirement("Size", "Gt", "10Gi")],
+        system_uri: "dir:/x".into(),
+        snapshotter_type: "btrfs".into(),
+        snapshotter_max_snaps: 4,
+        debug: true,
+        eject_cd: true,
+        no_format: true,
+        disable_boot_entry: true,
+        power_action: wire::PowerAction::Poweroff.into(),
+        seed: Some(wire::Seed {
+            user_data: Some(b"#cloud-config\nusers:\n- name: root\n".to_vec()),
+            meta_data: "instance-id: install-0011\n".into(),
+            network_config: Some(
+                "version: 2\nethernets:\n  eno1:\n    match:\n      macaddress: \"52:54:00:00:00:01\"\n    set-name: eno1\n    dhcp4: true\n".into(),
+            ),
+        }),
+    };
+    let nothing = wire::Install {
+        snapshotter_type: "loopdevice".into(),
+        snapshotter_max_snaps: 2,
+        power_action: wire::PowerAction::Reboot.into(),
+        seed: Some(wire::Seed {
+            user_data: None,
+            meta_data: "instance-id: install-b\n".into(),
+            network_config: None,
+        }),
+        ..Default::default()
+    };
+    let config = |config: Value| registration(json!({"config": config}));
+    let with_device = wire::Install { device: "/dev/x".into(), ..nothing.clone() };
+    let staying = wire::Install { power_action: wire::PowerAction::Stay.into(), ..nothing.clone() };
+    let bare = inventory("b", None);
+    let cases = [
+        ("everything", given, &host, Ok(full)),
+        ("nothing", registration(json!({})), &bare, Ok(nothing)),
+        (
+            "a device for all",
+            config(json!({"elemental": {"install": {"device": "/dev/x"}}})),
+            &bare,
+            Ok(with_device),
+        ),
+        ("no reboot", config(json!({"elemental": {"install": {"reboot": false}}})), &bare, Ok(staying)),
+        ("stages of yip", config(json!({"cloud-config": {"stages": {}}})), &bare, Err(InstallError::Stages)),
+    ];
+    for (name, registration, inventory, want) in cases {
+        assert_eq!(install(&registration, inventory), want, "{name}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The coordinator's own certificate authority: hosts trust it by the copy in
+//! their seed ISO, and it alone says which host a client certificate belongs
+//! to.
+//!
+//! Only the authority is stored, and never written again: every replica signs
+//! a server certificate for itself, in memory, so that a renewal or another
+//! name costs no write and no server key is ever at rest.
+
+mod peer;
+mod secret;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use proto::proof;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber,
+    SubjectPublicKeyInfo,
+};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use time::OffsetDateTime;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer as _;
+
+pub use peer::{Peer, PeerError, Role};
+pub use secret::{SECRET_NAME, read_or_create};
+
+/// Life of a host's certificate: long enough for a host to find the time to
+/// renew, short enough that no list of revoked ones is needed.
+pub const HOST_LIFE: Duration = Duration::from_hours(24);
+/// Life of a server certificate; signed anew at two thirds.
+pub const SERVER_LIFE: Duration = Duration::from_hours(24 * 90);
+const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 3650);
+/// A host whose clock is a little behind must not find its certificate in the
+/// future.
+const BACKDATED: Duration = Duration::from_mins(5);
+
+/// Why the authority cannot do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum CaError {
+    /// No randomness, or a signature failed.
+    #[error("cannot {attempt}")]
+    Sign {
+        /// What was tried.
+        attempt: &'static str,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// A time that no certificate can hold.
+    #[error("the clock shows a time that no certificate can hold: set it right")]
+    Clock,
+    /// The stored authority is none.
+    #[error(
+        "the Secret {SECRET_NAME} holds no usable authority ({reason}): restore it, or delete it and make every seed ISO anew"
+    )]
+    Stored {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The request cannot be understood, or its signature is not by its key.
+    #[error("the certificate request is not PKCS#10 signed by a P-256 key")]
+    Request,
+    /// The API server did not answer as hoped.
+    #[error("cannot {attempt} the Secret {SECRET_NAME}")]
+    Api {
+        /// What was tried.
+        attempt: &'static str,
+        /// Why.
+        source: kube::Error,
+    },
+}
+
+/// The authority.
+pub struct Authority {
+    certificate: String,
+    der: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Authority(…)")
+    }
+}
+
+/// A server certificate and its key.
+pub struct ServerIdentity {
+    /// Leaf and issuer.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// PKCS#8.
+    pub key: PrivateKeyDer<'static>,
+}
+
+/// What a host's certificate shall say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject<'a> {
+    /// Namespace of the inventory.
+    pub namespace: &'a str,
+    /// Name of the inventory.
+    pub name: &'a str,
+    /// UID of the inventory: one made anew under the same name is another.
+    pub uid: &'a str,
+    /// What the host may do.
+    pub role: Role,
+}
+
+/// The public key of a certificate request, whose signature was verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedKey(Vec<u8>);
+
+impl RequestedKey {
+    /// Reads a PKCS#10 request. Nothing but its key is looked at: names and
+    /// extensions are the coordinator's to choose.
+    ///
+    /// # Errors
+    /// [`CaError::Request`].
+    pub fn parse(request: &[u8]) -> Result<Self, CaError> {
+        let (rest, request) =
+            X509CertificationRequest::from_der(request).map_err(|_| CaError::Request)?;
+        let key = request.certification_request_info.subject_pki.raw;
+        if !rest.is_empty() || p256_point(key).is_none() {
+            return Err(CaError::Request);
+        }
+        request.verify_signature().map_err(|_| CaError::Request)?;
+        Ok(Self(key.to_vec()))
+    }
+
+    /// Lower-case hexadecimal SHA-256 of the key in PKIX DER.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        proof::identity(&self.0)
+    }
+}
+
+/// The uncompressed point of a P-256 key in PKIX DER, when it is one.
+#[must_use]
+pub fn p256_point(public_key: &[u8]) -> Option<&[u8]> {
+    // SEQUENCE { SEQUENCE { ecPublicKey, prime256v1 }, BIT STRING }: DER has
+    // exactly one encoding of it, so the prefix is compared instead of parsed.
+    const PREFIX: [u8; 26] = [
+        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
+        0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    ];
+    let point = public_key.strip_prefix(&PREFIX)?;
+    (point.len() == 65 && point[0] == 4).then_some(point)
+}
+
+impl Authority {
+    /// Makes a new authority.
+    ///
+    /// # Errors
+    /// [`CaError::Sign`], [`CaError::Clock`].
+    pub fn generate(now: Timestamp) -> Result<Self, CaError> {
+        let failed = |source| CaError::Sign { attempt: "make the authority", source };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let mut params = params(now, AUTHORITY_LIFE)?;
+        params.distinguished_name.push(DnType::CommonName, "baremetal coordinator");
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).map_err(failed)?;
+        Self::parse(&certificate.pem(), &key.serialize_pem())
+    }
+
+    /// Reads a stored authority, both parts PEM.
+    ///
+    /// # Errors
+    /// [`CaError::Stored`].
+    pub fn parse(certificate: &str, key: &str) -> Result<Self, CaError> {
+        let stored = |reason: String| CaError::Stored { reason };
+        let key = KeyPair::from_pkcs8_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256)
+            .map_err(|error| stored(format!("key: {error}")))?;
+        let der = CertificateDer::from_pem_slice(certificate.as_bytes())
+            .map_err(|error| stored(format!("certificate: {error}")))?;
+        let ours = x509_parser::parse_x509_certificate(&der)
+            .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info());
+        if !ours {
+            return Err(stored("certificate and key do not belong together".to_owned()));
+        }
+        let issuer = Issuer::from_ca_cert_der(&der, key)
+            .map_err(|error| stored(format!("certificate: {error}")))?;
+        Ok(Self { certificate: certificate.to_owned(), der, issuer })
+    }
+
+    /// The certificate, PEM: what goes into seed ISOs.
+    #[must_use]
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// The certificate, DER.
+    #[must_use]
+    pub fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+
+    fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// Signs a server certificate for `names`, each an address or a DNS name.
+    ///
+    /// # Errors
+    /// [`CaError::Sign`], also when a name is none.
+    pub fn server(&self, names: &[String], now: Timestamp) -> Result<ServerIdentity, CaError> {
+        let failed = |source| CaError::Sign { attempt: "sign the server certificate", source };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
+        let mut params = params(now, SERVER_LIFE)?;
+        params.subject_alt_names =
+            CertificateParams::new(names.to_vec()).map_err(failed)?.subject_alt_names;
+        params.distinguished_name.push(DnType::CommonName, "baremetal coordinator server");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
+        Ok(ServerIdentity {
+            chain: vec![certificate.der().clone(), self.der.clone()],
+            key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        })
+    }
+
+    /// Signs a client certificate; the answer is the chain, PEM, leaf first.
+    ///
+    /// # Errors
+    /// [`CaError::Sign`], [`CaError::Clock`].
+    pub fn host(
+        &self,
+        key: &RequestedKey,
+        subject: &Subject<'_>,
+        now: Timestamp,
+    ) -> Result<String, CaError> {
+        let failed = |source| CaError::Sign { attempt: "sign the host's certificate", source };
+        let mut params = params(now, HOST_LIFE)?;
+        let uri = peer::uri(subject).try_into().map_err(failed)?;
+        params.subject_alt_names = vec![SanType::URI(uri)];
+        params.distinguished_name.push(DnType::CommonName, subject.name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let public_key = SubjectPublicKeyInfo::from_der(&key.0).map_err(failed)?;
+        let certificate = params.signed_by(&public_key, &self.issuer).map_err(failed)?;
+        Ok(format!("{}{}", certificate.pem(), self.certificate))
+    }
+}
+
+/// What every certificate has in common.
+fn params(now: Timestamp, life: Duration) -> Result<CertificateParams, CaError> {
+    let mut serial = [0; 16];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut serial)
+        .map_err(|_| CaError::Sign { attempt: "draw a serial number", source: rcgen::Error::RingUnspecified })?;
+    // The first bit would make the number negative.
+    serial[0] &= 0x7f;
+    let now = OffsetDateTime::from_unix_timestamp(now.as_second()).map_err(|_| CaError::Clock)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    params.not_before = now - BACKDATED;
+    params.not_after = now + life;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+use super::*;
+
+fn request(key: &KeyPair) -> Vec<u8> {
+    CertificateParams::new(vec!["evil.example".to_owned()])
+        .unwrap()
+        .serialize_request(key)
+        .unwrap()
+        .der()
+        .to_vec()
+}
+
+fn subject(role: Role) -> Subject<'static> {
+    Subject { namespace: "fleet", name: "host-1", uid: "uid-1", role }
+}
+
+fn leaf(chain: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_host_is_named_by_the_coordinator_and_not_by_its_request() {
+    let now = Timestamp::from_second(1_780_000_000).unwrap();
+    let authority = Authority::generate(now).unwrap();
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let requested = RequestedKey::parse(&request(&key)).unwrap();
+    for role in [Role::Live, Role::Installed] {
+        let chain = authority.host(&requested, &subject(role), now).unwrap();
+        let der = leaf(&chain);
+        let peer = Peer::parse(&der).unwrap();
+        assert_eq!((peer.namespace.as_str(), peer.name.as_str()), ("fleet", "host-1"));
+        assert_eq!((peer.uid.as_str(), peer.role), ("uid-1", role));
+        assert_eq!(peer.public_key_hash, requested.hash());
+        assert_eq!(peer.public_key_hash, proof::identity(&key.subject_public_key_info()));
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
+        let validity = parsed.validity();
+        assert_eq!(validity.not_before.timestamp(), now.as_second() - 300);
+        assert_eq!(validity.not_after.timestamp(), now.as_second() + 86_400);
+        assert!(chain.ends_with(authority.certificate()));
+    }
+}
+
+#[test]
+fn an_authority_comes_back_from_its_pem_and_only_with_its_own_key() {
+    let authority = Authority::generate(Timestamp::now()).unwrap();
+    let other = Authority::generate(Timestamp::now()).unwrap();
+    assert!(Authority::parse(authority.certificate(), &authority.key()).is_ok());
+    for (name, certificate, key) in [
+        ("another key", authority.certificate(), other.key()),
+        ("no key", authority.certificate(), String::new()),
+        ("no certificate", "", authority.key()),
+    ] {
+        let error = Authority::parse(certificate, &key).unwrap_err();
+        assert!(matches!(error, CaError::Stored { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_request_must_be_signed_by_its_own_p256_key() {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let good = request(&key);
+    let mut tampered = good.clone();
+    let last = tampered.len() - 1;
+    tampered[last] ^= 1;
+    let mut trailing = good.clone();
+    trailing.push(0);
+    let p384 = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+    for (name, given, want) in [
+        ("good", good, true),
+        ("tampered", tampered, false),
+        ("trailing bytes", trailing, false),
+        ("another curve", request(&p384), false),
+        ("empty", vec![], false),
+    ] {
+        assert_eq!(RequestedKey::parse(&given).is_ok(), want, "{name}");
+    }
+}
+
+#[test]
+fn a_server_certificate_names_no_host() {
+    let authority = Authority::generate(Timestamp::now()).unwrap();
+    let names = ["127.0.0.1".to_owned(), "c.example".to_owned()];
+    let server = authority.server(&names, Timestamp::now()).unwrap();
+    assert_eq!(Peer::parse(&server.chain[0]), Err(PeerError::Name));
+    assert_eq!(Peer::parse(b"nonsense"), Err(PeerError::Certificate));
+}

@@ -1,0 +1,73 @@
+//! `MachineInventoryPool`: counted, never polled.
+
+use std::sync::Arc;
+
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::pool::MachineInventoryPool;
+use coordinator_core::pool::{self, Member};
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+
+use super::{Context, Error};
+use crate::store::status;
+use crate::watch::Caches;
+
+/// The members of a pool, as the caches have them.
+pub(super) struct Roster {
+    pool: Arc<MachineInventoryPool>,
+    found: Vec<(Option<Arc<MachineInventory>>, Seniority)>,
+}
+
+/// Whether an older pool has a member too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seniority {
+    Ours,
+    Older,
+}
+
+impl Roster {
+    /// `None` when there is no such pool.
+    pub(super) fn of(caches: &Caches, name: &str, namespace: &str) -> Option<Self> {
+        let pool = caches.pools.get(&ObjectRef::new(name).within(namespace))?;
+        let older: Vec<_> = caches
+            .pools
+            .state()
+            .into_iter()
+            .filter(|rival| rival.namespace() == pool.namespace() && pool::is_older(rival, &pool))
+            .collect();
+        let listed = |rival: &MachineInventoryPool, name: &str| rival.spec.machine_inventories.iter().any(|member| member.name == name);
+        let find = |name: &str| {
+            let inventory = caches.inventories.get(&ObjectRef::new(name).within(namespace));
+            let taken = older.iter().any(|rival| listed(rival, name));
+            (inventory, if taken { Seniority::Older } else { Seniority::Ours })
+        };
+        let found = pool.spec.machine_inventories.iter().map(|member| find(&member.name)).collect();
+        Some(Self { pool, found })
+    }
+
+    /// In the pool's order.
+    pub(super) fn members(&self) -> Vec<Member<'_>> {
+        let listed = self.pool.spec.machine_inventories.iter();
+        let member = |(listed, (inventory, seniority)): (_, &(Option<Arc<_>>, Seniority))| Member {
+            listed,
+            inventory: inventory.as_deref(),
+            in_older_pool: *seniority == Seniority::Older,
+        };
+        listed.zip(&self.found).map(member).collect()
+    }
+}
+
+/// Counts the members.
+///
+/// # Errors
+/// When the status cannot be written.
+pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, Error> {
+    let namespace = pool.namespace().unwrap_or_default();
+    if let Some(roster) = Roster::of(&context.caches, &pool.name_any(), &namespace) {
+        let new = pool::status(&pool, &roster.members(), Timestamp::now());
+        status::apply(&context.client, &*pool, new).await?;
+    }
+    Ok(Action::await_change())
+}

@@ -1,0 +1,45 @@
+//! `baremetal-coordinator`.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use coordinator::config::Config;
+use coordinator::service;
+use coordinator::telemetry::{self, chain};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let config = Config::parse();
+    telemetry::start();
+    let (end, shutdown) = watch::channel(false);
+    tokio::spawn(async move {
+        stopped().await;
+        end.send_replace(true);
+    });
+    let client = match kube::Client::try_default().await {
+        Ok(client) => client,
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "no Kubernetes: set KUBECONFIG or run in a cluster");
+            return ExitCode::FAILURE;
+        }
+    };
+    match service::run(config, client, shutdown).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "the coordinator cannot start");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn stopped() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}

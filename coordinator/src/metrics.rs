@@ -1,0 +1,64 @@
+//! Counters with bounded labels.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use crate::store::Class;
+
+/// Labels of a failed reconcile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failed {
+    kind: &'static str,
+    class: &'static str,
+}
+
+/// Labels of a refused host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    reason: &'static str,
+}
+
+/// All counters of the process.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    failures: Family<Failed, Counter>,
+    refusals: Family<Refused, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("baremetal_coordinator");
+        let failures = Family::default();
+        let refusals = Family::default();
+        registry.register("reconcile_failures", "Reconciles that failed", failures.clone());
+        registry.register("refusals", "Hosts that were refused", refusals.clone());
+        Self { registry: Arc::new(registry), failures, refusals }
+    }
+}
+
+impl Metrics {
+    /// A reconcile failed.
+    pub fn failed(&self, kind: &'static str, class: Class) {
+        self.failures.get_or_create(&Failed { kind, class: class.into() }).inc();
+    }
+
+    /// A host was refused.
+    pub fn refused(&self, refusal: proto::refusal::Refusal) {
+        self.refusals.get_or_create(&Refused { reason: refusal.code() }).inc();
+    }
+
+    /// The text that Prometheus reads.
+    ///
+    /// # Errors
+    /// Never: a `String` takes everything.
+    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}

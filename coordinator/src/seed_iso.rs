@@ -1,0 +1,324 @@
+//! Seed ISOs: no pod, no copy. A seed is its base image with the bytes of one
+//! reserved file replaced while it is sent; only the checksum is computed
+//! ahead, and of that only what comes after the reserved file.
+
+pub mod config;
+pub mod download;
+pub mod layout;
+pub mod overlay;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use coordinator_api::registration::MachineRegistration;
+use coordinator_api::seed_image::SeedImage;
+use kube::ResourceExt as _;
+use kube::runtime::reflector::{ObjectRef, Store};
+use sha2::{Digest as _, Sha256};
+
+use crate::base_image::{BaseImage, BaseImageError, BaseImages};
+use crate::ca::Authority;
+use config::ConfigError;
+use layout::{DESCRIPTOR, Extent, LayoutError, SECTOR};
+use overlay::{Overlay, Piece};
+
+/// The file that upstream's live system reads.
+pub const RESERVED: &str = "livecd-cloud-config.yaml";
+/// Largest reserved file, bytes: it is held in memory for every seed.
+const RESERVED_BYTES: u64 = 1024 * 1024;
+const BLOCK: usize = 128 * 1024;
+
+/// Why there is no seed ISO.
+#[derive(Debug, thiserror::Error)]
+pub enum SeedIsoError {
+    /// spec.baseImage is empty.
+    #[error("spec.baseImage is not set: give the http(s) URL of a base ISO built by this project's iso/")]
+    NoBase,
+    /// See [`BaseImageError`].
+    #[error(transparent)]
+    Base(#[from] BaseImageError),
+    /// See [`ConfigError`].
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The base image has no place for the configuration.
+    #[error("{0}: use a base ISO built by this project's iso/, which reserves /{RESERVED}")]
+    Layout(#[from] LayoutError),
+    /// The reserved file holds something.
+    #[error("/{RESERVED} of the base image is not {RESERVED_BYTES} bytes of newlines or less: use a base ISO built by this project's iso/, unchanged")]
+    NotReserved,
+    /// The base image cannot be read back.
+    #[error("cannot read the base image {path}", path = path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl SeedIsoError {
+    /// Whether trying again is useless until somebody changes something.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Self::NoBase
+            | Self::Layout(_)
+            | Self::NotReserved
+            | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge { .. }) => true,
+            Self::Base(error) => error.is_terminal(),
+            Self::Config(ConfigError::NotReady) | Self::Read { .. } => false,
+        }
+    }
+}
+
+/// A seed ISO that can be downloaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// Lower-case hexadecimal.
+    pub sha256: String,
+    /// Bytes.
+    pub size: u64,
+    /// Name of the file, last part of the download URL.
+    pub file: String,
+}
+
+/// What is needed to send a seed ISO.
+#[derive(Debug)]
+struct Iso {
+    base: PathBuf,
+    overlay: Overlay,
+    patch: Bytes,
+    sha256: String,
+}
+
+/// What is known of a base image: where the reserved file is, and the state of
+/// the hash right before it.
+#[derive(Clone)]
+struct Known {
+    reserved: Extent,
+    before: Sha256,
+}
+
+/// All seed ISOs of this replica.
+pub struct SeedIsos {
+    bases: BaseImages,
+    seeds: Store<SeedImage>,
+    registrations: Store<MachineRegistration>,
+    authority: Arc<Authority>,
+    isos: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Iso>>>,
+    known: tokio::sync::Mutex<HashMap<String, Known>>,
+}
+
+impl SeedIsos {
+    /// Reads seed images and registrations from the given stores and trusts
+    /// `authority`, whose certificate goes into every seed.
+    #[must_use]
+    pub fn new(
+        bases: BaseImages,
+        seeds: Store<SeedImage>,
+        registrations: Store<MachineRegistration>,
+        authority: Arc<Authority>,
+    ) -> Self {
+        Self {
+            bases,
+            seeds,
+            registrations,
+            authority,
+            isos: Mutex::default(),
+            known: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Makes the seed ISO of `seed` ready. Cheap when nothing has changed: call
+    /// it with every reconcile. With `spec.retriggerBuild` the base image is
+    /// asked for again.
+    ///
+    /// # Errors
+    /// [`SeedIsoError`].
+    pub async fn prepare(
+        &self,
+        seed: &SeedImage,
+        registration: &MachineRegistration,
+    ) -> Result<Prepared, SeedIsoError> {
+        let text = config::render(seed, registration, self.authority.certificate())?;
+        let url = seed.spec.base_image.as_deref().unwrap_or_default();
+        if url.is_empty() {
+            return Err(SeedIsoError::NoBase);
+        }
+        if seed.spec.retrigger_build {
+            self.bases.forget(url).await?;
+        }
+        let base = self.bases.fetch(url).await?;
+        let known = self.known(&base).await?;
+        let patch = config::fill(&text, known.reserved.len)?;
+        let iso = self.iso(seed, &base, known, patch).await?;
+        Ok(Prepared {
+            file: format!("{}-{}.iso", registration.name_any(), &iso.sha256[..12]),
+            size: iso.overlay.size(),
+            sha256: iso.sha256.clone(),
+        })
+    }
+
+    /// Forgets a SeedImage that was deleted.
+    pub fn forget(&self, seed: &SeedImage) {
+        self.isos.lock().unwrap_or_else(PoisonError::into_inner).remove(&ObjectRef::from_obj(seed));
+    }
+
+    async fn known(&self, base: &BaseImage) -> Result<Known, SeedIsoError> {
+        // Held while the file is read: the second of two waits for the first.
+        let mut known = self.known.lock().await;
+        if let Some(known) = known.get(&base.sha256) {
+            return Ok(known.clone());
+        }
+        let (path, size) = (base.path.clone(), base.size);
+        let found = blocking(base, move || read_known(&path, size)).await?;
+        known.insert(base.sha256.clone(), found.clone());
+        Ok(found)
+    }
+
+    async fn iso(
+        &self,
+        seed: &SeedImage,
+        base: &BaseImage,
+        known: Known,
+        patch: Bytes,
+    ) -> Result<Arc<Iso>, SeedIsoError> {
+        let key = ObjectRef::from_obj(seed);
+        let ready = self.isos.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(iso) = ready.filter(|iso| iso.base == base.path && iso.patch == patch) {
+            return Ok(iso);
+        }
+        let overlay = Overlay::new(base.size, known.reserved.at, patch.clone())
+            .ok_or(SeedIsoError::Layout(LayoutError::Garbled))?;
+        let (file, whole) = (base.path.clone(), overlay.clone());
+        let sha256 = blocking(base, move || checksum(&file, &whole, known.before)).await?;
+        let iso = Arc::new(Iso { base: base.path.clone(), overlay, patch, sha256 });
+        self.isos.lock().unwrap_or_else(PoisonError::into_inner).insert(key, iso.clone());
+        Ok(iso)
+    }
+
+    /// The seed ISO behind a download token. A replica that has not made it
+    /// ready yet does so now.
+    async fn by_token(&self, token: &str) -> Option<Arc<Iso>> {
+        let seed = self.seeds.find(|seed| {
+            let known = seed.status.as_ref().and_then(|status| status.download_token.as_deref());
+            known.is_some_and(|known| same(known, token))
+        })?;
+        let key = ObjectRef::from_obj(&*seed);
+        let ready = || self.isos.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(iso) = ready() {
+            return Some(iso);
+        }
+        let reference = &seed.spec.registration_ref;
+        let namespace = reference.namespace.clone().or_else(|| seed.namespace())?;
+        let name = ObjectRef::new(reference.name.as_deref()?).within(&namespace);
+        let registration = self.registrations.get(&name)?;
+        let name = seed.name_any();
+        match self.prepare(&seed, &registration).await {
+            Ok(_) => ready(),
+            Err(error) => {
+                tracing::warn!(seed_image = name, %error, "cannot serve a seed image");
+                None
+            }
+        }
+    }
+}
+
+/// Compares secrets in a time that tells nothing of where they differ.
+fn same(one: &str, other: &str) -> bool {
+    !one.is_empty() && Sha256::digest(one) == Sha256::digest(other)
+}
+
+async fn blocking<T: Send + 'static>(
+    base: &BaseImage,
+    work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+) -> Result<T, SeedIsoError> {
+    let read = |source| SeedIsoError::Read { path: base.path.clone(), source };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(ReadError::Io(source))) => Err(read(source)),
+        Ok(Err(ReadError::Layout(error))) => Err(error.into()),
+        Ok(Err(ReadError::NotReserved)) => Err(SeedIsoError::NotReserved),
+        Err(stopped) => Err(read(io::Error::other(stopped))),
+    }
+}
+
+enum ReadError {
+    Io(io::Error),
+    Layout(LayoutError),
+    NotReserved,
+}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<LayoutError> for ReadError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
+}
+
+/// Reads bytes that must be there; `len` is bounded by the caller.
+fn read_at(file: &mut File, extent: Extent) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = vec![];
+    file.seek(SeekFrom::Start(extent.at))?;
+    let got = file.take(extent.len).read_to_end(&mut bytes)?;
+    if got as u64 != extent.len {
+        return Err(LayoutError::Garbled.into());
+    }
+    Ok(bytes)
+}
+
+fn read_known(path: &Path, size: u64) -> Result<Known, ReadError> {
+    let mut file = File::open(path)?;
+    if size < (DESCRIPTOR + 1) * SECTOR {
+        return Err(LayoutError::NotIso.into());
+    }
+    let descriptor = read_at(&mut file, Extent { at: DESCRIPTOR * SECTOR, len: SECTOR })?;
+    let root = read_at(&mut file, layout::parse_root(&descriptor)?)?;
+    let reserved = layout::parse_file(&root, RESERVED)?;
+    if reserved.len == 0 || reserved.len > RESERVED_BYTES {
+        return Err(ReadError::NotReserved);
+    }
+    if read_at(&mut file, reserved)?.iter().any(|byte| *byte != b'\n') {
+        return Err(ReadError::NotReserved);
+    }
+    let mut before = Sha256::new();
+    hash_file(&mut file, Extent { at: 0, len: reserved.at }, &mut before)?;
+    Ok(Known { reserved, before })
+}
+
+fn hash_file(file: &mut File, extent: Extent, hash: &mut Sha256) -> Result<(), ReadError> {
+    let mut block = vec![0; BLOCK];
+    file.seek(SeekFrom::Start(extent.at))?;
+    let mut rest = file.take(extent.len);
+    loop {
+        match rest.read(&mut block)? {
+            0 => return Ok(()),
+            read => hash.update(&block[..read]),
+        }
+    }
+}
+
+/// The checksum of the whole; `hash` has seen everything before the patch.
+fn checksum(path: &Path, overlay: &Overlay, mut hash: Sha256) -> Result<String, ReadError> {
+    let mut file = File::open(path)?;
+    let from = overlay.at();
+    for piece in overlay.pieces(Extent { at: from, len: overlay.size() - from }) {
+        match piece {
+            Piece::Patch(bytes) => hash.update(&bytes),
+            Piece::Base(extent) => hash_file(&mut file, extent, &mut hash)?,
+        }
+    }
+    Ok(hex::encode(hash.finalize()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! `/livecd-cloud-config.yaml`: the one file that makes a base ISO a seed ISO.
+
+use bytes::Bytes;
+use coordinator_api::registration::{MachineRegistration, Registration};
+use coordinator_api::seed_image::SeedImage;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Why the file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The registration has no URL yet.
+    #[error("the MachineRegistration has no status.registrationURL yet")]
+    NotReady,
+    /// YAML cannot hold it.
+    #[error("the cloud-config of the SeedImage cannot be written as YAML ({0}): correct spec.cloud-config")]
+    Yaml(String),
+    /// Too much.
+    #[error("the seed takes {needed} bytes, the base image reserves {reserved}: shorten spec.cloud-config of the SeedImage")]
+    TooLarge {
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are there.
+        reserved: u64,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Document<'a> {
+    elemental: Elemental,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cloud_config: Option<&'a Value>,
+}
+
+#[derive(Serialize)]
+struct Elemental {
+    registration: Registration,
+}
+
+/// The text: where to register, whom to trust, and the live system's own
+/// cloud-config. Everything else is told to a host that has proven itself.
+///
+/// # Errors
+/// [`ConfigError`].
+pub fn render(
+    seed: &SeedImage,
+    registration: &MachineRegistration,
+    authority: &str,
+) -> Result<String, ConfigError> {
+    let url = registration.status.as_ref().and_then(|status| status.registration_url.clone());
+    let asked = registration.spec.config.as_ref();
+    let asked = asked.and_then(|config| config.elemental.as_ref()?.registration.clone());
+    let registration = Registration {
+        url: Some(url.ok_or(ConfigError::NotReady)?),
+        ca_cert: Some(authority.to_owned()),
+        // A key from a seed is no secret: the field is accepted and goes nowhere.
+        emulated_tpm_seed: None,
+        ..asked.unwrap_or_default()
+    };
+    let document = Document {
+        elemental: Elemental { registration },
+        cloud_config: seed.spec.cloud_config.as_ref(),
+    };
+    serde_norway::to_string(&document).map_err(|error| ConfigError::Yaml(error.to_string()))
+}
+
+/// Fills the reserved space: the text, then newlines, as many as there were.
+///
+/// # Errors
+/// [`ConfigError::TooLarge`].
+pub fn fill(text: &str, reserved: u64) -> Result<Bytes, ConfigError> {
+    let needed = text.len() as u64;
+    let too_large = ConfigError::TooLarge { needed, reserved };
+    let Some(size) = usize::try_from(reserved).ok().filter(|size| text.len() <= *size) else {
+        return Err(too_large);
+    };
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(size, b'\n');
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coordinator_api::registration::{Config, Elemental, MachineRegistrationStatus};
+    use serde_json::json;
+
+    fn registration() -> MachineRegistration {
+        let mut registration = MachineRegistration::default();
+        registration.status = Some(MachineRegistrationStatus {
+            registration_url: Some("https://c.example:8443/elemental/registration/tok".into()),
+            ..Default::default()
+        });
+        registration.spec.config = Some(Config {
+            cloud_config: Some(json!({ "users": ["installed system's alone"] })),
+            elemental: Some(Elemental {
+                registration: Some(Registration {
+                    emulate_tpm: true,
+                    emulated_tpm_seed: Some(42),
+                    url: Some("https://elsewhere/".into()),
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        });
+        registration
+    }
+
+    #[test]
+    fn a_seed_tells_where_to_register_and_nothing_that_is_secret_later() {
+        let mut seed = SeedImage::default();
+        seed.spec.cloud_config = Some(json!({ "write_files": [{ "path": "/x", "content": "a\nb" }] }));
+        let text = render(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n").unwrap();
+        let read: Value = serde_norway::from_str(&text).unwrap();
+        assert_eq!(
+            read,
+            json!({
+                "elemental": { "registration": {
+                    "url": "https://c.example:8443/elemental/registration/tok",
+                    "ca-cert": "-----BEGIN CERTIFICATE-----\nAA==\n",
+                    "emulate-tpm": true,
+                } },
+                "cloud-config": { "write_files": [{ "path": "/x", "content": "a\nb" }] },
+            })
+        );
+        let padded = fill(&text, 65536).unwrap();
+        assert_eq!(padded.len(), 65536);
+        assert_eq!(serde_norway::from_slice::<Value>(&padded).unwrap(), read);
+    }
+
+    #[test]
+    fn what_cannot_be_a_seed_says_why() {
+        let error = render(&SeedImage::default(), &MachineRegistration::default(), "").unwrap_err();
+        assert!(matches!(error, ConfigError::NotReady));
+        let error = fill("12345", 4).unwrap_err();
+        assert!(matches!(error, ConfigError::TooLarge { needed: 5, reserved: 4 }), "{error}");
+        assert_eq!(fill("1234", 4).unwrap(), "1234");
+    }
+}

@@ -1,0 +1,153 @@
+//! One TLS port for all that hosts and people ask for: gRPC and seed ISOs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use jiff::Timestamp;
+use proto::limits;
+use proto::v1alpha1::host_server::HostServer;
+use proto::v1alpha1::registration_server::RegistrationServer;
+use tokio::net::{TcpListener, TcpStream};
+use tower::ServiceExt as _;
+
+use crate::ca::{Authority, SERVER_LIFE};
+use crate::rpc::host::HostService;
+use crate::rpc::registration::RegistrationService;
+use crate::rpc::{Context, KEEPALIVE, KEEPALIVE_ANSWER};
+use crate::seed_iso::{SeedIsos, download};
+use crate::telemetry::chain;
+use crate::tls::{Acceptor, TlsError};
+
+/// Streams of one connection: a host needs three.
+const STREAMS: u32 = 32;
+/// What one HTTP/2 stream may send before it is read: an idle host must not
+/// hold memory.
+const WINDOW: u32 = 64 * 1024;
+const HEADER_BYTES: u32 = 16 * 1024;
+/// How long open connections may take to end at a shutdown.
+const GRACE: Duration = Duration::from_secs(5);
+/// Pause after an accept that failed for want of file descriptors.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Everything that the port answers.
+pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Router {
+    let registration = RegistrationServer::new(RegistrationService::new(context.clone()))
+        .max_decoding_message_size(limits::REGISTRATION_BYTES)
+        .max_encoding_message_size(limits::REGISTRATION_BYTES);
+    let host = HostServer::new(HostService::new(context.clone()))
+        .max_decoding_message_size(limits::REPORT_BYTES)
+        .max_encoding_message_size(limits::PLAN_BYTES);
+    let calls = tonic::service::Routes::new(registration).add_service(host).prepare();
+    let downloads = isos.map(download::router).unwrap_or_default();
+    calls.into_axum_router().merge(downloads)
+}
+
+/// Serves until `shutdown`, then lets open requests end. Streams of hosts end
+/// at once: the hosts attach to the next replica.
+pub async fn run(
+    listener: TcpListener,
+    acceptor: Acceptor,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+) {
+    let connections = GracefulShutdown::new();
+    let accept = async {
+        loop {
+            let (stream, remote) = next(&listener).await;
+            let (acceptor, router) = (acceptor.clone(), router.clone());
+            tokio::spawn(connection(acceptor, router, (stream, remote), connections.watcher()));
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        () = shutdown => {}
+    }
+    drop(listener);
+    if tokio::time::timeout(GRACE, connections.shutdown()).await.is_err() {
+        tracing::info!("some connections did not end in time");
+    }
+}
+
+async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections");
+                tokio::time::sleep(BREATH).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    acceptor: Acceptor,
+    router: Router,
+    (stream, remote): (TcpStream, SocketAddr),
+    watcher: Watcher,
+) {
+    // Small messages, each waited for.
+    let _ = stream.set_nodelay(true);
+    let (stream, session) = match acceptor.accept(stream, remote).await {
+        Ok(accepted) => accepted,
+        Err(error) => return turned_away(remote, &error),
+    };
+    let service = router.map_request(move |request: http::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(session.clone());
+        request
+    });
+    let builder = protocol();
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    if let Err(error) = watcher.watch(serving.into_owned()).await {
+        tracing::debug!(%remote, %error, "a connection ended");
+    }
+}
+
+/// A flood of these must not flood the log: one that fails for itself says why,
+/// those that are too many do not.
+fn turned_away(remote: SocketAddr, error: &TlsError) {
+    match error {
+        TlsError::Busy | TlsError::Timeout => tracing::debug!(%remote, %error, "turned a connection away"),
+        error => tracing::info!(%remote, error = chain(error), "no TLS session"),
+    }
+}
+
+fn protocol() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_secs(10))
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_ANSWER)
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(4 * WINDOW)
+        .max_header_list_size(HEADER_BYTES);
+    builder
+}
+
+/// Signs the server certificate anew at two thirds of its life, for ever.
+pub async fn renew(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<String>) {
+    loop {
+        tokio::time::sleep(SERVER_LIFE * 2 / 3).await;
+        let renewed = authority
+            .server(&names, Timestamp::now())
+            .map_err(|error| error.to_string())
+            .and_then(|identity| acceptor.renew(identity).map_err(|error| error.to_string()));
+        if let Err(error) = renewed {
+            tracing::error!(error, "cannot renew the server certificate");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Logs.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use tracing_subscriber::EnvFilter;
+
+/// Logs to stderr, filtered by `RUST_LOG` (default: `info`).
+pub fn start() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
+/// An error with all its causes in one line: logged once, at the top.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}

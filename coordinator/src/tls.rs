@@ -1,0 +1,205 @@
+//! The TLS end of the one port: own acceptor, because a proof of identity is
+//! bound to the exporter of its session, which no framework hands on.
+//!
+//! TLS 1.3 only, no resumption (a resumed session would outlive the
+//! certificate that opened it), client certificates verified when shown.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use coordinator_core::inventory::KeyClass;
+use proto::proof::{EXPORTER_BYTES, EXPORTER_LABEL, Exporter, Nonce};
+use rustls::crypto::ring::{default_provider, sign::any_supported_type};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::ca::{Authority, Peer, PeerError, ServerIdentity};
+
+/// A handshake that takes longer is cut off.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Handshakes at one time; more are turned away before they cost a signature.
+pub const HANDSHAKES: usize = 512;
+
+/// Why a connection did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The configuration does not fit together.
+    #[error("cannot set up TLS")]
+    Setup(#[source] rustls::Error),
+    /// The authority cannot verify anybody.
+    #[error("cannot set up the verification of client certificates")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+    /// Too many at once: the client comes again.
+    #[error("more than {HANDSHAKES} handshakes at once")]
+    Busy,
+    /// Too slow.
+    #[error("the handshake took longer than {} s", HANDSHAKE_TIMEOUT.as_secs())]
+    Timeout,
+    /// Refused by one of the two ends.
+    #[error("the handshake failed")]
+    Handshake(#[source] io::Error),
+    /// No keying material.
+    #[error("the session has no keying material")]
+    Exporter(#[source] rustls::Error),
+    /// Our certificate, yet it names no host.
+    #[error("the client certificate is not a host's")]
+    Peer(#[source] PeerError),
+}
+
+/// What an open registration waits for: valid once, on this connection only.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Challenge {
+    /// What the host must sign.
+    pub nonce: Nonce,
+    /// Public key named in Begin, PKIX DER.
+    pub public_key: Vec<u8>,
+    /// How the host holds it.
+    pub class: KeyClass,
+    /// Namespace and name of the registration.
+    pub registration: (String, String),
+}
+
+struct Inner {
+    exporter: Exporter,
+    peer: Option<Peer>,
+    remote: SocketAddr,
+    challenge: Mutex<Option<Challenge>>,
+}
+
+/// One TLS connection, as the handlers see it; in the extensions of every
+/// request.
+#[derive(Clone)]
+pub struct Session(Arc<Inner>);
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Session({})", self.0.remote)
+    }
+}
+
+impl Session {
+    /// A session with these properties.
+    #[must_use]
+    pub fn new(exporter: Exporter, peer: Option<Peer>, remote: SocketAddr) -> Self {
+        Self(Arc::new(Inner { exporter, peer, remote, challenge: Mutex::new(None) }))
+    }
+
+    /// Keying material of the session.
+    #[must_use]
+    pub fn exporter(&self) -> &Exporter {
+        &self.0.exporter
+    }
+
+    /// The host, when it showed a certificate.
+    #[must_use]
+    pub fn peer(&self) -> Option<&Peer> {
+        self.0.peer.as_ref()
+    }
+
+    /// The other end, for logs.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.0.remote
+    }
+
+    /// Opens a challenge; an older one is worth nothing any more.
+    pub fn challenge(&self, challenge: Challenge) {
+        *self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner) = Some(challenge);
+    }
+
+    /// Takes the open challenge: a second proof finds none.
+    #[must_use]
+    pub fn take_challenge(&self) -> Option<Challenge> {
+        self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The server certificate of now; replaced while connections are open.
+#[derive(Debug)]
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// Accepts TLS connections.
+#[derive(Clone)]
+pub struct Acceptor {
+    tls: TlsAcceptor,
+    current: Arc<Current>,
+    handshakes: Arc<Semaphore>,
+}
+
+fn certified(identity: ServerIdentity) -> Result<Arc<CertifiedKey>, TlsError> {
+    let key = any_supported_type(&identity.key).map_err(TlsError::Setup)?;
+    Ok(Arc::new(CertifiedKey::new(identity.chain, key)))
+}
+
+impl Acceptor {
+    /// Sets up TLS: `identity` is shown, `authority` verifies the hosts.
+    ///
+    /// # Errors
+    /// [`TlsError::Setup`], [`TlsError::Verifier`].
+    pub fn new(authority: &Authority, identity: ServerIdentity) -> Result<Self, TlsError> {
+        let provider = Arc::new(default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.der().clone()).map_err(TlsError::Setup)?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(TlsError::Verifier)?;
+        let current = Arc::new(Current(RwLock::new(certified(identity)?)));
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(TlsError::Setup)?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(current.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Self {
+            tls: TlsAcceptor::from(Arc::new(config)),
+            current,
+            handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
+        })
+    }
+
+    /// Shows another certificate from now on; open connections stay.
+    ///
+    /// # Errors
+    /// [`TlsError::Setup`].
+    pub fn renew(&self, identity: ServerIdentity) -> Result<(), TlsError> {
+        let new = certified(identity)?;
+        *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    /// One handshake.
+    ///
+    /// # Errors
+    /// [`TlsError`] when no connection came about.
+    pub async fn accept(&self, stream: TcpStream, remote: SocketAddr) -> Result<(TlsStream<TcpStream>, Session), TlsError> {
+        let _permit = self.handshakes.try_acquire().map_err(|_| TlsError::Busy)?;
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.tls.accept(stream))
+            .await
+            .map_err(|_| TlsError::Timeout)?
+            .map_err(TlsError::Handshake)?;
+        let (_, connection) = stream.get_ref();
+        let exporter = connection
+            .export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None)
+            .map_err(TlsError::Exporter)?;
+        let leaf = connection.peer_certificates().and_then(<[_]>::first);
+        let peer = leaf.map(|leaf| Peer::parse(leaf)).transpose().map_err(TlsError::Peer)?;
+        Ok((stream, Session::new(exporter, peer, remote)))
+    }
+}

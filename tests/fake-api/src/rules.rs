@@ -1,0 +1,154 @@
+//! Which fault the next request meets.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+use crate::faults::{End, Refusal, Side};
+use crate::matching::Matching;
+use crate::request::Request;
+
+/// What the next request of a rule meets.
+pub(crate) enum Effect {
+    Fail(Refusal),
+    LoseResponse,
+    Interrupt(Box<dyn FnOnce() + Send>),
+}
+
+/// A fault that waits for its requests.
+pub(crate) struct Rule {
+    pub(crate) matching: Matching,
+    /// Matching requests to let through first.
+    pub(crate) skip: usize,
+    pub(crate) left: usize,
+    pub(crate) effect: Effect,
+}
+
+/// A process that stops at a write.
+pub(crate) struct Stop {
+    pub(crate) matching: Matching,
+    pub(crate) write: usize,
+    pub(crate) side: Side,
+    pub(crate) reached: watch::Sender<bool>,
+}
+
+/// What shall become of one request.
+pub(crate) enum Plan {
+    Serve,
+    Fail(Failure),
+    Disconnect,
+    LoseResponse,
+    /// The caller is dead: neither answer nor effect.
+    HangBefore,
+    /// The caller dies with this write done.
+    HangAfter,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) stops: Vec<Stop>,
+    /// Clients of a user up to this session are dead.
+    pub(crate) dead: BTreeMap<String, u64>,
+    pub(crate) watches: Vec<(Request, watch::Sender<Option<End>>)>,
+    pub(crate) lag: Duration,
+    pub(crate) latency: Duration,
+}
+
+impl Rule {
+    fn is_interrupt(&self) -> bool {
+        matches!(self.effect, Effect::Interrupt(_))
+    }
+
+    /// Counts the request; true if the fault is for it.
+    fn meets(&mut self, request: &Request) -> bool {
+        if self.left == 0 || !self.matching.fits(request) {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        self.left -= 1;
+        true
+    }
+}
+
+impl State {
+    /// Interrupts whose request this is.
+    pub(crate) fn due_interrupts(&mut self, request: &Request) -> Vec<Box<dyn FnOnce() + Send>> {
+        for rule in self.rules.iter_mut().filter(|rule| rule.is_interrupt()) {
+            rule.meets(request);
+        }
+        let spent = |rule: &mut Rule| rule.is_interrupt() && rule.left == 0;
+        let due = self.rules.extract_if(.., spent);
+        due.filter_map(|rule| match rule.effect {
+            Effect::Interrupt(act) => Some(act),
+            Effect::Fail(_) | Effect::LoseResponse => None,
+        })
+        .collect()
+    }
+
+    /// Decides about one request. `newest`: the newest session of all.
+    pub(crate) fn plan(&mut self, request: &Request, newest: u64) -> Plan {
+        if let Some(side) = self.stop(request) {
+            self.dead.insert(request.user.clone(), newest);
+            return match side {
+                Side::Before => Plan::HangBefore,
+                Side::After => Plan::HangAfter,
+            };
+        }
+        let mut faults = self.rules.iter_mut().filter(|rule| !rule.is_interrupt());
+        match faults.find_map(|rule| rule.meets(request).then_some(&rule.effect)) {
+            Some(Effect::Fail(Refusal::Disconnected)) => Plan::Disconnect,
+            Some(Effect::Fail(refusal)) => Plan::Fail(refusal.failure(request)),
+            Some(Effect::LoseResponse) => Plan::LoseResponse,
+            Some(Effect::Interrupt(_)) | None => Plan::Serve,
+        }
+    }
+
+    fn stop(&mut self, request: &Request) -> Option<Side> {
+        let mut side = None;
+        self.stops.retain_mut(|stop| {
+            if !request.verb.is_write() || !stop.matching.fits(request) {
+                return true;
+            }
+            stop.write = stop.write.saturating_sub(1);
+            if stop.write > 0 {
+                return true;
+            }
+            stop.reached.send_replace(true);
+            side = Some(stop.side);
+            false
+        });
+        side
+    }
+}
+
+impl Refusal {
+    fn failure(self, request: &Request) -> Failure {
+        let (code, reason, message) = match self {
+            Self::Conflict => (409, "Conflict", "Operation cannot be fulfilled"),
+            Self::TooManyRequests { .. } => (429, "TooManyRequests", "too many requests"),
+            Self::Forbidden => (403, "Forbidden", "forbidden"),
+            Self::Internal => (500, "InternalError", "Internal error occurred"),
+            Self::Unavailable | Self::Disconnected => (
+                503,
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            ),
+            Self::Timeout => (
+                504,
+                "Timeout",
+                "request did not complete within the allotted time",
+            ),
+        };
+        let failure = Failure::injected(code, reason, &format!("{message}: {request}"));
+        match self {
+            Self::TooManyRequests { retry_after } => failure.retry_after(retry_after),
+            _ => failure,
+        }
+    }
+}

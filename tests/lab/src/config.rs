@@ -1,0 +1,125 @@
+//! What a host is made of.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// What the firmware tries first. The other device is tried after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootOrder {
+    /// The CD, if one is in the drive.
+    Cd,
+    /// The system disk; an empty one falls through to the CD.
+    Disk,
+}
+
+/// The firmware that starts the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Firmware {
+    /// `SeaBIOS`, QEMU's own.
+    Bios,
+    /// OVMF; each host has a private copy of the variables.
+    Uefi,
+}
+
+/// A connection that the host may make: `address:port` as seen by the host leads to a port of this machine's loopback.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forward {
+    /// An address inside the NIC's network, and none of QEMU's own there (.2 gateway, .3 DNS, from .15 on DHCP).
+    pub address: Ipv4Addr,
+    /// Port the host calls.
+    pub port: u16,
+    /// Port on 127.0.0.1 of this machine.
+    pub loopback_port: u16,
+}
+
+/// A network card in a network of its own: nothing outside is reachable but the forwards. DHCP answers there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nic {
+    /// Fixed MAC address.
+    pub mac: String,
+    /// The /24, by its first address, such as 10.0.2.0.
+    pub network: Ipv4Addr,
+    /// The only ways out.
+    pub forwards: Vec<Forward>,
+}
+
+/// A read-only disk that the host finds by its serial number, or by the label of the file system on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageDisk {
+    /// Serial number: `/dev/disk/by-id/virtio-<serial>` in the host.
+    pub serial: String,
+    /// The raw image.
+    pub path: PathBuf,
+}
+
+/// A host before it is powered on.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// Name in logs and errors.
+    pub name: String,
+    /// Private directory: `system.qcow2`, `console.log`, UEFI variables. It is made, and survives the host.
+    pub directory: PathBuf,
+    /// SMBIOS system UUID.
+    pub uuid: String,
+    /// SMBIOS system serial number.
+    pub serial: String,
+    /// Virtual CPUs.
+    pub cpus: u8,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Size of the system disk in GiB; it takes room only as it is written.
+    pub disk_gib: u32,
+    /// Firmware.
+    pub firmware: Firmware,
+    /// The ISO in the drive.
+    pub cd: Option<PathBuf>,
+    /// What boots first.
+    pub boot_order: BootOrder,
+    /// Read-only disks.
+    pub images: Vec<ImageDisk>,
+    /// Network cards, in order.
+    pub nics: Vec<Nic>,
+}
+
+impl HostConfig {
+    /// A host as the story has it: 2 CPUs, 2 GiB, a 16 GiB disk, one NIC for DHCP (10.0.2.0) and one for a static
+    /// address (10.77.0.0), no CD. `number` makes UUID, serial number and MACs unique and lasting.
+    #[must_use]
+    pub fn new(name: &str, directory: &Path, number: u8) -> Self {
+        let nic = |index: u8, network| Nic {
+            mac: format!("52:54:00:4c:{number:02x}:{index:02x}"),
+            network,
+            forwards: Vec::new(),
+        };
+        Self {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            uuid: format!("4c616200-0000-4000-8000-0000000000{number:02x}"),
+            serial: format!("LAB-{number:03}"),
+            cpus: 2,
+            memory_mib: 2048,
+            disk_gib: 16,
+            firmware: Firmware::Bios,
+            cd: None,
+            boot_order: BootOrder::Disk,
+            images: Vec::new(),
+            nics: vec![
+                nic(1, Ipv4Addr::new(10, 0, 2, 0)),
+                nic(2, Ipv4Addr::new(10, 77, 0, 0)),
+            ],
+        }
+    }
+
+    /// Lets the host reach `loopback_port` of this machine as `address:port`, through its first NIC.
+    #[must_use]
+    pub fn forward(mut self, address: Ipv4Addr, port: u16, loopback_port: u16) -> Self {
+        if let Some(nic) = self.nics.first_mut() {
+            nic.forwards.push(Forward {
+                address,
+                port,
+                loopback_port,
+            });
+        }
+        self
+    }
+}

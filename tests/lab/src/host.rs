@@ -1,0 +1,464 @@
+//! A host over all its boots.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::arguments::{OVMF_CODE, arguments};
+use crate::config::{BootOrder, Firmware, HostConfig};
+use crate::console;
+use crate::error::LabError;
+use crate::guest_agent::{self, Output};
+use crate::process::Process;
+use crate::qmp::Monitor;
+
+/// How long an `exec` may take when the caller names no limit.
+const EXEC: Duration = Duration::from_mins(3);
+/// How often a wait looks again.
+const LOOK: Duration = Duration::from_millis(300);
+
+/// Why a host is off.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// It powered itself off.
+    PowerOff,
+    /// We pulled the plug.
+    PowerCut,
+    /// QEMU ended by itself, or did not start again: what it said.
+    Crash(String),
+}
+
+/// What a host is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostState {
+    /// On, in its n-th boot, counted from 1.
+    On(u32),
+    /// Off.
+    Off(Stop),
+}
+
+/// A QEMU host. Dropping it pulls the plug.
+#[derive(Debug)]
+pub struct Host {
+    shared: Arc<Shared>,
+    supervisor: Option<JoinHandle<()>>,
+    agent: tokio::sync::Mutex<()>,
+    sync: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Mutex<HostConfig>,
+    name: String,
+    directory: PathBuf,
+    sockets: tempfile::TempDir,
+    process: Mutex<Option<Process>>,
+    state: watch::Sender<HostState>,
+    boots: AtomicU64,
+    boot_start: AtomicU64,
+    cut: AtomicBool,
+}
+
+/// One life of QEMU.
+struct Boot {
+    monitor: Monitor,
+    ended: oneshot::Receiver<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panicking test must still be able to power its hosts off.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host {
+    /// Makes what is missing (directory, system disk, UEFI variables) and powers the host on.
+    ///
+    /// # Errors
+    /// When a program of the lab is missing, a file cannot be made, or QEMU refuses its command line.
+    pub async fn start(config: HostConfig) -> Result<Self, LabError> {
+        prepare(&config).await?;
+        let sockets = tempfile::Builder::new().prefix("lab-").tempdir();
+        let sockets = sockets.map_err(|source| LabError::Prepare {
+            path: std::env::temp_dir(),
+            source,
+        })?;
+        let shared = Arc::new(Shared {
+            name: config.name.clone(),
+            directory: config.directory.clone(),
+            config: Mutex::new(config),
+            sockets,
+            process: Mutex::new(None),
+            state: watch::Sender::new(HostState::Off(Stop::PowerOff)),
+            boots: AtomicU64::new(0),
+            boot_start: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
+        });
+        let mut host = Self {
+            shared,
+            supervisor: None,
+            agent: tokio::sync::Mutex::new(()),
+            sync: AtomicU64::new(1),
+        };
+        host.power_on().await?;
+        Ok(host)
+    }
+
+    /// Powers a host on that is off; one that is on stays as it is.
+    ///
+    /// # Errors
+    /// When QEMU does not start.
+    pub async fn power_on(&mut self) -> Result<(), LabError> {
+        if matches!(self.state(), HostState::On(_)) {
+            return Ok(());
+        }
+        let boot = self.shared.boot().await?;
+        self.supervisor = Some(tokio::spawn(supervise(Arc::clone(&self.shared), boot)));
+        Ok(())
+    }
+
+    /// Pulls the plug: what the guest did not flush is lost. The host is off afterwards.
+    pub async fn power_cut(&mut self) {
+        self.shared.cut.store(true, Ordering::SeqCst);
+        if let Some(process) = lock(&self.shared.process).as_ref() {
+            process.kill();
+        }
+        if let Some(supervisor) = self.supervisor.take() {
+            // It ends once QEMU has ended; a panic in it leaves nothing running either.
+            let _ = supervisor.await;
+        }
+        self.shared.cut.store(false, Ordering::SeqCst);
+    }
+
+    /// What the host is doing now.
+    #[must_use]
+    pub fn state(&self) -> HostState {
+        self.shared.state.borrow().clone()
+    }
+
+    /// Puts an ISO in, or takes it out: seen at the next boot.
+    pub fn set_cd(&self, iso: Option<&Path>) {
+        lock(&self.shared.config).cd = iso.map(Path::to_owned);
+    }
+
+    /// Sets what is tried first: seen at the next boot.
+    pub fn set_boot_order(&self, order: BootOrder) {
+        lock(&self.shared.config).boot_order = order;
+    }
+
+    /// The console log, over all boots.
+    #[must_use]
+    pub fn console(&self) -> PathBuf {
+        self.shared.console()
+    }
+
+    /// What this boot has said so far, without colours.
+    #[must_use]
+    pub fn console_of_this_boot(&self) -> String {
+        console::read_from(
+            &self.console(),
+            self.shared.boot_start.load(Ordering::SeqCst),
+        )
+    }
+
+    /// Runs a command in the host, within three minutes. A non-zero exit code is an `Output`, not an error.
+    ///
+    /// # Errors
+    /// When the guest agent does not answer or the time is up.
+    pub async fn exec(&self, command: &[&str]) -> Result<Output, LabError> {
+        self.exec_within(command, EXEC).await
+    }
+
+    /// Runs a command in the host, within `limit`.
+    ///
+    /// # Errors
+    /// When the guest agent does not answer or the time is up.
+    pub async fn exec_within(&self, command: &[&str], limit: Duration) -> Result<Output, LabError> {
+        let _turn = self.agent.lock().await;
+        let number = self.sync.fetch_add(1, Ordering::SeqCst);
+        let socket = self.shared.socket("agent");
+        let run = guest_agent::exec(&socket, number, command);
+        let said = match timeout(limit, run).await {
+            Ok(Ok(output)) => return Ok(output),
+            Ok(Err(said)) => said,
+            Err(_) => format!("no end within {limit:?}"),
+        };
+        Err(LabError::GuestAgent {
+            host: self.shared.name.clone(),
+            attempt: command.join(" "),
+            said,
+            last: console::tail(&self.console()),
+            console: self.console(),
+        })
+    }
+
+    /// Waits until the guest agent answers in boot `number` or a later one.
+    ///
+    /// # Errors
+    /// When the deadline passes, or the host is off.
+    pub async fn wait_for_boot(&self, number: u32, limit: Duration) -> Result<(), LabError> {
+        let what = format!("guest agent in boot {number}");
+        self.wait_until(&what, limit, || async {
+            match self.state() {
+                HostState::On(boot) if boot >= number => {
+                    let _turn = self.agent.lock().await;
+                    let socket = self.shared.socket("agent");
+                    let ask = guest_agent::ping(&socket, self.sync.fetch_add(1, Ordering::SeqCst));
+                    match timeout(Duration::from_secs(3), ask).await {
+                        Ok(Ok(())) => Ok(()),
+                        Ok(Err(said)) => Err(said),
+                        Err(_) => Err(format!("boot {boot}, guest agent silent")),
+                    }
+                }
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until this boot's console shows a text.
+    ///
+    /// # Errors
+    /// When the deadline passes, or the host is off.
+    pub async fn wait_for_console(&self, text: &str, limit: Duration) -> Result<(), LabError> {
+        self.wait_until(&format!("console line with '{text}'"), limit, || async {
+            if self.console_of_this_boot().contains(text) {
+                Ok(())
+            } else {
+                Err(format!("{:?}", self.state()))
+            }
+        })
+        .await
+    }
+
+    /// Waits until the host is off, and says why it is.
+    ///
+    /// # Errors
+    /// When the deadline passes.
+    pub async fn wait_for_off(&self, limit: Duration) -> Result<Stop, LabError> {
+        let mut state = self.shared.state.subscribe();
+        let off = timeout(
+            limit,
+            state.wait_for(|state| matches!(state, HostState::Off(_))),
+        )
+        .await;
+        match off.ok().and_then(Result::ok).map(|state| state.clone()) {
+            Some(HostState::Off(stop)) => Ok(stop),
+            _ => Err(self.late("power-off", limit, format!("{:?}", self.state()))),
+        }
+    }
+
+    /// Asks again and again until the answer is `Ok`; an `Err` says what was seen instead, for the error message.
+    ///
+    /// # Errors
+    /// When the deadline passes, or the host is off by its own doing: then nothing will change any more.
+    pub async fn wait_until<T, F>(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut ask: F,
+    ) -> Result<T, LabError>
+    where
+        F: AsyncFnMut() -> Result<T, String>,
+    {
+        let end = Instant::now() + limit;
+        loop {
+            let seen = match ask().await {
+                Ok(found) => return Ok(found),
+                Err(seen) => seen,
+            };
+            let gone = matches!(self.state(), HostState::Off(_));
+            if gone || Instant::now() >= end {
+                return Err(self.late(what, limit, seen));
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    fn late(&self, what: &str, limit: Duration, seen: String) -> LabError {
+        LabError::Deadline {
+            host: self.shared.name.clone(),
+            what: what.to_owned(),
+            limit,
+            seen,
+            last: console::tail(&self.console()),
+            console: self.console(),
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.abort();
+        }
+        self.shared.cut.store(true, Ordering::SeqCst);
+        // Taking it drops it, and dropping kills.
+        lock(&self.shared.process).take();
+    }
+}
+
+impl Shared {
+    fn console(&self) -> PathBuf {
+        self.directory.join("console.log")
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.sockets.path().join(name)
+    }
+
+    /// Starts QEMU and waits for its monitor.
+    async fn boot(&self) -> Result<Boot, LabError> {
+        let list = arguments(&lock(&self.config), self.sockets.path());
+        let log = self.directory.join("qemu.log");
+        for socket in ["qmp", "agent"] {
+            // The former QEMU's: connecting to it would fail in a way that looks final.
+            let _ = std::fs::remove_file(self.socket(socket));
+        }
+        self.boot_start
+            .store(console::length(&self.console()), Ordering::SeqCst);
+        let (process, ended) =
+            Process::start("qemu-system-x86_64", &list, &log).map_err(|source| {
+                LabError::Start {
+                    program: "qemu-system-x86_64",
+                    source,
+                }
+            })?;
+        *lock(&self.process) = Some(process);
+        let opened = Monitor::open(&self.socket("qmp"), Duration::from_secs(20)).await;
+        let monitor = opened.map_err(|error| {
+            lock(&self.process).take();
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            LabError::PowerOn {
+                host: self.name.clone(),
+                said: format!("{error}; {}", said.trim()),
+            }
+        })?;
+        let boots = self.boots.fetch_add(1, Ordering::SeqCst) + 1;
+        let boots = u32::try_from(boots).unwrap_or(u32::MAX);
+        tracing::info!(host = %self.name, boot = boots, "on");
+        self.state.send_replace(HostState::On(boots));
+        Ok(Boot { monitor, ended })
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.directory.join("qemu.log"))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    }
+}
+
+/// What follows the end of a QEMU: none is another boot.
+fn after(reason: Option<&str>, cut: bool, said: &str) -> Option<Stop> {
+    match reason {
+        _ if cut => Some(Stop::PowerCut),
+        Some("guest-reset") => None,
+        Some("guest-shutdown") => Some(Stop::PowerOff),
+        other => Some(Stop::Crash(format!(
+            "{}: {said}",
+            other.unwrap_or("no reason given")
+        ))),
+    }
+}
+
+/// Follows the host from boot to boot until it is off.
+async fn supervise(shared: Arc<Shared>, mut boot: Boot) {
+    loop {
+        let reason = boot.monitor.last_shutdown().await;
+        // The disk is free only when QEMU has ended; the sender lives as long as the process.
+        let _ = boot.ended.await;
+        let cut = shared.cut.load(Ordering::SeqCst);
+        let stop = match after(reason.as_deref(), cut, &shared.said()) {
+            Some(stop) => stop,
+            None => match shared.boot().await {
+                Ok(next) => {
+                    boot = next;
+                    continue;
+                }
+                Err(error) => Stop::Crash(error.to_string()),
+            },
+        };
+        tracing::info!(host = %shared.name, ?stop, "off");
+        shared.state.send_replace(HostState::Off(stop));
+        return;
+    }
+}
+
+async fn prepare(config: &HostConfig) -> Result<(), LabError> {
+    let directory = &config.directory;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| LabError::Prepare { path, source }
+    };
+    tokio::fs::create_dir_all(directory)
+        .await
+        .map_err(failed(directory))?;
+    let disk = directory.join("system.qcow2");
+    if !disk.exists() {
+        let size = format!("{}G", config.disk_gib);
+        let made = tokio::process::Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2"])
+            .arg(&disk)
+            .arg(size)
+            .output()
+            .await
+            .map_err(|source| LabError::Start {
+                program: "qemu-img",
+                source,
+            })?;
+        if !made.status.success() {
+            let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+            return Err(LabError::Program {
+                program: "qemu-img",
+                said,
+            });
+        }
+    }
+    let variables = directory.join("uefi-variables.fd");
+    if config.firmware == Firmware::Uefi && !variables.exists() {
+        let template = Path::new(OVMF_CODE).with_file_name("OVMF_VARS_4M.fd");
+        tokio::fs::copy(&template, &variables)
+            .await
+            .map_err(failed(&template))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_reset_is_followed_by_another_boot() {
+        let cases = [
+            ("reset", Some("guest-reset"), false, None),
+            (
+                "power off",
+                Some("guest-shutdown"),
+                false,
+                Some(Stop::PowerOff),
+            ),
+            ("plug pulled", None, true, Some(Stop::PowerCut)),
+            (
+                "plug pulled during a reset",
+                Some("guest-reset"),
+                true,
+                Some(Stop::PowerCut),
+            ),
+            (
+                "killed",
+                None,
+                false,
+                Some(Stop::Crash("no reason given: x".into())),
+            ),
+        ];
+        for (name, reason, cut, want) in cases {
+            assert_eq!(after(reason, cut, "x"), want, "{name}");
+        }
+    }
+}

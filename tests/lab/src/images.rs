@@ -1,0 +1,78 @@
+//! The images of `iso/`, built or found in the cache.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use crate::error::LabError;
+
+/// What `iso/build.sh` makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Image {
+    /// The disk image with `v1.squashfs` and `v2.squashfs`, at `/run/os-images` in the host.
+    Os,
+    /// The live base ISO.
+    Iso,
+}
+
+/// What goes into the images beside Debian's packages.
+#[derive(Debug, Clone)]
+pub struct ImageInputs {
+    /// The static `baremetal-agent`.
+    pub agent: PathBuf,
+    /// Directory with kubelet and kubeadm.
+    pub kubernetes: PathBuf,
+    /// Directory with containerd, its shim and ctr.
+    pub containerd: PathBuf,
+}
+
+impl ImageInputs {
+    /// From `AGENT`, `KUBERNETES_BIN` and `CONTAINERD_BIN`; none when one is unset.
+    #[must_use]
+    pub fn from_env() -> Option<Self> {
+        let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        Some(Self {
+            agent: path("AGENT")?,
+            kubernetes: path("KUBERNETES_BIN")?,
+            containerd: path("CONTAINERD_BIN")?,
+        })
+    }
+}
+
+/// Builds an image, or finds it in the cache. Its progress lines go to our standard error. Needs root.
+///
+/// # Errors
+/// When the script cannot be run or fails; what it said is on standard error.
+pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabError> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../iso/build.sh");
+    let output = Command::new(script)
+        .arg(match image {
+            Image::Os => "os",
+            Image::Iso => "iso",
+        })
+        .env("AGENT", &inputs.agent)
+        .env("KUBERNETES_BIN", &inputs.kubernetes)
+        .env("CONTAINERD_BIN", &inputs.containerd)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .await
+        .map_err(|source| LabError::Start {
+            program: "iso/build.sh",
+            source,
+        })?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let path = said.lines().last().unwrap_or_default();
+    if !output.status.success() || path.is_empty() {
+        let said = format!("{}, see its lines above", output.status);
+        return Err(LabError::Program {
+            program: "iso/build.sh",
+            said,
+        });
+    }
+    Ok(match image {
+        Image::Os => Path::new(path).join("os-images.iso"),
+        Image::Iso => PathBuf::from(path),
+    })
+}

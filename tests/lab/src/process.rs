@@ -1,0 +1,79 @@
+//! A child process that cannot outlive us.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::sync::oneshot;
+
+/// A running QEMU with its helpers (socat), as one process group. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    group: Pid,
+    ended: Arc<AtomicBool>,
+}
+
+impl Process {
+    /// Starts a program; the receiver fires when it has ended. What it says goes to `log`.
+    ///
+    /// `setpriv --pdeathsig` has the kernel kill it when its parent dies, and the parent is a *thread*: an executor's
+    /// worker may end at any time, so a thread of its own starts the child and waits for it.
+    pub(crate) fn start(
+        program: &str,
+        arguments: &[String],
+        log: &Path,
+    ) -> io::Result<(Self, oneshot::Receiver<()>)> {
+        let output = std::fs::File::create(log)?;
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", program])
+            .args(arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0);
+        let (started, starting) = mpsc::channel();
+        let (end, ending) = oneshot::channel();
+        let ended = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&ended);
+        std::thread::Builder::new()
+            .name("lab-process".into())
+            .spawn(move || {
+                let mut child = match command.spawn() {
+                    Ok(child) => child,
+                    Err(error) => {
+                        // The caller is waiting on this very channel.
+                        let _ = started.send(Err(error));
+                        return;
+                    }
+                };
+                let _ = started.send(Ok(child.id()));
+                let _ = child.wait();
+                flag.store(true, Ordering::SeqCst);
+                let _ = end.send(());
+            })?;
+        let id = starting.recv().map_err(io::Error::other)??;
+        let group = Pid::from_raw(i32::try_from(id).map_err(io::Error::other)?);
+        Ok((Self { group, ended }, ending))
+    }
+
+    /// SIGKILL, as sudden as a power cut.
+    pub(crate) fn kill(&self) {
+        // A group that has ended may be somebody else's by now.
+        if !self.ended.load(Ordering::SeqCst) {
+            let _ = killpg(self.group, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,16 @@
+//! The objects that a person applies, as they stand in `manifests/`.
+
+/// See `manifests/registration.yaml`.
+pub const REGISTRATION: &str = include_str!("../manifests/registration.yaml");
+/// See `manifests/seed-image.yaml`.
+pub const SEED_IMAGE: &str = include_str!("../manifests/seed-image.yaml");
+/// See `manifests/cluster.yaml`.
+pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
+
+/// Replaces each `@NAME@` by its value.
+
+#[must_use]
+pub fn fill(manifest: &str, values: &[(&str, &str)]) -> String {
+    let fill = |text: String, (name, value): &(&str, &str)| text.replace(&format!("@{name}@"), value);
+    values.iter().fold(manifest.to_owned(), fill)
+}

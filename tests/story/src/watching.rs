@@ -1,0 +1,122 @@
+//! One line for every change of a phase or a condition, and waits that say
+//! what was seen last.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use coordinator_api::capi;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::pool::MachineInventoryPool;
+use coordinator_api::seed_image::SeedImage;
+use futures::TryStreamExt as _;
+use kube::core::DynamicObject;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::progress::Progress;
+
+/// Tells every change until it is dropped.
+#[derive(Debug)]
+pub struct Watching(#[allow(dead_code)] JoinSet<()>);
+
+impl Watching {
+    /// Starts telling.
+    #[must_use]
+    pub fn start(client: &Client, progress: &Arc<Progress>) -> Self {
+        let mut tasks = JoinSet::new();
+        let kinds = [
+            api::<SeedImage>(),
+            api::<MachineInventory>(),
+            api::<MachineInventoryPool>(),
+            api::<BaremetalMachine>(),
+            capi::machine("v1beta2"),
+        ];
+        for kind in kinds {
+            tasks.spawn(tell(Api::all_with(client.clone(), &kind), kind.kind.clone(), progress.clone()));
+        }
+        Self(tasks)
+    }
+}
+
+fn api<K: Resource<DynamicType = ()>>() -> kube::core::ApiResource {
+    kube::core::ApiResource::erase::<K>(&())
+}
+
+async fn tell(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
+    let mut seen = HashMap::<String, Vec<(String, String)>>::new();
+    let mut objects = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while let Ok(Some(object)) = objects.try_next().await {
+        let name = object.name_any();
+        let new = facts(&object);
+        let old = seen.insert(name.clone(), new.clone()).unwrap_or_default();
+        for (key, value) in new {
+            if !old.contains(&(key.clone(), value.clone())) {
+                progress.detail(&format!("{kind}/{name}: {key} {value}"));
+            }
+        }
+    }
+}
+
+/// What of an object is worth a line.
+fn facts(object: &DynamicObject) -> Vec<(String, String)> {
+    let status = &object.data["status"];
+    let mut facts = vec![];
+    let mut fact = |key: &str, value: &Value| {
+        if let Some(text) = value.as_str().filter(|text| !text.is_empty()) {
+            facts.push((key.to_owned(), text.to_owned()));
+        }
+    };
+    fact("phase", &status["phase"]);
+    fact("state", &status["state"]);
+    fact("plan", &status["plan"]["id"]);
+    fact("plan is", &status["plan"]["state"]);
+    fact("runs", &status["host"]["image"]);
+    fact("node", &status["nodeRef"]["name"]);
+    fact("providerID", &object.data["spec"]["providerID"]);
+    let state = object.annotations().get("baremetal.alauda.io/allocation-state");
+    facts.extend(state.map(|state| ("is".to_owned(), state.clone())));
+    for condition in status["conditions"].as_array().into_iter().flatten() {
+        let text = |key: &str| condition[key].as_str().unwrap_or_default();
+        let unread = ["Ready", "Installed", "InventoryAllocated", "BootstrapReady", "ImageResolved", "PlanApplied", "MembersValid", "SeedImageReady"];
+        if unread.contains(&text("type")) {
+            let why = if text("status") == "True" { String::new() } else { format!(" {}", text("message")) };
+            facts.push((text("type").to_owned(), format!("{} {}{why}", text("status"), text("reason"))));
+        }
+    }
+    facts
+}
+
+/// Waits until `is` says yes to the object; the error says what was seen last.
+///
+/// # Errors
+/// When the deadline passes.
+pub async fn until<K>(api: &Api<K>, name: &str, limit: Duration, is: impl Fn(&K) -> bool) -> anyhow::Result<K>
+where
+    K: Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
+    K::DynamicType: Default,
+{
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut last = None;
+    let found = tokio::time::timeout(limit, async {
+        let mut objects = std::pin::pin!(watcher(api.clone(), config).default_backoff().applied_objects());
+        while let Some(object) = objects.try_next().await? {
+            if is(&object) {
+                return Ok(object);
+            }
+            last = Some(object);
+        }
+        bail!("the watch ended")
+    })
+    .await;
+    let kind = std::any::type_name::<K>().rsplit("::").next().unwrap_or("object").to_owned();
+    match found {
+        Ok(found) => found.with_context(|| format!("watch {kind} {name}")),
+        Err(_) => bail!("{kind} {name} was not as wanted within {} s; last seen: {last:#?}", limit.as_secs()),
+    }
+}
