@@ -21,7 +21,9 @@ SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable systemd-networkd.s
   baremetal-agent.service containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
 # No shell on the console, nothing that wakes up by itself: emulated seconds are dear.
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \
-  dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service
+  dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service \
+  modprobe@drm.service modprobe@fuse.service modprobe@configfs.service modprobe@efi_pstore.service systemd-pstore.service \
+  sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount
 
 if [ -n "${ELEMENTAL:-}" ]; then
   "$here/elemental/real.sh" "$tree" "$ELEMENTAL"

@@ -16,11 +16,12 @@ pin='mkdir -p "$1/etc/apt/preferences.d" && printf "Package: *\nPin: release n=b
 
 # QEMU 7.2's emulation crashes trixie's 6.12 as soon as large Go programs run; 6.1 holds. Unpacked, not installed:
 # the package would drag in an initramfs generator, and our initramfs is our own.
-# (dpkg-deb -x straight into the tree would replace the link /lib by a directory.)
+# (/boot/config-*: kubeadm's preflight reads it. dpkg-deb -x straight into the tree would replace the link /lib by a directory.)
 kernel='cd "$1/tmp" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" &&
   name=$(apt-cache search --names-only "^linux-image-6[.]1[.]0-[0-9]+-cloud-amd64$" | cut -d" " -f1 | sort -V | tail -n 1) &&
   apt-get -q -o APT::Sandbox::User=root download "$name" && dpkg-deb -x ./linux-image-*.deb kernel &&
-  mv kernel/lib/modules "$1/usr/lib/modules" && mv kernel/boot/vmlinuz-* "$1/boot/vmlinuz" && rm -r kernel linux-image-*.deb &&
+  mv kernel/lib/modules "$1/usr/lib/modules" && mv kernel/boot/vmlinuz-* "$1/boot/vmlinuz" &&
+  mv kernel/boot/config-* "$1/boot/" && rm -r kernel linux-image-*.deb &&
   chroot "$1" depmod "$(ls "$1/usr/lib/modules")"'
 
 # The host's resolv.conf would make every look-up in a guest wait for its time-out.

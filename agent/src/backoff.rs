@@ -26,7 +26,8 @@ impl Backoff {
     pub async fn wait(&mut self) {
         let mut random = [0; 4];
         // Without randomness the middle of the range is still a wait.
-        let random = SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
+        let random =
+            SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
         let pause = delay(self.failures, random);
         self.failures = self.failures.saturating_add(1);
         tokio::time::sleep(pause).await;

@@ -129,10 +129,7 @@ pub fn read(path: &Path) -> Result<Config, ConfigError> {
     let mut text = String::new();
     fs::File::open(path)
         .and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text))
-        .map_err(|source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     parse(&text, path)
 }
 
@@ -145,20 +142,14 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
     if text.trim().is_empty() {
         return Err(ConfigError::Unsigned);
     }
-    let document: Document = serde_norway::from_str(text).map_err(|source| ConfigError::Parse {
-        path: path.to_owned(),
-        source,
-    })?;
-    let registration = document
-        .elemental
-        .ok_or(ConfigError::Unsigned)?
-        .registration;
+    let document: Document = serde_norway::from_str(text)
+        .map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
+    let registration = document.elemental.ok_or(ConfigError::Unsigned)?.registration;
     if !registration.ca_cert.contains("-----BEGIN CERTIFICATE-----") {
         return Err(ConfigError::Authority);
     }
-    let (host, port, token) = parse_url(&registration.url).ok_or_else(|| ConfigError::Url {
-        url: without_token(&registration.url),
-    })?;
+    let (host, port, token) = parse_url(&registration.url)
+        .ok_or_else(|| ConfigError::Url { url: without_token(&registration.url) })?;
     Ok(Config {
         host,
         port,
@@ -174,16 +165,12 @@ fn parse_url(url: &str) -> Option<(String, u16, String)> {
     let host = uri.host()?.trim_matches(['[', ']']).to_owned();
     let token = uri.path().strip_prefix(PATH_PREFIX)?.to_owned();
     let plain = !token.is_empty() && !token.contains('/');
-    (uri.scheme_str() == Some("https") && plain)
-        .then(|| (host, uri.port_u16().unwrap_or(443), token))
+    (uri.scheme_str() == Some("https") && plain).then(|| (host, uri.port_u16().unwrap_or(443), token))
 }
 
 /// A token in a message on a console is a token in a photograph.
 fn without_token(url: &str) -> String {
-    url.find(PATH_PREFIX).map_or_else(
-        || url.to_owned(),
-        |at| format!("{}…", &url[..at + PATH_PREFIX.len()]),
-    )
+    url.find(PATH_PREFIX).map_or_else(|| url.to_owned(), |at| format!("{}…", &url[..at + PATH_PREFIX.len()]))
 }
 
 #[cfg(test)]
@@ -201,30 +188,15 @@ mod tests {
 
     #[test]
     fn a_seed_iso_leads_to_its_coordinator() {
-        let with_padding = format!(
-            "{}{}",
-            document("https://c.example:8443/elemental/registration/abc"),
-            "\n".repeat(600)
-        );
+        let with_padding =
+            format!("{}{}", document("https://c.example:8443/elemental/registration/abc"), "\n".repeat(600));
         for (name, text, want) in [
             ("port", with_padding, ("c.example", 8443, "abc")),
-            (
-                "no port",
-                document("https://192.0.2.1/elemental/registration/a-b"),
-                ("192.0.2.1", 443, "a-b"),
-            ),
-            (
-                "IPv6",
-                document("https://[2001:db8::1]:9/elemental/registration/t"),
-                ("2001:db8::1", 9, "t"),
-            ),
+            ("no port", document("https://192.0.2.1/elemental/registration/a-b"), ("192.0.2.1", 443, "a-b")),
+            ("IPv6", document("https://[2001:db8::1]:9/elemental/registration/t"), ("2001:db8::1", 9, "t")),
         ] {
             let config = parse(&text, Path::new("x")).unwrap();
-            assert_eq!(
-                (config.host.as_str(), config.port, config.token.as_str()),
-                want,
-                "{name}"
-            );
+            assert_eq!((config.host.as_str(), config.port, config.token.as_str()), want, "{name}");
             let copy = parse(&config.render().unwrap(), Path::new("x")).unwrap();
             assert_eq!(copy, config, "{name}: the copy says the same");
         }
@@ -236,26 +208,13 @@ mod tests {
         for (name, text, want) in [
             ("base ISO", "\n".repeat(65536), "create a SeedImage"),
             ("garbled", "elemental: [".to_owned(), "build a fresh one"),
-            (
-                "no scheme",
-                document("c.example/elemental/registration/x"),
-                "not https://",
-            ),
-            (
-                "plain text",
-                document("http://c.example/elemental/registration/x"),
-                "not https://",
-            ),
-            (
-                "no token",
-                document("https://c.example/elemental/registration/"),
-                "not https://",
-            ),
+            ("no scheme", document("c.example/elemental/registration/x"), "not https://"),
+            ("plain text", document("http://c.example/elemental/registration/x"), "not https://"),
+            ("no token", document("https://c.example/elemental/registration/"), "not https://"),
             ("odd token", document(url), "registration/…"),
             (
                 "no authority",
-                "elemental:\n  registration:\n    url: https://c/elemental/registration/t\n"
-                    .to_owned(),
+                "elemental:\n  registration:\n    url: https://c/elemental/registration/t\n".to_owned(),
                 "ca-cert is missing",
             ),
         ] {

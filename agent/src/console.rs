@@ -25,10 +25,8 @@ impl Console {
     }
 
     fn due(&mut self, message: &str, now: Instant) -> bool {
-        let said = self
-            .last
-            .as_ref()
-            .is_some_and(|(last, at)| last == message && now.duration_since(*at) < QUIET);
+        let said =
+            self.last.as_ref().is_some_and(|(last, at)| last == message && now.duration_since(*at) < QUIET);
         if !said {
             self.last = Some((message.to_owned(), now));
         }

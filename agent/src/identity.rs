@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::proof;
-use rcgen::{
-    CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SigningKey as _,
-};
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SigningKey as _};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
@@ -99,15 +97,14 @@ impl Certificate {
     /// [`IdentityError::Certificate`], [`IdentityError::ForeignCertificate`].
     pub fn parse(role: Role, chain: &str, public_key: &[u8]) -> Result<Self, IdentityError> {
         let failed = |reason: String| IdentityError::Certificate { reason };
-        let leaf = CertificateDer::from_pem_slice(chain.as_bytes())
-            .map_err(|error| failed(error.to_string()))?;
-        let (_, leaf) = x509_parser::parse_x509_certificate(&leaf)
-            .map_err(|error| failed(error.to_string()))?;
+        let leaf =
+            CertificateDer::from_pem_slice(chain.as_bytes()).map_err(|error| failed(error.to_string()))?;
+        let (_, leaf) =
+            x509_parser::parse_x509_certificate(&leaf).map_err(|error| failed(error.to_string()))?;
         if leaf.public_key().raw != public_key {
             return Err(IdentityError::ForeignCertificate);
         }
-        let moment =
-            |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         Ok(Self {
             role,
             chain: chain.to_owned(),
@@ -125,10 +122,7 @@ impl Certificate {
     /// Two thirds of its life: the time to ask for the next one.
     #[must_use]
     pub fn renewal(&self) -> SystemTime {
-        let life = self
-            .not_after
-            .duration_since(self.not_before)
-            .unwrap_or_default();
+        let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
         self.not_before + life * 2 / 3
     }
 }
@@ -154,10 +148,7 @@ impl Identity {
         };
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Key { path, source })?;
-        Ok(Some(Self {
-            key,
-            directory: directory.to_owned(),
-        }))
+        Ok(Some(Self { key, directory: directory.to_owned() }))
     }
 
     /// Loads the key of `directory` or makes one there.
@@ -168,16 +159,9 @@ impl Identity {
         if let Some(identity) = Self::load(directory)? {
             return Ok(identity);
         }
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(|source| {
-            IdentityError::Cryptography {
-                attempt: "make a key pair",
-                source,
-            }
-        })?;
-        let identity = Self {
-            key,
-            directory: directory.to_owned(),
-        };
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+            .map_err(|source| IdentityError::Cryptography { attempt: "make a key pair", source })?;
+        let identity = Self { key, directory: directory.to_owned() };
         identity.write(KEY, &identity.key.serialize_pem())?;
         Ok(identity)
     }
@@ -212,12 +196,7 @@ impl Identity {
     /// # Errors
     /// [`IdentityError::Cryptography`].
     pub fn prove(&self, binding: &[u8; 32]) -> Result<Vec<u8>, IdentityError> {
-        self.key
-            .sign(binding)
-            .map_err(|source| IdentityError::Cryptography {
-                attempt: "sign",
-                source,
-            })
+        self.key.sign(binding).map_err(|source| IdentityError::Cryptography { attempt: "sign", source })
     }
 
     /// A PKCS#10 request for the key, DER. The coordinator picks the names.
@@ -228,10 +207,7 @@ impl Identity {
         CertificateParams::default()
             .serialize_request(&self.key)
             .map(|request| request.der().to_vec())
-            .map_err(|source| IdentityError::Cryptography {
-                attempt: "request a certificate",
-                source,
-            })
+            .map_err(|source| IdentityError::Cryptography { attempt: "request a certificate", source })
     }
 
     /// The private key for TLS.
@@ -282,8 +258,7 @@ mod tests {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = Issuer::new(params, key);
-        let request =
-            rustls_pki_types::CertificateSigningRequestDer::from(identity.request().unwrap());
+        let request = rustls_pki_types::CertificateSigningRequestDer::from(identity.request().unwrap());
         let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
         request.params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         request.params.not_after = rcgen::date_time_ymd(2026, 1, 4);
@@ -327,20 +302,11 @@ mod tests {
         assert_eq!(live.renewal(), day(3));
         identity.keep(&live).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
-        identity
-            .keep(&Certificate {
-                role: Role::Installed,
-                ..live.clone()
-            })
-            .unwrap();
+        identity.keep(&Certificate { role: Role::Installed, ..live.clone() }).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
         assert_eq!(identity.certificate(day(5)), None, "expired");
         identity.keep(&live).unwrap();
-        assert_eq!(
-            identity.certificate(day(2)).unwrap().role,
-            Role::Live,
-            "a new registration starts over"
-        );
+        assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live, "a new registration starts over");
     }
 
     #[test]

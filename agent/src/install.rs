@@ -84,7 +84,9 @@ pub enum InstallError {
     #[error(transparent)]
     Leave(#[from] LeaveError),
     /// Another disk came up late and carries an install.
-    #[error("{disk} carries an installed system and came up late: nothing is installed, the registration begins anew")]
+    #[error(
+        "{disk} carries an installed system and came up late: nothing is installed, the registration begins anew"
+    )]
     AppearedLate {
         /// Kernel name.
         disk: String,
@@ -93,7 +95,9 @@ pub enum InstallError {
     #[error(transparent)]
     Find(#[from] found::FindError),
     /// The coordinator says installed, and no disk does.
-    #[error("the coordinator holds this host for installed, but no disk carries the system: attach the disk, or delete the MachineInventory to install anew")]
+    #[error(
+        "the coordinator holds this host for installed, but no disk carries the system: attach the disk, or delete the MachineInventory to install anew"
+    )]
     DiskMissing,
 }
 
@@ -121,7 +125,10 @@ pub struct Live<'a, S, M> {
 ///
 /// # Errors
 /// [`InstallError`]; the coordinator was told where it can be.
-pub async fn install<S: System, M: Mounts>(live: Live<'_, S, M>, request: &Install) -> Result<(), InstallError> {
+pub async fn install<S: System, M: Mounts>(
+    live: Live<'_, S, M>,
+    request: &Install,
+) -> Result<(), InstallError> {
     let mut flow = Flow::new(live);
     let disk = flow.choose_disk(request).await?;
     let device = disk.device();
@@ -142,13 +149,19 @@ pub async fn install<S: System, M: Mounts>(live: Live<'_, S, M>, request: &Insta
 ///
 /// # Errors
 /// [`InstallError`].
-pub async fn boot_disk<S: System, M: Mounts>(live: Live<'_, S, M>, found: Found, next: &Next) -> Result<(), InstallError> {
+pub async fn boot_disk<S: System, M: Mounts>(
+    live: Live<'_, S, M>,
+    found: Found,
+    next: &Next,
+) -> Result<(), InstallError> {
     let mut flow = Flow::new(live);
     let device = shown(&Path::new("/dev").join(&found.disk));
     let may_reboot = flow.refresh(&found).await?;
     flow.tell(match next {
         // The coordinator never heard that the install was done.
-        Next::Install(_) => Outcome::Done(InstallDone { device: device.clone(), image: found.record.image.clone() }),
+        Next::Install(_) => {
+            Outcome::Done(InstallDone { device: device.clone(), image: found.record.image.clone() })
+        }
         Next::BootDisk(_) => Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device: device.clone() }),
     })
     .await?;
@@ -164,6 +177,17 @@ pub async fn boot_disk<S: System, M: Mounts>(live: Live<'_, S, M>, found: Found,
         flow.live.console.say(&format!("this host is installed on {device}; {order}; rebooting into it"));
     }
     flow.turn_to(PowerAction::Reboot).await
+}
+
+/// The coordinator takes this host for installed and no disk says so: told,
+/// and left to a person.
+///
+/// # Errors
+/// Always; [`InstallError::DiskMissing`] when it could be told.
+pub async fn disk_missing<S: System, M: Mounts>(live: Live<'_, S, M>) -> Result<(), InstallError> {
+    let message = InstallError::DiskMissing.to_string();
+    Flow::new(live).tell(Outcome::Waiting(InstallWaiting { message })).await?;
+    Err(InstallError::DiskMissing)
 }
 
 fn shown(path: &Path) -> String {
@@ -219,7 +243,8 @@ impl<'a, S: System, M: Mounts> Flow<'a, S, M> {
             let due = told.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= TELL);
             if due {
                 self.live.console.say(&choice);
-                let response = self.tell(Outcome::Waiting(InstallWaiting { message: choice.clone() })).await?;
+                let response =
+                    self.tell(Outcome::Waiting(InstallWaiting { message: choice.clone() })).await?;
                 told = Some((choice, Instant::now()));
                 if response.install_device != annotation {
                     annotation = response.install_device;
@@ -260,7 +285,12 @@ impl<'a, S: System, M: Mounts> Flow<'a, S, M> {
         }
     }
 
-    fn leave_everything(&self, partition: &str, request: &Install, record: &InstallRecord) -> Result<(), InstallError> {
+    fn leave_everything(
+        &self,
+        partition: &str,
+        request: &Install,
+        record: &InstallRecord,
+    ) -> Result<(), InstallError> {
         let mounted = self.mount(partition)?;
         let state = mounted.state();
         leave::leave(&state, self.legacy())?;
@@ -356,9 +386,17 @@ mod tests {
         fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
         fs::write(root.join("/dev/sdb"), "").unwrap();
         symlink("../../sdb", root.join("/dev/disk/by-id/one")).unwrap();
-        let selector = DeviceRequirement { key: "Name".into(), operator: "In".into(), values: vec!["sda".into()] };
-        let install = |device: &str| Install { device: device.into(), device_selector: vec![selector.clone()], ..Install::default() };
-        let device = |path: &str, name: Option<&str>| Wish::Device { path: path.into(), name: name.map(str::to_owned) };
+        let selector =
+            DeviceRequirement { key: "Name".into(), operator: "In".into(), values: vec!["sda".into()] };
+        let install = |device: &str| Install {
+            device: device.into(),
+            device_selector: vec![selector.clone()],
+            ..Install::default()
+        };
+        let device = |path: &str, name: Option<&str>| Wish::Device {
+            path: path.into(),
+            name: name.map(str::to_owned),
+        };
         for (name, annotation, given, want) in [
             ("selector", "", install(""), Wish::Selector(vec![selector.clone()])),
             ("device", "", install("/dev/disk/by-id/one"), device("/dev/disk/by-id/one", Some("sdb"))),

@@ -49,6 +49,11 @@ const QUEUE: usize = 16;
 /// How long the coordinator may take to open the stream.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
 
+/// Shortest time between two renewals, also on a host whose clock is wrong.
+const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
+/// A line that stood this long was a good one.
+const LASTING: Duration = Duration::from_secs(30);
+
 /// Why the installed agent cannot work at all. A restart begins anew.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -59,7 +64,9 @@ pub enum RunError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The persistent partition is empty or not mounted.
-    #[error("this host has no identity key in {directory}: is the persistent partition mounted there? If so, boot the seed ISO to register the host")]
+    #[error(
+        "this host has no identity key in {directory}: is the persistent partition mounted there? If so, boot the seed ISO to register the host"
+    )]
     NoIdentity {
         /// Where it should be.
         directory: String,
@@ -88,9 +95,6 @@ pub enum LinkError {
     /// What runs here cannot be told.
     #[error("cannot tell what this host runs")]
     System(#[from] SystemError),
-    /// Changes of the network cannot be watched.
-    #[error("cannot watch the network")]
-    Watch(#[source] io::Error),
     /// The worker is gone.
     #[error("the executor has stopped")]
     Worker,
@@ -106,7 +110,11 @@ impl From<Status> for LinkError {
 ///
 /// # Errors
 /// [`RunError`] when it cannot begin.
-pub async fn run<S: System + Clone>(root: &Root, system: S, executor: Executor<S>) -> Result<Infallible, RunError> {
+pub async fn run<S: System + Clone>(
+    root: &Root,
+    system: S,
+    executor: Executor<S>,
+) -> Result<Infallible, RunError> {
     let config = config::read(&root.state().config())?;
     let directory = root.state().identity();
     let identity = Identity::load(&directory)?
@@ -164,17 +172,27 @@ impl<S: System> Link<'_, S> {
     async fn attach_for_ever(&mut self) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
-            match self.attach_once(&mut backoff).await {
+            let start = Instant::now();
+            match self.attach_once().await {
                 Ok(Again::NewCertificate) => {}
                 Err(error) => {
-                    self.console.say(&format!("not attached to {}: {}", self.caller.config.address(), chain(&error)));
+                    // A line that breaks as soon as it stands is a failure
+                    // like one that never stood.
+                    if start.elapsed() >= LASTING {
+                        backoff.succeeded();
+                    }
+                    self.console.say(&format!(
+                        "not attached to {}: {}",
+                        self.caller.config.address(),
+                        chain(&error)
+                    ));
                     backoff.wait().await;
                 }
             }
         }
     }
 
-    async fn attach_once(&mut self, backoff: &mut Backoff) -> Result<Again, LinkError> {
+    async fn attach_once(&mut self) -> Result<Again, LinkError> {
         let certificate = self.certificate().await?;
         let mut client = self.caller.connect().await?;
         if certificate.role == Role::Live {
@@ -189,11 +207,13 @@ impl<S: System> Link<'_, S> {
             .await
             .map_err(|_elapsed| LinkError::Closed)??
             .into_inner();
-        backoff.succeeded();
         self.pace.attached(Instant::now());
         self.console.say(&format!("attached to {}", self.caller.config.address()));
-        let changes = Changes::watch().map_err(LinkError::Watch)?;
-        let mut attached = Attached { client, inbound, outbound, changes, renewal: moment(certificate.renewal()) };
+        let changes = Changes::watch()
+            .inspect_err(|error| tracing::warn!(%error, "changes of the network are not noticed"))
+            .ok();
+        let renewal = moment(certificate.renewal()).max(Instant::now() + RENEWAL_PAUSE);
+        let mut attached = Attached { client, inbound, outbound, changes, renewal };
         loop {
             if let Some(again) = self.serve(&mut attached).await? {
                 return Ok(again);
@@ -228,14 +248,19 @@ impl<S: System> Link<'_, S> {
         let identity = self.caller.identity;
         let request = RenewCertificateRequest { certificate_request: identity.request()? };
         let chain = client.renew_certificate(asked(request)).await?.into_inner().certificate_chain;
-        identity.keep(&Certificate::parse(Role::Installed, &chain, &identity.public_key())?)?;
+        let certificate = Certificate::parse(Role::Installed, &chain, &identity.public_key())?;
+        if !certificate.holds(SystemTime::now()) {
+            return Err(AttemptError::Expired.into());
+        }
+        identity.keep(&certificate)?;
         tracing::info!("new certificate");
         Ok(Again::NewCertificate)
     }
 
     async fn hello(&self) -> Result<Hello, LinkError> {
         let head = self.progress.borrow().head.clone();
-        let (plan_id, generation) = head.map_or_else(Default::default, |head| (head.plan_id, head.generation));
+        let (plan_id, generation) =
+            head.map_or_else(Default::default, |head| (head.plan_id, head.generation));
         Ok(Hello {
             system: Some(self.state().await?),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -260,17 +285,31 @@ impl<S: System> Link<'_, S> {
                 self.take(message?.ok_or(LinkError::Closed)?, &attached.outbound).await?;
             }
             changed = self.progress.changed() => changed.map_err(|_| LinkError::Worker)?,
-            changed = attached.changes.next() => {
-                changed.map_err(LinkError::Watch)?;
-                self.pace.changed(Instant::now());
-            }
+            changed = next_change(attached.changes.as_ref()) => match changed {
+                Ok(()) => self.pace.changed(Instant::now()),
+                Err(error) => {
+                    tracing::warn!(%error, "changes of the network are not noticed any more");
+                    attached.changes = None;
+                }
+            },
             () = until(due) => self.report_observed(&mut attached.client).await?,
-            () = sleep_until(attached.renewal) => return self.renew(&mut attached.client).await.map(Some),
+            () = sleep_until(attached.renewal) => match self.renew(&mut attached.client).await {
+                Ok(again) => return Ok(Some(again)),
+                // The old certificate still holds: no reason to drop the line.
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "the certificate is not renewed, trying again");
+                    attached.renewal = Instant::now() + RENEWAL_PAUSE;
+                }
+            },
         }
         Ok(None)
     }
 
-    async fn take(&self, message: CoordinatorMessage, outbound: &mpsc::Sender<HostMessage>) -> Result<(), LinkError> {
+    async fn take(
+        &self,
+        message: CoordinatorMessage,
+        outbound: &mpsc::Sender<HostMessage>,
+    ) -> Result<(), LinkError> {
         // Another kind of message is one of a later version: not for us.
         let Some(coordinator_message::Message::Plan(plan)) = message.message else {
             return Ok(());
@@ -279,13 +318,21 @@ impl<S: System> Link<'_, S> {
         self.orders.send(order).await.map_err(|_| LinkError::Worker)
     }
 
-    async fn report(&mut self, client: &mut HostClient<Channel>, report: StepReport) -> Result<(), LinkError> {
+    async fn report(
+        &mut self,
+        client: &mut HostClient<Channel>,
+        report: StepReport,
+    ) -> Result<(), LinkError> {
         let told = client.report_step(asked(report.clone())).await.map_err(CallError::from);
         match told {
             Ok(_) => {}
             // The coordinator has moved on: nobody waits for it any more.
             Err(error) if error.refusal() == Some(Refusal::StalePlan) => {
-                tracing::warn!(plan = report.plan_id, step = report.step, "the coordinator does not want this report any more");
+                tracing::warn!(
+                    plan = report.plan_id,
+                    step = report.step,
+                    "the coordinator does not want this report any more"
+                );
             }
             Err(error) => return Err(error.into()),
         }
@@ -313,8 +360,15 @@ struct Attached {
     client: HostClient<Channel>,
     inbound: Streaming<CoordinatorMessage>,
     outbound: mpsc::Sender<HostMessage>,
-    changes: Changes,
+    changes: Option<Changes>,
     renewal: Instant,
+}
+
+async fn next_change(changes: Option<&Changes>) -> io::Result<()> {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn until(due: Option<Instant>) {

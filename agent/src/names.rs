@@ -49,10 +49,7 @@ impl Names {
     /// The names of the host below `root`.
     #[must_use]
     pub fn below(root: &Root) -> Self {
-        Self {
-            etc: root.join("/etc"),
-            port: 53,
-        }
+        Self { etc: root.join("/etc"), port: 53 }
     }
 
     /// Addresses of `host`, IPv4 first.
@@ -80,10 +77,7 @@ impl Names {
         } else {
             format!("asked {}", resolver.servers.join(", "))
         };
-        Err(NameError::Unknown {
-            name: host.to_owned(),
-            reason,
-        })
+        Err(NameError::Unknown { name: host.to_owned(), reason })
     }
 
     async fn ask(&self, name: &str, resolver: &Resolver) -> Vec<IpAddr> {
@@ -96,11 +90,7 @@ impl Names {
 
     async fn ask_any(&self, name: &str, kind: TYPE, resolver: &Resolver) -> Vec<IpAddr> {
         for _ in 0..ROUNDS {
-            for server in resolver
-                .servers
-                .iter()
-                .filter_map(|server| server.parse().ok())
-            {
+            for server in resolver.servers.iter().filter_map(|server| server.parse().ok()) {
                 let server = SocketAddr::new(server, self.port);
                 match timeout(PATIENCE, query(server, name, kind)).await {
                     Ok(Ok(addresses)) => return addresses,
@@ -120,16 +110,8 @@ fn candidates(host: &str, resolver: &Resolver) -> Vec<String> {
     if host.ends_with('.') {
         return vec![absolute];
     }
-    let mut names: Vec<_> = resolver
-        .search
-        .iter()
-        .map(|domain| format!("{absolute}.{domain}"))
-        .collect();
-    let at = if absolute.contains('.') {
-        0
-    } else {
-        names.len()
-    };
+    let mut names: Vec<_> = resolver.search.iter().map(|domain| format!("{absolute}.{domain}")).collect();
+    let at = if absolute.contains('.') { 0 } else { names.len() };
     names.insert(at, absolute);
     names
 }
@@ -142,9 +124,7 @@ fn parse_hosts(text: &str, host: &str) -> Vec<IpAddr> {
         .filter_map(|line| {
             let mut words = line.split('#').next()?.split_whitespace();
             let address = words.next()?.parse().ok()?;
-            words
-                .any(|name| name.eq_ignore_ascii_case(wanted))
-                .then_some(address)
+            words.any(|name| name.eq_ignore_ascii_case(wanted)).then_some(address)
         })
         .collect();
     found.sort_by_key(IpAddr::is_ipv6);
@@ -154,25 +134,15 @@ fn parse_hosts(text: &str, host: &str) -> Vec<IpAddr> {
 async fn query(server: SocketAddr, name: &str, kind: TYPE) -> io::Result<Vec<IpAddr>> {
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
     let mut id = [0; 2];
-    SystemRandom::new()
-        .fill(&mut id)
-        .map_err(|_| io::Error::other("no randomness"))?;
+    SystemRandom::new().fill(&mut id).map_err(|_| io::Error::other("no randomness"))?;
     let id = u16::from_be_bytes(id);
     let mut packet = Packet::new_query(id);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
     let question = Name::new(name).map_err(invalid)?;
-    packet.questions.push(Question::new(
-        question,
-        QTYPE::TYPE(kind),
-        QCLASS::CLASS(CLASS::IN),
-        false,
-    ));
+    packet.questions.push(Question::new(question, QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN), false));
     let bytes = packet.build_bytes_vec().map_err(invalid)?;
-    let any: IpAddr = if server.is_ipv4() {
-        Ipv4Addr::UNSPECIFIED.into()
-    } else {
-        Ipv6Addr::UNSPECIFIED.into()
-    };
+    let any: IpAddr =
+        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     // Connected: the kernel drops what others send to this port.
     socket.connect(server).await?;
@@ -214,31 +184,22 @@ mod tests {
 
     #[test]
     fn a_hosts_file_answers_for_its_names() {
-        let text = "127.0.0.1 localhost\n2001:db8::5 c.example C2 # here\n192.0.2.5\tc.example\nbad c.example\n";
+        let text =
+            "127.0.0.1 localhost\n2001:db8::5 c.example C2 # here\n192.0.2.5\tc.example\nbad c.example\n";
         for (name, host, want) in [
-            (
-                "both families",
-                "c.example",
-                vec!["192.0.2.5", "2001:db8::5"],
-            ),
+            ("both families", "c.example", vec!["192.0.2.5", "2001:db8::5"]),
             ("alias without case", "c2", vec!["2001:db8::5"]),
             ("comment is no name", "here", vec![]),
             ("final dot", "localhost.", vec!["127.0.0.1"]),
         ] {
-            let want: Vec<IpAddr> = want
-                .into_iter()
-                .map(|address| address.parse().unwrap())
-                .collect();
+            let want: Vec<IpAddr> = want.into_iter().map(|address| address.parse().unwrap()).collect();
             assert_eq!(parse_hosts(text, host), want, "{name}");
         }
     }
 
     #[test]
     fn search_domains_help_short_names_first() {
-        let resolver = Resolver {
-            servers: vec![],
-            search: vec!["a.example".into()],
-        };
+        let resolver = Resolver { servers: vec![], search: vec!["a.example".into()] };
         for (name, host, want) in [
             ("short", "c", vec!["c.a.example", "c"]),
             ("dotted", "c.b", vec!["c.b", "c.b.a.example"]),
@@ -253,15 +214,8 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("etc")).unwrap();
-        fs::write(
-            root.path().join("etc/resolv.conf"),
-            "nameserver 127.0.0.1\n",
-        )
-        .unwrap();
-        let names = Names {
-            etc: root.path().join("etc"),
-            port: server.local_addr().unwrap().port(),
-        };
+        fs::write(root.path().join("etc/resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
+        let names = Names { etc: root.path().join("etc"), port: server.local_addr().unwrap().port() };
         let serve = async {
             let mut buffer = [0; 512];
             loop {
@@ -271,24 +225,15 @@ mod tests {
                     let mut answer = Packet::new_reply(id);
                     answer.questions.clone_from(&question.questions);
                     if question.questions[0].qtype == QTYPE::TYPE(TYPE::A) {
-                        let address = if id == question.id() {
-                            [192, 0, 2, 8]
-                        } else {
-                            [192, 0, 2, 66]
-                        };
+                        let address = if id == question.id() { [192, 0, 2, 8] } else { [192, 0, 2, 66] };
                         answer.answers.push(ResourceRecord::new(
                             question.questions[0].qname.clone(),
                             CLASS::IN,
                             60,
-                            RData::A(A {
-                                address: u32::from_be_bytes(address),
-                            }),
+                            RData::A(A { address: u32::from_be_bytes(address) }),
                         ));
                     }
-                    server
-                        .send_to(&answer.build_bytes_vec().unwrap(), peer)
-                        .await
-                        .unwrap();
+                    server.send_to(&answer.build_bytes_vec().unwrap(), peer).await.unwrap();
                 }
             }
         };
@@ -303,15 +248,9 @@ mod tests {
     #[tokio::test]
     async fn without_a_name_server_the_message_says_what_to_correct() {
         let root = tempfile::tempdir().unwrap();
-        let message = Names::below(&Root::at(root.path()))
-            .resolve("c.example")
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("names no server") && message.contains("correct DNS"),
-            "{message}"
-        );
+        let message =
+            Names::below(&Root::at(root.path())).resolve("c.example").await.unwrap_err().to_string();
+        assert!(message.contains("names no server") && message.contains("correct DNS"), "{message}");
         assert!(Names::below(&Root::at(root.path())).resolve("192.0.2.1").await.is_ok());
     }
 }

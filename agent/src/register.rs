@@ -19,7 +19,7 @@ use crate::console::{Console, chain};
 use crate::facts::{self, disks};
 use crate::identity::{Certificate, Identity, IdentityError, Role};
 use crate::install::found::{self, Access, FindError, Found, Mounts};
-use crate::install::{InstallError, Live, boot_disk, install};
+use crate::install::{InstallError, Live, boot_disk, disk_missing, install};
 use crate::names::Names;
 use crate::network;
 use crate::paths::Root;
@@ -39,7 +39,9 @@ pub enum RegisterError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A record without the key that made it.
-    #[error("{disk} carries an installed system without its identity key: nothing is touched; wipe it (wipefs -a) to install anew")]
+    #[error(
+        "{disk} carries an installed system without its identity key: nothing is touched; wipe it (wipefs -a) to install anew"
+    )]
     KeyLost {
         /// Kernel name.
         disk: String,
@@ -58,8 +60,13 @@ pub enum AttemptError {
     /// Our key failed us.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// One of the two clocks is wrong.
+    #[error("the coordinator's certificate for this host has expired by this host's clock: set the clock")]
+    Expired,
     /// The answer is not what the contract says.
-    #[error("the coordinator's answer is not understood ({what}): agent and coordinator are of different versions; build a fresh seed ISO")]
+    #[error(
+        "the coordinator's answer is not understood ({what}): agent and coordinator are of different versions; build a fresh seed ISO"
+    )]
     Answer {
         /// Which part.
         what: &'static str,
@@ -82,7 +89,11 @@ pub struct Registered {
 ///
 /// # Errors
 /// [`RegisterError`], each with what a person does.
-pub async fn register<S: System, M: Mounts>(root: &Root, system: &S, mounts: &M) -> Result<(), RegisterError> {
+pub async fn register<S: System, M: Mounts>(
+    root: &Root,
+    system: &S,
+    mounts: &M,
+) -> Result<(), RegisterError> {
     let mut console = Console::default();
     let config = config::read(&root.live_config())?;
     let found = found::find(&disks::read(root), mounts)?;
@@ -92,11 +103,19 @@ pub async fn register<S: System, M: Mounts>(root: &Root, system: &S, mounts: &M)
     console.say(&format!("identity {}; registering with {}", identity.hash(), config.address()));
     let registered = until_registered(root, caller, &mut console).await;
     console.say(&format!("registered as {}", registered.inventory));
-    let live = Live { root, system, mounts, caller, console, certificate: registered.certificate, inventory: registered.inventory };
+    let live = Live {
+        root,
+        system,
+        mounts,
+        caller,
+        console,
+        certificate: registered.certificate,
+        inventory: registered.inventory,
+    };
     match (found, registered.next) {
         (Some(found), next) => boot_disk(live, found, &next).await?,
         (None, Next::Install(request)) => install(live, &request).await?,
-        (None, Next::BootDisk(_)) => return Err(InstallError::DiskMissing.into()),
+        (None, Next::BootDisk(_)) => disk_missing(live).await?,
     }
     Ok(())
 }
@@ -135,9 +154,10 @@ pub async fn attempt(root: &Root, caller: Caller<'_>) -> Result<Registered, Atte
     // Without a client certificate: the token opens, the key proves.
     let session = tls::connect(caller.config, caller.names, None).await.map_err(CallError::from)?;
     let response = prove(root, caller.config, caller.identity, session).await?;
-    let certificate = Certificate::parse(Role::Live, &response.certificate_chain, &caller.identity.public_key())?;
+    let certificate =
+        Certificate::parse(Role::Live, &response.certificate_chain, &caller.identity.public_key())?;
     if !certificate.holds(SystemTime::now()) {
-        return Err(AttemptError::Answer { what: "its certificate has expired by this host's clock" });
+        return Err(AttemptError::Expired);
     }
     caller.identity.keep(&certificate)?;
     Ok(Registered {
@@ -147,7 +167,12 @@ pub async fn attempt(root: &Root, caller: Caller<'_>) -> Result<Registered, Atte
     })
 }
 
-async fn prove(root: &Root, config: &Config, identity: &Identity, session: Session) -> Result<CompleteResponse, AttemptError> {
+async fn prove(
+    root: &Root,
+    config: &Config,
+    identity: &Identity,
+    session: Session,
+) -> Result<CompleteResponse, AttemptError> {
     let mut client = calls::registration(session.channel);
     let public_key = identity.public_key();
     let begin = BeginRequest {

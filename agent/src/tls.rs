@@ -120,29 +120,22 @@ pub async fn connect(
     let address = config.address();
     let client = client(&config.authority, caller).map_err(ConnectError::Configuration)?;
     let stream = dial(config, names).await?;
-    let stream = shake_hands(client, &config.host, stream)
-        .await
-        .map_err(|source| explain(source, address.clone()))?;
+    let stream =
+        shake_hands(client, &config.host, stream).await.map_err(|source| explain(source, address.clone()))?;
     let exporter = stream
         .get_ref()
         .1
         .export_keying_material([0; proof::EXPORTER_BYTES], proof::EXPORTER_LABEL, None)
         .map_err(ConnectError::Configuration)?;
-    let channel = open_channel(config, stream)
-        .await
-        .map_err(|source| ConnectError::Protocol { address, source })?;
+    let channel =
+        open_channel(config, stream).await.map_err(|source| ConnectError::Protocol { address, source })?;
     Ok(Session { channel, exporter })
 }
 
 async fn dial(config: &Config, names: &Names) -> Result<TcpStream, ConnectError> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in names.resolve(&config.host).await? {
-        match timeout(
-            CONNECT_PATIENCE,
-            TcpStream::connect(SocketAddr::new(address, config.port)),
-        )
-        .await
-        {
+        match timeout(CONNECT_PATIENCE, TcpStream::connect(SocketAddr::new(address, config.port))).await {
             Ok(Ok(stream)) => {
                 // Small messages that wait for an answer: never hold them back.
                 let _ = stream.set_nodelay(true);
@@ -152,10 +145,7 @@ async fn dial(config: &Config, names: &Names) -> Result<TcpStream, ConnectError>
             Err(_elapsed) => last = io::ErrorKind::TimedOut.into(),
         }
     }
-    Err(ConnectError::Away {
-        address: config.address(),
-        source: last,
-    })
+    Err(ConnectError::Away { address: config.address(), source: last })
 }
 
 fn client(authority: &str, caller: Option<Caller<'_>>) -> Result<ClientConfig, rustls::Error> {
@@ -164,10 +154,9 @@ fn client(authority: &str, caller: Option<Caller<'_>>) -> Result<ClientConfig, r
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
         roots.add(certificate.map_err(unreadable)?)?;
     }
-    let builder =
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(roots);
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots);
     let mut client = match caller {
         None => builder.with_no_client_auth(),
         Some((identity, chain)) => {
@@ -191,15 +180,11 @@ async fn shake_hands(
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let handshake = TlsConnector::from(Arc::new(client)).connect(name, stream);
-    timeout(CONNECT_PATIENCE, handshake)
-        .await
-        .unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
+    timeout(CONNECT_PATIENCE, handshake).await.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn explain(source: io::Error, address: String) -> ConnectError {
-    let cause = source
-        .get_ref()
-        .and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let cause = source.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(rustls::Error::InvalidCertificate(cause)) = cause else {
         return ConnectError::Handshake { address, source };
     };
@@ -212,10 +197,7 @@ fn explain(source: io::Error, address: String) -> ConnectError {
         | CertificateError::NotValidYet
         | CertificateError::NotValidYetContext { .. } => ConnectError::WrongTime {
             address,
-            now: SystemTime::now()
-                .duration_since(SystemTime::UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs(),
+            now: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
         },
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             ConnectError::WrongAuthority { address }

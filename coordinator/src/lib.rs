@@ -1,6 +1,6 @@
 //! The coordinator: effects around the decisions of `coordinator-core`.
 //!
-//! [`service`] puts it together: one watch a kind ([`watch`]), one port for
+//! [`service`] puts it together: one watch a kind ([`watches`]), one port for
 //! hosts ([`serve`], [`rpc`], [`seed_iso`]), one leader ([`lease`]) whose
 //! [`controllers`] observe, decide, apply one effect through [`store`], and
 //! project the status.
@@ -22,3 +22,4 @@ pub mod store;
 pub mod telemetry;
 pub mod tls;
 pub mod watch;
+pub mod watches;

@@ -56,6 +56,7 @@ pub struct Context {
     plans: Arc<Plans>,
 }
 
+
 /// What a [`Context`] reads.
 #[derive(Clone)]
 pub struct Seen {

@@ -115,9 +115,9 @@ async fn connection(
 /// A flood of these must not flood the log: one that fails for itself says why,
 /// those that are too many do not.
 fn turned_away(remote: SocketAddr, error: &TlsError) {
-    match error {
-        TlsError::Busy | TlsError::Timeout => tracing::debug!(%remote, %error, "turned a connection away"),
-        error => tracing::info!(%remote, error = chain(error), "no TLS session"),
+    let is_many = matches!(error, TlsError::Busy | TlsError::Timeout);
+    if !is_many {
+        tracing::info!(%remote, error = chain(error), "no TLS session");
     }
 }
 
@@ -142,10 +142,10 @@ fn protocol() -> Builder<TokioExecutor> {
 pub async fn renew(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<String>) {
     loop {
         tokio::time::sleep(SERVER_LIFE * 2 / 3).await;
-        let renewed = authority
-            .server(&names, Timestamp::now())
-            .map_err(|error| error.to_string())
-            .and_then(|identity| acceptor.renew(identity).map_err(|error| error.to_string()));
+        let renewed = match authority.server(&names, Timestamp::now()) {
+            Ok(identity) => acceptor.renew(identity).map_err(|error| chain(&error)),
+            Err(error) => Err(chain(&error)),
+        };
         if let Err(error) = renewed {
             tracing::error!(error, "cannot renew the server certificate");
         }

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::MachineInventory;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher;
+use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::sync::watch as signal;
@@ -15,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{self, Authority, CaError};
 use crate::config::Config;
-use crate::controllers::{self, CapiVersions, Waiting};
+use crate::controllers::{self, Waiting};
 use crate::events::Events;
 use crate::health::{self, Ready};
 use crate::metrics::Metrics;
@@ -23,7 +20,8 @@ use crate::rpc;
 use crate::rpc::announcements::Announcements;
 use crate::seed_iso::SeedIsos;
 use crate::tls::{Acceptor, TlsError};
-use crate::watch::{Caches, Leading, Seen, follow};
+use crate::watch::{Caches, Leading};
+use crate::watches::{self, Router};
 use crate::{capi, lease, serve};
 
 /// Why the coordinator cannot start.
@@ -75,17 +73,17 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
     let authority = Arc::new(ca::read_or_create(&secrets, Timestamp::now()).await?);
     let (leading, waiting) = (Leading::default(), Waiting::default());
     let announcements = Arc::<Announcements>::default();
-    let watches = Watches { client: &client, config: &config, versions: &versions, leading: &leading, waiting: &waiting };
-    let caches = watches.start(&announcements, &mut tasks);
+    let router = Router { leading: leading.clone(), waiting: waiting.clone(), announcements: announcements.clone() };
+    let caches = watches::start(&client, &config, &versions, &router, &mut tasks);
     let isos = isos(&config, &caches, &authority)?;
-    let rpc = rpc::Context::new(
-        client.clone(),
-        caches.inventories.clone(),
-        caches.registrations.clone(),
+    let seen = rpc::Seen {
+        inventories: caches.inventories.clone(),
+        registrations: caches.registrations.clone(),
         announcements,
-        authority.clone(),
-    );
-    let acceptor = Acceptor::new(&authority, &config.certificate_names(), Timestamp::now())?;
+    };
+    let rpc = rpc::Context::new(client.clone(), seen, authority.clone(), metrics.clone());
+    let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
+    let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(serve::renew(acceptor.clone(), authority, config.certificate_names()));
     tokio::select! {
         () = filled(&caches) => ready.set(),
@@ -102,9 +100,9 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
         isos: isos.clone(),
         versions,
     };
-    let router = serve::router(&rpc, Some(isos));
+    let routes = serve::router(&rpc, Some(isos));
     tokio::join!(
-        serve::run(listener, acceptor, router, ended(shutdown.clone())),
+        serve::run(listener, acceptor, routes, ended(shutdown.clone())),
         lease::follow(&client, &config, context, leading, shutdown),
     );
     Ok(())
@@ -138,79 +136,4 @@ async fn filled(caches: &Caches) {
         caches.clusters.wait_until_ready(),
         caches.catalog.wait_until_ready(),
     );
-}
-
-/// What the watches are made from.
-struct Watches<'a> {
-    client: &'a Client,
-    config: &'a Config,
-    versions: &'a CapiVersions,
-    leading: &'a Leading,
-    waiting: &'a Waiting,
-}
-
-/// Starts the watch of one kind: its key in the queues is a variant of [`Seen`].
-macro_rules! start {
-    ($tasks:ident, $router:ident, $api:expr, $config:expr, $writer:expr, $seen:path, $index:expr) => {{
-        let (router, api, config, writer, index) = ($router.clone(), $api, $config, $writer, $index);
-        $tasks.spawn(async move {
-            let router = &router;
-            follow(api, config, writer, index, async |object| router.route($seen(object)).await).await;
-        });
-    }};
-}
-
-/// Sends what was seen to whoever leads.
-#[derive(Clone)]
-struct Router {
-    caches: Caches,
-    leading: Leading,
-    waiting: Waiting,
-}
-
-impl Router {
-    async fn route(&self, seen: Seen<'_>) {
-        if let Some(queues) = self.leading.queues() {
-            controllers::route(seen, &self.caches, &self.waiting, &queues).await;
-        }
-    }
-}
-
-impl Watches<'_> {
-    fn start(&self, announcements: &Arc<Announcements>, tasks: &mut JoinSet<()>) -> Caches {
-        let (inventories, registrations, seed_images) = (Writer::default(), Writer::default(), Writer::default());
-        let (pools, ours, bmms) = (Writer::default(), Writer::default(), Writer::default());
-        let machines = Writer::new(self.versions.machine.clone());
-        let clusters = Writer::new(self.versions.cluster.clone());
-        let catalog = Writer::<ConfigMap>::default();
-        let caches = Caches {
-            inventories: inventories.as_reader(),
-            registrations: registrations.as_reader(),
-            seed_images: seed_images.as_reader(),
-            pools: pools.as_reader(),
-            baremetal_clusters: ours.as_reader(),
-            baremetal_machines: bmms.as_reader(),
-            machines: machines.as_reader(),
-            clusters: clusters.as_reader(),
-            catalog: catalog.as_reader(),
-        };
-        let router = Router { caches: caches.clone(), leading: self.leading.clone(), waiting: self.waiting.clone() };
-        let announcements = announcements.clone();
-        let news = move |event: &watcher::Event<MachineInventory>| announcements.event(event);
-        let (client, all) = (self.client, watcher::Config::default);
-        let one = all().fields(&format!("metadata.name={}", self.config.image_catalog));
-        let here = Api::namespaced(client.clone(), &self.config.namespace);
-        let machine_api = Api::all_with(client.clone(), &self.versions.machine);
-        let cluster_api = Api::all_with(client.clone(), &self.versions.cluster);
-        start!(tasks, router, Api::all(client.clone()), all(), inventories, Seen::Inventory, news);
-        start!(tasks, router, Api::all(client.clone()), all(), registrations, Seen::Registration, |_| ());
-        start!(tasks, router, Api::all(client.clone()), all(), seed_images, Seen::SeedImage, |_| ());
-        start!(tasks, router, Api::all(client.clone()), all(), pools, Seen::Pool, |_| ());
-        start!(tasks, router, Api::all(client.clone()), all(), ours, Seen::BaremetalCluster, |_| ());
-        start!(tasks, router, Api::all(client.clone()), all(), bmms, Seen::BaremetalMachine, |_| ());
-        start!(tasks, router, machine_api, all(), machines, Seen::Machine, |_| ());
-        start!(tasks, router, cluster_api, all(), clusters, Seen::Cluster, |_| ());
-        start!(tasks, router, here, one, catalog, Seen::Catalog, |_| ());
-        caches
-    }
 }

@@ -1,10 +1,6 @@
-//! One watch a kind for the whole process: caches that everybody reads, and
-//! keys of what must be looked at again.
-//!
-//! Secrets are never watched. Every replica keeps the caches warm, so that a
-//! new leader starts at once; only the leader has queues.
+//! What the watches feed: caches that everybody reads, and queues of what must
+//! be looked at again, which only the leader has.
 
-use std::hash::Hash;
 use std::sync::{Arc, RwLock};
 
 use coordinator_api::capi::{Cluster, Machine};
@@ -14,14 +10,8 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
-use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::core::Resource;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::Api;
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 /// Keys waiting for a controller. The controllers drop repeats, so this is the
@@ -125,39 +115,5 @@ impl Leading {
     #[must_use]
     pub fn queues(&self) -> Option<Queues> {
         self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-}
-
-/// Watches one kind for ever, keeping `writer`'s cache. `index` is told of each
-/// event as it is, then `seen` of each object that is new, changed or gone.
-pub async fn follow<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    mut writer: Writer<K>,
-    index: impl Fn(&watcher::Event<K>),
-    seen: impl AsyncFn(&K),
-) where
-    K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
-    K::DynamicType: Eq + Hash + Clone,
-{
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    loop {
-        match events.try_next().await {
-            Ok(Some(event)) => {
-                writer.apply_watcher_event(&event);
-                index(&event);
-                match &event {
-                    watcher::Event::Apply(object) | watcher::Event::Delete(object) => seen(object).await,
-                    watcher::Event::InitDone => {
-                        for object in writer.as_reader().state() {
-                            seen(&object).await;
-                        }
-                    }
-                    watcher::Event::Init | watcher::Event::InitApply(_) => {}
-                }
-            }
-            Ok(None) => return,
-            Err(error) => tracing::warn!(error = %crate::telemetry::chain(&error), "a watch broke and is opened again"),
-        }
     }
 }

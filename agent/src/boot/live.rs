@@ -27,6 +27,9 @@ pub enum LiveError {
     /// It is no YAML.
     #[error("livecd-cloud-config.yaml is not YAML: correct the SeedImage, then download the ISO again")]
     Parse(#[source] serde_norway::Error),
+    /// It has keys that are no text.
+    #[error("the cloud-config of the seed ISO has keys that are no text: correct spec.cloud-config of the SeedImage")]
+    Render(#[source] serde_json::Error),
     /// The kernel does not tell which boot this is.
     #[error("cannot tell which boot this is")]
     BootId(#[from] SystemError),
@@ -49,7 +52,7 @@ fn live_seed(config: &str, boot_id: &str) -> Result<Seed, LiveError> {
     let config: Value = serde_norway::from_str(config).map_err(LiveError::Parse)?;
     let mut user_data = "#cloud-config\n".to_owned();
     if let Some(cloud_config) = config.get("cloud-config").filter(|value| !value.is_null()) {
-        user_data += &serde_norway::to_string(cloud_config).map_err(LiveError::Parse)?;
+        user_data += &serde_json::to_string_pretty(cloud_config).map_err(LiveError::Render)?;
     }
     Ok(Seed {
         user_data: Some(Secret::new(user_data.into_bytes())),

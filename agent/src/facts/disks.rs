@@ -123,7 +123,8 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
     let udev = line(&root.join("/run/udev/data").join(format!("b{number}")));
     let udev = |key: &str| parse_udev(&udev, key);
     let first = |values: [String; 4]| values.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
-    let partitions: Vec<_> = children(&path).into_iter().filter(|child| path.join(child).join("partition").exists()).collect();
+    let partitions: Vec<_> =
+        children(&path).into_iter().filter(|child| path.join(child).join("partition").exists()).collect();
     let holds_live = |part: &String| live.is_some_and(|live| line(&path.join(part).join("dev")) == live);
     Disk {
         size_bytes: line(&path.join("size")).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
@@ -263,7 +264,11 @@ mod tests {
         write(&root, "/sys/block/sda/device/model", "Disk One   \n");
         write(&root, "/sys/block/sda/sda5/partition", "5\n");
         write(&root, "/sys/block/sda/sda5/uevent", "DEVTYPE=partition\nPARTNAME=persistent\n");
-        write(&root, "/run/udev/data/b8:0", "I:1\nE:ID_SERIAL=Disk_One_S1\nE:ID_SERIAL_SHORT=S1\nE:ID_WWN=0x5000c500\n");
+        write(
+            &root,
+            "/run/udev/data/b8:0",
+            "I:1\nE:ID_SERIAL=Disk_One_S1\nE:ID_SERIAL_SHORT=S1\nE:ID_WWN=0x5000c500\n",
+        );
         write(&root, "/sys/block/sdb/size", "1000\n");
         write(&root, "/sys/block/sdb/removable", "1\n");
         write(&root, "/sys/block/sdb/sdb1/partition", "1\n");
@@ -286,7 +291,11 @@ mod tests {
                 removable: false,
                 links: vec!["/dev/disk/by-id/wwn-0x5000c500".into()],
                 live_medium: false,
-                partitions: vec![Partition { name: "sda5".into(), label: "persistent".into(), file_system: String::new() }],
+                partitions: vec![Partition {
+                    name: "sda5".into(),
+                    label: "persistent".into(),
+                    file_system: String::new()
+                }],
             }
         );
         assert!(medium.live_medium && medium.removable);

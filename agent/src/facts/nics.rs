@@ -45,14 +45,17 @@ mod tests {
     fn only_links_with_a_device_are_cards() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        for (name, card, speed) in [("ens3", true, "1000\n"), ("ens4", true, "-1\n"), ("veth0", false, "10000\n")] {
+        for (name, card, speed) in
+            [("ens3", true, "1000\n"), ("ens4", true, "-1\n"), ("veth0", false, "10000\n")]
+        {
             let path = root.join("/sys/class/net").join(name);
             fs::create_dir_all(path.join(if card { "device" } else { "queues" })).unwrap();
             fs::write(path.join("address"), "02:00:00:00:00:01\n").unwrap();
             fs::write(path.join("carrier"), "1\n").unwrap();
             fs::write(path.join("speed"), speed).unwrap();
         }
-        let told: Vec<_> = read(&root).into_iter().map(|nic| (nic.name, nic.speed_mbit, nic.carrier)).collect();
+        let told: Vec<_> =
+            read(&root).into_iter().map(|nic| (nic.name, nic.speed_mbit, nic.carrier)).collect();
         assert_eq!(told, [("ens3".to_owned(), 1000, true), ("ens4".to_owned(), 0, true)]);
     }
 }

@@ -73,11 +73,42 @@ const SECTIONS: [Section; 6] = [
 
 /// Chassis types from 1 on, in the words of dmidecode(8).
 const CHASSIS_TYPES: [&str; 36] = [
-    "Other", "Unknown", "Desktop", "Low Profile Desktop", "Pizza Box", "Mini Tower", "Tower", "Portable", "Laptop",
-    "Notebook", "Hand Held", "Docking Station", "All In One", "Sub Notebook", "Space-saving", "Lunch Box",
-    "Main Server Chassis", "Expansion Chassis", "Sub Chassis", "Bus Expansion Chassis", "Peripheral Chassis",
-    "RAID Chassis", "Rack Mount Chassis", "Sealed-case PC", "Multi-system", "CompactPCI", "AdvancedTCA", "Blade",
-    "Blade Enclosing", "Tablet", "Convertible", "Detachable", "IoT Gateway", "Embedded PC", "Mini PC", "Stick PC",
+    "Other",
+    "Unknown",
+    "Desktop",
+    "Low Profile Desktop",
+    "Pizza Box",
+    "Mini Tower",
+    "Tower",
+    "Portable",
+    "Laptop",
+    "Notebook",
+    "Hand Held",
+    "Docking Station",
+    "All In One",
+    "Sub Notebook",
+    "Space-saving",
+    "Lunch Box",
+    "Main Server Chassis",
+    "Expansion Chassis",
+    "Sub Chassis",
+    "Bus Expansion Chassis",
+    "Peripheral Chassis",
+    "RAID Chassis",
+    "Rack Mount Chassis",
+    "Sealed-case PC",
+    "Multi-system",
+    "CompactPCI",
+    "AdvancedTCA",
+    "Blade",
+    "Blade Enclosing",
+    "Tablet",
+    "Convertible",
+    "Detachable",
+    "IoT Gateway",
+    "Embedded PC",
+    "Mini PC",
+    "Stick PC",
 ];
 
 /// Reads the tables that the kernel passes on; nothing on a machine without.
@@ -95,9 +126,8 @@ pub fn read(root: &Root) -> Vec<SmbiosSection> {
 #[must_use]
 pub fn parse_version(entry: &[u8]) -> (u8, u8) {
     match entry {
-        [b'_', b'S', b'M', b'3', b'_', _, _, major, minor, ..] | [b'_', b'S', b'M', b'_', _, _, major, minor, ..] => {
-            (*major, *minor)
-        }
+        [b'_', b'S', b'M', b'3', b'_', _, _, major, minor, ..]
+        | [b'_', b'S', b'M', b'_', _, _, major, minor, ..] => (*major, *minor),
         // Every machine of the last fifteen years.
         _ => (3, 0),
     }
@@ -155,7 +185,9 @@ fn tell(structure: &Structure<'_>, version: (u8, u8)) -> Option<SmbiosSection> {
         .collect();
     match structure.kind {
         1 => values.extend(uuid(structure.formatted, version).map(|uuid| ("UUID".to_owned(), uuid))),
-        CHASSIS => values.extend(chassis(structure.formatted).map(|kind| ("Type".to_owned(), kind.to_owned()))),
+        CHASSIS => {
+            values.extend(chassis(structure.formatted).map(|kind| ("Type".to_owned(), kind.to_owned())));
+        }
         OEM_STRINGS => {
             let numbered = (1..).zip(&structure.strings);
             values.extend(numbered.map(|(number, text)| (format!("String {number}"), text.clone())));
@@ -219,7 +251,8 @@ mod tests {
         section.values.get(key).map(String::as_str)
     }
 
-    const UUID: [u8; 16] = [0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
+    const UUID: [u8; 16] =
+        [0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff];
 
     #[test]
     fn a_system_is_told_as_dmidecode_tells_it() {

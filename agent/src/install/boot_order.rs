@@ -77,7 +77,8 @@ enum Preferred {
 /// The order with the first entry of these partitions in front, in the words
 /// of `efibootmgr -v`; nothing when there is no such entry.
 fn preferred_order(listing: &str, partitions: &[String]) -> Option<Preferred> {
-    let order: Vec<_> = listing.lines().find_map(|line| line.strip_prefix("BootOrder: "))?.trim().split(',').collect();
+    let order: Vec<_> =
+        listing.lines().find_map(|line| line.strip_prefix("BootOrder: "))?.trim().split(',').collect();
     let entry = listing.lines().find_map(|line| {
         let number = line.strip_prefix("Boot")?.get(..4)?;
         let known = number.chars().all(|c| c.is_ascii_hexdigit());

@@ -64,7 +64,9 @@ pub enum Choice {
         reason: String,
     },
     /// A second Elemental system would make every label ambiguous.
-    #[error("other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}. Wipe them (wipefs -a) or take them out")]
+    #[error(
+        "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}. Wipe them (wipefs -a) or take them out"
+    )]
     ForeignLabels {
         /// Which, with their labels.
         disks: String,
@@ -152,11 +154,15 @@ fn holds(disk: &Disk, requirement: &DeviceRequirement) -> Result<bool, String> {
     let inside = match key.as_str() {
         "Size" => return holds_size(disk.size_bytes, operator, values),
         "Name" => one_of(&|value| value.strip_prefix("/dev/").unwrap_or(value) == disk.name),
-        "Path" => one_of(&|value| disk.device().to_str() == Some(value) || disk.links.iter().any(|link| link == value)),
+        "Path" => one_of(&|value| {
+            disk.device().to_str() == Some(value) || disk.links.iter().any(|link| link == value)
+        }),
         "WWN" => one_of(&|value| !disk.wwn.is_empty() && wwn(value) == wwn(&disk.wwn)),
         "Serial" => one_of(&|value| value == disk.serial),
         "Model" => one_of(&|value| value == disk.model),
-        "Rotational" => one_of(&|value| value.eq_ignore_ascii_case(if disk.rotational { "true" } else { "false" })),
+        "Rotational" => {
+            one_of(&|value| value.eq_ignore_ascii_case(if disk.rotational { "true" } else { "false" }))
+        }
         _ => return Err(format!("key {key:?} is none of Name, Size, WWN, Serial, Model, Rotational, Path")),
     };
     match operator.as_str() {
@@ -260,7 +266,11 @@ mod tests {
             ("name with /dev", vec![require("Name", "In", &["/dev/sdb", "/dev/sdx"])], Some("sdb")),
             ("several left", vec![require("Rotational", "In", &["false"])], None),
             ("platters", vec![require("Rotational", "In", &["true"])], Some("sda")),
-            ("all requirements", vec![require("Rotational", "In", &["false"]), require("Size", "Gt", &["200Gi"])], Some("nvme0n1")),
+            (
+                "all requirements",
+                vec![require("Rotational", "In", &["false"]), require("Size", "Gt", &["200Gi"])],
+                Some("nvme0n1"),
+            ),
             ("smaller than", vec![require("Size", "Lt", &["101Gi"])], Some("sdb")),
             ("exact size", vec![require("Size", "In", &["500Gi"])], Some("nvme0n1")),
             ("serial", vec![require("Serial", "In", &["serial-sda"])], Some("sda")),
@@ -282,14 +292,18 @@ mod tests {
     #[test]
     fn a_named_device_waits_until_it_is_there_and_must_be_a_whole_disk() {
         let disks = [disk("sda", GIB), disk("sdb", GIB)];
-        let device = |name: Option<&str>| Wish::Device { path: "/dev/target".into(), name: name.map(str::to_owned) };
+        let device =
+            |name: Option<&str>| Wish::Device { path: "/dev/target".into(), name: name.map(str::to_owned) };
         assert_eq!(name_of(&choose(&disks, &device(Some("sdb")))).as_deref(), Some("sdb"));
         for (name, wish, want) in [
             ("not there", device(None), "not there yet"),
             ("a partition", device(Some("sda1")), "no whole fixed disk"),
         ] {
             let message = choose(&disks, &wish).unwrap_err().to_string();
-            assert!(message.contains(want) && message.contains("/dev/disk/by-id/sda-link"), "{name}: {message}");
+            assert!(
+                message.contains(want) && message.contains("/dev/disk/by-id/sda-link"),
+                "{name}: {message}"
+            );
             assert!(message.contains("baremetal.cluster.io/install-device"), "{name}: {message}");
         }
     }
@@ -318,7 +332,8 @@ mod tests {
             ("no number", require("Size", "Gt", &["big"]), "big"),
             ("too large a number", require("Size", "Gt", &["99999999999Ti"]), "99999999999Ti"),
         ] {
-            let message = choose(&[disk("sda", GIB)], &Wish::Selector(vec![requirement])).unwrap_err().to_string();
+            let message =
+                choose(&[disk("sda", GIB)], &Wish::Selector(vec![requirement])).unwrap_err().to_string();
             assert!(message.contains(want) && message.contains("correct it"), "{name}: {message}");
         }
     }

@@ -9,7 +9,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
-use crate::facts::disks::Disk;
+use crate::facts::disks::{Disk, Partition};
 use crate::paths::{Root, StateDir};
 
 /// `install.json`: this disk is ours and was installed completely. Written
@@ -101,8 +101,9 @@ impl Mounts for KernelMounts {
         for kind in ["ext4", "btrfs", "xfs"] {
             match mount(Some(&device), &path, Some(kind), flags, None::<&str>) {
                 Ok(()) => return Ok(Mounted { path, ours: true }),
-                // Another file system, or a kernel without this one.
-                Err(nix::Error::EINVAL | nix::Error::ENODEV) => {}
+                // Another file system, or a kernel that lacks a rare one.
+                Err(nix::Error::EINVAL) => {}
+                Err(nix::Error::ENODEV) if kind != "ext4" => {}
                 Err(error) => last = error.into(),
             }
         }
@@ -132,7 +133,9 @@ pub enum FindError {
     },
     /// A partition that may hold a record cannot be read: installing over it
     /// could destroy a system.
-    #[error("cannot read the persistent partition {partition}, so it is not known whether this host is installed: check the disk, or wipe it (wipefs -a) to install anew")]
+    #[error(
+        "cannot read the persistent partition {partition}, so it is not known whether this host is installed: check the disk, or wipe it (wipefs -a) to install anew"
+    )]
     Mount {
         /// Which.
         partition: String,
@@ -149,7 +152,7 @@ pub fn find(disks: &[Disk], mounts: &impl Mounts) -> Result<Option<Found>, FindE
     let mut found = Vec::new();
     for disk in disks.iter().filter(|disk| !disk.live_medium) {
         if let Some(partition) = disk.persistent_partition()
-            && let Some(record) = read_record(&partition.name, mounts)?
+            && let Some(record) = read_record(partition, mounts)?
         {
             found.push(Found { disk: disk.name.clone(), partition: partition.name.clone(), record });
         }
@@ -160,12 +163,13 @@ pub fn find(disks: &[Disk], mounts: &impl Mounts) -> Result<Option<Found>, FindE
     }
 }
 
-fn read_record(partition: &str, mounts: &impl Mounts) -> Result<Option<InstallRecord>, FindError> {
-    let failed = |source| FindError::Mount { partition: partition.to_owned(), source };
-    let mounted = match mounts.mount(partition, Access::Read) {
+fn read_record(partition: &Partition, mounts: &impl Mounts) -> Result<Option<InstallRecord>, FindError> {
+    let failed = |source| FindError::Mount { partition: partition.name.clone(), source };
+    let formatted = !partition.file_system.is_empty();
+    let mounted = match mounts.mount(&partition.name, Access::Read) {
         Ok(mounted) => mounted,
         // Named but not formatted: an install was cut off before.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput && !formatted => return Ok(None),
         Err(source) => return Err(failed(source)),
     };
     match fs::read_to_string(mounted.state().install_record()) {
@@ -202,10 +206,10 @@ pub(crate) mod fake {
 mod tests {
     use super::fake::Directories;
     use super::*;
-    use crate::facts::disks::Partition;
 
     fn disk(name: &str) -> Disk {
-        let partition = Partition { name: format!("{name}5"), label: "persistent".to_owned(), ..Partition::default() };
+        let partition =
+            Partition { name: format!("{name}5"), label: "persistent".to_owned(), ..Partition::default() };
         Disk { name: name.to_owned(), partitions: vec![partition], ..Disk::default() }
     }
 
@@ -239,5 +243,11 @@ mod tests {
         fs::write(directory.path().join("sda5"), "").unwrap();
         let mounts = Directories(directory.path().to_owned());
         assert!(matches!(find(&[disk("sda")], &mounts), Err(FindError::Mount { .. })));
+        let mut damaged = disk("sdb");
+        damaged.partitions[0].file_system = "COS_PERSISTENT".to_owned();
+        assert!(
+            matches!(find(&[damaged], &mounts), Err(FindError::Mount { .. })),
+            "formatted, not mountable"
+        );
     }
 }

@@ -46,10 +46,7 @@ pub struct Legacy<'a> {
 pub fn leave(state: &StateDir, legacy: Legacy<'_>) -> Result<(), LeaveError> {
     durable::create_directory(state.path())?;
     legacy.identity.copy_to(&state.identity())?.keep(legacy.certificate)?;
-    let config = legacy
-        .config
-        .render()
-        .map_err(|error| LeaveError::Render { reason: error.to_string() })?;
+    let config = legacy.config.render().map_err(|error| LeaveError::Render { reason: error.to_string() })?;
     durable::write(&state.config(), config.as_bytes())?;
     Ok(())
 }
@@ -59,7 +56,8 @@ pub fn leave(state: &StateDir, legacy: Legacy<'_>) -> Result<(), LeaveError> {
 /// # Errors
 /// [`LeaveError`].
 pub fn leave_record(state: &StateDir, record: &InstallRecord) -> Result<(), LeaveError> {
-    let text = serde_json::to_vec_pretty(record).map_err(|error| LeaveError::Render { reason: error.to_string() })?;
+    let text = serde_json::to_vec_pretty(record)
+        .map_err(|error| LeaveError::Render { reason: error.to_string() })?;
     Ok(durable::write(&state.install_record(), &text)?)
 }
 
@@ -79,9 +77,8 @@ struct LiveBoot {
 /// [`LeaveError`].
 pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, LeaveError> {
     let path = state.path().join(LIVE_BOOT);
-    let earlier: Option<LiveBoot> = fs::read_to_string(&path)
-        .ok()
-        .and_then(|text| serde_json::from_str(&text).ok());
+    let earlier: Option<LiveBoot> =
+        fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
     if let Some(earlier) = earlier {
         return Ok(earlier.boot_id == boot_id);
     }

@@ -36,7 +36,11 @@ pub struct Progress {
 }
 
 /// Runs steps and takes orders between them, until nobody can give any more.
-pub async fn work<S: System>(mut executor: Executor<S>, mut orders: mpsc::Receiver<Order>, progress: watch::Sender<Progress>) {
+pub async fn work<S: System>(
+    mut executor: Executor<S>,
+    mut orders: mpsc::Receiver<Order>,
+    progress: watch::Sender<Progress>,
+) {
     let mut backoff = Backoff::default();
     loop {
         publish(&progress, executor.head(), None);
@@ -99,7 +103,10 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) {
         }
         Order::Reported(report) => {
             if let Err(error) = executor.reported(&report) {
-                tracing::error!(error = chain(&error), "a report is acknowledged but not journaled; it will be sent again");
+                tracing::error!(
+                    error = chain(&error),
+                    "a report is acknowledged but not journaled; it will be sent again"
+                );
             }
         }
     }

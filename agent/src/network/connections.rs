@@ -39,10 +39,7 @@ pub fn read(root: &Root) -> HashMap<String, String> {
     let mut connections = HashMap::new();
     let mut total = 0;
     for path in files {
-        let Some(name) = path
-            .file_name()
-            .and_then(|name| name.to_str()?.strip_suffix(SUFFIX))
-        else {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(SUFFIX)) else {
             continue;
         };
         let Ok(text) = fs::read_to_string(&path) else {
@@ -83,11 +80,7 @@ mod tests {
     #[test]
     fn a_profile_with_a_secret_is_recognised() {
         for (name, given, want) in [
-            (
-                "plain",
-                "[connection]\nid=a\ntype=ethernet\n[ipv4]\nmethod=auto\n",
-                false,
-            ),
+            ("plain", "[connection]\nid=a\ntype=ethernet\n[ipv4]\nmethod=auto\n", false),
             ("wifi", "[wifi-security]\nkey-mgmt=wpa-psk\n", true),
             ("spaces", "[x]\n psk = abc\n", true),
             ("wireguard", "[wireguard]\nprivate-key=abc\n", true),
@@ -106,11 +99,7 @@ mod tests {
         let directory = root.path().join(DIRECTORY);
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("lan.nmconnection"), "[connection]\nid=lan\n").unwrap();
-        fs::write(
-            directory.join("vpn.nmconnection"),
-            "[vpn-secrets]\npassword=x\n",
-        )
-        .unwrap();
+        fs::write(directory.join("vpn.nmconnection"), "[vpn-secrets]\npassword=x\n").unwrap();
         fs::write(directory.join("notes.txt"), "nothing").unwrap();
         let connections = read(&Root::at(root.path()));
         assert_eq!(connections.keys().collect::<Vec<_>>(), ["lan"]);

@@ -38,18 +38,9 @@ pub struct Dump {
 pub fn dump() -> Result<Dump, NetworkError> {
     let mut dump = Dump::default();
     for (what, question) in [
-        (
-            "links",
-            RouteNetlinkMessage::GetLink(LinkMessage::default()),
-        ),
-        (
-            "addresses",
-            RouteNetlinkMessage::GetAddress(AddressMessage::default()),
-        ),
-        (
-            "routes",
-            RouteNetlinkMessage::GetRoute(RouteMessage::default()),
-        ),
+        ("links", RouteNetlinkMessage::GetLink(LinkMessage::default())),
+        ("addresses", RouteNetlinkMessage::GetAddress(AddressMessage::default())),
+        ("routes", RouteNetlinkMessage::GetRoute(RouteMessage::default())),
     ] {
         for answer in ask(question).map_err(|source| NetworkError::Dump { what, source })? {
             match answer {
@@ -90,16 +81,11 @@ fn ask(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
 /// Takes one datagram apart; true when the dump ends with it. A message that
 /// cannot be decoded is left out: one odd link must not hide all others.
 fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
-    while let Some(length) = bytes
-        .first_chunk::<4>()
-        .map(|l| u32::from_ne_bytes(*l) as usize)
-    {
+    while let Some(length) = bytes.first_chunk::<4>().map(|l| u32::from_ne_bytes(*l) as usize) {
         if length < HEADER || length > bytes.len() {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..length])
-            .map(|m| m.payload)
-        {
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..length]).map(|m| m.payload) {
             Ok(NetlinkPayload::Done(_)) => return Ok(true),
             Ok(NetlinkPayload::Error(error)) => return Err(error.to_io()),
             Ok(NetlinkPayload::InnerMessage(message)) => answers.push(message),
@@ -152,10 +138,7 @@ mod tests {
     use std::process::Command;
 
     fn ip(arguments: &str) {
-        let done = Command::new("ip")
-            .args(arguments.split(' '))
-            .status()
-            .unwrap();
+        let done = Command::new("ip").args(arguments.split(' ')).status().unwrap();
         assert!(done.success(), "ip {arguments}");
     }
 
@@ -174,8 +157,7 @@ mod tests {
 
     /// A pair of links stands for a network card, which nothing can make here.
     fn as_card(link: &mut LinkMessage) {
-        link.attributes
-            .retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
+        link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
     }
 
     #[test]
@@ -190,11 +172,7 @@ mod tests {
             ip("route add 203.0.113.0/24 via 192.0.2.1 metric 77");
             ip("route add default via 198.51.100.1 proto dhcp metric 100");
             let mut dump = dump().unwrap();
-            assert_eq!(
-                translate(&dump).interfaces,
-                [],
-                "a link between containers is not a card"
-            );
+            assert_eq!(translate(&dump).interfaces, [], "a link between containers is not a card");
             dump.links.iter_mut().for_each(as_card);
             let network = translate(&dump);
             let [card] = network.interfaces.as_slice() else {
@@ -211,13 +189,7 @@ mod tests {
                 .routes
                 .iter()
                 .map(|r| {
-                    (
-                        r.destination.as_str(),
-                        r.gateway.as_str(),
-                        r.interface.as_str(),
-                        r.metric,
-                        r.dynamic,
-                    )
+                    (r.destination.as_str(), r.gateway.as_str(), r.interface.as_str(), r.metric, r.dynamic)
                 })
                 .collect();
             assert_eq!(
@@ -233,10 +205,7 @@ mod tests {
     #[test]
     fn a_change_of_the_network_is_announced() {
         in_a_namespace(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let changes = Changes::watch().unwrap();
                 ip("link set lo up");
@@ -247,10 +216,7 @@ mod tests {
 
     #[test]
     fn a_datagram_that_is_not_netlink_is_an_error() {
-        for (name, bytes) in [
-            ("short", vec![3, 0, 0, 0]),
-            ("long", vec![255, 0, 0, 0, 1, 2]),
-        ] {
+        for (name, bytes) in [("short", vec![3, 0, 0, 0]), ("long", vec![255, 0, 0, 0, 1, 2])] {
             assert!(read_datagram(&bytes, &mut Vec::new()).is_err(), "{name}");
         }
     }

@@ -20,17 +20,9 @@ const STUB: [&str; 2] = ["127.0.0.53", "127.0.0.54"];
 /// Reads `resolv.conf`; behind systemd-resolved's stub, its list of upstreams.
 #[must_use]
 pub fn read(root: &Root) -> Resolver {
-    let parse = |path: &str| {
-        fs::read_to_string(root.join(path))
-            .map(|text| parse_resolv_conf(&text))
-            .ok()
-    };
+    let parse = |path: &str| fs::read_to_string(root.join(path)).map(|text| parse_resolv_conf(&text)).ok();
     let direct = parse("etc/resolv.conf").unwrap_or_default();
-    if direct
-        .servers
-        .iter()
-        .any(|server| STUB.contains(&server.as_str()))
-    {
+    if direct.servers.iter().any(|server| STUB.contains(&server.as_str())) {
         return parse("run/systemd/resolve/resolv.conf").unwrap_or_default();
     }
     direct
@@ -45,10 +37,7 @@ pub fn parse_resolv_conf(text: &str) -> Resolver {
         match words.next() {
             Some("nameserver") => resolver.servers.extend(words.next().map(str::to_owned)),
             Some("search" | "domain") => {
-                resolver.search = words
-                    .filter(|word| *word != ".")
-                    .map(str::to_owned)
-                    .collect();
+                resolver.search = words.filter(|word| *word != ".").map(str::to_owned).collect();
             }
             _ => {}
         }
@@ -82,11 +71,7 @@ mod tests {
                 "domain a.example\nsearch b.example c.example\n",
                 resolver(&[], &["b.example", "c.example"]),
             ),
-            (
-                "root is no domain",
-                "search .\noptions edns0\n",
-                resolver(&[], &[]),
-            ),
+            ("root is no domain", "search .\noptions edns0\n", resolver(&[], &[])),
         ] {
             assert_eq!(parse_resolv_conf(given), want, "{name}");
         }
@@ -97,16 +82,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("etc")).unwrap();
         fs::create_dir_all(root.path().join("run/systemd/resolve")).unwrap();
-        fs::write(
-            root.path().join("etc/resolv.conf"),
-            "nameserver 127.0.0.53\n",
-        )
-        .unwrap();
-        fs::write(
-            root.path().join("run/systemd/resolve/resolv.conf"),
-            "nameserver 192.0.2.53\n",
-        )
-        .unwrap();
+        fs::write(root.path().join("etc/resolv.conf"), "nameserver 127.0.0.53\n").unwrap();
+        fs::write(root.path().join("run/systemd/resolve/resolv.conf"), "nameserver 192.0.2.53\n").unwrap();
         assert_eq!(read(&Root::at(root.path())), resolver(&["192.0.2.53"], &[]));
     }
 }

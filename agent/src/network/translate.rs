@@ -13,8 +13,7 @@ use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope,
 };
 use netlink_packet_route::link::{
-    BondLacpRate, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkLayerType,
-    LinkMessage,
+    BondLacpRate, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage,
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
@@ -25,50 +24,31 @@ use super::kernel::Dump;
 
 /// Links that container runtimes and network plug-ins make.
 const FOREIGN: [&str; 13] = [
-    "cni", "cali", "docker", "br-", "veth", "flannel", "cilium", "lxc", "kube-", "virbr", "ovn",
-    "ovs-", "genev",
+    "cni", "cali", "docker", "br-", "veth", "flannel", "cilium", "lxc", "kube-", "virbr", "ovn", "ovs-",
+    "genev",
 ];
 
 /// Tells a dump: interfaces by name, routes by family, destination and metric.
 #[must_use]
 pub fn translate(dump: &Dump) -> ObservedNetwork {
     let links = kept(dump.links.iter().filter_map(parse_link).collect());
-    let names: HashMap<u32, &str> = links
-        .iter()
-        .map(|link| (link.index, link.name.as_str()))
-        .collect();
+    let names: HashMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
     let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();
     let mut routes: Vec<_> = dump.routes.iter().flat_map(parse_route).collect();
     routes.retain(|route| names.contains_key(&route.link));
-    routes.sort_by_key(|route| {
-        (
-            route.destination.0.is_ipv6(),
-            route.destination,
-            route.metric,
-            route.link,
-        )
-    });
+    routes.sort_by_key(|route| (route.destination.0.is_ipv6(), route.destination, route.metric, route.link));
     let mut interfaces: Vec<_> = links
         .iter()
         .map(|link| {
-            let own: Vec<_> = addresses
-                .iter()
-                .filter(|address| address.link == link.index)
-                .collect();
-            let own_routes: Vec<_> = routes
-                .iter()
-                .filter(|route| route.link == link.index)
-                .collect();
+            let own: Vec<_> = addresses.iter().filter(|address| address.link == link.index).collect();
+            let own_routes: Vec<_> = routes.iter().filter(|route| route.link == link.index).collect();
             interface(link, &names, &own, &own_routes)
         })
         .collect();
     interfaces.sort_by(|a, b| a.name.cmp(&b.name));
     ObservedNetwork {
         interfaces,
-        routes: routes
-            .iter()
-            .map(|route| told_route(route, &names))
-            .collect(),
+        routes: routes.iter().map(|route| told_route(route, &names)).collect(),
         ..ObservedNetwork::default()
     }
 }
@@ -160,12 +140,10 @@ fn parse_kind(information: &[LinkInfo], parent: u32) -> Option<Kind> {
         (None, _) => Some(Kind::Card),
         (Some(InfoKind::Bridge), _) => Some(Kind::Bridge),
         (Some(InfoKind::Bond), Some(InfoData::Bond(data))) => Some(parse_bond(data)),
-        (Some(InfoKind::Vlan), Some(InfoData::Vlan(data))) => {
-            data.iter().find_map(|part| match part {
-                InfoVlan::Id(id) => Some(Kind::Vlan { id: *id, parent }),
-                _ => None,
-            })
-        }
+        (Some(InfoKind::Vlan), Some(InfoData::Vlan(data))) => data.iter().find_map(|part| match part {
+            InfoVlan::Id(id) => Some(Kind::Vlan { id: *id, parent }),
+            _ => None,
+        }),
         _ => None,
     }
 }
@@ -188,10 +166,7 @@ fn parse_bond(data: &[InfoBond]) -> Kind {
     if bond.mode != "802.3ad" {
         bond.lacp_rate.clear();
     }
-    if !matches!(
-        bond.mode.as_str(),
-        "802.3ad" | "balance-xor" | "balance-tlb"
-    ) {
+    if !matches!(bond.mode.as_str(), "802.3ad" | "balance-xor" | "balance-tlb") {
         bond.transmit_hash_policy.clear();
     }
     Kind::Bond(bond, primary)
@@ -206,9 +181,9 @@ fn kept(links: Vec<Link>) -> Vec<Link> {
         for link in &links {
             let stands = match &link.kind {
                 Kind::Card => true,
-                Kind::Bond(..) | Kind::Bridge => links.iter().any(|member| {
-                    member.master == Some(link.index) && kept.contains(&member.index)
-                }),
+                Kind::Bond(..) | Kind::Bridge => links
+                    .iter()
+                    .any(|member| member.master == Some(link.index) && kept.contains(&member.index)),
                 Kind::Vlan { parent, .. } => kept.contains(parent),
             };
             if stands {
@@ -216,10 +191,7 @@ fn kept(links: Vec<Link>) -> Vec<Link> {
             }
         }
         if kept.len() == before {
-            return links
-                .into_iter()
-                .filter(|link| kept.contains(&link.index))
-                .collect();
+            return links.into_iter().filter(|link| kept.contains(&link.index)).collect();
         }
     }
 }
@@ -240,10 +212,7 @@ fn parse_address(message: &AddressMessage) -> Option<Address> {
     // The bit that says "secondary" for IPv4 says "temporary" for IPv6.
     let temporary = address.is_ipv6() && flags.contains(AddressFlags::Secondary);
     let unproven = flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed);
-    let global = matches!(
-        message.header.scope,
-        AddressScope::Universe | AddressScope::Site
-    );
+    let global = matches!(message.header.scope, AddressScope::Universe | AddressScope::Site);
     (global && !temporary && !unproven && !link_local(address)).then_some(Address {
         link: message.header.index,
         ip: address,
@@ -269,10 +238,7 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
     };
     let ours = header.table == RouteHeader::RT_TABLE_MAIN
         && header.kind == RouteType::Unicast
-        && !matches!(
-            header.protocol,
-            RouteProtocol::Kernel | RouteProtocol::IcmpRedirect
-        );
+        && !matches!(header.protocol, RouteProtocol::Kernel | RouteProtocol::IcmpRedirect);
     if !ours {
         return Vec::new();
     }
@@ -305,13 +271,7 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
     if hops.is_empty() {
         return vec![route];
     }
-    hops.into_iter()
-        .map(|(link, gateway)| FoundRoute {
-            link,
-            gateway,
-            ..route
-        })
-        .collect()
+    hops.into_iter().map(|(link, gateway)| FoundRoute { link, gateway, ..route }).collect()
 }
 
 fn address(address: &RouteAddress) -> Option<IpAddr> {
@@ -325,9 +285,8 @@ fn address(address: &RouteAddress) -> Option<IpAddr> {
 fn dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
     // An infinite lease is permanent to the kernel; the route that came with
     // it is not.
-    let leased = |route: &&FoundRoute| {
-        route.protocol == RouteProtocol::Dhcp && route.source == Some(address.ip)
-    };
+    let leased =
+        |route: &&FoundRoute| route.protocol == RouteProtocol::Dhcp && route.source == Some(address.ip);
     !address.permanent || address.advertised || routes.iter().any(leased)
 }
 
@@ -337,41 +296,21 @@ fn interface(
     addresses: &[&Address],
     routes: &[&FoundRoute],
 ) -> Interface {
-    let name = |index: u32| {
-        names
-            .get(&index)
-            .map(ToString::to_string)
-            .unwrap_or_default()
-    };
+    let name = |index: u32| names.get(&index).map(ToString::to_string).unwrap_or_default();
     let text = |address: &Address| format!("{}/{}", address.ip, address.prefix);
-    let leased: Vec<_> = addresses
-        .iter()
-        .filter(|address| dynamic(address, routes))
-        .collect();
+    let leased: Vec<_> = addresses.iter().filter(|address| dynamic(address, routes)).collect();
     let learnt_by = |v6: bool, protocol: RouteProtocol| {
-        routes
-            .iter()
-            .any(|route| route.destination.0.is_ipv6() == v6 && route.protocol == protocol)
+        routes.iter().any(|route| route.destination.0.is_ipv6() == v6 && route.protocol == protocol)
     };
     let (kind, bond, vlan) = match &link.kind {
         Kind::Card => ("", None, None),
         Kind::Bridge => ("bridge", None, None),
         Kind::Bond(bond, primary) => {
             let primary = primary.map(name).unwrap_or_default();
-            (
-                "bond",
-                Some(Bond {
-                    primary,
-                    ..bond.clone()
-                }),
-                None,
-            )
+            ("bond", Some(Bond { primary, ..bond.clone() }), None)
         }
         Kind::Vlan { id, parent } => {
-            let vlan = Vlan {
-                id: u32::from(*id),
-                link: name(*parent),
-            };
+            let vlan = Vlan { id: u32::from(*id), link: name(*parent) };
             ("vlan", None, Some(vlan))
         }
     };
@@ -386,9 +325,7 @@ fn interface(
         master: link.master.map(name).unwrap_or_default(),
         dhcp4: leased.iter().any(|a| a.ip.is_ipv4()) || learnt_by(false, RouteProtocol::Dhcp),
         // DHCPv6 hands out single addresses, router advertisements prefixes.
-        dhcp6: leased
-            .iter()
-            .any(|a| a.ip.is_ipv6() && a.prefix == 128),
+        dhcp6: leased.iter().any(|a| a.ip.is_ipv6() && a.prefix == 128),
         accept_ra: leased.iter().any(|a| a.ip.is_ipv6() && a.prefix < 128)
             || learnt_by(true, RouteProtocol::Ra),
         bond,
@@ -399,14 +336,8 @@ fn interface(
 fn told_route(route: &FoundRoute, names: &HashMap<u32, &str>) -> Route {
     Route {
         destination: format!("{}/{}", route.destination.0, route.destination.1),
-        gateway: route
-            .gateway
-            .map(|gateway| gateway.to_string())
-            .unwrap_or_default(),
-        interface: names
-            .get(&route.link)
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        gateway: route.gateway.map(|gateway| gateway.to_string()).unwrap_or_default(),
+        interface: names.get(&route.link).map(ToString::to_string).unwrap_or_default(),
         metric: route.metric,
         dynamic: matches!(route.protocol, RouteProtocol::Dhcp | RouteProtocol::Ra),
     }

@@ -15,7 +15,9 @@ use proto::v1alpha1::host_server::{Host, HostServer};
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::registration_server::{Registration, RegistrationServer};
 use proto::v1alpha1::*;
-use rcgen::{BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair,
+};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -149,7 +151,10 @@ impl Coordinator {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
             .unwrap();
         config.alpn_protocols = vec![b"h2".to_vec()];
         TlsAcceptor::from(Arc::new(config))
@@ -193,7 +198,8 @@ impl Connected for Accepted {
         let session = self.0.get_ref().1;
         let role = session.peer_certificates().map(|chain| {
             let (_, leaf) = x509_parser::parse_x509_certificate(&chain[0]).unwrap();
-            let names: Vec<_> = leaf.subject().iter_common_name().filter_map(|name| name.as_str().ok()).collect();
+            let names: Vec<_> =
+                leaf.subject().iter_common_name().filter_map(|name| name.as_str().ok()).collect();
             (*names.last().unwrap()).to_owned()
         });
         let exporter = session.export_keying_material([0; 32], proof::EXPORTER_LABEL, None).unwrap();
@@ -202,13 +208,21 @@ impl Connected for Accepted {
 }
 
 impl AsyncRead for Accepted {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.0).poll_read(context, buffer)
     }
 }
 
 impl AsyncWrite for Accepted {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }
 
@@ -253,7 +267,10 @@ impl Registration for Coordinator {
         Ok(Response::new(BeginResponse { nonce }))
     }
 
-    async fn complete(&self, request: Request<CompleteRequest>) -> Result<Response<CompleteResponse>, Status> {
+    async fn complete(
+        &self,
+        request: Request<CompleteRequest>,
+    ) -> Result<Response<CompleteResponse>, Status> {
         let exporter = peer(&request).exporter;
         let request = request.into_inner();
         let (nonce, public_key) = self.memory().nonces.pop().unwrap();
@@ -279,7 +296,10 @@ impl Registration for Coordinator {
 impl Host for Coordinator {
     type AttachStream = ReceiverStream<Result<CoordinatorMessage, Status>>;
 
-    async fn attach(&self, request: Request<Streaming<HostMessage>>) -> Result<Response<Self::AttachStream>, Status> {
+    async fn attach(
+        &self,
+        request: Request<Streaming<HostMessage>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
         only(&request, "installed")?;
         let mut messages = request.into_inner();
         let (outbound, stream) = mpsc::channel(8);
@@ -305,7 +325,10 @@ impl Host for Coordinator {
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
-    async fn report_step(&self, request: Request<StepReport>) -> Result<Response<ReportStepResponse>, Status> {
+    async fn report_step(
+        &self,
+        request: Request<StepReport>,
+    ) -> Result<Response<ReportStepResponse>, Status> {
         only(&request, "installed")?;
         let report = request.into_inner();
         let stale = self.memory().stale.contains(&report.step);
@@ -316,20 +339,29 @@ impl Host for Coordinator {
         Ok(Response::new(ReportStepResponse {}))
     }
 
-    async fn report_install(&self, request: Request<InstallReport>) -> Result<Response<ReportInstallResponse>, Status> {
+    async fn report_install(
+        &self,
+        request: Request<InstallReport>,
+    ) -> Result<Response<ReportInstallResponse>, Status> {
         only(&request, "live")?;
         let outcome = request.into_inner().outcome.unwrap();
         self.told(|memory| memory.installs.push(outcome));
         Ok(Response::new(ReportInstallResponse { install_device: self.memory().install_device.clone() }))
     }
 
-    async fn report_observed(&self, request: Request<ObservedReport>) -> Result<Response<ReportObservedResponse>, Status> {
+    async fn report_observed(
+        &self,
+        request: Request<ObservedReport>,
+    ) -> Result<Response<ReportObservedResponse>, Status> {
         only(&request, "installed")?;
         self.told(|memory| memory.observed.push(request.into_inner()));
         Ok(Response::new(ReportObservedResponse {}))
     }
 
-    async fn renew_certificate(&self, request: Request<RenewCertificateRequest>) -> Result<Response<RenewCertificateResponse>, Status> {
+    async fn renew_certificate(
+        &self,
+        request: Request<RenewCertificateRequest>,
+    ) -> Result<Response<RenewCertificateResponse>, Status> {
         let certificate_chain = self.sign(&request.into_inner().certificate_request, "installed");
         self.told(|memory| memory.renewals += 1);
         Ok(Response::new(RenewCertificateResponse { certificate_chain }))

@@ -67,7 +67,13 @@ fn plan(generation: u64) -> Plan {
 async fn a_live_certificate_is_exchanged_and_the_host_says_where_it_stands() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
-    while_running(&host, coordinator.until("hello and observation", |memory| !memory.hellos.is_empty() && !memory.observed.is_empty())).await;
+    while_running(
+        &host,
+        coordinator.until("hello and observation", |memory| {
+            !memory.hellos.is_empty() && !memory.observed.is_empty()
+        }),
+    )
+    .await;
     let memory = coordinator.memory();
     assert_eq!(memory.renewals, 1);
     let hello = &memory.hellos[0];
@@ -87,11 +93,17 @@ async fn a_plan_is_acknowledged_and_each_of_its_steps_is_reported_once() {
     while_running(&host, async {
         coordinator.until("both steps", |memory| memory.steps.len() == 2).await;
         coordinator.cut();
-        coordinator.until("another hello", |memory| memory.hellos.len() == 2 && memory.acknowledgements.len() == 2).await;
+        coordinator
+            .until("another hello", |memory| memory.hellos.len() == 2 && memory.acknowledgements.len() == 2)
+            .await;
     })
     .await;
     let memory = coordinator.memory();
-    assert!(memory.acknowledgements.iter().all(|answer| answer.refusal.is_empty()), "{:?}", memory.acknowledgements);
+    assert!(
+        memory.acknowledgements.iter().all(|answer| answer.refusal.is_empty()),
+        "{:?}",
+        memory.acknowledgements
+    );
     let steps: Vec<_> = memory.steps.iter().map(|report| report.step).collect();
     assert_eq!(steps, [0, 1], "the plan came twice, its steps were run once");
     assert!(memory.steps.iter().all(|report| matches!(report.outcome, Some(step_report::Outcome::Done(_)))));
@@ -104,7 +116,8 @@ async fn an_older_plan_is_refused_with_a_reason() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     coordinator.memory().plans = vec![plan(2), plan(1)];
-    while_running(&host, coordinator.until("both answers", |memory| memory.acknowledgements.len() == 2)).await;
+    while_running(&host, coordinator.until("both answers", |memory| memory.acknowledgements.len() == 2))
+        .await;
     let memory = coordinator.memory();
     let [newer, older] = memory.acknowledgements.as_slice() else { panic!() };
     assert_eq!((newer.generation, newer.refusal.as_str()), (2, ""));

@@ -118,7 +118,8 @@ async fn a_host_proves_its_key_installs_and_leaves_itself_to_the_installed_syste
     assert_eq!((done.device.as_str(), done.image.as_str()), ("/dev/vda", "live-image"));
     assert!(host.system.reboot_was_asked_for());
     let state = host.installed_state();
-    let record: InstallRecord = serde_json::from_str(&fs::read_to_string(state.install_record()).unwrap()).unwrap();
+    let record: InstallRecord =
+        serde_json::from_str(&fs::read_to_string(state.install_record()).unwrap()).unwrap();
     assert_eq!(record.inventory, "default/host-1");
     let identity = Identity::load(&state.identity()).unwrap().unwrap();
     assert_eq!(identity.certificate(std::time::SystemTime::now()).unwrap().role, Role::Live);
@@ -133,7 +134,9 @@ async fn a_host_that_boots_the_iso_again_never_reinstalls_and_asks_for_its_disk_
     let host = Host::live(&coordinator);
     host.register().await.unwrap();
     let first = Identity::load(&host.root.state().identity()).unwrap().unwrap().hash();
-    for (boot, next, rebooted) in [("boot-2", Next::BootDisk(BootDisk {}), true), ("boot-3", install("/dev/vdb"), false)] {
+    for (boot, next, rebooted) in
+        [("boot-2", Next::BootDisk(BootDisk {}), true), ("boot-3", install("/dev/vdb"), false)]
+    {
         fs::remove_dir_all(host.root.state().path()).unwrap();
         host.boot(boot);
         let reboots = host.system.effects().len();
@@ -147,7 +150,11 @@ async fn a_host_that_boots_the_iso_again_never_reinstalls_and_asks_for_its_disk_
     assert_eq!(again, first, "the host stays who it is");
     let memory = coordinator.memory();
     // The coordinator that forgot the install is told of it again.
-    assert!(matches!(memory.installs[2..], [Outcome::LiveBootAfterInstall(_), Outcome::Done(_)]), "{:?}", memory.installs);
+    assert!(
+        matches!(memory.installs[2..], [Outcome::LiveBootAfterInstall(_), Outcome::Done(_)]),
+        "{:?}",
+        memory.installs
+    );
 }
 
 #[tokio::test]
@@ -158,10 +165,15 @@ async fn a_disk_that_cannot_be_chosen_is_told_and_the_annotation_answers() {
     let host = Host::live(&coordinator);
     host.register().await.unwrap();
     let memory = coordinator.memory();
-    let [Outcome::Waiting(waiting), Outcome::Started(started), Outcome::Done(_)] = memory.installs.as_slice() else {
+    let [Outcome::Waiting(waiting), Outcome::Started(started), Outcome::Done(_)] = memory.installs.as_slice()
+    else {
         panic!("{:?}", memory.installs);
     };
-    assert!(waiting.message.contains("/dev/elemental-install-target is not there yet"), "{}", waiting.message);
+    assert!(
+        waiting.message.contains("/dev/elemental-install-target is not there yet"),
+        "{}",
+        waiting.message
+    );
     assert_eq!(started.device, "/dev/vda");
 }
 
@@ -198,7 +210,8 @@ async fn whoever_is_not_the_coordinator_of_the_iso_is_not_talked_to() {
     let coordinator = Coordinator::start().await;
     let other = Coordinator::start().await;
     let host = Host::live(&coordinator);
-    let wrong_authority = coordinator.config().replace(&coordinator.address.to_string(), &other.address.to_string());
+    let wrong_authority =
+        coordinator.config().replace(&coordinator.address.to_string(), &other.address.to_string());
     let nobody = coordinator.config().replace(&coordinator.address.to_string(), "127.0.0.1:1");
     let wrong_name = coordinator.config().replace("127.0.0.1", "localhost");
     host.write("/etc/hosts", "127.0.0.1 localhost\n");
@@ -212,4 +225,30 @@ async fn whoever_is_not_the_coordinator_of_the_iso_is_not_talked_to() {
         assert!(message.contains(want), "{name}: {message}");
     }
     assert!(other.memory().registrations.is_empty());
+}
+
+#[tokio::test]
+async fn a_host_whose_disk_is_gone_is_told_and_left_to_a_person() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(Next::BootDisk(BootDisk {}));
+    let host = Host::live(&coordinator);
+    let message = host.register().await.unwrap_err();
+    assert!(message.contains("attach the disk"), "{message}");
+    assert!(matches!(coordinator.memory().installs.as_slice(), [Outcome::Waiting(_)]));
+    assert_eq!(host.installs(), 0);
+}
+
+#[tokio::test]
+async fn two_installed_disks_stop_everything_before_the_coordinator_is_called() {
+    let coordinator = Coordinator::start().await;
+    let host = Host::live(&coordinator);
+    host.write("/sys/block/vdb/vdb5/uevent", "PARTNAME=persistent\n");
+    for partition in ["vda5", "vdb5"] {
+        let state = Mounted::directory(host.directory.path().join("partitions").join(partition)).state();
+        fs::create_dir_all(state.path()).unwrap();
+        fs::write(state.install_record(), "{}").unwrap();
+    }
+    let message = host.register().await.unwrap_err();
+    assert!(message.contains("vda, vdb") && message.contains("take out or wipe"), "{message}");
+    assert!(coordinator.memory().registrations.is_empty());
 }

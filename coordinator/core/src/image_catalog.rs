@@ -109,12 +109,13 @@ fn known(catalog: &BTreeMap<String, String>) -> String {
 mod tests {
     use super::*;
 
+    type Case = (&'static str, &'static str, Option<&'static str>, Result<&'static str, ImageError>);
+
     #[test]
     fn a_version_names_exactly_one_image() {
         let registry = Some("https://registry.example:5000/");
         let missing = |image: &str| ImageError::RegistryMissing { version: "v1".into(), image: image.into() };
         let invalid = || ImageError::Invalid { version: "v1".into(), source: proto::plan::PlanError::Image };
-        type Case = (&'static str, &'static str, Option<&'static str>, Result<&'static str, ImageError>);
         let cases: [Case; 15] = [
             ("a host with a dot", "a.b/os:v1", None, Ok("a.b/os:v1")),
             ("a host with a port", "a:5000/os", None, Ok("a:5000/os")),

@@ -2,8 +2,9 @@
 //! two differ.
 //!
 //! `spec.observedNetwork` is set at the first registration and replayed by
-//! every plan; `spec.network` wins. What DHCP and routers gave is never frozen:
-//! a lease that became a static address would be handed to somebody else.
+//! every plan; `spec.network` wins. Addresses and routes that DHCP and routers
+//! gave are never frozen: a lease that became a static address would be handed
+//! to somebody else.
 
 mod drift;
 mod explicit;

@@ -1,5 +1,8 @@
 //! Networks of hosts: what is taken, what is replayed, what is told.
 
+// Tables are long, and a helper that cannot unwrap hides the case.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::too_many_lines, clippy::missing_panics_doc)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::inventory::MachineInventorySpec;
@@ -441,7 +444,7 @@ fn a_report_that_the_contract_does_not_allow_is_refused() {
         ("name", |network| network.interfaces[0].name = "../x".into()),
         ("kind", |network| network.interfaces[0].kind = "ovs".into()),
         ("bond mode", |network| {
-            network.interfaces[0].bond = Some(wire::Bond { mode: "a\nb".into(), ..Default::default() })
+            network.interfaces[0].bond = Some(wire::Bond { mode: "a\nb".into(), ..Default::default() });
         }),
         ("VLAN", |network| network.interfaces[0].vlan = Some(wire::Vlan { id: 0, link: "a".into() })),
         ("route", |network| network.routes[0].interface = "eno9".into()),
@@ -454,6 +457,8 @@ fn a_report_that_the_contract_does_not_allow_is_refused() {
     }
 }
 
+type Change = fn(&mut Value);
+
 #[test]
 fn only_what_was_meant_to_stay_counts_as_drift() {
     let intended = json!({
@@ -465,7 +470,6 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
         "routes": [{"destination": "198.51.100.0/24", "gateway": "192.0.2.1", "interface": "eno2", "metric": 5}],
         "dnsServers": ["10.0.0.1"]
     });
-    type Change = fn(&mut Value);
     let cases: [(&str, Change, Option<&str>); 9] = [
         ("nothing", |_| {}, None),
         (

@@ -50,12 +50,14 @@ impl Roster {
     /// In the pool's order.
     pub(super) fn members(&self) -> Vec<Member<'_>> {
         let listed = self.pool.spec.machine_inventories.iter();
-        let member = |(listed, (inventory, seniority)): (_, &(Option<Arc<_>>, Seniority))| Member {
-            listed,
-            inventory: inventory.as_deref(),
-            in_older_pool: *seniority == Seniority::Older,
-        };
-        listed.zip(&self.found).map(member).collect()
+        listed
+            .zip(&self.found)
+            .map(|(listed, (inventory, seniority))| Member {
+                listed,
+                inventory: inventory.as_deref(),
+                in_older_pool: *seniority == Seniority::Older,
+            })
+            .collect()
     }
 }
 

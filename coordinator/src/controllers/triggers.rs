@@ -6,7 +6,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::label;
 use coordinator_api::pool::MachineInventoryPool;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 
 use super::Waiting;
 use crate::watch::{Caches, Queues, Seen};
@@ -33,12 +33,15 @@ pub async fn route(seen: Seen<'_>, caches: &Caches, waiting: &Waiting, queues: &
         Seen::Registration(registration) => {
             send(&queues.registrations, [ObjectRef::from_obj(registration)]).await;
             // A seed carries its registration: few, and rarely changed.
-            let isos: Vec<_> = caches.seed_images.state();
-            send(&queues.seed_images, isos.iter().map(|iso| ObjectRef::from_obj(&**iso))).await;
+            send(&queues.seed_images, every(&caches.seed_images)).await;
         }
         Seen::SeedImage(iso) => send(&queues.seed_images, [ObjectRef::from_obj(iso)]).await,
         Seen::Catalog(_) => send(&queues.baremetal_machines, waiting.of(None)).await,
     }
+}
+
+fn every<K: kube::Resource<DynamicType = ()> + Clone>(store: &Store<K>) -> Vec<ObjectRef<K>> {
+    store.state().iter().map(|object| ObjectRef::from_obj(&**object)).collect()
 }
 
 async fn send<K: kube::Resource<DynamicType = ()>>(

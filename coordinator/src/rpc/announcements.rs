@@ -9,7 +9,6 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_core::host;
 use kube::ResourceExt as _;
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use proto::plan::Generation;
 use tokio::sync::watch;
@@ -123,15 +122,6 @@ impl Announcements {
             *old = new;
             changed
         });
-    }
-
-    /// Takes up an inventory of which only that something happened to it is
-    /// known: `store` says whether it is still there.
-    pub fn seen(&self, inventory: &MachineInventory, store: &Store<MachineInventory>) {
-        match store.get(&ObjectRef::from_obj(inventory)) {
-            Some(known) if known.uid() == inventory.uid() => self.observe(&known),
-            _ => self.forget(inventory),
-        }
     }
 
     /// Takes up that an inventory is gone, and tells its stream.

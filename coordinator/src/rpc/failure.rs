@@ -113,7 +113,7 @@ impl From<RpcError> for Status {
             RpcError::Connection | RpcError::Randomness => Self::internal(error.to_string()),
             // What lies behind is the coordinator's affair: the host comes again.
             RpcError::Registration(_) | RpcError::Report(_) | RpcError::Plan(_) | RpcError::Sign(_) => {
-                tracing::warn!(error = %chain(&error), "a call failed");
+                tracing::warn!(error = chain(&error), "a call failed");
                 Self::unavailable("the coordinator cannot reach its store: try again")
             }
         }

@@ -13,7 +13,7 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Counts refusals, and speaks of them now and then.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(super) struct Tally {
     metrics: Metrics,
     spoken: Mutex<Spoken>,
 }
@@ -27,12 +27,12 @@ struct Spoken {
 impl Tally {
     /// Counts in `metrics`.
     #[must_use]
-    pub fn new(metrics: Metrics) -> Self {
+    pub(super) fn new(metrics: Metrics) -> Self {
         Self { metrics, spoken: Mutex::default() }
     }
 
     /// Counts a refusal and, now and then, says so.
-    pub fn refuse(&self, refusal: Refusal, detail: &str) {
+    pub(super) fn refuse(&self, refusal: Refusal, detail: &str) {
         self.metrics.refused(refusal);
         if let Some(swallowed) = self.may_speak(Instant::now()) {
             tracing::warn!(refusal = refusal.code(), detail, swallowed, "refused a host");

@@ -29,34 +29,16 @@ fn machine(config: &HostConfig) -> Vec<String> {
     let mut list = words(
         "-nodefaults -no-user-config -machine pc -accel tcg,thread=multi,tb-size=256 -cpu max -display none -no-reboot",
     );
-    list.extend([
-        "-name".into(),
-        config.name.clone(),
-        "-uuid".into(),
-        config.uuid.clone(),
-    ]);
-    list.extend([
-        "-smp".into(),
-        config.cpus.to_string(),
-        "-m".into(),
-        config.memory_mib.to_string(),
-    ]);
-    let smbios = format!(
-        "type=1,manufacturer=lab,product=lab host,serial={},uuid={}",
-        config.serial, config.uuid
-    );
+    list.extend(["-name".into(), config.name.clone(), "-uuid".into(), config.uuid.clone()]);
+    list.extend(["-smp".into(), config.cpus.to_string(), "-m".into(), config.memory_mib.to_string()]);
+    let smbios =
+        format!("type=1,manufacturer=lab,product=lab host,serial={},uuid={}", config.serial, config.uuid);
     list.extend(["-smbios".into(), smbios]);
     list.extend(words("-rtc base=utc -device virtio-rng-pci -device VGA"));
     if config.firmware == Firmware::Uefi {
         let variables = config.directory.join("uefi-variables.fd");
-        list.extend([
-            "-drive".into(),
-            format!("if=pflash,unit=0,format=raw,readonly=on,file={OVMF_CODE}"),
-        ]);
-        list.extend([
-            "-drive".into(),
-            format!("if=pflash,unit=1,format=raw,file={}", variables.display()),
-        ]);
+        list.extend(["-drive".into(), format!("if=pflash,unit=0,format=raw,readonly=on,file={OVMF_CODE}")]);
+        list.extend(["-drive".into(), format!("if=pflash,unit=1,format=raw,file={}", variables.display())]);
     }
     list
 }
@@ -70,42 +52,25 @@ fn disks(config: &HostConfig) -> Vec<String> {
     let system = config.directory.join("system.qcow2");
     let mut list = vec![
         "-drive".into(),
-        format!(
-            "if=none,id=system,format=qcow2,cache=writeback,file={}",
-            system.display()
-        ),
+        format!("if=none,id=system,format=qcow2,cache=writeback,file={}", system.display()),
         "-device".into(),
         format!("virtio-blk-pci,drive=system,serial=system,bootindex={disk}"),
     ];
     for (index, image) in config.images.iter().enumerate() {
-        let drive = format!(
-            "if=none,id=image{index},format=raw,readonly=on,file={}",
-            image.path.display()
-        );
+        let drive = format!("if=none,id=image{index},format=raw,readonly=on,file={}", image.path.display());
         let device = format!("virtio-blk-pci,drive=image{index},serial={}", image.serial);
         list.extend(["-drive".into(), drive, "-device".into(), device]);
     }
     if let Some(iso) = &config.cd {
-        let drive = format!(
-            "if=none,id=cd,format=raw,media=cdrom,readonly=on,file={}",
-            iso.display()
-        );
-        list.extend([
-            "-drive".into(),
-            drive,
-            "-device".into(),
-            format!("ide-cd,drive=cd,bootindex={cd}"),
-        ]);
+        let drive = format!("if=none,id=cd,format=raw,media=cdrom,readonly=on,file={}", iso.display());
+        list.extend(["-drive".into(), drive, "-device".into(), format!("ide-cd,drive=cd,bootindex={cd}")]);
     }
     list
 }
 
 fn network(index: usize, nic: &Nic) -> Vec<String> {
     // restrict=on: without it a guest reaches whatever this machine reaches.
-    let mut options = vec![format!(
-        "user,id=net{index},restrict=on,net={}/24",
-        nic.network
-    )];
+    let mut options = vec![format!("user,id=net{index},restrict=on,net={}/24", nic.network)];
     for forward in &nic.forwards {
         // A process for each connection: QEMU's own `-tcp:` form shares a single one among all.
         options.push(format!(
@@ -114,21 +79,13 @@ fn network(index: usize, nic: &Nic) -> Vec<String> {
         ));
     }
     let device = format!("virtio-net-pci,netdev=net{index},mac={},romfile=", nic.mac);
-    vec![
-        "-netdev".into(),
-        options.join(","),
-        "-device".into(),
-        device,
-    ]
+    vec!["-netdev".into(), options.join(","), "-device".into(), device]
 }
 
 fn channels(config: &HostConfig, sockets: &Path) -> Vec<String> {
     let console = config.directory.join("console.log");
     // append: the log of one host over all its boots.
-    let mut list = vec![
-        "-chardev".into(),
-        format!("file,id=console,append=on,path={}", console.display()),
-    ];
+    let mut list = vec!["-chardev".into(), format!("file,id=console,append=on,path={}", console.display())];
     list.extend(words("-serial chardev:console"));
     for (id, socket) in [("monitor", "qmp"), ("agent", "agent")] {
         let path = sockets.join(socket);
@@ -137,12 +94,8 @@ fn channels(config: &HostConfig, sockets: &Path) -> Vec<String> {
             format!("socket,id={id},server=on,wait=off,path={}", path.display()),
         ]);
     }
-    list.extend(words(
-        "-mon chardev=monitor,mode=control -device virtio-serial-pci",
-    ));
-    list.extend(words(
-        "-device virtserialport,chardev=agent,name=org.qemu.guest_agent.0",
-    ));
+    list.extend(words("-mon chardev=monitor,mode=control -device virtio-serial-pci"));
+    list.extend(words("-device virtserialport,chardev=agent,name=org.qemu.guest_agent.0"));
     list
 }
 
@@ -156,40 +109,19 @@ mod tests {
 
     #[test]
     fn the_command_line_says_what_the_configuration_says() {
-        let plain = HostConfig::new("one", Path::new("/d"), 7).forward(
-            Ipv4Addr::new(10, 0, 2, 100),
-            443,
-            8443,
-        );
+        let plain =
+            HostConfig::new("one", Path::new("/d"), 7).forward(Ipv4Addr::new(10, 0, 2, 100), 443, 8443);
         let mut full = plain.clone();
         full.cd = Some(PathBuf::from("/live.iso"));
         full.firmware = Firmware::Uefi;
-        full.images = vec![ImageDisk {
-            serial: "os".into(),
-            path: "/os.iso".into(),
-        }];
+        full.images = vec![ImageDisk { serial: "os".into(), path: "/os.iso".into() }];
         let mut cd_first = full.clone();
         cd_first.boot_order = BootOrder::Cd;
         let cases = [
             ("no CD, no drive", &plain, "ide-cd", false),
-            (
-                "the disk is first",
-                &full,
-                "ide-cd,drive=cd,bootindex=2",
-                true,
-            ),
-            (
-                "the CD is first",
-                &cd_first,
-                "ide-cd,drive=cd,bootindex=1",
-                true,
-            ),
-            (
-                "networks are closed",
-                &plain,
-                "id=net1,restrict=on,net=10.77.0.0/24",
-                true,
-            ),
+            ("the disk is first", &full, "ide-cd,drive=cd,bootindex=2", true),
+            ("the CD is first", &cd_first, "ide-cd,drive=cd,bootindex=1", true),
+            ("networks are closed", &plain, "id=net1,restrict=on,net=10.77.0.0/24", true),
             (
                 "a process a connection",
                 &plain,
@@ -197,12 +129,7 @@ mod tests {
                 true,
             ),
             ("MACs are fixed", &plain, "mac=52:54:00:4c:07:01", true),
-            (
-                "disks have serial numbers",
-                &full,
-                "virtio-blk-pci,drive=image0,serial=os",
-                true,
-            ),
+            ("disks have serial numbers", &full, "virtio-blk-pci,drive=image0,serial=os", true),
             ("BIOS has no flash", &plain, "pflash", false),
             (
                 "UEFI has private variables",

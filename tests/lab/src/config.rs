@@ -103,10 +103,7 @@ impl HostConfig {
             cd: None,
             boot_order: BootOrder::Disk,
             images: Vec::new(),
-            nics: vec![
-                nic(1, Ipv4Addr::new(10, 0, 2, 0)),
-                nic(2, Ipv4Addr::new(10, 77, 0, 0)),
-            ],
+            nics: vec![nic(1, Ipv4Addr::new(10, 0, 2, 0)), nic(2, Ipv4Addr::new(10, 77, 0, 0))],
         }
     }
 
@@ -114,11 +111,7 @@ impl HostConfig {
     #[must_use]
     pub fn forward(mut self, address: Ipv4Addr, port: u16, loopback_port: u16) -> Self {
         if let Some(nic) = self.nics.first_mut() {
-            nic.forwards.push(Forward {
-                address,
-                port,
-                loopback_port,
-            });
+            nic.forwards.push(Forward { address, port, loopback_port });
         }
         self
     }

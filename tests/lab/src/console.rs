@@ -8,12 +8,8 @@ const TAIL: usize = 2000;
 /// The log from a byte on; bytes that are no text are replaced. A log that is not there yet is empty.
 pub(crate) fn read_from(path: &Path, start: u64) -> String {
     let bytes = std::fs::read(path).unwrap_or_default();
-    let start = usize::try_from(start)
-        .unwrap_or(usize::MAX)
-        .min(bytes.len());
-    plain(&String::from_utf8_lossy(
-        bytes.get(start..).unwrap_or_default(),
-    ))
+    let start = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
+    plain(&String::from_utf8_lossy(bytes.get(start..).unwrap_or_default()))
 }
 
 /// Its length now.
@@ -60,11 +56,7 @@ mod tests {
     fn escape_sequences_are_not_in_the_way_of_a_search() {
         let cases = [
             ("plain", "a b\n", "a b\n"),
-            (
-                "colour",
-                "[\u{1b}[0;32m  OK  \u{1b}[0m] up\r\n",
-                "[  OK  ] up\n",
-            ),
+            ("colour", "[\u{1b}[0;32m  OK  \u{1b}[0m] up\r\n", "[  OK  ] up\n"),
             ("cut off", "a\u{1b}[0", "a"),
         ];
         for (name, given, want) in cases {

@@ -28,23 +28,11 @@ struct Channel {
 impl Channel {
     /// Connects and drops what earlier conversations left in the pipe, up to the answer to a number of ours.
     async fn open(socket: &Path, number: u64) -> Result<Self, String> {
-        let stream = UnixStream::connect(socket)
-            .await
-            .map_err(|error| error.to_string())?;
-        let mut channel = Self {
-            stream: BufReader::new(stream),
-        };
-        channel
-            .send(&json!({"execute": "guest-sync", "arguments": {"id": number}}))
-            .await?;
+        let stream = UnixStream::connect(socket).await.map_err(|error| error.to_string())?;
+        let mut channel = Self { stream: BufReader::new(stream) };
+        channel.send(&json!({"execute": "guest-sync", "arguments": {"id": number}})).await?;
         loop {
-            if channel
-                .receive()
-                .await?
-                .get("return")
-                .and_then(Value::as_u64)
-                == Some(number)
-            {
+            if channel.receive().await?.get("return").and_then(Value::as_u64) == Some(number) {
                 return Ok(channel);
             }
         }
@@ -52,20 +40,12 @@ impl Channel {
 
     async fn send(&mut self, request: &Value) -> Result<(), String> {
         let line = format!("{request}\n");
-        self.stream
-            .get_mut()
-            .write_all(line.as_bytes())
-            .await
-            .map_err(|error| error.to_string())
+        self.stream.get_mut().write_all(line.as_bytes()).await.map_err(|error| error.to_string())
     }
 
     async fn receive(&mut self) -> Result<Value, String> {
         let mut line = String::new();
-        let count = self
-            .stream
-            .read_line(&mut line)
-            .await
-            .map_err(|error| error.to_string())?;
+        let count = self.stream.read_line(&mut line).await.map_err(|error| error.to_string())?;
         if count == 0 {
             return Err("the host went off".to_owned());
         }
@@ -77,11 +57,9 @@ impl Channel {
         let answer = self.receive().await?;
         match answer.get("return") {
             Some(value) => Ok(value.clone()),
-            None => Err(answer
-                .pointer("/error/desc")
-                .and_then(Value::as_str)
-                .unwrap_or("no answer")
-                .to_owned()),
+            None => {
+                Err(answer.pointer("/error/desc").and_then(Value::as_str).unwrap_or("no answer").to_owned())
+            }
         }
     }
 }
@@ -96,9 +74,7 @@ pub(crate) async fn exec(socket: &Path, number: u64, command: &[&str]) -> Result
     let (path, arguments) = command.split_first().ok_or("no command")?;
     let mut channel = Channel::open(socket, number).await?;
     let start = json!({"path": path, "arg": arguments, "capture-output": true});
-    let started = channel
-        .call(&json!({"execute": "guest-exec", "arguments": start}))
-        .await?;
+    let started = channel.call(&json!({"execute": "guest-exec", "arguments": start})).await?;
     let status = json!({"execute": "guest-exec-status", "arguments": {"pid": started.get("pid")}});
     let mut pause = Duration::from_millis(50);
     loop {
@@ -114,22 +90,12 @@ pub(crate) async fn exec(socket: &Path, number: u64, command: &[&str]) -> Result
 
 fn output(answer: &Value) -> Output {
     let text = |key: &str| {
-        let bytes = answer
-            .get(key)
-            .and_then(Value::as_str)
-            .and_then(|data| STANDARD.decode(data).ok());
+        let bytes = answer.get(key).and_then(Value::as_str).and_then(|data| STANDARD.decode(data).ok());
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
     };
-    let signal = answer
-        .get("signal")
-        .and_then(Value::as_i64)
-        .map(|signal| 128 + signal);
+    let signal = answer.get("signal").and_then(Value::as_i64).map(|signal| 128 + signal);
     Output {
-        code: answer
-            .get("exitcode")
-            .and_then(Value::as_i64)
-            .or(signal)
-            .unwrap_or(-1),
+        code: answer.get("exitcode").and_then(Value::as_i64).or(signal).unwrap_or(-1),
         stdout: text("out-data"),
         stderr: text("err-data"),
     }
@@ -142,28 +108,16 @@ mod tests {
     #[test]
     fn an_answer_becomes_an_output() {
         let cases = [
-            (
-                "quiet success",
-                json!({"exited": true, "exitcode": 0}),
-                (0, "", ""),
-            ),
+            ("quiet success", json!({"exited": true, "exitcode": 0}), (0, "", "")),
             (
                 "both streams",
                 json!({"exited": true, "exitcode": 3, "out-data": "YQ==", "err-data": "Yg=="}),
                 (3, "a", "b"),
             ),
-            (
-                "a signal",
-                json!({"exited": true, "signal": 9}),
-                (137, "", ""),
-            ),
+            ("a signal", json!({"exited": true, "signal": 9}), (137, "", "")),
         ];
         for (name, given, (code, stdout, stderr)) in cases {
-            let want = Output {
-                code,
-                stdout: stdout.into(),
-                stderr: stderr.into(),
-            };
+            let want = Output { code, stdout: stdout.into(), stderr: stderr.into() };
             assert_eq!(output(&given), want, "{name}");
         }
     }

@@ -83,10 +83,7 @@ impl Host {
     pub async fn start(config: HostConfig) -> Result<Self, LabError> {
         prepare(&config).await?;
         let sockets = tempfile::Builder::new().prefix("lab-").tempdir();
-        let sockets = sockets.map_err(|source| LabError::Prepare {
-            path: std::env::temp_dir(),
-            source,
-        })?;
+        let sockets = sockets.map_err(|source| LabError::Prepare { path: std::env::temp_dir(), source })?;
         let shared = Arc::new(Shared {
             name: config.name.clone(),
             directory: config.directory.clone(),
@@ -98,12 +95,8 @@ impl Host {
             boot_start: AtomicU64::new(0),
             cut: AtomicBool::new(false),
         });
-        let mut host = Self {
-            shared,
-            supervisor: None,
-            agent: tokio::sync::Mutex::new(()),
-            sync: AtomicU64::new(1),
-        };
+        let mut host =
+            Self { shared, supervisor: None, agent: tokio::sync::Mutex::new(()), sync: AtomicU64::new(1) };
         host.power_on().await?;
         Ok(host)
     }
@@ -159,10 +152,7 @@ impl Host {
     /// What this boot has said so far, without colours.
     #[must_use]
     pub fn console_of_this_boot(&self) -> String {
-        console::read_from(
-            &self.console(),
-            self.shared.boot_start.load(Ordering::SeqCst),
-        )
+        console::read_from(&self.console(), self.shared.boot_start.load(Ordering::SeqCst))
     }
 
     /// Runs a command in the host, within three minutes. A non-zero exit code is an `Output`, not an error.
@@ -241,11 +231,7 @@ impl Host {
     /// When the deadline passes.
     pub async fn wait_for_off(&self, limit: Duration) -> Result<Stop, LabError> {
         let mut state = self.shared.state.subscribe();
-        let off = timeout(
-            limit,
-            state.wait_for(|state| matches!(state, HostState::Off(_))),
-        )
-        .await;
+        let off = timeout(limit, state.wait_for(|state| matches!(state, HostState::Off(_)))).await;
         match off.ok().and_then(Result::ok).map(|state| state.clone()) {
             Some(HostState::Off(stop)) => Ok(stop),
             _ => Err(self.late("power-off", limit, format!("{:?}", self.state()))),
@@ -256,12 +242,7 @@ impl Host {
     ///
     /// # Errors
     /// When the deadline passes, or the host is off by its own doing: then nothing will change any more.
-    pub async fn wait_until<T, F>(
-        &self,
-        what: &str,
-        limit: Duration,
-        mut ask: F,
-    ) -> Result<T, LabError>
+    pub async fn wait_until<T, F>(&self, what: &str, limit: Duration, mut ask: F) -> Result<T, LabError>
     where
         F: AsyncFnMut() -> Result<T, String>,
     {
@@ -319,24 +300,15 @@ impl Shared {
             // The former QEMU's: connecting to it would fail in a way that looks final.
             let _ = std::fs::remove_file(self.socket(socket));
         }
-        self.boot_start
-            .store(console::length(&self.console()), Ordering::SeqCst);
-        let (process, ended) =
-            Process::start("qemu-system-x86_64", &list, &log).map_err(|source| {
-                LabError::Start {
-                    program: "qemu-system-x86_64",
-                    source,
-                }
-            })?;
+        self.boot_start.store(console::length(&self.console()), Ordering::SeqCst);
+        let (process, ended) = Process::start("qemu-system-x86_64", &list, &log)
+            .map_err(|source| LabError::Start { program: "qemu-system-x86_64", source })?;
         *lock(&self.process) = Some(process);
         let opened = Monitor::open(&self.socket("qmp"), Duration::from_secs(20)).await;
         let monitor = opened.map_err(|error| {
             lock(&self.process).take();
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            LabError::PowerOn {
-                host: self.name.clone(),
-                said: format!("{error}; {}", said.trim()),
-            }
+            LabError::PowerOn { host: self.name.clone(), said: format!("{error}; {}", said.trim()) }
         })?;
         let boots = self.boots.fetch_add(1, Ordering::SeqCst) + 1;
         let boots = u32::try_from(boots).unwrap_or(u32::MAX);
@@ -346,10 +318,7 @@ impl Shared {
     }
 
     fn said(&self) -> String {
-        std::fs::read_to_string(self.directory.join("qemu.log"))
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
+        std::fs::read_to_string(self.directory.join("qemu.log")).unwrap_or_default().trim().to_owned()
     }
 }
 
@@ -359,10 +328,7 @@ fn after(reason: Option<&str>, cut: bool, said: &str) -> Option<Stop> {
         _ if cut => Some(Stop::PowerCut),
         Some("guest-reset") => None,
         Some("guest-shutdown") => Some(Stop::PowerOff),
-        other => Some(Stop::Crash(format!(
-            "{}: {said}",
-            other.unwrap_or("no reason given")
-        ))),
+        other => Some(Stop::Crash(format!("{}: {said}", other.unwrap_or("no reason given")))),
     }
 }
 
@@ -395,9 +361,7 @@ async fn prepare(config: &HostConfig) -> Result<(), LabError> {
         let path = path.to_owned();
         move |source| LabError::Prepare { path, source }
     };
-    tokio::fs::create_dir_all(directory)
-        .await
-        .map_err(failed(directory))?;
+    tokio::fs::create_dir_all(directory).await.map_err(failed(directory))?;
     let disk = directory.join("system.qcow2");
     if !disk.exists() {
         let size = format!("{}G", config.disk_gib);
@@ -407,24 +371,16 @@ async fn prepare(config: &HostConfig) -> Result<(), LabError> {
             .arg(size)
             .output()
             .await
-            .map_err(|source| LabError::Start {
-                program: "qemu-img",
-                source,
-            })?;
+            .map_err(|source| LabError::Start { program: "qemu-img", source })?;
         if !made.status.success() {
             let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-            return Err(LabError::Program {
-                program: "qemu-img",
-                said,
-            });
+            return Err(LabError::Program { program: "qemu-img", said });
         }
     }
     let variables = directory.join("uefi-variables.fd");
     if config.firmware == Firmware::Uefi && !variables.exists() {
         let template = Path::new(OVMF_CODE).with_file_name("OVMF_VARS_4M.fd");
-        tokio::fs::copy(&template, &variables)
-            .await
-            .map_err(failed(&template))?;
+        tokio::fs::copy(&template, &variables).await.map_err(failed(&template))?;
     }
     Ok(())
 }
@@ -437,25 +393,10 @@ mod tests {
     fn only_a_reset_is_followed_by_another_boot() {
         let cases = [
             ("reset", Some("guest-reset"), false, None),
-            (
-                "power off",
-                Some("guest-shutdown"),
-                false,
-                Some(Stop::PowerOff),
-            ),
+            ("power off", Some("guest-shutdown"), false, Some(Stop::PowerOff)),
             ("plug pulled", None, true, Some(Stop::PowerCut)),
-            (
-                "plug pulled during a reset",
-                Some("guest-reset"),
-                true,
-                Some(Stop::PowerCut),
-            ),
-            (
-                "killed",
-                None,
-                false,
-                Some(Stop::Crash("no reason given: x".into())),
-            ),
+            ("plug pulled during a reset", Some("guest-reset"), true, Some(Stop::PowerCut)),
+            ("killed", None, false, Some(Stop::Crash("no reason given: x".into()))),
         ];
         for (name, reason, cut, want) in cases {
             assert_eq!(after(reason, cut, "x"), want, "{name}");

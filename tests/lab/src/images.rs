@@ -58,18 +58,12 @@ pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabErr
         .stderr(Stdio::inherit())
         .output()
         .await
-        .map_err(|source| LabError::Start {
-            program: "iso/build.sh",
-            source,
-        })?;
+        .map_err(|source| LabError::Start { program: "iso/build.sh", source })?;
     let said = String::from_utf8_lossy(&output.stdout);
     let path = said.lines().last().unwrap_or_default();
     if !output.status.success() || path.is_empty() {
         let said = format!("{}, see its lines above", output.status);
-        return Err(LabError::Program {
-            program: "iso/build.sh",
-            said,
-        });
+        return Err(LabError::Program { program: "iso/build.sh", said });
     }
     Ok(match image {
         Image::Os => Path::new(path).join("os-images.iso"),

@@ -30,34 +30,26 @@ impl Process {
     ) -> io::Result<(Self, oneshot::Receiver<()>)> {
         let output = std::fs::File::create(log)?;
         let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "KILL", program])
-            .args(arguments);
-        command
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .process_group(0);
+        command.args(["--pdeathsig", "KILL", program]).args(arguments);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
         let (started, starting) = mpsc::channel();
         let (end, ending) = oneshot::channel();
         let ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&ended);
-        std::thread::Builder::new()
-            .name("lab-process".into())
-            .spawn(move || {
-                let mut child = match command.spawn() {
-                    Ok(child) => child,
-                    Err(error) => {
-                        // The caller is waiting on this very channel.
-                        let _ = started.send(Err(error));
-                        return;
-                    }
-                };
-                let _ = started.send(Ok(child.id()));
-                let _ = child.wait();
-                flag.store(true, Ordering::SeqCst);
-                let _ = end.send(());
-            })?;
+        std::thread::Builder::new().name("lab-process".into()).spawn(move || {
+            let mut child = match command.spawn() {
+                Ok(child) => child,
+                Err(error) => {
+                    // The caller is waiting on this very channel.
+                    let _ = started.send(Err(error));
+                    return;
+                }
+            };
+            let _ = started.send(Ok(child.id()));
+            let _ = child.wait();
+            flag.store(true, Ordering::SeqCst);
+            let _ = end.send(());
+        })?;
         let id = starting.recv().map_err(io::Error::other)??;
         let group = Pid::from_raw(i32::try_from(id).map_err(io::Error::other)?);
         Ok((Self { group, ended }, ending))

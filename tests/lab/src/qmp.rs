@@ -30,13 +30,8 @@ impl Monitor {
         let stream = tokio::time::timeout(limit, connect(socket)).await?;
         let (read, mut write) = stream.into_split();
         // Before this command the monitor sends no events.
-        write
-            .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
-            .await?;
-        Ok(Self {
-            lines: BufReader::new(read).lines(),
-            _write: write,
-        })
+        write.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").await?;
+        Ok(Self { lines: BufReader::new(read).lines(), _write: write })
     }
 
     /// Reads to QEMU's end; the last reason it gave.

@@ -9,5 +9,6 @@ pub mod manifests;
 pub mod metal;
 pub mod play;
 pub mod progress;
+pub mod serve;
 pub mod stage;
 pub mod watching;

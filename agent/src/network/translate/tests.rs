@@ -31,10 +31,8 @@ fn scoped(text: &str, scope: AddressScope, flags: AddressFlags) -> AddressMessag
     message.header.index = 2;
     message.header.prefix_len = prefix.parse().unwrap();
     message.header.scope = scope;
-    message.attributes = vec![
-        AddressAttribute::Address(address.parse().unwrap()),
-        AddressAttribute::Flags(flags),
-    ];
+    message.attributes =
+        vec![AddressAttribute::Address(address.parse().unwrap()), AddressAttribute::Flags(flags)];
     message
 }
 
@@ -120,9 +118,7 @@ fn a_bond_with_a_vlan_and_a_bridge_is_told_with_its_parts() {
     let network = translate(&layers());
     let names: Vec<_> = network.interfaces.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["bond0", "bond0.7", "br0", "ens3", "ens4"]);
-    let [bond, vlan, bridge, _, member] = network.interfaces.as_slice() else {
-        panic!("{names:?}")
-    };
+    let [bond, vlan, bridge, _, member] = network.interfaces.as_slice() else { panic!("{names:?}") };
     let told = Bond {
         mode: "802.3ad".into(),
         miimon: 100,

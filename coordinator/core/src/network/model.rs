@@ -129,7 +129,9 @@ impl Network {
 
     /// Resolvers are the host's, network-config has them per device: they go
     /// to the one with the static default route, else to the first that has
-    /// something static. Where all comes from DHCP, DHCP brings them too.
+    /// something static. Nobody can tell which of them DHCP brought: one too
+    /// many does no harm, one that is lost does. Where all comes from DHCP, the
+    /// resolvers do too.
     fn place_resolvers(&mut self, observed: &ObservedNetwork) -> Result<(), NetworkError> {
         let servers = observed.dns_servers.iter().map(|server| parse_address("dnsServers", server));
         let mut servers = servers.collect::<Result<Vec<_>, _>>()?;

@@ -258,7 +258,7 @@ impl Attachment {
     async fn unusable(&mut self, plan: &Unfinished, error: &PlanSecretError) -> Result<(), RpcError> {
         let pause = self.retry.as_ref().map_or(PAUSE, |retry| (retry.pause * 2).min(PAUSE_MAX));
         self.retry = Some(Retry { at: Instant::now() + pause, pause });
-        tracing::warn!(inventory = self.peer.name, secret = plan.secret, error = %chain(error), "cannot send the plan");
+        tracing::warn!(inventory = self.peer.name, secret = plan.secret, error = chain(error), "cannot send the plan");
         let reason = match error {
             PlanSecretError::Missing { .. } => Reason::PlanSecretMissing,
             PlanSecretError::Invalid { .. } | PlanSecretError::Older { .. } => {
@@ -332,11 +332,11 @@ async fn lost(context: &Context, peer: &Peer) {
 }
 
 fn tell(peer: &Peer, lost: Result<(), RpcError>) {
+    let name = &peer.name;
     match lost {
-        Ok(()) => tracing::warn!(inventory = peer.name, "a host is unreachable"),
         // Deleted or quarantined: that says more.
-        Err(RpcError::Refused { .. }) => {}
-        Err(error) => tracing::warn!(inventory = peer.name, error = %chain(&error), "cannot show that a host is unreachable"),
+        Ok(()) | Err(RpcError::Refused { .. }) => tracing::warn!(inventory = name, "a host is away"),
+        Err(error) => tracing::warn!(inventory = name, error = chain(&error), "cannot show that a host is away"),
     }
 }
 

@@ -1,0 +1,199 @@
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use serde_json::json;
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// An ISO of this shape by hand, for machines without xorriso: a descriptor, a
+/// root directory with one file of four sectors, and something after it.
+fn by_hand() -> Vec<u8> {
+    let record = |sector: u32, len: u32, name: &[u8]| {
+        let mut record = vec![0; 33];
+        record[2..6].copy_from_slice(&sector.to_le_bytes());
+        record[10..14].copy_from_slice(&len.to_le_bytes());
+        record[32] = u8::try_from(name.len()).unwrap();
+        record.extend(name);
+        record.resize(record.len().next_multiple_of(2), 0);
+        record[0] = u8::try_from(record.len()).unwrap();
+        record
+    };
+    let mut iso = vec![7; 32 * 2048];
+    iso[16 * 2048..20 * 2048].fill(0);
+    iso[16 * 2048..16 * 2048 + 6].copy_from_slice(b"\x01CD001");
+    let root = record(18, 2048, &[0]);
+    iso[16 * 2048 + 156..16 * 2048 + 156 + root.len()].copy_from_slice(&root);
+    let file = record(20, 4 * 2048, b"LIVECD-CLOUD-CONFIG.YAML;1");
+    iso[18 * 2048..18 * 2048 + file.len()].copy_from_slice(&file);
+    iso[20 * 2048..24 * 2048].fill(b'\n');
+    iso
+}
+
+/// The same by the real tool, when it is there.
+fn by_xorriso(directory: &Path) -> Option<Vec<u8>> {
+    let (tree, iso) = (directory.join("tree"), directory.join("made.iso"));
+    std::fs::create_dir_all(tree.join("boot")).unwrap();
+    std::fs::write(tree.join("boot/kernel"), vec![1; 300_000]).unwrap();
+    std::fs::write(tree.join(RESERVED), vec![b'\n'; 65536]).unwrap();
+    std::fs::write(tree.join("zz-last"), b"the end").unwrap();
+    let made = Command::new("xorriso")
+        .args(["-as", "mkisofs", "-quiet", "-r", "-V", "COS_LIVE", "-o"])
+        .args([&iso, &tree])
+        .status()
+        .ok()?;
+    assert!(made.success(), "xorriso failed");
+    Some(std::fs::read(iso).unwrap())
+}
+
+struct Served {
+    isos: Arc<SeedIsos>,
+    seed: SeedImage,
+    registration: MachineRegistration,
+    fetches: Arc<AtomicUsize>,
+    _directory: tempfile::TempDir,
+}
+
+async fn base_server(iso: Vec<u8>, fetches: Arc<AtomicUsize>) -> String {
+    let answer = move || {
+        fetches.fetch_add(1, Ordering::Relaxed);
+        let iso = iso.clone();
+        async move { iso }
+    };
+    let router = axum::Router::new().route("/base.iso", axum::routing::get(answer));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}/base.iso")
+}
+
+async fn serve(iso: Vec<u8>) -> Served {
+    let fetches = Arc::new(AtomicUsize::new(0));
+    let url = base_server(iso, fetches.clone()).await;
+    let object = |kind: &str, name: &str, spec: serde_json::Value, status: serde_json::Value| {
+        json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": kind,
+            "metadata": { "name": name, "namespace": "fleet" }, "spec": spec, "status": status,
+        })
+    };
+    let seed: SeedImage = serde_json::from_value(object(
+        "SeedImage",
+        "seed",
+        json!({ "baseImage": url, "registrationRef": { "name": "reg" } }),
+        json!({ "downloadToken": "secret" }),
+    ))
+    .unwrap();
+    let registration: MachineRegistration = serde_json::from_value(object(
+        "MachineRegistration",
+        "reg",
+        json!({}),
+        json!({ "registrationURL": "https://127.0.0.1:1/elemental/registration/t" }),
+    ))
+    .unwrap();
+    let (mut seeds, mut registrations) = (Writer::default(), Writer::default());
+    seeds.apply_watcher_event(&Event::Apply(seed.clone()));
+    registrations.apply_watcher_event(&Event::Apply(registration.clone()));
+    let directory = tempfile::tempdir().unwrap();
+    let isos = SeedIsos::new(
+        BaseImages::new(directory.path().join("cache")).unwrap(),
+        seeds.as_reader(),
+        registrations.as_reader(),
+        Arc::new(Authority::generate(Timestamp::now()).unwrap()),
+    );
+    Served { isos: Arc::new(isos), seed, registration, fetches, _directory: directory }
+}
+
+impl Served {
+    async fn get(&self, path: &str, range: Option<&str>) -> (StatusCode, http::HeaderMap, Vec<u8>) {
+        let mut request = Request::get(format!("/elemental/seedimage/{path}"));
+        if let Some(range) = range {
+            request = request.header("range", range);
+        }
+        let router = download::router(self.isos.clone());
+        let response = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        (parts.status, parts.headers, body.collect().await.unwrap().to_bytes().to_vec())
+    }
+}
+
+#[tokio::test]
+async fn a_seed_is_its_base_with_one_file_filled_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let real = by_xorriso(directory.path());
+    for base in [Some(by_hand()), real].into_iter().flatten() {
+        let served = serve(base.clone()).await;
+        let prepared = served.isos.prepare(&served.seed, &served.registration).await.unwrap();
+        assert_eq!(prepared.size, base.len() as u64);
+        let (status, headers, iso) = served.get(&format!("secret/{}", prepared.file), None).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(headers["etag"], format!("\"{}\"", prepared.sha256));
+        assert_eq!(headers["content-length"], base.len().to_string());
+        assert_eq!(hex::encode(Sha256::digest(&iso)), prepared.sha256);
+        let changed: Vec<_> = (0..base.len()).filter(|at| iso[*at] != base[*at]).collect();
+        let (first, last) = (changed[0], changed[changed.len() - 1]);
+        assert!(iso[first..].starts_with(b"elemental:"), "only the reserved file differs");
+        assert!(last - first < 65536 && base[first..=last].iter().all(|byte| *byte == b'\n'));
+        let (_, _, sum) = served.get(&format!("secret/{}.sha256", prepared.file), None).await;
+        assert_eq!(String::from_utf8(sum).unwrap(), format!("{}  {}\n", prepared.sha256, prepared.file));
+        let again = served.isos.prepare(&served.seed, &served.registration).await.unwrap();
+        assert_eq!(again, prepared);
+        assert_eq!(served.fetches.load(Ordering::Relaxed), 1, "fetched once");
+    }
+}
+
+#[tokio::test]
+async fn a_part_is_the_same_bytes_and_a_replica_serves_what_it_never_made() {
+    let served = serve(by_hand()).await;
+    let (status, _, whole) = served.get("secret/any.iso", None).await;
+    assert_eq!(status, StatusCode::OK, "made ready by the download");
+    let size = whole.len();
+    for (range, from, to) in [
+        ("bytes=0-99", 0, 100),
+        ("bytes=40900-41000", 40900, 41001),
+        ("bytes=49100-49200", 49100, 49201),
+        ("bytes=-10", size - 10, size),
+    ] {
+        let (status, headers, part) = served.get("secret/any.iso", Some(range)).await;
+        assert_eq!(status, StatusCode::PARTIAL_CONTENT, "{range}");
+        assert_eq!(headers["content-range"], format!("bytes {from}-{}/{size}", to - 1));
+        assert!(part == whole[from..to], "{range}");
+    }
+    let (status, ..) = served.get("secret/any.iso", Some("bytes=65536-")).await;
+    assert_eq!(status, StatusCode::RANGE_NOT_SATISFIABLE);
+}
+
+#[tokio::test]
+async fn every_wrong_address_looks_the_same() {
+    let served = serve(by_hand()).await;
+    let mut answers = vec![];
+    for path in ["guess/any.iso", "secre/any.iso", "secret/any.raw", "secret/", "%20/any.iso"] {
+        let (status, _, body) = served.get(path, None).await;
+        answers.push((status, body));
+    }
+    assert!(answers.iter().all(|answer| *answer == (StatusCode::NOT_FOUND, vec![])), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_base_without_room_for_the_seed_says_what_to_use_instead() {
+    let mut used = by_hand();
+    used[21 * 2048] = b'x';
+    let mut unnamed = by_hand();
+    unnamed[18 * 2048 + 40] = b'X';
+    for (name, base, want) in [
+        ("no ISO", vec![0; 100_000], "no ISO 9660"),
+        ("empty", vec![], "no ISO 9660"),
+        ("used", used, "of newlines"),
+        ("without the file", unnamed, "has no file"),
+    ] {
+        let served = serve(base).await;
+        let error = served.isos.prepare(&served.seed, &served.registration).await.unwrap_err();
+        assert!(error.to_string().contains(want), "{name}: {error}");
+        assert!(error.to_string().contains("this project's iso/") && error.is_terminal(), "{name}");
+    }
+}

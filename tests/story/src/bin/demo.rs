@@ -1,0 +1,3 @@
+//! Plays the story live.
+
+fn main() {}

@@ -1,0 +1,121 @@
+//! The host of the story: QEMU, or files that play one.
+
+pub mod qemu;
+pub mod simulated;
+
+use std::path::Path;
+use std::time::Duration;
+
+pub use qemu::Qemu;
+pub use simulated::Simulated;
+
+/// One host.
+pub enum Metal {
+    /// The real agent engine on a simulated operating system, the real
+    /// protocol, a played kubelet.
+    Simulated(Simulated),
+    /// A virtual machine: real firmware, systemd, cloud-init, kubeadm.
+    Qemu(Box<Qemu>),
+}
+
+impl Metal {
+    /// Powers the host on with the ISO in its drive.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
+        match self {
+            Self::Simulated(host) => host.boot(iso).await,
+            Self::Qemu(host) => host.boot(iso).await,
+        }
+    }
+
+    /// What install device the registration names.
+    #[must_use]
+    pub fn device(&self) -> &'static str {
+        "/dev/vda"
+    }
+
+    /// Name of its inventory, from the registration's `machineName`.
+    #[must_use]
+    pub fn inventory(&self) -> String {
+        match self {
+            Self::Simulated(_) => format!("host-{}", simulated::UUID),
+            Self::Qemu(host) => format!("host-{}", host.uuid()),
+        }
+    }
+
+    /// MAC address of the NIC that the seed gives a static address.
+    #[must_use]
+    pub fn static_mac(&self) -> String {
+        match self {
+            Self::Simulated(_) => "52:54:00:00:00:02".to_owned(),
+            Self::Qemu(host) => host.static_mac(),
+        }
+    }
+
+    /// The images of both versions, as the catalog names them, and what
+    /// os-release calls them.
+    #[must_use]
+    pub fn images(&self) -> [Image; 2] {
+        match self {
+            Self::Simulated(_) => ["v1", "v2"].map(|tag| Image {
+                catalog: format!("registry.example/os:{tag}"),
+                runs: format!("registry.example/os:{tag}"),
+            }),
+            Self::Qemu(_) => ["v1", "v2"].map(|tag| Image {
+                catalog: format!("file:/run/os-images/{tag}.squashfs"),
+                runs: format!("lab.example/os:{tag}"),
+            }),
+        }
+    }
+
+    /// What a step of the story may take: an emulated host is slow.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        match self {
+            Self::Simulated(_) => Duration::from_mins(1),
+            Self::Qemu(_) => Duration::from_mins(12),
+        }
+    }
+
+    /// Asserts what only the host itself can say of its network.
+    ///
+    /// # Errors
+    /// What is not as it should be.
+    pub async fn check_network(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Simulated(_) => Ok(()),
+            Self::Qemu(host) => host.check_network().await,
+        }
+    }
+
+    /// Asserts that nothing of the node is left.
+    ///
+    /// # Errors
+    /// What is left.
+    pub async fn check_clean(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Simulated(host) => host.check_clean(),
+            Self::Qemu(host) => host.check_clean().await,
+        }
+    }
+
+    /// Where its console is, for errors.
+    #[must_use]
+    pub fn log(&self) -> String {
+        match self {
+            Self::Simulated(host) => host.log(),
+            Self::Qemu(host) => host.log(),
+        }
+    }
+}
+
+/// An OS image.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// As the catalog names it.
+    pub catalog: String,
+    /// As os-release names it.
+    pub runs: String,
+}

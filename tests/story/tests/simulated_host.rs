@@ -1,0 +1,57 @@
+//! The story with real API servers, Cluster API's real manager, the real
+//! coordinator process, and a simulated host that speaks the real protocol.
+
+// The exemption for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use story::metal::{Metal, Simulated};
+use story::play::Play;
+use story::progress::Progress;
+use story::serve::serve;
+use story::stage::{Reach, Stage};
+use story::watching::Watching;
+
+/// A base ISO with the reserved file and nothing to boot.
+fn base_iso(directory: &Path) -> PathBuf {
+    let content = directory.join("base");
+    std::fs::create_dir_all(&content).unwrap();
+    std::fs::write(content.join("livecd-cloud-config.yaml"), "\n".repeat(65536)).unwrap();
+    let iso = directory.join("base.iso");
+    let made = Command::new("xorriso")
+        .args(["-as", "mkisofs", "-quiet", "-R", "-V", "COS_LIVE", "-o"])
+        .args([&iso, &content])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    iso
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_becomes_a_node_and_comes_back() {
+    let progress = Arc::new(Progress::default());
+    let stage = Stage::set(Reach::Loopback, &progress).await.unwrap();
+    let watching = Watching::start(&stage.admin, &progress);
+    let base = serve(base_iso(stage.directory.path())).await.unwrap();
+    let mut metal = Metal::Simulated(Simulated::new(stage.workload.clone()).unwrap());
+    let played = Play::new(&stage, &mut metal, progress.clone()).all(&base).await;
+    let proof = match played {
+        Ok(proof) => proof,
+        Err(error) => {
+            let log = std::fs::read_to_string(stage.directory.path().join("coordinator.log")).unwrap();
+            panic!("in step {:?}: {error:#}\n\ncoordinator:\n{log}", progress.current());
+        }
+    };
+    drop(watching);
+    eprintln!("{:#?}", proof.lifecycle.by);
+    let counts = &proof.lifecycle;
+    assert_eq!((counts.lists, counts.of("list", "secrets"), counts.of("watch", "secrets")), (0, 0, 0));
+    assert_eq!(counts.refused_writes, 0, "{:#?}", counts.by);
+    let economy = counts.of("patch", "leases") + counts.of("update", "leases");
+    let events = counts.of("create", "events") + counts.of("patch", "events");
+    let writes = counts.writes - economy - events;
+    eprintln!("writes {writes}, requests {}", counts.requests - economy - events);
+}
