@@ -21,7 +21,7 @@ help: ## List the targets
 .PHONY: demo
 demo: packages parts agent iso ## Play the story live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running)
 	@cargo build --quiet --package coordinator
-	cargo run --quiet --package demo -- $(if $(KEEP),--keep)
+	cargo run --quiet --package story --bin demo -- $(if $(KEEP),--keep)
 
 .PHONY: test
 test: packages parts agent iso ## Pass all tests: pure, scenarios, real API servers, one QEMU host

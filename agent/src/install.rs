@@ -8,7 +8,7 @@ pub mod leave;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proto::plan::Seed;
 use proto::v1alpha1::complete_response::Next;
@@ -18,7 +18,7 @@ use proto::v1alpha1::{
     ReportInstallResponse,
 };
 use tokio::process::Command;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::backoff::Backoff;
 use crate::boot::seed;

@@ -18,6 +18,8 @@ pub mod names;
 pub mod network;
 pub mod paths;
 pub mod register;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod status;
 mod steps;
 pub mod system;

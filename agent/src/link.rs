@@ -209,9 +209,9 @@ impl<S: System> Link<'_, S> {
             .into_inner();
         self.pace.attached(Instant::now());
         self.console.say(&format!("attached to {}", self.caller.config.address()));
-        let changes = Changes::watch()
+        let changes = network::changes(self.root)
             .inspect_err(|error| tracing::warn!(%error, "changes of the network are not noticed"))
-            .ok();
+            .unwrap_or_default();
         let renewal = moment(certificate.renewal()).max(Instant::now() + RENEWAL_PAUSE);
         let mut attached = Attached { client, inbound, outbound, changes, renewal };
         loop {

@@ -52,6 +52,12 @@ impl Names {
         Self { etc: root.join("/etc"), port: 53 }
     }
 
+    /// The world of a simulated host.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn outside(&self) -> Option<std::sync::Arc<dyn crate::simulation::Outside>> {
+        crate::simulation::outside(&self.etc)
+    }
+
     /// Addresses of `host`, IPv4 first.
     ///
     /// # Errors

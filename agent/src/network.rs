@@ -28,12 +28,29 @@ pub enum NetworkError {
     },
 }
 
+/// Word of changes, from now on; nothing where the host has no kernel.
+///
+/// # Errors
+/// When the kernel gives no socket.
+#[cfg_attr(not(feature = "simulation"), expect(unused_variables, reason = "there is one kernel"))]
+pub fn changes(root: &Root) -> io::Result<Option<kernel::Changes>> {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::outside(&root.join("/etc")).is_some() {
+        return Ok(None);
+    }
+    kernel::Changes::watch().map(Some)
+}
+
 /// The network as it is now. Files that cannot be read are absent facts, never
 /// errors: a host without `NetworkManager` is a usual one.
 ///
 /// # Errors
 /// [`NetworkError::Dump`] when the kernel cannot be asked.
 pub fn observe(root: &Root) -> Result<ObservedNetwork, NetworkError> {
+    #[cfg(feature = "simulation")]
+    if let Some(outside) = crate::simulation::outside(&root.join("/etc")) {
+        return Ok(outside.network());
+    }
     let dump = kernel::dump()?;
     let mut network = translate::translate(&dump);
     network.interfaces.truncate(limits::INTERFACES);

@@ -15,6 +15,7 @@ use proto::proof::{self, Exporter};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -117,9 +118,22 @@ pub async fn connect(
     names: &Names,
     caller: Option<Caller<'_>>,
 ) -> Result<Session, ConnectError> {
-    let address = config.address();
     let client = client(&config.authority, caller).map_err(ConnectError::Configuration)?;
+    #[cfg(feature = "simulation")]
+    if let Some(outside) = names.outside() {
+        let failed = |source| ConnectError::Away { address: config.address(), source };
+        let stream = outside.dial().map_err(failed)?;
+        return secure(config, client, stream).await;
+    }
     let stream = dial(config, names).await?;
+    secure(config, client, stream).await
+}
+
+async fn secure<S>(config: &Config, client: ClientConfig, stream: S) -> Result<Session, ConnectError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let address = config.address();
     let stream =
         shake_hands(client, &config.host, stream).await.map_err(|source| explain(source, address.clone()))?;
     let exporter = stream
@@ -172,11 +186,10 @@ fn client(authority: &str, caller: Option<Caller<'_>>) -> Result<ClientConfig, r
     Ok(client)
 }
 
-async fn shake_hands(
-    client: ClientConfig,
-    host: &str,
-    stream: TcpStream,
-) -> io::Result<TlsStream<TcpStream>> {
+async fn shake_hands<S>(client: ClientConfig, host: &str, stream: S) -> io::Result<TlsStream<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let handshake = TlsConnector::from(Arc::new(client)).connect(name, stream);
@@ -206,10 +219,10 @@ fn explain(source: io::Error, address: String) -> ConnectError {
     }
 }
 
-async fn open_channel(
-    config: &Config,
-    stream: TlsStream<TcpStream>,
-) -> Result<Channel, tonic::transport::Error> {
+async fn open_channel<S>(config: &Config, stream: TlsStream<S>) -> Result<Channel, tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let authority = if config.host.contains(':') {
         format!("[{}]:{}", config.host, config.port)
     } else {

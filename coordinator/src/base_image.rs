@@ -177,9 +177,8 @@ impl BaseImages {
     async fn follow(&self, url: &str, mut uri: Uri) -> Result<Response<Incoming>, BaseImageError> {
         let failed = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
         for _ in 0..=REDIRECTS {
-            let request = Request::get(uri.clone())
-                .body(Empty::new())
-                .map_err(|error| failed(error.to_string()))?;
+            let request =
+                Request::get(uri.clone()).body(Empty::new()).map_err(|error| failed(error.to_string()))?;
             let response = tokio::time::timeout(SILENCE, self.client.request(request))
                 .await
                 .map_err(|_| failed("no answer in time".to_owned()))?
@@ -192,10 +191,7 @@ impl BaseImages {
             uri = match next {
                 Some(next) if response.status().is_redirection() => next,
                 _ => {
-                    return Err(BaseImageError::Status {
-                        url: url.to_owned(),
-                        status: response.status(),
-                    });
+                    return Err(BaseImageError::Status { url: url.to_owned(), status: response.status() });
                 }
             };
         }

@@ -15,8 +15,7 @@ use jiff::Timestamp;
 use proto::proof;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber,
-    SubjectPublicKeyInfo,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
 };
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -117,8 +116,7 @@ impl RequestedKey {
     /// # Errors
     /// [`CaError::Request`].
     pub fn parse(request: &[u8]) -> Result<Self, CaError> {
-        let (rest, request) =
-            X509CertificationRequest::from_der(request).map_err(|_| CaError::Request)?;
+        let (rest, request) = X509CertificationRequest::from_der(request).map_err(|_| CaError::Request)?;
         let key = request.certification_request_info.subject_pki.raw;
         if !rest.is_empty() || p256_point(key).is_none() {
             return Err(CaError::Request);
@@ -140,8 +138,8 @@ pub fn p256_point(public_key: &[u8]) -> Option<&[u8]> {
     // SEQUENCE { SEQUENCE { ecPublicKey, prime256v1 }, BIT STRING }: DER has
     // exactly one encoding of it, so the prefix is compared instead of parsed.
     const PREFIX: [u8; 26] = [
-        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08,
-        0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+        0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+        0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
     ];
     let point = public_key.strip_prefix(&PREFIX)?;
     (point.len() == 65 && point[0] == 4).then_some(point)
@@ -178,8 +176,8 @@ impl Authority {
         if !ours {
             return Err(stored("certificate and key do not belong together".to_owned()));
         }
-        let issuer = Issuer::from_ca_cert_der(&der, key)
-            .map_err(|error| stored(format!("certificate: {error}")))?;
+        let issuer =
+            Issuer::from_ca_cert_der(&der, key).map_err(|error| stored(format!("certificate: {error}")))?;
         Ok(Self { certificate: certificate.to_owned(), der, issuer })
     }
 
@@ -207,8 +205,7 @@ impl Authority {
         let failed = |source| CaError::Sign { attempt: "sign the server certificate", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
         let mut params = params(now, SERVER_LIFE)?;
-        params.subject_alt_names =
-            CertificateParams::new(names.to_vec()).map_err(failed)?.subject_alt_names;
+        params.subject_alt_names = CertificateParams::new(names.to_vec()).map_err(failed)?.subject_alt_names;
         params.distinguished_name.push(DnType::CommonName, "baremetal coordinator server");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?;
@@ -222,12 +219,7 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Sign`], [`CaError::Clock`].
-    pub fn host(
-        &self,
-        key: &RequestedKey,
-        subject: &Subject<'_>,
-        now: Timestamp,
-    ) -> Result<String, CaError> {
+    pub fn host(&self, key: &RequestedKey, subject: &Subject<'_>, now: Timestamp) -> Result<String, CaError> {
         let failed = |source| CaError::Sign { attempt: "sign the host's certificate", source };
         let mut params = params(now, HOST_LIFE)?;
         let uri = peer::uri(subject).try_into().map_err(failed)?;
@@ -243,8 +235,9 @@ impl Authority {
 /// What every certificate has in common.
 fn params(now: Timestamp, life: Duration) -> Result<CertificateParams, CaError> {
     let mut serial = [0; 16];
-    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut serial)
-        .map_err(|_| CaError::Sign { attempt: "draw a serial number", source: rcgen::Error::RingUnspecified })?;
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut serial).map_err(|_| {
+        CaError::Sign { attempt: "draw a serial number", source: rcgen::Error::RingUnspecified }
+    })?;
     // The first bit would make the number negative.
     serial[0] &= 0x7f;
     let now = OffsetDateTime::from_unix_timestamp(now.as_second()).map_err(|_| CaError::Clock)?;

@@ -56,7 +56,6 @@ pub struct Context {
     plans: Arc<Plans>,
 }
 
-
 /// What a [`Context`] reads.
 #[derive(Clone)]
 pub struct Seen {

@@ -48,7 +48,9 @@ pub enum SeedIsoError {
     #[error("{0}: use a base ISO built by this project's iso/, which reserves /{RESERVED}")]
     Layout(#[from] LayoutError),
     /// The reserved file holds something.
-    #[error("/{RESERVED} of the base image is not {RESERVED_BYTES} bytes of newlines or less: use a base ISO built by this project's iso/, unchanged")]
+    #[error(
+        "/{RESERVED} of the base image is not {RESERVED_BYTES} bytes of newlines or less: use a base ISO built by this project's iso/, unchanged"
+    )]
     NotReserved,
     /// The base image cannot be read back.
     #[error("cannot read the base image {path}", path = path.display())]

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use proto::limits;
 use proto::v1alpha1::host_server::HostServer;
 use proto::v1alpha1::registration_server::RegistrationServer;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt as _;
 
@@ -50,10 +51,10 @@ pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Router {
     calls.into_axum_router().merge(downloads)
 }
 
-/// Serves until `shutdown`, then lets open requests end. Streams of hosts end
-/// at once: the hosts attach to the next replica.
+/// Serves until `shutdown`, then lets open requests end for a few seconds.
+/// Streams of hosts end with [`crate::rpc::presence::Presence::close`].
 pub async fn run(
-    listener: TcpListener,
+    mut port: impl Port,
     acceptor: Acceptor,
     router: Router,
     shutdown: impl Future<Output = ()>,
@@ -61,7 +62,7 @@ pub async fn run(
     let connections = GracefulShutdown::new();
     let accept = async {
         loop {
-            let (stream, remote) = next(&listener).await;
+            let (stream, remote) = port.accept().await;
             let (acceptor, router) = (acceptor.clone(), router.clone());
             tokio::spawn(connection(acceptor, router, (stream, remote), connections.watcher()));
         }
@@ -70,32 +71,47 @@ pub async fn run(
         () = accept => {}
         () = shutdown => {}
     }
-    drop(listener);
+    drop(port);
     if tokio::time::timeout(GRACE, connections.shutdown()).await.is_err() {
         tracing::info!("some connections did not end in time");
     }
 }
 
-async fn next(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok(accepted) => return accepted,
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
-                tokio::time::sleep(BREATH).await;
+/// Where connections come from: TCP, or memory in a test.
+pub trait Port: Send {
+    /// What is accepted, before TLS.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// The next connection, and the other end's address for logs.
+    fn accept(&mut self) -> impl Future<Output = (Self::Stream, SocketAddr)> + Send;
+}
+
+impl Port for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        loop {
+            match Self::accept(self).await {
+                Ok((stream, remote)) => {
+                    // Small messages, each waited for.
+                    let _ = stream.set_nodelay(true);
+                    return (stream, remote);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections");
+                    tokio::time::sleep(BREATH).await;
+                }
             }
         }
     }
 }
 
-async fn connection(
+async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     acceptor: Acceptor,
     router: Router,
-    (stream, remote): (TcpStream, SocketAddr),
+    (stream, remote): (S, SocketAddr),
     watcher: Watcher,
 ) {
-    // Small messages, each waited for.
-    let _ = stream.set_nodelay(true);
     let (stream, session) = match acceptor.accept(stream, remote).await {
         Ok(accepted) => accepted,
         Err(error) => return turned_away(remote, &error),

@@ -12,11 +12,12 @@ use tokio::task::JoinSet;
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{self, Authority, CaError};
 use crate::config::Config;
-use crate::controllers::{self, Waiting};
+use crate::controllers::{self, CapiVersions, Waiting};
 use crate::events::Events;
 use crate::health::{self, Ready};
 use crate::metrics::Metrics;
-use crate::rpc;
+use crate::rpc::presence::Presence;
+use crate::rpc::{self, host};
 use crate::rpc::announcements::Announcements;
 use crate::seed_iso::SeedIsos;
 use crate::tls::{Acceptor, TlsError};
@@ -69,13 +70,60 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
         versions = capi::versions(&client) => versions,
         () = ended(shutdown.clone()) => return Ok(()),
     };
+    let parts = tokio::select! {
+        parts = assemble(&config, &client, versions, metrics) => parts?,
+        () = ended(shutdown.clone()) => return Ok(()),
+    };
+    ready.set();
+    tracing::info!(address = %config.listen, url = config.server_url, "serving hosts");
+    let Parts { acceptor, routes, context, leading, presence, tasks: _watches } = parts;
+    let end = shutdown.clone();
+    tokio::join!(
+        async move {
+            ended(end).await;
+            presence.close();
+        },
+        serve::run(listener, acceptor, routes, ended(shutdown.clone())),
+        lease::follow(&client, &config, context, leading, shutdown.clone()),
+    );
+    Ok(())
+}
+
+/// A coordinator whose caches are filled, without ports and without the lead.
+pub struct Parts {
+    /// TLS for the port.
+    pub acceptor: Acceptor,
+    /// What the port answers.
+    pub routes: axum::Router,
+    /// For [`controllers::lead`].
+    pub context: controllers::Context,
+    /// Where the lead is taken.
+    pub leading: Leading,
+    /// Streams of hosts.
+    pub presence: Arc<Presence>,
+    /// The watches; they end when it is dropped.
+    pub tasks: JoinSet<()>,
+}
+
+/// Reads or makes the authority, starts the watches, waits until they have
+/// seen everything.
+///
+/// # Errors
+/// [`StartError`], but for the ports.
+pub async fn assemble(
+    config: &Config,
+    client: &Client,
+    versions: CapiVersions,
+    metrics: Metrics,
+) -> Result<Parts, StartError> {
+    let mut tasks = JoinSet::new();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &config.namespace);
     let authority = Arc::new(ca::read_or_create(&secrets, Timestamp::now()).await?);
     let (leading, waiting) = (Leading::default(), Waiting::default());
     let announcements = Arc::<Announcements>::default();
     let router = Router { leading: leading.clone(), waiting: waiting.clone(), announcements: announcements.clone() };
-    let caches = watches::start(&client, &config, &versions, &router, &mut tasks);
-    let isos = isos(&config, &caches, &authority)?;
+    let caches = watches::start(client, config, &versions, &router, &mut tasks);
+    let isos = isos(config, &caches, &authority)?;
     let seen = rpc::Seen {
         inventories: caches.inventories.clone(),
         registrations: caches.registrations.clone(),
@@ -85,11 +133,12 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(serve::renew(acceptor.clone(), authority, config.certificate_names()));
-    tokio::select! {
-        () = filled(&caches) => ready.set(),
-        () = ended(shutdown.clone()) => return Ok(()),
-    }
-    tracing::info!(address = %config.listen, url = config.server_url, "serving hosts");
+    filled(&caches).await;
+    let (swept, presence) = (rpc.clone(), rpc.presence.clone());
+    tasks.spawn(async move {
+        tokio::time::sleep(host::GRACE).await;
+        host::sweep(&swept).await;
+    });
     let context = controllers::Context {
         events: Events::new(client.clone(), config.instance.clone()),
         client: client.clone(),
@@ -100,12 +149,7 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
         isos: isos.clone(),
         versions,
     };
-    let routes = serve::router(&rpc, Some(isos));
-    tokio::join!(
-        serve::run(listener, acceptor, routes, ended(shutdown.clone())),
-        lease::follow(&client, &config, context, leading, shutdown),
-    );
-    Ok(())
+    Ok(Parts { acceptor, routes: serve::router(&rpc, Some(isos)), context, leading, presence, tasks })
 }
 
 async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartError> {

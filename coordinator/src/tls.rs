@@ -16,7 +16,7 @@ use rustls::crypto::ring::{default_provider, sign::any_supported_type};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -188,7 +188,10 @@ impl Acceptor {
     ///
     /// # Errors
     /// [`TlsError`] when no connection came about.
-    pub async fn accept(&self, stream: TcpStream, remote: SocketAddr) -> Result<(TlsStream<TcpStream>, Session), TlsError> {
+    pub async fn accept<S>(&self, stream: S, remote: SocketAddr) -> Result<(TlsStream<S>, Session), TlsError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let _permit = self.handshakes.try_acquire().map_err(|_| TlsError::Busy)?;
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.tls.accept(stream))
             .await

@@ -179,6 +179,9 @@ fn install_command(installation: &Installation<'_>) -> Invocation {
     option(true, "install".to_owned());
     option(true, "--reboot=false".to_owned());
     option(true, "--poweroff=false".to_owned());
+    // An install that was cut short leaves a disk that looks installed; that it
+    // carries none of ours was made sure of before.
+    option(true, "--force".to_owned());
     option(!system_uri.is_empty(), format!("--system={system_uri}"));
     option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
     option(*eject_cd, "--eject-cd".to_owned());

@@ -150,9 +150,7 @@ pub fn install(
     let fails = |reason, message: String| Finding::fails(Type::Installed, reason, message);
     let finding = match &report.outcome {
         None => return status(inventory),
-        Some(Outcome::Waiting(InstallWaiting { message })) => {
-            fails(Reason::InstallWaiting, message.clone())
-        }
+        Some(Outcome::Waiting(InstallWaiting { message })) => fails(Reason::InstallWaiting, message.clone()),
         Some(Outcome::Started(InstallStarted { device })) => {
             fails(Reason::Installing, format!("installing to {device}"))
         }
@@ -160,9 +158,7 @@ pub fn install(
             Reason::InstallDone,
             format!("installed {image} to {device}; waiting for the host to boot from it"),
         ),
-        Some(Outcome::Failed(InstallFailed { message, .. })) => {
-            fails(Reason::InstallFailed, message.clone())
-        }
+        Some(Outcome::Failed(InstallFailed { message, .. })) => fails(Reason::InstallFailed, message.clone()),
         Some(Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device })) => {
             let message = format!(
                 "a seed ISO was booted on this host, which is installed on {device}; the disk was left alone: remove the medium"
@@ -248,7 +244,9 @@ pub fn unreachable(inventory: &MachineInventory, now: Timestamp) -> MachineInven
         kind: Type::Ready,
         truth: Truth::Unknown,
         reason: Reason::HostUnreachable,
-        message: "the host has no connection to the coordinator: look at its power, its network and its console".to_owned(),
+        message:
+            "the host has no connection to the coordinator: look at its power, its network and its console"
+                .to_owned(),
     };
     find(status(inventory), inventory, &[finding], now)
 }
@@ -261,11 +259,7 @@ pub fn is_unreachable(inventory: &MachineInventory) -> bool {
 
 /// Two live hosts claim the identity of this inventory.
 #[must_use]
-pub fn duplicate(
-    inventory: &MachineInventory,
-    boots: [&str; 2],
-    now: Timestamp,
-) -> MachineInventoryStatus {
+pub fn duplicate(inventory: &MachineInventory, boots: [&str; 2], now: Timestamp) -> MachineInventoryStatus {
     let [one, other] = boots;
     let message = format!(
         "two running systems (boot ids {one} and {other}) hold the identity of this host: switch one off, install it anew, then remove the annotation {}",

@@ -80,8 +80,8 @@ impl Peer {
     /// # Errors
     /// [`PeerError`] when it is not one that [`super::Authority::host`] made.
     pub fn parse(certificate: &[u8]) -> Result<Self, PeerError> {
-        let (_, certificate) = x509_parser::parse_x509_certificate(certificate)
-            .map_err(|_| PeerError::Certificate)?;
+        let (_, certificate) =
+            x509_parser::parse_x509_certificate(certificate).map_err(|_| PeerError::Certificate)?;
         let names = certificate
             .subject_alternative_name()
             .map_err(|_| PeerError::Certificate)?
@@ -109,10 +109,7 @@ mod tests {
     fn a_name_is_read_whole_or_not_at_all() {
         for (uri, want) in [
             ("baremetal://fleet/host-1/u-1/live", Some(("fleet", "host-1", "u-1", Role::Live))),
-            (
-                "baremetal://fleet/host-1/u-1/installed",
-                Some(("fleet", "host-1", "u-1", Role::Installed)),
-            ),
+            ("baremetal://fleet/host-1/u-1/installed", Some(("fleet", "host-1", "u-1", Role::Installed))),
             ("baremetal://fleet/host-1/u-1/root", None),
             ("baremetal://fleet/host-1/u-1", None),
             ("baremetal://fleet/host-1/u-1/live/more", None),

@@ -27,9 +27,9 @@ pub async fn read_or_create(secrets: &Api<Secret>, now: Timestamp) -> Result<Aut
     match secrets.create(&PostParams::default(), &render(&made)).await {
         Ok(_) => Ok(made),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let stored = read(secrets).await?.ok_or_else(|| CaError::Stored {
-                reason: "it vanished while it was read".to_owned(),
-            })?;
+            let stored = read(secrets)
+                .await?
+                .ok_or_else(|| CaError::Stored { reason: "it vanished while it was read".to_owned() })?;
             parse(&stored)
         }
         Err(source) => Err(CaError::Api { attempt: "create", source }),
@@ -37,10 +37,7 @@ pub async fn read_or_create(secrets: &Api<Secret>, now: Timestamp) -> Result<Aut
 }
 
 async fn read(secrets: &Api<Secret>) -> Result<Option<Secret>, CaError> {
-    secrets
-        .get_opt(SECRET_NAME)
-        .await
-        .map_err(|source| CaError::Api { attempt: "read", source })
+    secrets.get_opt(SECRET_NAME).await.map_err(|source| CaError::Api { attempt: "read", source })
 }
 
 fn parse(secret: &Secret) -> Result<Authority, CaError> {

@@ -3,7 +3,7 @@
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
-use coordinator_api::names::label;
+use coordinator_api::names::{annotation, label};
 use coordinator_api::pool::MachineInventoryPool;
 use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -16,7 +16,7 @@ pub async fn route(seen: Seen<'_>, caches: &Caches, waiting: &Waiting, queues: &
     match seen {
         Seen::Inventory(inventory) => {
             send(&queues.inventories, [ObjectRef::from_obj(inventory)]).await;
-            send(&queues.baremetal_machines, machines_of(inventory, waiting)).await;
+            send(&queues.baremetal_machines, machines_of(inventory, caches, waiting)).await;
             send(&queues.pools, pools_of(inventory, caches)).await;
         }
         Seen::Pool(pool) => {
@@ -60,12 +60,24 @@ fn within<K: kube::Resource<DynamicType = ()>>(name: &str, object: &impl Resourc
     ObjectRef::new(name).within(&object.namespace().unwrap_or_default())
 }
 
-/// A claimed host concerns its owner; a free one, those who wait for one.
-fn machines_of(inventory: &MachineInventory, waiting: &Waiting) -> Vec<ObjectRef<BaremetalMachine>> {
-    match inventory.claim() {
-        Some(claim) => vec![within(&claim.baremetal_machine, inventory)],
-        None => waiting.of(inventory.namespace().as_deref()),
+/// A claimed host concerns its owner; a free one, those who wait for one, and
+/// those who chose it: a machine that gave it back has yet to let itself go.
+fn machines_of(
+    inventory: &MachineInventory,
+    caches: &Caches,
+    waiting: &Waiting,
+) -> Vec<ObjectRef<BaremetalMachine>> {
+    if let Some(claim) = inventory.claim() {
+        return vec![within(&claim.baremetal_machine, inventory)];
     }
+    let name = inventory.name_any();
+    let chose = |machine: &BaremetalMachine| {
+        machine.namespace() == inventory.namespace()
+            && machine.annotations().get(annotation::MACHINE_INVENTORY) == Some(&name)
+    };
+    let machines = caches.baremetal_machines.state();
+    let chosen_by = machines.iter().filter(|machine| chose(machine)).map(|machine| ObjectRef::from_obj(&**machine));
+    chosen_by.chain(waiting.of(inventory.namespace().as_deref())).collect()
 }
 
 fn pools_of(inventory: &MachineInventory, caches: &Caches) -> Vec<ObjectRef<MachineInventoryPool>> {

@@ -232,8 +232,7 @@ mod tests {
     #[test]
     fn whoever_is_missing_from_a_new_list_is_gone() {
         let announcements = Announcements::default();
-        let (one, two) =
-            (announcements.subscribe(&inventory("1")), announcements.subscribe(&inventory("2")));
+        let (one, two) = (announcements.subscribe(&inventory("1")), announcements.subscribe(&inventory("2")));
         announcements.event(&Event::Init);
         announcements.event(&Event::InitApply(inventory("2")));
         announcements.event(&Event::InitDone);

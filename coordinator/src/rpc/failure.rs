@@ -23,6 +23,9 @@ pub enum RpcError {
     /// Another stream of the same host took over.
     #[error("another stream of this host took over")]
     Replaced,
+    /// This replica ends: the host attaches to the next.
+    #[error("this coordinator is going away: attach again")]
+    Leaving,
     /// The request came past our own acceptor.
     #[error("the request came over no connection of ours")]
     Connection,
@@ -80,10 +83,9 @@ impl From<CaError> for RpcError {
     fn from(error: CaError) -> Self {
         match error {
             CaError::Request => Self::refused(Refusal::BadRequest, error.to_string()),
-            CaError::Sign { .. }
-            | CaError::Clock
-            | CaError::Stored { .. }
-            | CaError::Api { .. } => Self::Sign(error),
+            CaError::Sign { .. } | CaError::Clock | CaError::Stored { .. } | CaError::Api { .. } => {
+                Self::Sign(error)
+            }
         }
     }
 }
@@ -110,6 +112,7 @@ impl From<RpcError> for Status {
                 status
             }
             RpcError::Replaced => Self::aborted(error.to_string()),
+            RpcError::Leaving => Self::unavailable(error.to_string()),
             RpcError::Connection | RpcError::Randomness => Self::internal(error.to_string()),
             // What lies behind is the coordinator's affair: the host comes again.
             RpcError::Registration(_) | RpcError::Report(_) | RpcError::Plan(_) | RpcError::Sign(_) => {

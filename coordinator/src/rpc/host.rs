@@ -43,8 +43,7 @@ impl HostService {
             Role::Live if !host::is_installed(&inventory) => Role::Live,
             Role::Live | Role::Installed => Role::Installed,
         };
-        let subject =
-            Subject { namespace: &peer.namespace, name: &peer.name, uid: &peer.uid, role };
+        let subject = Subject { namespace: &peer.namespace, name: &peer.name, uid: &peer.uid, role };
         let certificate_chain = self.context.authority.host(&key, &subject, Timestamp::now())?;
         tracing::info!(inventory = peer.name, role = role.as_str(), "signed a certificate");
         Ok(wire::RenewCertificateResponse { certificate_chain })

@@ -26,6 +26,8 @@ pub enum Ending {
     Replaced,
     /// Two hosts claim the identity.
     Quarantined,
+    /// This replica ends.
+    Leaving,
 }
 
 /// What becomes of a newcomer.
@@ -66,8 +68,16 @@ struct Room {
 }
 
 /// Streams of this replica, by UID of the inventory.
-#[derive(Default)]
-pub struct Presence(Mutex<Room>);
+pub struct Presence {
+    room: Mutex<Room>,
+    probe: Duration,
+}
+
+impl Default for Presence {
+    fn default() -> Self {
+        Self::with_probe(PROBE)
+    }
+}
 
 /// The place of one stream; given up when it is dropped.
 pub struct Seat {
@@ -82,11 +92,19 @@ pub struct Contest {
     /// Boot id of the system that has the seat.
     pub boot_id: String,
     ender: Ender,
+    probe: Duration,
 }
 
 impl Presence {
+    /// Nobody is there; a contest lasts for `probe`, which must be longer than
+    /// a dead connection can stay open.
+    #[must_use]
+    pub fn with_probe(probe: Duration) -> Self {
+        Self { room: Mutex::default(), probe }
+    }
+
     fn room(&self) -> MutexGuard<'_, Room> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of streams.
@@ -110,7 +128,8 @@ impl Presence {
         let seated = room.seated.get(uid);
         match (meet(seated.map(|seated| &*seated.boot_id), boot_id), seated) {
             (Meeting::OtherBoot, Some(seated)) => {
-                return Err(Contest { boot_id: seated.boot_id.clone(), ender: seated.ender.clone() });
+                let (boot_id, ender) = (seated.boot_id.clone(), seated.ender.clone());
+                return Err(Contest { boot_id, ender, probe: self.probe });
             }
             (Meeting::SameSystem, Some(seated)) => {
                 seated.ender.send_replace(Some(Ending::Replaced));
@@ -124,6 +143,14 @@ impl Presence {
         room.seated.insert(uid.to_owned(), seated);
         room.left.remove(uid);
         Ok(Seat { presence: self.clone(), uid: uid.to_owned(), number, ending })
+    }
+
+    /// Ends every stream: the process ends, and hosts need not wait for a
+    /// broken connection to look for another replica.
+    pub fn close(&self) {
+        for seated in self.room().seated.values() {
+            seated.ender.send_replace(Some(Ending::Leaving));
+        }
     }
 
     /// Whether the host is still away since the stream of that number ended;
@@ -171,7 +198,7 @@ impl Contest {
     /// Whether the stream in the way ends within the time that a dead
     /// connection can last.
     pub async fn is_over(&self) -> bool {
-        tokio::time::timeout(PROBE, self.ender.closed()).await.is_ok()
+        tokio::time::timeout(self.probe, self.ender.closed()).await.is_ok()
     }
 
     /// Turns the stream in the way out.

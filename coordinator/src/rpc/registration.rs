@@ -48,7 +48,10 @@ fn is_ready(registration: &MachineRegistration) -> bool {
 }
 
 /// Whether the registration takes hosts whose key is held like that.
-fn accept(registration: &MachineRegistration, attestation: Option<&Attestation>) -> Result<KeyClass, RpcError> {
+fn accept(
+    registration: &MachineRegistration,
+    attestation: Option<&Attestation>,
+) -> Result<KeyClass, RpcError> {
     let class = match attestation {
         Some(Attestation::SoftwareKey(_)) => KeyClass::Software,
         None => return refused(Refusal::BadRequest, "the request does not say how the key is held"),
@@ -212,8 +215,8 @@ impl wire::registration_server::Registration for RegistrationService {
         &self,
         request: Request<wire::BeginRequest>,
     ) -> Result<Response<wire::BeginResponse>, Status> {
-        let begun = identity::session(&request)
-            .and_then(|session| self.begin(&session, request.into_inner()));
+        let begun =
+            identity::session(&request).and_then(|session| self.begin(&session, request.into_inner()));
         self.context.answer(begun).map(Response::new)
     }
 

@@ -59,9 +59,8 @@ mod tests {
     #[test]
     fn a_flood_of_refusals_is_counted_and_spoken_of_once_a_second() {
         let (tally, start) = (Tally::default(), Instant::now());
-        let lines: Vec<_> = (0..25)
-            .filter_map(|tick| tally.may_speak(start + Duration::from_millis(tick * 100)))
-            .collect();
+        let lines: Vec<_> =
+            (0..25).filter_map(|tick| tally.may_speak(start + Duration::from_millis(tick * 100))).collect();
         assert_eq!(lines, [0, 9, 9]);
     }
 }

@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::time::Duration;
+
 use coordinator_core::plan::{self, Clean, Job};
 use fake_api::{Counts, Matching, Refusal as Fault, Verb};
 use proto::plan::Generation;
@@ -10,6 +12,7 @@ use proto::v1alpha1 as wire;
 use serde_json::{Value, json};
 use world::{Host, Link, World, refusal};
 
+use super::presence::Presence;
 use crate::ca::{Authority, Role};
 
 const PLAN_KEY: &str = "plan";
@@ -280,10 +283,8 @@ async fn a_failed_step_ends_the_plan_with_its_message() {
     world.announce("m-a", &stored);
     let plan = next_plan(&mut stream).await;
     let failed = wire::StepFailed { message: "containerd does not answer".into(), ..Default::default() };
-    let report = wire::StepReport {
-        outcome: Some(wire::step_report::Outcome::Failed(failed)),
-        ..done(&plan, 1)
-    };
+    let report =
+        wire::StepReport { outcome: Some(wire::step_report::Outcome::Failed(failed)), ..done(&plan, 1) };
     link.report_step(report).await.unwrap();
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["status"]["plan"]["state"], "Failed");
@@ -365,4 +366,63 @@ async fn a_changed_network_is_drift_and_the_same_one_is_no_write() {
         world.settled("m-a").await;
         assert_eq!(world.spent().writes, writes, "{name}");
     }
+}
+
+#[tokio::test]
+async fn of_two_living_systems_with_one_identity_neither_gets_a_plan() {
+    let world = World::with_presence(Presence::with_probe(Duration::from_millis(50))).await;
+    let (host, _link, mut stream) = attached(&world).await;
+    let inventory = world.inventory("m-a").unwrap();
+    let uid = inventory["metadata"]["uid"].as_str().unwrap();
+    let chain = host.certificate(&world.authority, Role::Installed, uid);
+    world.spent();
+    let mut copy = world.connect(Some((&host, &chain))).await;
+    let mut other = copy.attach(Host::hello("boot-2", 0)).await.unwrap();
+    for (name, stream) in [("the second", &mut other), ("the first", &mut stream)] {
+        let ended = stream.message().await.unwrap_err();
+        assert_eq!(refusal(&ended), Some(Refusal::Quarantined), "{name}");
+    }
+    let counts = world.spent();
+    assert_eq!(counts.writes, 2, "{counts}");
+    let inventory = world.inventory("m-a").unwrap();
+    let mark = &inventory["metadata"]["annotations"]["baremetal.cluster.io/quarantined"];
+    assert_eq!(mark, "boot-1 boot-2");
+    assert_eq!(condition(&inventory, "Ready"), pair("False", "DuplicateIdentity"));
+}
+
+#[tokio::test]
+async fn a_reboot_takes_the_seat_of_its_dead_stream() {
+    let world = World::start().await;
+    let (host, link, stream) = attached(&world).await;
+    let inventory = world.inventory("m-a").unwrap();
+    let uid = inventory["metadata"]["uid"].as_str().unwrap();
+    let chain = host.certificate(&world.authority, Role::Installed, uid);
+    let mut rebooted = world.connect(Some((&host, &chain))).await;
+    let _stream = rebooted.attach(Host::hello("boot-2", 0)).await.unwrap();
+    assert_eq!(world.inventory("m-a").unwrap()["status"]["host"]["bootId"], "boot-1", "it waits");
+    drop((link, stream));
+    world.until(|| world.inventory("m-a").unwrap()["status"]["host"]["bootId"] == "boot-2").await;
+    assert_eq!(condition(&world.inventory("m-a").unwrap(), "Ready").0, "True");
+}
+
+#[tokio::test]
+async fn hosts_are_told_when_a_replica_goes_away() {
+    let world = World::start().await;
+    let (_host, _link, mut stream) = attached(&world).await;
+    world.context.presence.close();
+    assert_eq!(stream.message().await.unwrap_err().code(), tonic::Code::Unavailable);
+}
+
+#[tokio::test]
+async fn two_replicas_that_start_at_once_have_one_authority() {
+    let fake = fake_api::FakeApi::new();
+    let secrets = |user: &str| kube::Api::namespaced(fake.client(user), "system");
+    let (one, other) = (secrets("one"), secrets("other"));
+    let now = jiff::Timestamp::now();
+    let (one, other) =
+        tokio::join!(crate::ca::read_or_create(&one, now), crate::ca::read_or_create(&other, now));
+    let third = crate::ca::read_or_create(&secrets("third"), now).await.unwrap();
+    assert_eq!(one.unwrap().certificate(), third.certificate());
+    assert_eq!(other.unwrap().certificate(), third.certificate());
+    assert_eq!(fake.journal().counts().on(Verb::List, "secrets"), 0);
 }

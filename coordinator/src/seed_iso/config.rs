@@ -16,7 +16,9 @@ pub enum ConfigError {
     #[error("the cloud-config of the SeedImage cannot be written as YAML ({0}): correct spec.cloud-config")]
     Yaml(String),
     /// Too much.
-    #[error("the seed takes {needed} bytes, the base image reserves {reserved}: shorten spec.cloud-config of the SeedImage")]
+    #[error(
+        "the seed takes {needed} bytes, the base image reserves {reserved}: shorten spec.cloud-config of the SeedImage"
+    )]
     TooLarge {
         /// Bytes that are needed.
         needed: u64,
@@ -58,10 +60,8 @@ pub fn render(
         emulated_tpm_seed: None,
         ..asked.unwrap_or_default()
     };
-    let document = Document {
-        elemental: Elemental { registration },
-        cloud_config: seed.spec.cloud_config.as_ref(),
-    };
+    let document =
+        Document { elemental: Elemental { registration }, cloud_config: seed.spec.cloud_config.as_ref() };
     serde_norway::to_string(&document).map_err(|error| ConfigError::Yaml(error.to_string()))
 }
 
@@ -87,11 +87,11 @@ mod tests {
     use serde_json::json;
 
     fn registration() -> MachineRegistration {
-        let mut registration = MachineRegistration::default();
-        registration.status = Some(MachineRegistrationStatus {
+        let status = MachineRegistrationStatus {
             registration_url: Some("https://c.example:8443/elemental/registration/tok".into()),
             ..Default::default()
-        });
+        };
+        let mut registration = MachineRegistration { status: Some(status), ..MachineRegistration::default() };
         registration.spec.config = Some(Config {
             cloud_config: Some(json!({ "users": ["installed system's alone"] })),
             elemental: Some(Elemental {

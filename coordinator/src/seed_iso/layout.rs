@@ -150,9 +150,17 @@ mod tests {
         for (case, root, want) in [
             ("Rock Ridge", record(b"LIVECD_C.YAM;1", &long, 0), want.clone()),
             ("Rock Ridge in two entries", record(b"LIVECD_C.YAM;1", &split, 0), want.clone()),
-            ("after an attribute", record(b"L", &[b"PX\x08\x01\0\0\0\0", &long[..]].concat(), 0), want.clone()),
+            (
+                "after an attribute",
+                record(b"L", &[b"PX\x08\x01\0\0\0\0", &long[..]].concat(), 0),
+                want.clone(),
+            ),
             ("plain", record(b"LIVECD-CLOUD-CONFIG.YAML;1", b"", 0), want.clone()),
-            ("after another", [dots.clone(), record(b"O", &short, 0), record(b"L", &long, 0)].concat(), want.clone()),
+            (
+                "after another",
+                [dots.clone(), record(b"O", &short, 0), record(b"L", &long, 0)].concat(),
+                want.clone(),
+            ),
             ("in the next sector", [padded, record(b"L", &long, 0)].concat(), want),
             ("only another", record(b"LIVECD_C.YAM;1", &short, 0), missing.clone()),
             ("empty", vec![], missing),

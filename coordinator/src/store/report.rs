@@ -17,8 +17,8 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, Patch, PatchParams};
 use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
 use proto::plan::Generation;
 use serde_json::{Map, Value, json};
 
@@ -200,7 +200,9 @@ pub struct PlanSecret {
 #[derive(Debug, thiserror::Error)]
 pub enum PlanSecretError {
     /// No Secret, or no plan in it.
-    #[error("the plan Secret {name} has no plan: it was deleted; delete the machine's claim or restore the Secret")]
+    #[error(
+        "the plan Secret {name} has no plan: it was deleted; delete the machine's claim or restore the Secret"
+    )]
     Missing {
         /// Which Secret.
         name: String,
@@ -214,7 +216,9 @@ pub enum PlanSecretError {
         source: PlanError,
     },
     /// An older plan than the one that was announced.
-    #[error("the plan Secret {name} holds generation {found}, generation {announced} was announced: it was restored from an old copy")]
+    #[error(
+        "the plan Secret {name} holds generation {found}, generation {announced} was announced: it was restored from an old copy"
+    )]
     Older {
         /// Which Secret.
         name: String,
@@ -245,9 +249,8 @@ pub async fn plan(
     let name = name.to_owned();
     let missing = || PlanSecretError::Missing { name: name.clone() };
     let read = secrets.get_opt(&name).await;
-    let secret = read
-        .map_err(|source| PlanSecretError::Read { name: name.clone(), source })?
-        .ok_or_else(missing)?;
+    let secret =
+        read.map_err(|source| PlanSecretError::Read { name: name.clone(), source })?.ok_or_else(missing)?;
     let mut results: BTreeMap<_, _> =
         secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
     let bytes = results.remove(plan_secret::PLAN).ok_or_else(missing)?;
@@ -345,11 +348,8 @@ pub async fn record(
     if plan.is_recorded(end) {
         return Ok(());
     }
-    let data: BTreeMap<_, _> = plan
-        .render(end, outputs, now)
-        .into_iter()
-        .map(|(key, value)| (key, ByteString(value)))
-        .collect();
+    let data: BTreeMap<_, _> =
+        plan.render(end, outputs, now).into_iter().map(|(key, value)| (key, ByteString(value))).collect();
     let patch = json!({
         "metadata": { "resourceVersion": plan.resource_version },
         "data": data,
@@ -357,9 +357,7 @@ pub async fn record(
     let name = plan.name.clone();
     match secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
         Ok(_) => Ok(()),
-        Err(error) if is_conflict(&error) || is_not_found(&error) => {
-            Err(ReportError::Superseded { name })
-        }
+        Err(error) if is_conflict(&error) || is_not_found(&error) => Err(ReportError::Superseded { name }),
         Err(source) => Err(ReportError::Write { name, source }),
     }
 }
@@ -375,7 +373,12 @@ mod tests {
             ("equal", json!({"a": 1}), json!({"a": 1}), None),
             ("added", json!({}), json!({"a": 1}), Some(json!({"a": 1}))),
             ("removed", json!({"a": 1, "b": 2}), json!({"b": 2}), Some(json!({"a": null}))),
-            ("deep", json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 3, "c": 2}}), Some(json!({"a": {"b": 3}}))),
+            (
+                "deep",
+                json!({"a": {"b": 1, "c": 2}}),
+                json!({"a": {"b": 3, "c": 2}}),
+                Some(json!({"a": {"b": 3}})),
+            ),
             ("lists whole", json!({"a": [1]}), json!({"a": [1, 2]}), Some(json!({"a": [1, 2]}))),
         ] {
             assert_eq!(difference(&old, &new), want, "{name}");

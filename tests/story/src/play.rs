@@ -11,7 +11,7 @@ use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use coordinator_api::seed_image::{SeedImage, SeedImageState};
 use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt};
 use kubernetes_parts::audit::{Counts, Mark};
@@ -64,6 +64,7 @@ impl<'a> Play<'a> {
         self.cluster(&inventory).await?;
         let first = self.node(&inventory, 0).await?;
         self.give_back(&inventory).await?;
+        self.remove(&first).await?;
         let lifecycle = self.counted(mark).await?;
         self.again(&inventory, &first).await?;
         self.progress.end();
@@ -231,6 +232,15 @@ impl<'a> Play<'a> {
         self.metal.check_clean().await?;
         self.metal.check_network().await?;
         self.prove("released: no credential or workload of the node is left, the host is up and attached");
+        Ok(())
+    }
+
+    /// Cluster API deletes the Node of a Machine only where the Cluster has a
+    /// control plane of its own; here it has none, so its owner does.
+    async fn remove(&self, node: &Node) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.stage.workload.control_plane().admin().await?);
+        nodes.delete(&node.name_any(), &DeleteParams::default()).await?;
+        self.progress.detail("the Node object is deleted by the owner of the workload cluster");
         Ok(())
     }
 

@@ -13,7 +13,7 @@ fn the_install_command_line_says_what_was_asked_for() {
         disable_boot_entry: true,
         ..Install::default()
     };
-    let never = ["install", "--reboot=false", "--poweroff=false"];
+    let never = ["install", "--reboot=false", "--poweroff=false", "--force"];
     let cases: [(&str, &Install, Vec<&str>, usize); 2] = [
         ("plain", &plain, [&never[..], &["--cloud-init=/oem.yaml", "/dev/vda"]].concat(), 0),
         (

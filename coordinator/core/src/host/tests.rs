@@ -64,10 +64,28 @@ fn each_report_of_an_installation_has_its_reason() {
     let attached = with(attached(&MachineInventory::default(), arrival(&system("a")), now(1)));
     let fresh = MachineInventory::default();
     for (name, inventory, outcome, want, installed) in [
-        ("waiting", &fresh, Outcome::Waiting(InstallWaiting { message: "m".into() }), ("False", "InstallWaiting"), false),
-        ("started", &fresh, Outcome::Started(InstallStarted { device: "/dev/sda".into() }), ("False", "Installing"), false),
+        (
+            "waiting",
+            &fresh,
+            Outcome::Waiting(InstallWaiting { message: "m".into() }),
+            ("False", "InstallWaiting"),
+            false,
+        ),
+        (
+            "started",
+            &fresh,
+            Outcome::Started(InstallStarted { device: "/dev/sda".into() }),
+            ("False", "Installing"),
+            false,
+        ),
         ("done", &fresh, done(), ("False", "InstallDone"), true),
-        ("failed", &fresh, Outcome::Failed(InstallFailed { message: "m".into(), output: String::new() }), ("False", "InstallFailed"), false),
+        (
+            "failed",
+            &fresh,
+            Outcome::Failed(InstallFailed { message: "m".into(), output: String::new() }),
+            ("False", "InstallFailed"),
+            false,
+        ),
         ("live boot before the first attach", &fresh, live(), ("False", "LiveBootAfterInstall"), true),
         ("live boot later", &attached, live(), ("True", "LiveBootAfterInstall"), true),
     ] {

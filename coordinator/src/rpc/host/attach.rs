@@ -98,15 +98,8 @@ async fn open(context: &Context, peer: Peer, messages: &mut Messages) -> Result<
     let seat = seat(context, &peer, boot_id(&hello)).await?;
     let inventory = context.inventory(&peer).await?;
     let news = context.announcements.subscribe(&inventory);
-    let attachment = Attachment {
-        context: context.clone(),
-        peer,
-        hello,
-        seat,
-        news,
-        sent: None,
-        retry: None,
-    };
+    let attachment =
+        Attachment { context: context.clone(), peer, hello, seat, news, sent: None, retry: None };
     attachment.arrived(inventory).await?;
     tracing::info!(inventory = attachment.peer.name, boot_id = boot_id(&attachment.hello), "a host attached");
     Ok(attachment)
@@ -234,7 +227,12 @@ impl Attachment {
                 let message = coordinator_message::Message::Plan(plan.into());
                 self.sent = Some((plan.generation, plan.id.to_string()));
                 self.retry = None;
-                tracing::info!(inventory = self.peer.name, plan = plan.id.as_str(), generation = plan.generation.0, "sending a plan");
+                tracing::info!(
+                    inventory = self.peer.name,
+                    plan = plan.id.as_str(),
+                    generation = plan.generation.0,
+                    "sending a plan"
+                );
                 self.context.plans.keep(&self.peer.uid, Arc::new(read));
                 if news.doubted {
                     self.believed().await?;
@@ -258,12 +256,15 @@ impl Attachment {
     async fn unusable(&mut self, plan: &Unfinished, error: &PlanSecretError) -> Result<(), RpcError> {
         let pause = self.retry.as_ref().map_or(PAUSE, |retry| (retry.pause * 2).min(PAUSE_MAX));
         self.retry = Some(Retry { at: Instant::now() + pause, pause });
-        tracing::warn!(inventory = self.peer.name, secret = plan.secret, error = chain(error), "cannot send the plan");
+        tracing::warn!(
+            inventory = self.peer.name,
+            secret = plan.secret,
+            error = chain(error),
+            "cannot send the plan"
+        );
         let reason = match error {
             PlanSecretError::Missing { .. } => Reason::PlanSecretMissing,
-            PlanSecretError::Invalid { .. } | PlanSecretError::Older { .. } => {
-                Reason::PlanSecretInvalid
-            }
+            PlanSecretError::Invalid { .. } | PlanSecretError::Older { .. } => Reason::PlanSecretInvalid,
             // The API server is away: nothing is wrong with the plan.
             PlanSecretError::Read { .. } => return Ok(()),
         };
@@ -275,15 +276,21 @@ impl Attachment {
     async fn hear(&self, message: wire::HostMessage) -> Result<(), RpcError> {
         match message.message {
             Some(host_message::Message::Acknowledgement(answer)) if !answer.refusal.is_empty() => {
-                tracing::warn!(inventory = self.peer.name, plan = answer.plan_id, refusal = answer.refusal, "the host refuses a plan");
+                tracing::warn!(
+                    inventory = self.peer.name,
+                    plan = answer.plan_id,
+                    refusal = answer.refusal,
+                    "the host refuses a plan"
+                );
                 match reports::refused(&self.context, &self.peer, &answer).await {
                     // It refused what is not its newest plan: nobody waits for that.
                     Err(RpcError::Refused { refusal: Refusal::StalePlan, .. }) => Ok(()),
                     other => other,
                 }
             }
-            Some(host_message::Message::Acknowledgement(_) | host_message::Message::Hello(_))
-            | None => Ok(()),
+            Some(host_message::Message::Acknowledgement(_) | host_message::Message::Hello(_)) | None => {
+                Ok(())
+            }
         }
     }
 }
@@ -292,6 +299,7 @@ fn ended(ending: Ending, peer: &Peer) -> RpcError {
     match ending {
         Ending::Replaced => RpcError::Replaced,
         Ending::Quarantined => RpcError::refused(Refusal::Quarantined, peer.name.clone()),
+        Ending::Leaving => RpcError::Leaving,
     }
 }
 
@@ -332,12 +340,12 @@ async fn lost(context: &Context, peer: &Peer) {
 }
 
 fn tell(peer: &Peer, lost: Result<(), RpcError>) {
-    let name = &peer.name;
-    match lost {
+    let trouble = match lost {
         // Deleted or quarantined: that says more.
-        Ok(()) | Err(RpcError::Refused { .. }) => tracing::warn!(inventory = name, "a host is away"),
-        Err(error) => tracing::warn!(inventory = name, error = chain(&error), "cannot show that a host is away"),
-    }
+        Ok(()) | Err(RpcError::Refused { .. }) => None,
+        Err(error) => Some(chain(&error)),
+    };
+    tracing::warn!(inventory = peer.name, trouble, "a host is away");
 }
 
 /// Shows every installed host without a stream as unreachable: called once, a

@@ -24,11 +24,7 @@ const TRIES: usize = 3;
 
 /// A step of the newest plan. Only the end of the plan is written: the Secret
 /// first, since it is the record, then the status that announces it.
-pub(super) async fn step(
-    context: &Context,
-    peer: &Peer,
-    report: &wire::StepReport,
-) -> Result<(), RpcError> {
+pub(super) async fn step(context: &Context, peer: &Peer, report: &wire::StepReport) -> Result<(), RpcError> {
     let inventory = context.inventory(peer).await?;
     if is_settled(&inventory, report) {
         return Ok(());
@@ -123,9 +119,7 @@ async fn judged_by(
         Err(error @ PlanSecretError::Read { .. }) => Err(RpcError::Plan(error)),
         // No plan, an older or a garbled one: not the one the host speaks of.
         Err(
-            PlanSecretError::Missing { .. }
-            | PlanSecretError::Invalid { .. }
-            | PlanSecretError::Older { .. },
+            PlanSecretError::Missing { .. } | PlanSecretError::Invalid { .. } | PlanSecretError::Older { .. },
         ) => Err(stale(report)),
     }
 }

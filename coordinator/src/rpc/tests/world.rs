@@ -34,16 +34,14 @@ use tower::util::BoxCloneService;
 
 use crate::ca::{Authority, Peer, RequestedKey, Role, Subject};
 use crate::metrics::Metrics;
-use crate::rpc::{Context, Seen};
 use crate::rpc::announcements::Announcements;
+use crate::rpc::presence::Presence;
+use crate::rpc::{Context, Seen};
 use crate::serve;
 use crate::tls::Acceptor;
 
-type Wire = BoxCloneService<
-    http::Request<tonic::body::Body>,
-    http::Response<hyper::body::Incoming>,
-    hyper::Error,
->;
+type Wire =
+    BoxCloneService<http::Request<tonic::body::Body>, http::Response<hyper::body::Incoming>, hyper::Error>;
 
 pub(super) struct World {
     pub(super) fake: FakeApi,
@@ -124,6 +122,10 @@ fn registrations() -> Store<MachineRegistration> {
 
 impl World {
     pub(super) async fn start() -> Self {
+        Self::with_presence(Presence::default()).await
+    }
+
+    pub(super) async fn with_presence(presence: Presence) -> Self {
         let fake = FakeApi::new();
         for crd in coordinator_api::crds::all() {
             fake.register_crd(&crd);
@@ -134,12 +136,13 @@ impl World {
         tasks.spawn(follow(Api::all(fake.client("watcher")), writer, announcements.clone()));
         inventories.wait_until_ready().await.unwrap();
         let authority = Arc::new(Authority::generate(Timestamp::now()).unwrap());
-        let context = Context::new(
+        let mut context = Context::new(
             fake.client("coordinator"),
             Seen { inventories, registrations: registrations(), announcements },
             authority.clone(),
             Metrics::default(),
         );
+        context.presence = Arc::new(presence);
         let identity = authority.server(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
         let acceptor = Acceptor::new(&authority, identity).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -200,8 +203,7 @@ impl World {
         let (id, generation) = (stored.plan.id.to_string(), stored.plan.generation.0);
         self.fake.edit(key, |inventory| {
             let secret = inventory["status"]["plan"]["secretRef"].clone();
-            inventory["status"]["plan"] =
-                json!({ "secretRef": secret, "id": id, "generation": generation });
+            inventory["status"]["plan"] = json!({ "secretRef": secret, "id": id, "generation": generation });
         });
     }
 
@@ -239,8 +241,7 @@ impl World {
         let stream = TcpStream::connect(self.address).await?;
         let name = "127.0.0.1".try_into().unwrap();
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
-        let exporter =
-            stream.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None).unwrap();
+        let exporter = stream.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None).unwrap();
         let io = TokioIo::new(stream);
         let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), io).await;
         let (sender, connection) = handshake.map_err(std::io::Error::other)?;
@@ -271,7 +272,10 @@ impl Link {
         Ok(self.registration.begin(request).await?.into_inner().nonce)
     }
 
-    pub(super) async fn complete(&mut self, request: wire::CompleteRequest) -> Answer<wire::CompleteResponse> {
+    pub(super) async fn complete(
+        &mut self,
+        request: wire::CompleteRequest,
+    ) -> Answer<wire::CompleteResponse> {
         Ok(self.registration.complete(request).await?.into_inner())
     }
 

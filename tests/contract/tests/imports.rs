@@ -1,0 +1,72 @@
+//! Who may import whom: the house stands only while this holds.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Every crate that `package` is built from, itself left out.
+fn dependencies(package: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--package", package])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names = text.lines().filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != package).map(str::to_owned).collect()
+}
+
+#[test]
+fn each_crate_is_built_without_what_it_must_not_know() {
+    let cases = [
+        ("proto", vec!["tokio", "tonic", "kube", "k8s-openapi"]),
+        ("coordinator-api", vec!["tokio", "kube-client", "kube-runtime", "proto"]),
+        ("coordinator-core", vec!["tokio", "tonic", "kube-client", "kube-runtime", "hyper", "rustls", "rand"]),
+        ("agent", vec!["kube", "kube-core", "k8s-openapi", "coordinator-core", "coordinator-api", "openssl", "aws-lc-rs"]),
+        ("coordinator", vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-api"]),
+    ];
+    for (package, forbidden) in cases {
+        let built_from = dependencies(package);
+        assert!(!built_from.is_empty(), "{package}: cargo tree said nothing");
+        let found: Vec<_> = forbidden.into_iter().filter(|name| built_from.contains(*name)).collect();
+        assert!(found.is_empty(), "{package} is built from {found:?}");
+    }
+}
+
+/// Source files below `directory`, tests left out, with their text.
+fn sources(directory: &Path) -> Vec<(String, String)> {
+    let mut found = vec![];
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+            found.push((path.display().to_string(), code));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_module_reaches_where_it_must_not() {
+    let cases = [
+        ("coordinator/core/src", vec!["std::fs", "std::env", "std::net::Tcp", "std::net::Udp", "ToSocketAddrs", "SystemTime", "Instant::now", "Timestamp::now", "tokio::"]),
+        ("coordinator/src/rpc", vec!["crate::controllers"]),
+        ("coordinator/src/controllers", vec!["proto::v1alpha1", "crate::rpc"]),
+    ];
+    for (directory, forbidden) in cases {
+        let sources = sources(&root().join(directory));
+        assert!(!sources.is_empty(), "{directory} is empty");
+        for (path, code) in sources {
+            let found: Vec<_> = forbidden.iter().filter(|word| code.contains(**word)).collect();
+            assert!(found.is_empty(), "{path} uses {found:?}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What Cluster API does: it makes machines, and deletes them in its order.
+
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use crate::coordinator::CAPI;
+use crate::world::World;
+
+/// Namespace of everything that is not the coordinator's own.
+pub const NAMESPACE: &str = "fleet";
+/// Part of all bootstrap data: must never be seen outside of Secrets.
+pub const BOOTSTRAP_CANARY: &str = "canary.0123456789abcdef";
+
+const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+const ELEMENTAL: &str = "elemental.cattle.io";
+
+/// What kubeadm's bootstrap provider writes, shortened.
+#[must_use]
+pub fn bootstrap_data() -> String {
+    format!(
+        "## template: jinja
+#cloud-config
+write_files:
+-   path: /run/kubeadm/kubeadm-join-config.yaml
+    owner: root:root
+    permissions: '0640'
+    content: |
+      ---
+      apiVersion: kubeadm.k8s.io/v1beta4
+      discovery:
+        bootstrapToken:
+          apiServerEndpoint: 10.0.2.2:6443
+          token: {BOOTSTRAP_CANARY}
+      kind: JoinConfiguration
+      nodeRegistration:
+        kubeletExtraArgs: []
+        taints: null
+runcmd:
+  - 'kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml'
+"
+    )
+}
+
+/// Group, version and names of a kind that is written here.
+pub(crate) fn resource(kind: &str) -> ApiResource {
+    let (group, version) = match kind {
+        "Machine" | "Cluster" => ("cluster.x-k8s.io", CAPI),
+        "MachineInventory" | "MachineRegistration" | "SeedImage" => (ELEMENTAL, "v1beta1"),
+        "Secret" | "ConfigMap" => ("", "v1"),
+        _ => (INFRASTRUCTURE, "v1beta1"),
+    };
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}
+
+impl World {
+    pub(crate) fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.person.clone(), namespace, &resource(kind))
+    }
+
+    /// Creates an object in [`NAMESPACE`]; the answer is its UID.
+    pub async fn create(&self, kind: &str, name: &str, rest: Value) -> String {
+        let mut object = json!({ "metadata": { "name": name } });
+        merge(&mut object, rest);
+        let resource = resource(kind);
+        object["apiVersion"] = json!(resource.api_version);
+        object["kind"] = json!(resource.kind);
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let made = self.api(kind, NAMESPACE).create(&PostParams::default(), &object).await.unwrap();
+        made.metadata.uid.unwrap()
+    }
+
+    /// Merges into an object of [`NAMESPACE`].
+    pub async fn patch(&self, kind: &str, name: &str, patch: Value) {
+        let api = self.api(kind, NAMESPACE);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Deletes an object of [`NAMESPACE`]; finalizers hold it.
+    pub async fn delete(&self, kind: &str, name: &str) {
+        self.api(kind, NAMESPACE).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// A Cluster and its `BaremetalCluster`.
+    pub async fn apply_cluster(&self, name: &str) {
+        let reference = json!({ "apiGroup": INFRASTRUCTURE, "kind": "BaremetalCluster", "name": name });
+        let registry = json!({ "cpaas.io/registry-address": "registry.example" });
+        let spec = json!({ "infrastructureRef": reference });
+        let cluster = json!({ "metadata": { "annotations": registry }, "spec": spec });
+        let uid = self.create("Cluster", name, cluster).await;
+        let spec = json!({ "controlPlaneEndpoint": { "host": "10.0.2.2", "port": 6443 } });
+        let owners = json!({ "metadata": { "ownerReferences": [owner("Cluster", name, &uid)] } });
+        let mut object = json!({ "spec": spec });
+        merge(&mut object, owners);
+        self.create("BaremetalCluster", name, object).await;
+    }
+
+    /// A pool of these hosts, and a catalog with `v1` and `v2`.
+    pub async fn apply_pool(&self, name: &str, hosts: &[&str]) {
+        let members: Vec<_> = hosts.iter().map(|host| json!({ "name": host })).collect();
+        let spec = json!({ "clusterName": "c1", "machineInventories": members });
+        self.create("MachineInventoryPool", name, json!({ "spec": spec })).await;
+    }
+
+    /// A Machine of version `v1` with its `BaremetalMachine` and bootstrap
+    /// Secret, as Cluster API leaves them.
+    pub async fn apply_machine(&self, name: &str) {
+        self.apply_machine_of(name, "pool", "v1").await;
+    }
+
+    /// As [`World::apply_machine`].
+    pub async fn apply_machine_of(&self, name: &str, pool: &str, version: &str) {
+        self.apply_bootstrap(name, &bootstrap_data()).await;
+        self.apply_bare_machine(name, pool, version).await;
+    }
+
+    /// The bootstrap Secret of a machine.
+    pub async fn apply_bootstrap(&self, machine: &str, data: &str) {
+        self.create("Secret", &format!("{machine}-bootstrap"), json!({ "stringData": { "value": data } })).await;
+    }
+
+    /// A machine whose bootstrap Secret is somebody else's business.
+    pub async fn apply_bare_machine(&self, name: &str, pool: &str, version: &str) {
+        let spec = json!({
+            "clusterName": "c1",
+            "version": version,
+            "bootstrap": { "dataSecretName": format!("{name}-bootstrap") },
+            "infrastructureRef": { "apiGroup": INFRASTRUCTURE, "kind": "BaremetalMachine", "name": name },
+        });
+        let uid = self.create("Machine", name, json!({ "spec": spec })).await;
+        let metadata = json!({
+            "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
+            "ownerReferences": [owner("Machine", name, &uid)],
+        });
+        let spec = json!({ "machineInventoryPoolRef": { "name": pool } });
+        self.create("BaremetalMachine", name, json!({ "metadata": metadata, "spec": spec })).await;
+    }
+
+    /// Asks for the end of a machine, as Cluster API does: the infrastructure
+    /// first. [`World::gone`] waits for it.
+    pub async fn delete_machine(&self, name: &str) {
+        self.delete("BaremetalMachine", name).await;
+    }
+}
+
+fn owner(kind: &str, name: &str, uid: &str) -> Value {
+    let version = resource(kind).api_version;
+    json!({ "apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true })
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}

@@ -1,0 +1,61 @@
+//! What a failure shows.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::world::World;
+
+/// Lines of the log that are shown.
+const LINES: usize = 40;
+const KINDS: [&str; 6] = [
+    "machineregistrations.elemental.cattle.io",
+    "machineinventories.elemental.cattle.io",
+    "machineinventorypools.infrastructure.cluster.x-k8s.io",
+    "baremetalmachines.infrastructure.cluster.x-k8s.io",
+    "machines.cluster.x-k8s.io",
+    "clusters.cluster.x-k8s.io",
+];
+
+impl World {
+    /// Every object, the hosts' effects, and the end of the log.
+    #[must_use]
+    pub fn dump(&self) -> String {
+        let mut text = String::new();
+        for kind in KINDS {
+            for mut object in self.fake.look_at_all(kind) {
+                object["metadata"].as_object_mut().unwrap().remove("managedFields");
+                let _ = writeln!(text, "{kind} {object:#}");
+            }
+        }
+        for (name, host) in &self.hosts {
+            let _ = writeln!(text, "{name}: {:#?}\n{:#?}", host.system().effects(), host.complaints());
+        }
+        for violation in self.violations() {
+            let _ = writeln!(text, "{violation}");
+        }
+        let log = self.log();
+        let lines: Vec<_> = log.lines().collect();
+        let last = lines.len().saturating_sub(LINES);
+        let _ = write!(text, "{}", lines[last..].join("\n"));
+        text
+    }
+
+    /// All that people can read who may not read Secrets: objects, events and
+    /// logs.
+    #[must_use]
+    pub fn public_text(&self) -> String {
+        let mut text = self.log();
+        for kind in KINDS.into_iter().chain(["events.events.k8s.io", "configmaps"]) {
+            for object in self.fake.look_at_all(kind) {
+                let _ = writeln!(text, "{object}");
+            }
+        }
+        text
+    }
+}
+
+/// A field by its JSON pointer, as text.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}

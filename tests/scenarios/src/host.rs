@@ -1,0 +1,306 @@
+//! One host: real agent, simulated operating system, files in memory.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use agent::executor::{Executor, Policy};
+use agent::install::found::{Access, Mounted, Mounts};
+use agent::paths::{Root, StateDir};
+use agent::simulation::{self, Outside};
+use agent::system::simulated::Simulated;
+use agent::{boot, link, register};
+use proto::v1alpha1::{Interface, ObservedNetwork, Route};
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+
+use crate::cables::Cables;
+use crate::firmware;
+use crate::rigged::{Ending, Rigged, Side, Trap};
+
+/// Pause between two looks whether a reboot was asked for.
+const LOOK: Duration = Duration::from_millis(500);
+/// What a firmware and a kernel take to come up.
+const BOOT: Duration = Duration::from_secs(20);
+/// Pause of systemd before it starts an agent again.
+const RESTART: Duration = Duration::from_secs(2);
+/// What the seed ISO installs.
+pub(crate) const FIRST_IMAGE: &str = "oci:registry.example/os:v0";
+
+struct Metal {
+    name: String,
+    directory: PathBuf,
+    cables: Cables,
+    trap: Arc<Trap>,
+    medium: AtomicBool,
+    boots: AtomicU32,
+    seed: Mutex<String>,
+    complaints: Mutex<Vec<String>>,
+}
+
+/// A host in its rack.
+pub struct Host {
+    metal: Arc<Metal>,
+    life: Option<JoinHandle<()>>,
+}
+
+impl Host {
+    pub(crate) fn new(name: &str, directory: &Path, cables: &Cables) -> Self {
+        let metal = Arc::new(Metal {
+            name: name.to_owned(),
+            directory: directory.join(name),
+            cables: cables.clone(),
+            trap: Arc::default(),
+            medium: AtomicBool::new(true),
+            boots: AtomicU32::new(0),
+            seed: Mutex::default(),
+            complaints: Mutex::default(),
+        });
+        for root in [metal.live(), metal.disk()] {
+            simulation::enter(&root, metal.clone());
+        }
+        Self { metal, life: None }
+    }
+
+    /// What the seed ISO in its drive says.
+    pub fn insert(&self, seed: &str) {
+        seed.clone_into(&mut self.metal.seed.lock().unwrap_or_else(PoisonError::into_inner));
+        self.metal.medium.store(true, Ordering::SeqCst);
+    }
+
+    /// Switches it on.
+    pub fn power_on(&mut self) {
+        let metal = self.metal.clone();
+        self.life = Some(tokio::spawn(async move { metal.live_for_ever().await }));
+    }
+
+    /// Pulls the plug.
+    pub fn power_off(&mut self) {
+        self.metal.cables.silence(&self.metal.name);
+        if let Some(life) = self.life.take() {
+            life.abort();
+        }
+    }
+
+    /// Power is lost for a moment.
+    pub fn power_cut(&self) {
+        self.metal.trap.spring(Ending::PowerCut);
+    }
+
+    /// kill -9; systemd starts it again.
+    pub fn kill_agent(&self) {
+        self.metal.trap.spring(Ending::Killed);
+    }
+
+    /// At the `call`th call from now into the operating system, counted from 1.
+    pub fn trap(&self, call: usize, side: Side, ending: Ending) {
+        self.metal.trap.arm(call, side, ending);
+    }
+
+    /// Whether a trap still waits for its call.
+    #[must_use]
+    pub fn is_trapped(&self) -> bool {
+        self.metal.trap.is_armed()
+    }
+
+    /// Calls into the operating system so far.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.metal.trap.calls()
+    }
+
+    /// The system on its disk.
+    #[must_use]
+    pub fn system(&self) -> Simulated {
+        Simulated::new(self.metal.disk())
+    }
+
+    /// The installed system's files.
+    #[must_use]
+    pub fn disk(&self) -> Root {
+        self.metal.disk()
+    }
+
+    /// Links the disk to the name that the installer waits for.
+    pub fn link_install_device(&self) {
+        let link = self.metal.live().join("/dev/elemental-install-target");
+        std::os::unix::fs::symlink("vda", link).unwrap();
+    }
+
+    /// What the live system and early boot complained about.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.metal.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(life) = self.life.take() {
+            life.abort();
+        }
+        for root in [self.metal.live(), self.metal.disk()] {
+            simulation::leave(&root);
+        }
+    }
+}
+
+impl Outside for Metal {
+    fn dial(&self) -> io::Result<DuplexStream> {
+        self.cables.dial(&self.name)
+    }
+
+    /// One interface by DHCP, one with a static address and route.
+    fn network(&self) -> ObservedNetwork {
+        let interface = |name: &str, mac: &str| Interface {
+            name: name.into(),
+            mac: mac.into(),
+            permanent_mac: mac.into(),
+            mtu: 1500,
+            ..Interface::default()
+        };
+        let dynamic = Interface { dhcp4: true, ..interface("ens3", "52:54:00:00:00:01") };
+        let fixed = Interface { addresses: vec!["10.9.0.5/24".into()], ..interface("ens4", "52:54:00:00:00:02") };
+        let route = Route {
+            destination: "10.10.0.0/16".into(),
+            gateway: "10.9.0.1".into(),
+            interface: "ens4".into(),
+            ..Route::default()
+        };
+        ObservedNetwork { interfaces: vec![dynamic, fixed], routes: vec![route], ..Default::default() }
+    }
+}
+
+impl Mounts for Metal {
+    /// The persistent partition holds a file system once the install ran.
+    fn mount(&self, partition: &str, _: Access) -> io::Result<Mounted> {
+        let path = self.directory.join(partition);
+        if Simulated::new(self.live()).effects().iter().any(|effect| effect.starts_with("install")) {
+            fs::create_dir_all(&path)?;
+        }
+        if path.exists() { Ok(Mounted::directory(path)) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+}
+
+impl Metal {
+    fn live(&self) -> Root {
+        Root::at(self.directory.join("live"))
+    }
+
+    fn disk(&self) -> Root {
+        Root::at(self.directory.join("disk"))
+    }
+
+    fn persistent(&self) -> StateDir {
+        StateDir::on_persistent_partition(&self.directory.join("vda5"))
+    }
+
+    fn complain(&self, text: String) {
+        tracing::warn!(host = self.name, "{text}");
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    async fn live_for_ever(&self) {
+        loop {
+            tokio::time::sleep(BOOT).await;
+            self.boots.fetch_add(1, Ordering::SeqCst);
+            let booted = if self.medium.load(Ordering::SeqCst) { self.boot_medium() } else { self.boot_disk() };
+            booted.unwrap();
+            self.run().await;
+        }
+    }
+
+    fn boot_medium(&self) -> io::Result<()> {
+        let root = self.live();
+        match fs::remove_dir_all(root.join("/")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        Simulated::installed(root.clone(), FIRST_IMAGE)?;
+        fs::remove_file(root.join("/run/elemental/active_mode"))?;
+        let boot_id = format!("live-{}", self.boots.load(Ordering::SeqCst));
+        let seed = self.seed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (path, content) in [
+            ("/run/elemental/live_mode", &b""[..]),
+            ("/proc/sys/kernel/random/boot_id", boot_id.as_bytes()),
+            ("/run/initramfs/live/livecd-cloud-config.yaml", seed.as_bytes()),
+            ("/sys/block/vda/size", b"33554432"),
+            ("/sys/block/vda/vda5/partition", b"5"),
+            ("/sys/block/vda/vda5/uevent", b"PARTNAME=persistent\n"),
+            ("/dev/vda", b""),
+            ("/sys/firmware/dmi/tables/smbios_entry_point", &firmware::entry_point()),
+            ("/sys/firmware/dmi/tables/DMI", &firmware::tables(&self.name)),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap())?;
+            fs::write(path, content)?;
+        }
+        Ok(())
+    }
+
+    /// Until early boot is over.
+    fn boot_disk(&self) -> io::Result<()> {
+        let root = self.disk();
+        let system = Simulated::new(root.clone());
+        if root.os_release().exists() {
+            system.power_cycle()?;
+        } else {
+            Simulated::installed(root.clone(), FIRST_IMAGE)?;
+            fs::create_dir_all(root.join("/var/lib"))?;
+            std::os::unix::fs::symlink(self.persistent().path(), root.state().path())?;
+        }
+        for problem in boot::run(&root).problems {
+            self.complain(agent::console::chain(&problem));
+        }
+        system.run_cloud_init()
+    }
+
+    /// The agent of this boot, restarted as often as it ends, until the host
+    /// goes down.
+    async fn run(&self) {
+        let is_live = self.medium.load(Ordering::SeqCst);
+        let root = if is_live { self.live() } else { self.disk() };
+        let system = Rigged { system: Simulated::new(root.clone()), trap: self.trap.clone() };
+        loop {
+            let ended = tokio::select! {
+                () = self.agent(&root, &system, is_live) => Some(Ending::Killed),
+                ending = self.trap.sprung() => Some(ending),
+                () = asked_to_reboot(&system.system) => None,
+            };
+            match ended {
+                Some(Ending::Killed) => self.cables.cut(&self.name),
+                Some(Ending::PowerCut) => return self.cables.silence(&self.name),
+                None => {
+                    // Whoever takes the medium out does it while the host restarts.
+                    self.medium.store(false, Ordering::SeqCst);
+                    return self.cables.cut(&self.name);
+                }
+            }
+            tokio::time::sleep(RESTART).await;
+        }
+    }
+
+    async fn agent(&self, root: &Root, system: &Rigged, is_live: bool) {
+        if is_live {
+            if let Err(error) = register::register(root, system, self).await {
+                self.complain(agent::console::chain(&error));
+            }
+            return;
+        }
+        let executor = match Executor::open(root.clone(), system.clone(), Policy::default()) {
+            Ok(executor) => executor,
+            Err(error) => return self.complain(agent::console::chain(&error)),
+        };
+        let Err(error) = link::run(root, system.clone(), executor).await;
+        self.complain(agent::console::chain(&error));
+    }
+}
+
+async fn asked_to_reboot(system: &Simulated) {
+    while !system.reboot_was_asked_for() {
+        tokio::time::sleep(LOOK).await;
+    }
+}

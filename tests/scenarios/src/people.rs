@@ -1,0 +1,152 @@
+//! What people do, and what they see.
+
+use coordinator_api::conditions::{self, Reason, Type};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::{BaremetalMachine, Phase};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cluster_api::NAMESPACE;
+use crate::dump::text;
+use crate::world::World;
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+impl World {
+    /// A registration whose hosts are named by their serial numbers.
+    pub async fn apply_registration(&self) {
+        self.apply_registration_of("hosts", "${System Information/Serial Number}", "/dev/vda").await;
+    }
+
+    /// A registration with this name template and install device.
+    pub async fn apply_registration_of(&self, name: &str, template: &str, device: &str) {
+        let registration = json!({ "emulate-tpm": true });
+        let elemental = json!({ "registration": registration, "install": { "device": device } });
+        let spec = json!({ "machineName": template, "config": { "elemental": elemental } });
+        self.create("MachineRegistration", name, json!({ "spec": spec })).await;
+        self.until("the registration has a token", |world| {
+            let object = world.look("machineregistrations.elemental.cattle.io", name).unwrap_or_default();
+            !text(&object, "/status/registrationToken").is_empty()
+        })
+        .await;
+    }
+
+    /// The catalog: `v1` and `v2`.
+    pub async fn apply_catalog(&self) {
+        let data = json!({ "v1": "os:v1", "v2": "registry.example/os:v2" });
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "elemental-image-catalog" }, "data": data,
+        });
+        let map = serde_json::from_value(map).unwrap();
+        self.api("ConfigMap", "baremetal").create(&kube::api::PostParams::default(), &map).await.unwrap();
+    }
+
+    /// Changes the catalog.
+    pub async fn patch_catalog(&self, data: Value) {
+        let patch = kube::api::Patch::Merge(json!({ "data": data }));
+        let api = self.api("ConfigMap", "baremetal");
+        api.patch("elemental-image-catalog", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// What the seed ISO of a registration says, as the coordinator writes it.
+    #[must_use]
+    pub fn seed(&self, registration: &str) -> String {
+        let object = self.look("machineregistrations.elemental.cattle.io", registration).unwrap();
+        let url = text(&object, "/status/registrationURL").to_owned();
+        let secret = self.fake.look("secrets", "baremetal", "baremetal-coordinator-ca").unwrap();
+        let authority = decode(text(&secret, "/data/ca.crt"));
+        let authority = authority.trim_end().replace('\n', "\n      ");
+        format!(
+            "elemental:\n  registration:\n    url: {url}\n    ca-cert: |\n      {authority}\n    emulate-tpm: true\n"
+        )
+    }
+
+    /// An object of [`NAMESPACE`] as it is.
+    #[must_use]
+    pub fn look(&self, resource: &str, name: &str) -> Option<Value> {
+        self.fake.look(resource, NAMESPACE, name)
+    }
+
+    fn typed<K: DeserializeOwned>(&self, resource: &str, name: &str) -> Option<K> {
+        self.look(resource, name).map(|object| serde_json::from_value(object).unwrap())
+    }
+
+    /// An inventory.
+    #[must_use]
+    pub fn inventory(&self, name: &str) -> Option<MachineInventory> {
+        self.typed("machineinventories.elemental.cattle.io", name)
+    }
+
+    /// A machine of ours.
+    #[must_use]
+    pub fn machine(&self, name: &str) -> Option<BaremetalMachine> {
+        self.typed("baremetalmachines.infrastructure.cluster.x-k8s.io", name)
+    }
+
+    /// Its phase.
+    #[must_use]
+    pub fn phase(&self, machine: &str) -> Option<Phase> {
+        self.machine(machine)?.status?.phase
+    }
+
+    /// Whether the installed system of a host is attached and free.
+    #[must_use]
+    pub fn is_available(&self, host: &str) -> bool {
+        self.inventory(host).is_some_and(|inventory| {
+            inventory.claim().is_none() && conditions::is_true(inventory.conditions(), Type::Ready)
+        })
+    }
+
+    /// A condition of a machine.
+    #[must_use]
+    pub fn machine_condition(&self, machine: &str, kind: Type) -> Option<Condition> {
+        conditions::find(&self.machine(machine)?.status?.conditions, kind).cloned()
+    }
+
+    /// A condition of an inventory.
+    #[must_use]
+    pub fn host_condition(&self, host: &str, kind: Type) -> Option<Condition> {
+        conditions::find(self.inventory(host)?.conditions(), kind).cloned()
+    }
+
+    /// Waits until a machine says why it does not go on; the answer is the
+    /// message, which must name the next action `action`.
+    pub async fn explains(&self, machine: &str, kind: Type, reason: Reason, action: &str) -> String {
+        let what = format!("{machine}: {} because {}", kind.as_str(), reason.as_str());
+        let why = |world: &Self| {
+            let found = world.machine_condition(machine, kind)?;
+            (found.status == "False" && found.reason == reason.as_str()).then_some(found.message)
+        };
+        self.until(&what, |world| why(world).is_some()).await;
+        let message = why(self).unwrap();
+        assert!(message.contains(action), "{what}: {message}");
+        let ready = self.machine_condition(machine, Type::Ready).unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason.as_str()), "{what}");
+        message
+    }
+
+    /// Whether somebody was told by an Event with this reason.
+    #[must_use]
+    pub fn has_event(&self, reason: Reason) -> bool {
+        let events = self.fake.look_at_all("events.events.k8s.io");
+        events.iter().any(|event| text(event, "/reason") == reason.as_str())
+    }
+}
+
+fn decode(text: &str) -> String {
+    let mut bits = 0_u32;
+    let (mut held, mut bytes) = (0, Vec::new());
+    for symbol in text.bytes().filter(|byte| *byte != b'=') {
+        let value = BASE64.iter().position(|candidate| *candidate == symbol).unwrap();
+        bits = (bits << 6) | u32::try_from(value).unwrap();
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held).to_le_bytes()[0]);
+            bits &= (1 << held) - 1;
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,170 @@
+//! The simulated operating system with a trap: at one chosen call into it the
+//! agent dies, or the whole host loses power, before or after the call took
+//! effect.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent::system::simulated::Simulated;
+use agent::system::{CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, System, SystemError};
+use proto::plan::{CustomInstruction, Image};
+use proto::v1alpha1::SystemState;
+use tokio::sync::Notify;
+
+/// What the trap does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// kill -9 and a restart by systemd.
+    Killed,
+    /// Unflushed writes are lost, and no connection is closed.
+    PowerCut,
+}
+
+/// When it does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The call had no effect.
+    Before,
+    /// It had, and nobody took note.
+    After,
+}
+
+#[derive(Default)]
+struct Set {
+    calls: usize,
+    at: Option<(usize, Side, Ending)>,
+    sprung: Option<Ending>,
+}
+
+/// The trap of one host.
+#[derive(Default)]
+pub(crate) struct Trap {
+    set: Mutex<Set>,
+    news: Notify,
+}
+
+impl Trap {
+    fn set(&self) -> MutexGuard<'_, Set> {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Springs at the `call`th call from now, counted from 1.
+    pub(crate) fn arm(&self, call: usize, side: Side, ending: Ending) {
+        let mut set = self.set();
+        set.at = Some((set.calls + call, side, ending));
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.set().calls
+    }
+
+    pub(crate) fn is_armed(&self) -> bool {
+        self.set().at.is_some()
+    }
+
+    pub(crate) fn spring(&self, ending: Ending) {
+        self.set().sprung = Some(ending);
+        self.news.notify_one();
+    }
+
+    /// Waits until it springs.
+    pub(crate) async fn sprung(&self) -> Ending {
+        loop {
+            if let Some(ending) = self.set().sprung.take() {
+                return ending;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    async fn pass(&self, side: Side) {
+        let due = {
+            let mut set = self.set();
+            if side == Side::Before {
+                set.calls += 1;
+            }
+            let calls = set.calls;
+            let hit = set.at.take_if(|(at, when, _)| *at == calls && *when == side);
+            hit.map(|(_, _, ending)| ending)
+        };
+        if let Some(ending) = due {
+            self.spring(ending);
+            // Whoever called is dead.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The host's operating system as its agent sees it.
+#[derive(Clone)]
+pub(crate) struct Rigged {
+    pub(crate) system: Simulated,
+    pub(crate) trap: Arc<Trap>,
+}
+
+impl Rigged {
+    async fn call<T>(&self, work: impl Future<Output = T>) -> T {
+        self.trap.pass(Side::Before).await;
+        let done = work.await;
+        self.trap.pass(Side::After).await;
+        done
+    }
+}
+
+impl System for Rigged {
+    async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
+        self.call(self.system.install(installation)).await
+    }
+
+    async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
+        self.call(self.system.upgrade(job, image)).await
+    }
+
+    async fn next_image(&self) -> Result<Option<String>, SystemError> {
+        self.system.next_image().await
+    }
+
+    async fn running(&self) -> Result<SystemState, SystemError> {
+        self.system.running().await
+    }
+
+    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
+        self.call(self.system.reboot(method)).await
+    }
+
+    async fn sync(&self) -> Result<(), SystemError> {
+        self.call(self.system.sync()).await
+    }
+
+    async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
+        self.call(self.system.cloud_init_clean(job)).await
+    }
+
+    async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
+        self.call(self.system.cloud_init()).await
+    }
+
+    async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
+        self.call(self.system.stop_unit(unit)).await
+    }
+
+    async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
+        self.system.unit_runs(unit).await
+    }
+
+    async fn workload(&self) -> Result<Vec<String>, SystemError> {
+        self.system.workload().await
+    }
+
+    async fn remove_workload(&self) -> Result<Output, SystemError> {
+        self.call(self.system.remove_workload()).await
+    }
+
+    async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
+        self.call(self.system.unmount(job, path)).await
+    }
+
+    async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
+        self.call(self.system.run_custom(job, instruction)).await
+    }
+}

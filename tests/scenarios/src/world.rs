@@ -1,0 +1,245 @@
+//! Everything at once, and the clock.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use coordinator_api::machine::Phase;
+use fake_api::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Side, Stopped, Verb};
+use kube::Client;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing::subscriber::DefaultGuard;
+
+use crate::cables::Cables;
+use crate::coordinator::{CAPI, Process, Site};
+use crate::history::{History, Violation};
+use crate::host::Host;
+use crate::log::Log;
+
+/// How long anything may take, in virtual time.
+pub const DEADLINE: Duration = Duration::from_mins(20);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// The one coordinator of most stories.
+const COORDINATOR: &str = "coordinator";
+
+/// The world.
+pub struct World {
+    /// The API server.
+    pub fake: FakeApi,
+    pub(crate) person: Client,
+    pub(crate) hosts: BTreeMap<String, Host>,
+    coordinators: BTreeMap<String, Process>,
+    site: Site,
+    cables: Cables,
+    directory: tempfile::TempDir,
+    history: History,
+    observer: JoinHandle<()>,
+    log: Log,
+    _caught: DefaultGuard,
+}
+
+impl World {
+    /// An API server and one coordinator.
+    pub async fn new() -> Self {
+        let mut world = Self::without_coordinator();
+        world.start_coordinator(COORDINATOR);
+        world.fake_is_quiet().await;
+        world
+    }
+
+    /// An API server with all kinds, and nobody.
+    #[must_use]
+    pub fn without_coordinator() -> Self {
+        let log = Log::default();
+        let caught = log.catch();
+        let fake = FakeApi::new();
+        for crd in coordinator_api::crds::all() {
+            fake.register_crd(&crd);
+        }
+        for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
+            fake.register(Kind::namespaced("cluster.x-k8s.io", CAPI, kind, plural).with_status());
+        }
+        fake.garbage_collection(GarbageCollection::Immediate);
+        let memory = Path::new("/dev/shm");
+        // Every write of an agent is flushed: on a disk that is all the time there is.
+        let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let directory = directory.unwrap();
+        let cables = Cables::default();
+        let site = Site::new(fake.clone(), cables.clone(), directory.path());
+        let history = History::default();
+        let observer = tokio::spawn(history.clone().watch(fake.client("observer")));
+        Self {
+            person: fake.client("person"),
+            fake,
+            hosts: BTreeMap::new(),
+            coordinators: BTreeMap::new(),
+            site,
+            cables,
+            directory,
+            history,
+            observer,
+            log,
+            _caught: caught,
+        }
+    }
+
+    /// One more coordinator; the user of its requests has its name.
+    pub fn start_coordinator(&mut self, name: &str) {
+        self.coordinators.insert(name.to_owned(), self.site.start(name));
+    }
+
+    /// kill -9.
+    pub fn kill_coordinator(&mut self, name: &str) {
+        if let Some(process) = self.coordinators.remove(name) {
+            process.kill();
+        }
+    }
+
+    /// kill -9 and a start.
+    pub fn restart_coordinator(&mut self) {
+        self.kill_coordinator(COORDINATOR);
+        self.start_coordinator(COORDINATOR);
+    }
+
+    /// The coordinator dies at its `write`th write from now, counted from 1.
+    pub fn stop_coordinator_at(&self, write: usize, side: Side) -> Stopped {
+        self.fake.faults().stop(COORDINATOR, Matching::writes(), write, side)
+    }
+
+    /// A host in the rack with the seed ISO of a registration in its drive,
+    /// switched on.
+    pub fn rack(&mut self, name: &str, registration: &str) {
+        let seed = self.seed(registration);
+        let mut host = Host::new(name, self.directory.path(), &self.cables);
+        host.insert(&seed);
+        host.power_on();
+        self.hosts.insert(name.to_owned(), host);
+    }
+
+    /// Registers hosts and waits until their installed systems are attached.
+    pub async fn register(&mut self, names: &[&str]) {
+        for name in names {
+            self.rack(name, "hosts");
+        }
+        for name in names {
+            self.until(&format!("{name} is available"), |world| world.is_available(name)).await;
+        }
+    }
+
+    /// A world with hosts, a pool of them, a catalog and a cluster.
+    pub async fn with_hosts(names: &[&str]) -> Self {
+        let mut world = Self::new().await;
+        world.furnish(names).await;
+        world
+    }
+
+    /// Everything that a machine needs.
+    pub async fn furnish(&mut self, names: &[&str]) {
+        self.apply_registration().await;
+        self.register(names).await;
+        self.apply_catalog().await;
+        self.apply_cluster("c1").await;
+        self.apply_pool("pool", names).await;
+    }
+
+    /// A host.
+    #[must_use]
+    pub fn host(&self, name: &str) -> &Host {
+        &self.hosts[name]
+    }
+
+    /// A host, to switch on and off.
+    pub fn host_mut(&mut self, name: &str) -> &mut Host {
+        self.hosts.get_mut(name).unwrap()
+    }
+
+    /// Waits until `holds`.
+    pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + DEADLINE;
+        while !holds(self) {
+            assert!(Instant::now() < end, "never: {what}\n{}", self.dump());
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Waits until a machine runs.
+    pub async fn runs(&self, machine: &str) {
+        self.until(&format!("{machine} runs"), |world| world.phase(machine) == Some(Phase::Running)).await;
+    }
+
+    /// Waits until a machine is gone and its host is free again.
+    pub async fn gone(&self, machine: &str, host: &str) {
+        self.until(&format!("{machine} is gone"), |world| world.machine(machine).is_none()).await;
+        self.until(&format!("{host} is available"), |world| world.is_available(host)).await;
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Waits until the coordinator has asked for nothing for ten seconds.
+    pub async fn fake_is_quiet(&self) {
+        loop {
+            let mark = self.fake.journal().mark();
+            self.pass(Duration::from_secs(10)).await;
+            if self.asked(mark).is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// What coordinators asked for since `mark`, but for watches that are
+    /// opened again.
+    #[must_use]
+    pub fn asked(&self, mark: usize) -> Vec<Entry> {
+        let is_ours = |entry: &Entry| !["person", "observer"].contains(&entry.request.user.as_str());
+        let mut entries = self.fake.journal().since(mark);
+        entries.retain(|entry| is_ours(entry) && entry.request.verb != Verb::Watch);
+        entries
+    }
+
+    /// As [`World::asked`], counted.
+    #[must_use]
+    pub fn cost(&self, mark: usize) -> Counts {
+        Counts::of(&self.asked(mark))
+    }
+
+    /// What must not have been.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        self.history.violations()
+    }
+
+    /// Every plan that was ever written: host, generation, name.
+    #[must_use]
+    pub fn plans(&self) -> Vec<(String, u64, String)> {
+        self.history.written()
+    }
+
+    /// The log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.log.text()
+    }
+
+    /// Ends the world: the invariants held at all times, and nothing secret
+    /// was shown.
+    pub async fn end(self) {
+        self.pass(Duration::from_secs(30)).await;
+        let violations = self.violations();
+        assert!(violations.is_empty(), "{violations:#?}\n{}", self.dump());
+        assert_eq!(self.history.unproven(), Vec::<String>::new(), "a providerID without proof\n{}", self.dump());
+        let public = self.public_text();
+        let shown: Vec<_> = public.lines().filter(|line| line.contains(crate::BOOTSTRAP_CANARY)).collect();
+        assert!(shown.is_empty(), "a secret was shown: {shown:#?}");
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.observer.abort();
+    }
+}
