@@ -11,7 +11,6 @@ mod triggers;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_core::retry;
@@ -204,7 +203,7 @@ async fn drive<K, F>(
             ),
         }
         Action::requeue(match class {
-            Class::Conflict => Duration::from_millis(20),
+            Class::Conflict => retry::conflict(attempt),
             Class::Transient => retry::backoff(attempt),
             Class::Terminal => retry::LONGEST,
         })

@@ -37,7 +37,7 @@ pub async fn claim(client: &Client, inventory: &MachineInventory, claim: &Claim)
         annotation::ALLOCATION_STATE: state,
     });
     let held = with(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
-    patch_inventory(client, inventory, "claim", &metadata(inventory, annotations, Some(held))).await
+    patch_inventory(client, inventory, "claim", &metadata(inventory, annotations, Some(held))).await.map(drop)
 }
 
 /// Gives the inventory back. The annotation of the pool stays, as people
@@ -55,19 +55,30 @@ pub async fn release(client: &Client, inventory: &MachineInventory) -> Result<()
         annotation::ALLOCATION_STATE: state,
     });
     let free = without(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
-    patch_inventory(client, inventory, "release", &metadata(inventory, annotations, Some(free))).await
+    patch_inventory(client, inventory, "release", &metadata(inventory, annotations, Some(free))).await.map(drop)
 }
 
-/// Says on the inventory what its host works on.
+/// Says on the inventory what its host works on; the answer is the inventory
+/// as it is then.
 ///
 /// # Errors
-/// Conflict when the inventory has changed.
-pub async fn mark(client: &Client, inventory: &MachineInventory, state: AllocationState) -> Result<(), StoreError> {
+/// Conflict when the inventory has changed: from a stale cache a host that was
+/// given back long ago must not be marked.
+pub async fn mark(
+    client: &Client,
+    inventory: &MachineInventory,
+    state: AllocationState,
+) -> Result<MachineInventory, StoreError> {
     if inventory.allocation_state() == state {
-        return Ok(());
+        return Ok(inventory.clone());
     }
     let text: &str = state.into();
-    let patch = json!({ "metadata": { "annotations": { annotation::ALLOCATION_STATE: text } } });
+    let patch = json!({
+        "metadata": {
+            "resourceVersion": inventory.resource_version(),
+            "annotations": { annotation::ALLOCATION_STATE: text },
+        }
+    });
     patch_inventory(client, inventory, "mark", &patch).await
 }
 
@@ -143,8 +154,13 @@ async fn patch_machine(client: &Client, machine: &BaremetalMachine, verb: &'stat
     done.map(drop).map_err(StoreError::of(verb, "BaremetalMachine", &name))
 }
 
-async fn patch_inventory(client: &Client, inventory: &MachineInventory, verb: &'static str, patch: &Value) -> Result<(), StoreError> {
+async fn patch_inventory(
+    client: &Client,
+    inventory: &MachineInventory,
+    verb: &'static str,
+    patch: &Value,
+) -> Result<MachineInventory, StoreError> {
     let name = inventory.name_any();
     let done = inventories(client, inventory).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-    done.map(drop).map_err(StoreError::of(verb, "MachineInventory", &name))
+    done.map_err(StoreError::of(verb, "MachineInventory", &name))
 }

@@ -62,17 +62,20 @@ pub async fn write(client: &Client, inventory: &MachineInventory, stored: &Store
     done.map(drop).map_err(StoreError::of("write the plan to", "Secret", &name))
 }
 
-/// Announces a plan on the inventory: what every stream watches.
+/// Announces a plan on the inventory: what every stream watches. Announced
+/// once: from a stale cache it would take back what the host has reported
+/// since, and nobody reports it again.
 ///
 /// # Errors
-/// As every write.
+/// Conflict when the inventory has changed.
 pub async fn announce(client: &Client, inventory: &MachineInventory, stored: &Stored) -> Result<(), StoreError> {
     let state = match stored.plan.kind {
         Kind::Clean => AllocationState::Preparing,
         Kind::Reprovision | Kind::Custom => AllocationState::Reprovisioning,
     };
-    claim::mark(client, inventory, state).await?;
+    let marked = claim::mark(client, inventory, state).await?;
     let patch = json!({
+        "metadata": { "resourceVersion": marked.resource_version() },
         "status": {
             "plan": {
                 "checksum": stored.checksum,

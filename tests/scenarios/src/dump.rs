@@ -8,6 +8,8 @@ use crate::world::World;
 
 /// Lines of the log that are shown.
 const LINES: usize = 40;
+/// Characters of each of them.
+const WIDTH: usize = 240;
 const KINDS: [&str; 6] = [
     "machineregistrations.elemental.cattle.io",
     "machineinventories.elemental.cattle.io",
@@ -35,9 +37,11 @@ impl World {
             let _ = writeln!(text, "{violation}");
         }
         let log = self.log();
-        let lines: Vec<_> = log.lines().collect();
+        let lines: Vec<_> = log.lines().filter(|line| !line.starts_with("DEBUG")).collect();
         let last = lines.len().saturating_sub(LINES);
-        let _ = write!(text, "{}", lines[last..].join("\n"));
+        for line in &lines[last..] {
+            let _ = writeln!(text, "{}", line.chars().take(WIDTH).collect::<String>());
+        }
         text
     }
 

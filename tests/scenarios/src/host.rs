@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ struct Metal {
     trap: Arc<Trap>,
     medium: AtomicBool,
     boots: AtomicU32,
+    installs: AtomicUsize,
     seed: Mutex<String>,
     complaints: Mutex<Vec<String>>,
 }
@@ -56,6 +57,7 @@ impl Host {
             trap: Arc::default(),
             medium: AtomicBool::new(true),
             boots: AtomicU32::new(0),
+            installs: AtomicUsize::new(0),
             seed: Mutex::default(),
             complaints: Mutex::default(),
         });
@@ -122,6 +124,12 @@ impl Host {
     #[must_use]
     pub fn disk(&self) -> Root {
         self.metal.disk()
+    }
+
+    /// How often its disk was written over by an installer.
+    #[must_use]
+    pub fn installs(&self) -> usize {
+        self.metal.installs.load(Ordering::SeqCst)
     }
 
     /// Links the disk to the name that the installer waits for.
@@ -274,6 +282,8 @@ impl Metal {
                 Some(Ending::Killed) => self.cables.cut(&self.name),
                 Some(Ending::PowerCut) => return self.cables.silence(&self.name),
                 None => {
+                    let installs = system.system.effects().iter().filter(|e| e.starts_with("install")).count();
+                    self.installs.fetch_add(if is_live { installs } else { 0 }, Ordering::SeqCst);
                     // Whoever takes the medium out does it while the host restarts.
                     self.medium.store(false, Ordering::SeqCst);
                     return self.cables.cut(&self.name);
@@ -285,10 +295,11 @@ impl Metal {
 
     async fn agent(&self, root: &Root, system: &Rigged, is_live: bool) {
         if is_live {
-            if let Err(error) = register::register(root, system, self).await {
-                self.complain(agent::console::chain(&error));
-            }
-            return;
+            return match register::register(root, system, self).await {
+                // It asked for a reboot, or told a person what to do.
+                Ok(()) => std::future::pending().await,
+                Err(error) => self.complain(agent::console::chain(&error)),
+            };
         }
         let executor = match Executor::open(root.clone(), system.clone(), Policy::default()) {
             Ok(executor) => executor,

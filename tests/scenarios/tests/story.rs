@@ -2,13 +2,30 @@
 
 use std::time::Duration;
 
-use fake_api::Verb;
+use fake_api::{Counts, Verb};
 use scenarios::{Table, World};
 
+/// What a part of the story may ask the API server for, Events included.
+#[track_caller]
+fn within(part: &str, counts: &Counts, requests: usize, writes: usize) {
+    assert!(counts.requests <= requests && counts.writes <= writes, "{part}: {counts}");
+}
+
+fn all_lists(counts: &Counts) -> usize {
+    counts.by_resource.iter().filter(|((verb, _), _)| *verb == Verb::List).map(|(_, count)| count).sum()
+}
+
+async fn idles(world: &World, who: &str) {
+    let mark = world.fake.journal().mark();
+    world.pass(Duration::from_hours(1)).await;
+    assert_eq!(world.asked(mark), [], "{who} costs nothing for an hour");
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_host_becomes_a_node_and_is_given_back_and_becomes_another() {
+async fn a_host_becomes_a_node_is_given_back_and_becomes_another_node() {
     let mut world = World::new().await;
     let mut table = Table::default();
+    let started = world.fake.journal().counts_of("coordinator");
     world.apply_registration().await;
     world.fake_is_quiet().await;
 
@@ -16,36 +33,78 @@ async fn a_host_becomes_a_node_and_is_given_back_and_becomes_another() {
     world.register(&["host-1"]).await;
     world.fake_is_quiet().await;
     table.add("register, install, attach", world.cost(mark));
-
-    let mark = world.fake.journal().mark();
-    world.pass(Duration::from_hours(1)).await;
-    assert_eq!(world.asked(mark), [], "an idle host costs nothing");
+    within("registration", &world.cost(mark), 7, 7);
+    idles(&world, "an idle host").await;
 
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_pool("pool", &["host-1"]).await;
     world.fake_is_quiet().await;
-    let mark = world.fake.journal().mark();
-    world.apply_machine("m-1").await;
-    world.runs("m-1").await;
-    world.fake_is_quiet().await;
-    table.add("claim, reprovision, provide", world.cost(mark));
-    println!("{}", world.cost(mark));
-    println!("{:#?}", world.host("host-1").system().effects());
+    for (machine, version) in [("m-1", "v1"), ("m-2", "v2")] {
+        let mark = world.fake.journal().mark();
+        world.apply_machine_of(machine, "pool", version).await;
+        world.runs(machine).await;
+        world.fake_is_quiet().await;
+        table.add(&format!("claim, reprovision, provide {machine}"), world.cost(mark));
+        within(machine, &world.cost(mark), 25, 21);
+        let spec = world.machine(machine).unwrap().spec;
+        assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///host-1"));
+        let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
+        assert_eq!(host.image, format!("registry.example/os:{version}"));
+        let seed = std::fs::read_to_string(world.host("host-1").disk().nocloud_seed().join("meta-data")).unwrap();
+        assert!(seed.contains(&format!("local-hostname: {machine}")), "{seed}");
+        let network = world.host("host-1").disk().nocloud_seed().join("network-config");
+        let network = std::fs::read_to_string(network).unwrap();
+        assert!(network.contains("10.9.0.5/24") && network.contains("10.10.0.0/16"), "{network}");
+        idles(&world, "a running host").await;
 
-    let mark = world.fake.journal().mark();
-    world.pass(Duration::from_hours(1)).await;
-    assert_eq!(world.asked(mark), [], "a running host costs nothing");
+        let mark = world.fake.journal().mark();
+        world.delete_machine(machine).await;
+        world.gone(machine, "host-1").await;
+        world.fake_is_quiet().await;
+        table.add(&format!("clean, release {machine}"), world.cost(mark));
+        within("release", &world.cost(mark), 18, 15);
+        assert!(!world.host("host-1").disk().join("/var/lib/kubelet/config.yaml").exists());
+        assert!(!world.host("host-1").disk().state().node_identity().exists());
+        assert!(world.inventory("host-1").unwrap().claim().is_none());
+    }
+    idles(&world, "a host that was given back").await;
 
-    let mark = world.fake.journal().mark();
-    world.delete_machine("m-1").await;
-    world.gone("m-1", "host-1").await;
-    world.fake_is_quiet().await;
-    table.add("clean, release", world.cost(mark));
-    println!("{}", world.cost(mark));
-    println!("{table}");
     let counts = world.fake.journal().counts_of("coordinator");
-    assert_eq!(counts.on(Verb::List, "secrets"), 0);
-    assert_eq!(counts.on(Verb::Watch, "secrets"), 0);
+    assert_eq!(all_lists(&counts), all_lists(&started), "no LIST after the start");
+    assert_eq!(counts.on(Verb::List, "secrets") + counts.on(Verb::Watch, "secrets"), 0);
+    let kinds: Vec<_> = world.plans().into_iter().map(|(_, generation, _)| generation).collect();
+    assert_eq!(kinds, [1, 2, 3, 4], "each plan was written once");
+    println!("{table}");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_costs_as_many_requests_for_each_host() {
+    let names: Vec<_> = (1..=10).map(|number| format!("host-{number}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    world.fake_is_quiet().await;
+    let mut table = Table::default();
+    let mark = world.fake.journal().mark();
+    world.register(&names).await;
+    world.fake_is_quiet().await;
+    table.add("10 hosts registered", world.cost(mark));
+    within("registration of ten", &world.cost(mark), 70, 70);
+    world.apply_catalog().await;
+    world.apply_cluster("c1").await;
+    world.apply_pool("pool", &names).await;
+    world.fake_is_quiet().await;
+    let mark = world.fake.journal().mark();
+    for name in &names {
+        world.apply_machine(&format!("m-{name}")).await;
+    }
+    for name in &names {
+        world.runs(&format!("m-{name}")).await;
+    }
+    world.fake_is_quiet().await;
+    table.add("10 machines run", world.cost(mark));
+    println!("{table}\n{}", world.cost(mark));
     world.end().await;
 }

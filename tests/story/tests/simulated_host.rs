@@ -4,31 +4,17 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod simulated;
+
 use std::sync::Arc;
 
+use simulated::{base_iso, blame};
 use story::metal::{Metal, Simulated};
 use story::play::Play;
 use story::progress::Progress;
 use story::serve::serve;
 use story::stage::{Reach, Stage};
 use story::watching::Watching;
-
-/// A base ISO with the reserved file and nothing to boot.
-fn base_iso(directory: &Path) -> PathBuf {
-    let content = directory.join("base");
-    std::fs::create_dir_all(&content).unwrap();
-    std::fs::write(content.join("livecd-cloud-config.yaml"), "\n".repeat(65536)).unwrap();
-    let iso = directory.join("base.iso");
-    let made = Command::new("xorriso")
-        .args(["-as", "mkisofs", "-quiet", "-R", "-V", "COS_LIVE", "-o"])
-        .args([&iso, &content])
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    iso
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_becomes_a_node_and_comes_back() {
@@ -40,10 +26,7 @@ async fn a_host_becomes_a_node_and_comes_back() {
     let played = Play::new(&stage, &mut metal, progress.clone()).all(&base).await;
     let proof = match played {
         Ok(proof) => proof,
-        Err(error) => {
-            let log = std::fs::read_to_string(stage.directory.path().join("coordinator.log")).unwrap();
-            panic!("in step {:?}: {error:#}\n\ncoordinator:\n{log}", progress.current());
-        }
+        Err(error) => blame(&stage, &progress, &error),
     };
     drop(watching);
     eprintln!("{:#?}", proof.lifecycle.by);

@@ -222,6 +222,12 @@ impl Attachment {
         }
         let secrets = self.context.secret_api(&self.peer.namespace);
         match report::plan(&secrets, &plan.secret, plan.generation).await {
+            // Written and not announced yet. What the host reports of it before
+            // would be taken back by the announcement, which is on its way.
+            Ok(read) if read.stored.plan.generation > plan.generation => {
+                self.retry = None;
+                Ok(None)
+            }
             Ok(read) => {
                 let plan = &read.stored.plan;
                 let message = coordinator_message::Message::Plan(plan.into());

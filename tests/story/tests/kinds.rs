@@ -1,0 +1,75 @@
+//! What the real API server accepts and refuses of our kinds.
+
+// The exemption for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use coordinator_api::crds;
+use kube::Client;
+use kubernetes_parts::parts::Parts;
+use kubernetes_parts::{ControlPlane, Settings, apply};
+
+const FIELD: &str = include_str!("kinds/field.yaml");
+
+async fn said(client: &Client, manifest: &str) -> Result<(), String> {
+    let told = |error: &dyn std::error::Error| {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    };
+    apply::manifest(client, manifest).await.map(drop).map_err(|error| told(&error))
+}
+
+fn machine(spec: &str) -> String {
+    format!("{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalMachine, metadata: {{name: m, namespace: default}}, spec: {spec}}}")
+}
+
+fn cluster(spec: &str) -> String {
+    format!("{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalCluster, metadata: {{name: c, namespace: default}}, spec: {spec}}}")
+}
+
+fn inventory(spec: &str) -> String {
+    format!("{{apiVersion: elemental.cattle.io/v1beta1, kind: MachineInventory, metadata: {{name: i, namespace: default}}, spec: {spec}}}")
+}
+
+fn pool(members: &str) -> String {
+    format!("{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: MachineInventoryPool, metadata: {{name: p, namespace: default}}, spec: {{clusterName: c, machineInventories: {members}}}}}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_of_the_field_are_accepted_and_what_must_not_change_is_refused() {
+    let parts = Parts::from_environment().unwrap();
+    let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
+    let client = management.admin().await.unwrap();
+    for crd in crds::all() {
+        apply::manifest(&client, &crds::yaml(&crd).unwrap()).await.unwrap();
+    }
+    said(&client, FIELD).await.unwrap();
+    let steps: [(&str, String, Result<(), &str>); 15] = [
+        ("a machine", machine("{machineInventoryPoolRef: {name: a}}"), Ok(())),
+        ("its providerID once", machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///h'}"), Ok(())),
+        ("another providerID", machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///x'}"), Err("providerID never changes")),
+        ("another pool", machine("{machineInventoryPoolRef: {name: b}, providerID: 'baremetal:///h'}"), Err("machineInventoryPoolRef never changes")),
+        ("a pool without name", machine("{machineInventoryPoolRef: {name: ''}}"), Err("machineInventoryPoolRef.name")),
+        ("a cluster", cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443}}"), Ok(())),
+        ("vrid of an external balancer", cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443, vrid: 7}}"), Err("vrid is for type Internal only")),
+        ("a port that is none", cluster("{controlPlaneEndpoint: {host: h, port: 70000}}"), Err("controlPlaneEndpoint.port")),
+        ("an endpoint", cluster("{controlPlaneEndpoint: {host: h, port: 6443}}"), Ok(())),
+        ("another endpoint", cluster("{controlPlaneEndpoint: {host: other, port: 6443}}"), Err("controlPlaneEndpoint never changes")),
+        ("an inventory", inventory("{tpmHash: a}"), Ok(())),
+        ("another identity", inventory("{tpmHash: b}"), Err("tpmHash is the identity")),
+        ("a pool", pool("[{name: a, hostname: n1}, {name: b}]"), Ok(())),
+        ("an empty pool", pool("[]"), Ok(())),
+        ("a member twice", pool("[{name: a}, {name: a}]"), Err("duplicate")),
+    ];
+    for (name, manifest, want) in steps {
+        match (said(&client, &manifest).await, want) {
+            (Ok(()), Ok(())) => {}
+            (Err(said), Err(part)) => assert!(said.contains(part), "{name}: {said}"),
+            (said, want) => panic!("{name}: {said:?}, wanted {want:?}"),
+        }
+    }
+}
