@@ -7,6 +7,7 @@ use proto::plan::{Plan, Step};
 use proto::v1alpha1::{FailureReason, StepReport};
 use tokio::time::timeout;
 
+use crate::console::chain;
 use crate::durable::{self, DurableError};
 use crate::engine::{self, Next, Outdated};
 use crate::failpoint::failpoint;
@@ -125,7 +126,7 @@ impl<S: System> Executor<S> {
         let memory = match journal::read(&root.state().journal()) {
             Ok(journal) => Memory::Known(journal),
             Err(error) => {
-                let why = steps::chain(&error);
+                let why = chain(&error);
                 tracing::error!(why, "safe mode: no plan is run");
                 Memory::Lost(why)
             }
@@ -163,8 +164,7 @@ impl<S: System> Executor<S> {
             Memory::Known(journal) => journal.as_ref(),
             Memory::Lost(why) => return Err(RefusedPlan::JournalLost(why.clone())),
         };
-        let boot =
-            observed::boot_id(&self.root).map_err(|error| RefusedPlan::BootId(steps::chain(&error)))?;
+        let boot = observed::boot_id(&self.root).map_err(|error| RefusedPlan::BootId(chain(&error)))?;
         match engine::next(&plan, journal, &boot) {
             Next::Refuse(outdated) => return Err(outdated.into()),
             Next::Begin => self.begin(&plan)?,
@@ -184,7 +184,7 @@ impl<S: System> Executor<S> {
             return Err(RefusedPlan::Custom);
         }
         failpoint("executor::begin::before");
-        self.save(Journal::begin(plan)).map_err(|error| RefusedPlan::NotJournaled(steps::chain(&error)))?;
+        self.save(Journal::begin(plan)).map_err(|error| RefusedPlan::NotJournaled(chain(&error)))?;
         failpoint("executor::begin::after");
         self.unjournaled = None;
         tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
@@ -253,6 +253,11 @@ impl<S: System> Executor<S> {
         if let Err(error) = self.start(index, boot) {
             return Ok(self.give_up(plan, index, &error));
         }
+        let outcome = self.carry_out(plan, index, step, again).await;
+        self.end(index, outcome)
+    }
+
+    async fn carry_out(&self, plan: &Plan, index: usize, step: &Step, again: Again) -> Outcome {
         tracing::info!(plan = %plan.id, step = index, name = step.name(), "step started");
         failpoint("executor::step::started");
         let rebooted_from = self.rebooted_from(plan).map(str::to_owned);
@@ -266,14 +271,13 @@ impl<S: System> Executor<S> {
         };
         let ended = timeout(steps::deadline(step), steps::run(step, &context)).await;
         failpoint("executor::step::done");
-        let outcome = match ended.unwrap_or_else(|_| Err(steps::timed_out(step))) {
+        match ended.unwrap_or_else(|_| Err(steps::timed_out(step))) {
             Ok(done) => done.into(),
             Err(failure) => {
-                tracing::error!(step = index, reason = ?failure.reason, "{}", failure.message);
+                say_failed(index, &failure);
                 failure.into()
             }
-        };
-        self.end(index, outcome)
+        }
     }
 
     /// Asks once each way; what follows the last is a failure. Only another
@@ -293,12 +297,16 @@ impl<S: System> Executor<S> {
         }
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
-        if let Err(error) = self.system.reboot(method).await {
-            // The next attempt asks harder.
-            tracing::warn!(?method, error = steps::chain(&error), "cannot ask for a reboot");
-        }
+        self.reboot(method).await;
         failpoint("executor::reboot::asked");
         Ok(Advance::Rebooting)
+    }
+
+    async fn reboot(&self, method: RebootMethod) {
+        if let Err(error) = self.system.reboot(method).await {
+            // The next attempt asks harder.
+            tracing::warn!(?method, error = chain(&error), "cannot ask for a reboot");
+        }
     }
 
     fn attempts(&self, index: usize) -> u32 {
@@ -361,7 +369,7 @@ impl<S: System> Executor<S> {
         };
         let message = format!(
             "{}: the step was not begun; next: check the host's disk and free space on its persistent partition",
-            steps::chain(error)
+            chain(error)
         );
         let outcome = Outcome::failed(failure, message, String::new());
         let report = StepReport {
@@ -392,6 +400,10 @@ impl<S: System> Executor<S> {
             None => Ok(()),
         }
     }
+}
+
+fn say_failed(index: usize, failure: &Failure) {
+    tracing::error!(step = index, reason = ?failure.reason, "{}", failure.message);
 }
 
 fn interrupted() -> Failure {

@@ -285,24 +285,34 @@ impl<S: System> Link<'_, S> {
                 self.take(message?.ok_or(LinkError::Closed)?, &attached.outbound).await?;
             }
             changed = self.progress.changed() => changed.map_err(|_| LinkError::Worker)?,
-            changed = next_change(attached.changes.as_ref()) => match changed {
-                Ok(()) => self.pace.changed(Instant::now()),
-                Err(error) => {
-                    tracing::warn!(%error, "changes of the network are not noticed any more");
-                    attached.changes = None;
-                }
-            },
+            seen = next_change(attached.changes.as_ref()) => self.notice(seen, &mut attached.changes),
             () = until(due) => self.report_observed(&mut attached.client).await?,
-            () = sleep_until(attached.renewal) => match self.renew(&mut attached.client).await {
-                Ok(again) => return Ok(Some(again)),
-                // The old certificate still holds: no reason to drop the line.
-                Err(error) => {
-                    tracing::warn!(error = chain(&error), "the certificate is not renewed, trying again");
-                    attached.renewal = Instant::now() + RENEWAL_PAUSE;
-                }
-            },
+            () = sleep_until(attached.renewal) => return Ok(self.renew_early(attached).await),
         }
         Ok(None)
+    }
+
+    fn notice(&mut self, seen: io::Result<()>, changes: &mut Option<Changes>) {
+        match seen {
+            Ok(()) => self.pace.changed(Instant::now()),
+            Err(error) => {
+                tracing::warn!(%error, "changes of the network are not noticed any more");
+                *changes = None;
+            }
+        }
+    }
+
+    /// The old certificate still holds: a failure is no reason to drop the
+    /// line.
+    async fn renew_early(&mut self, attached: &mut Attached) -> Option<Again> {
+        match self.renew(&mut attached.client).await {
+            Ok(again) => Some(again),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the certificate is not renewed, trying again");
+                attached.renewal = Instant::now() + RENEWAL_PAUSE;
+                None
+            }
+        }
     }
 
     async fn take(

@@ -98,14 +98,25 @@ impl Names {
         for _ in 0..ROUNDS {
             for server in resolver.servers.iter().filter_map(|server| server.parse().ok()) {
                 let server = SocketAddr::new(server, self.port);
-                match timeout(PATIENCE, query(server, name, kind)).await {
-                    Ok(Ok(addresses)) => return addresses,
-                    Ok(Err(error)) => tracing::debug!(%server, name, %error, "no answer to a name"),
-                    Err(_elapsed) => tracing::debug!(%server, name, "no answer to a name in time"),
+                if let Some(addresses) = ask_one(server, name, kind).await {
+                    return addresses;
                 }
             }
         }
         Vec::new()
+    }
+}
+
+/// `None` is no answer; an answer may be that there is no address.
+async fn ask_one(server: SocketAddr, name: &str, kind: TYPE) -> Option<Vec<IpAddr>> {
+    match timeout(PATIENCE, query(server, name, kind)).await {
+        Ok(answer) => {
+            answer.inspect_err(|error| tracing::debug!(%server, name, %error, "no answer to a name")).ok()
+        }
+        Err(_elapsed) => {
+            tracing::debug!(%server, name, "no answer to a name in time");
+            None
+        }
     }
 }
 

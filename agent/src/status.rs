@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::boot::receipt;
+use crate::console::chain;
 use crate::journal::{self, Journal, State};
 use crate::paths::Root;
-use crate::steps;
 use crate::system::observed;
 
 /// Plain text, a few lines. Never fails: what is not known is said.
@@ -21,14 +21,14 @@ pub fn render(root: &Root) -> String {
             let _ = writeln!(text, "boot      {}", system.boot_id);
         }
         Err(error) => {
-            let _ = writeln!(text, "host      unknown: {}", steps::chain(&error));
+            let _ = writeln!(text, "host      unknown: {}", chain(&error));
         }
     }
     match journal::read(&root.state().journal()) {
         Ok(None) => text.push_str("plan      none yet\n"),
         Ok(Some(journal)) => plan(&mut text, &journal),
         Err(error) => {
-            let _ = writeln!(text, "plan      safe mode, none is run: {}", steps::chain(&error));
+            let _ = writeln!(text, "plan      safe mode, none is run: {}", chain(&error));
         }
     }
     if root.state().cleanup_marker().exists() {

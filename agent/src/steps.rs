@@ -19,6 +19,7 @@ use proto::v1alpha1::{FailureReason, SystemState};
 use crate::boot::kubelet::KubeletError;
 use crate::boot::seed::SeedError;
 use crate::boot::wipe::WipeError;
+use crate::console::chain;
 use crate::durable::DurableError;
 use crate::paths::Root;
 use crate::system::{Job, System, SystemError};
@@ -84,18 +85,6 @@ impl Failure {
         };
         Self::new(reason, format!("{}; next: {action}", chain(error)))
     }
-}
-
-/// The error and its sources, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 impl From<DurableError> for Failure {

@@ -11,6 +11,7 @@ mod triggers;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_core::retry;
@@ -32,6 +33,13 @@ pub use triggers::route;
 
 /// Reconciles of one kind that run at a time.
 const CONCURRENCY: u16 = 16;
+/// No pause between an event and the look that follows.
+const AT_ONCE: Duration = Duration::ZERO;
+/// One write of ours makes several events: one look is enough for all.
+const BURST: Duration = Duration::from_millis(20);
+/// The numbers of a pool are for people. Two replicas whose caches differ for a
+/// while must not answer each other's numbers as fast as they can.
+const POOL: Duration = Duration::from_millis(500);
 
 /// What every controller has at hand.
 #[derive(Clone)]
@@ -130,12 +138,12 @@ pub async fn lead(context: Context, leading: Leading, ended: impl Future<Output 
 async fn run(context: Arc<Context>, keys: Keys) {
     let caches = context.caches.clone();
     tokio::join!(
-        drive(inventory::reconcile, &context, caches.inventories, keys.inventories),
-        drive(registration::reconcile, &context, caches.registrations, keys.registrations),
-        drive(seed_image::reconcile, &context, caches.seed_images, keys.seed_images),
-        drive(pool::reconcile, &context, caches.pools, keys.pools),
-        drive(cluster::reconcile, &context, caches.baremetal_clusters, keys.baremetal_clusters),
-        drive(machine::reconcile, &context, caches.baremetal_machines, keys.baremetal_machines),
+        drive(inventory::reconcile, &context, (caches.inventories, keys.inventories), AT_ONCE),
+        drive(registration::reconcile, &context, (caches.registrations, keys.registrations), AT_ONCE),
+        drive(seed_image::reconcile, &context, (caches.seed_images, keys.seed_images), AT_ONCE),
+        drive(pool::reconcile, &context, (caches.pools, keys.pools), POOL),
+        drive(cluster::reconcile, &context, (caches.baremetal_clusters, keys.baremetal_clusters), AT_ONCE),
+        drive(machine::reconcile, &context, (caches.baremetal_machines, keys.baremetal_machines), BURST),
     );
 }
 
@@ -165,8 +173,8 @@ where
 async fn drive<K, F>(
     reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Copy,
     context: &Arc<Context>,
-    store: Store<K>,
-    keys: mpsc::Receiver<ObjectRef<K>>,
+    (store, keys): (Store<K>, mpsc::Receiver<ObjectRef<K>>),
+    quiet: Duration,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
     F: Future<Output = Result<Action, Error>> + Send + 'static,
@@ -192,15 +200,8 @@ async fn drive<K, F>(
         let class = error.class();
         context.metrics.failed(kind, class);
         match class {
-            Class::Conflict => tracing::debug!(kind, error = %chain(error), "somebody wrote first"),
-            Class::Transient | Class::Terminal => tracing::warn!(
-                kind,
-                namespace = object.meta().namespace,
-                name = object.meta().name,
-                error = %chain(error),
-                attempt,
-                "reconcile failed"
-            ),
+            Class::Conflict => say_conflict(kind, error),
+            Class::Transient | Class::Terminal => say_failed(kind, &*object, error, attempt),
         }
         Action::requeue(match class {
             Class::Conflict => retry::conflict(attempt),
@@ -208,9 +209,24 @@ async fn drive<K, F>(
             Class::Terminal => retry::LONGEST,
         })
     };
-    let config = controller::Config::default().concurrency(CONCURRENCY);
+    let config = controller::Config::default().concurrency(CONCURRENCY).debounce(quiet);
     let applier = kube::runtime::applier(counted, policy, context.clone(), store, queue, config);
     applier.for_each(|_| std::future::ready(())).await;
+}
+
+fn say_conflict(kind: &'static str, error: &Error) {
+    tracing::debug!(kind, error = %chain(error), "somebody wrote first");
+}
+
+fn say_failed(kind: &'static str, object: &impl Resource, error: &Error, attempt: u32) {
+    tracing::warn!(
+        kind,
+        namespace = object.meta().namespace,
+        name = object.meta().name,
+        error = %chain(error),
+        attempt,
+        "reconcile failed"
+    );
 }
 
 /// How often in a row each object failed.

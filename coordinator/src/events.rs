@@ -14,10 +14,10 @@ const REPORTER: &str = "baremetal-coordinator";
 pub struct Events(Recorder);
 
 impl Events {
-    /// Events by `instance`, the name of this replica.
+    /// Events by `instance`, the name of this replica where it is known.
     #[must_use]
-    pub fn new(client: Client, instance: String) -> Self {
-        Self(Recorder::new(client, Reporter { controller: REPORTER.into(), instance: Some(instance) }))
+    pub fn new(client: Client, instance: impl Into<Option<String>>) -> Self {
+        Self(Recorder::new(client, Reporter { controller: REPORTER.into(), instance: instance.into() }))
     }
 
     /// Something went as it should.

@@ -22,7 +22,6 @@ impl Ready {
 }
 
 /// The routes.
-#[must_use]
 pub fn router(ready: Ready, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))

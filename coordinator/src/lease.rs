@@ -4,7 +4,8 @@ use std::pin::pin;
 use std::time::Duration;
 
 use kube::Client;
-use kube_lease_manager::LeaseManagerBuilder;
+use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
+use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::controllers::{self, Context};
@@ -22,7 +23,13 @@ const GRACE: u64 = 2;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Leads whenever the lease is ours, until `shutdown`.
-pub async fn follow(client: &Client, config: &Config, context: Context, leading: Leading, shutdown: Shutdown) {
+pub async fn follow(
+    client: &Client,
+    config: &Config,
+    context: Context,
+    leading: Leading,
+    shutdown: Shutdown,
+) {
     let mut end = pin!(ended(shutdown.clone()));
     loop {
         tokio::select! {
@@ -38,7 +45,12 @@ pub async fn follow(client: &Client, config: &Config, context: Context, leading:
     }
 }
 
-async fn election(client: &Client, config: &Config, context: &Context, leading: &Leading) -> kube_lease_manager::LeaseManagerError {
+async fn election(
+    client: &Client,
+    config: &Config,
+    context: &Context,
+    leading: &Leading,
+) -> LeaseManagerError {
     // Two replicas of one name must not both hold the lease.
     let identity = format!("{}-{}", config.instance, uuid::Uuid::new_v4().simple());
     let built = LeaseManagerBuilder::new(client.clone(), NAME)
@@ -54,26 +66,37 @@ async fn election(client: &Client, config: &Config, context: &Context, leading: 
     };
     let mut is_leader = false;
     loop {
-        let change = if is_leader {
-            tracing::info!("leading");
-            let (lost, ended) = tokio::sync::oneshot::channel::<()>();
-            let controllers = controllers::lead(context.clone(), leading.clone(), async { drop(ended.await) });
-            let (change, ()) = tokio::join!(
-                async {
-                    let change = manager.changed().await;
-                    drop(lost);
-                    change
-                },
-                controllers
-            );
-            tracing::info!("not leading any more");
-            change
-        } else {
-            manager.changed().await
-        };
+        let change = if is_leader { lead(&manager, context, leading).await } else { manager.changed().await };
         match change {
             Ok(state) => is_leader = state,
             Err(error) => return error,
         }
     }
+}
+
+/// Leads until the lease changes; the answer is the change.
+async fn lead(
+    manager: &LeaseManager,
+    context: &Context,
+    leading: &Leading,
+) -> Result<bool, LeaseManagerError> {
+    tracing::info!("leading");
+    let (lost, ended) = oneshot::channel::<()>();
+    // On the heap: the future of all controllers is too large for the stack.
+    let controllers =
+        Box::pin(controllers::lead(context.clone(), leading.clone(), async { drop(ended.await) }));
+    let (change, ()) = tokio::join!(
+        async {
+            let change = manager.changed().await;
+            drop(lost);
+            change
+        },
+        controllers
+    );
+    say_lost();
+    change
+}
+
+fn say_lost() {
+    tracing::info!("not leading any more");
 }

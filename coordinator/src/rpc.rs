@@ -2,6 +2,7 @@
 //! function of `coordinator-core`.
 
 pub mod announcements;
+mod complaints;
 mod failure;
 pub mod host;
 pub mod identity;
@@ -26,6 +27,7 @@ use crate::ca::{Authority, Peer};
 use crate::metrics::Metrics;
 use crate::store::report;
 use announcements::Announcements;
+use complaints::Complaints;
 use plans::Plans;
 use presence::Presence;
 use tally::Tally;
@@ -54,6 +56,7 @@ pub struct Context {
     pub presence: Arc<Presence>,
     tally: Arc<Tally>,
     plans: Arc<Plans>,
+    complaints: Arc<Complaints>,
 }
 
 /// What a [`Context`] reads.
@@ -71,6 +74,7 @@ impl Context {
     /// A context with nobody attached.
     #[must_use]
     pub fn new(client: Client, seen: Seen, authority: Arc<Authority>, metrics: Metrics) -> Self {
+        let complaints = Arc::new(Complaints::new(client.clone()));
         Self {
             client,
             inventories: seen.inventories,
@@ -80,6 +84,7 @@ impl Context {
             presence: Arc::default(),
             tally: Arc::new(Tally::new(metrics)),
             plans: Arc::default(),
+            complaints,
         }
     }
 

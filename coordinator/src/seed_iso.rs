@@ -165,11 +165,6 @@ impl SeedIsos {
         })
     }
 
-    /// Forgets a SeedImage that was deleted.
-    pub fn forget(&self, seed: &SeedImage) {
-        self.isos.lock().unwrap_or_else(PoisonError::into_inner).remove(&ObjectRef::from_obj(seed));
-    }
-
     async fn known(&self, base: &BaseImage) -> Result<Known, SeedIsoError> {
         // Held while the file is read: the second of two waits for the first.
         let mut known = self.known.lock().await;
@@ -199,8 +194,16 @@ impl SeedIsos {
         let (file, whole) = (base.path.clone(), overlay.clone());
         let sha256 = blocking(base, move || checksum(&file, &whole, known.before)).await?;
         let iso = Arc::new(Iso { base: base.path.clone(), overlay, patch, sha256 });
-        self.isos.lock().unwrap_or_else(PoisonError::into_inner).insert(key, iso.clone());
+        self.keep(key, iso.clone());
         Ok(iso)
+    }
+
+    /// Those of seeds that are gone leave as another comes: each holds its
+    /// reserved file in memory.
+    fn keep(&self, key: ObjectRef<SeedImage>, iso: Arc<Iso>) {
+        let mut isos = self.isos.lock().unwrap_or_else(PoisonError::into_inner);
+        isos.retain(|seed, _| self.seeds.get(seed).is_some());
+        isos.insert(key, iso);
     }
 
     /// The seed ISO behind a download token. A replica that has not made it

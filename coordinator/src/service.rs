@@ -16,9 +16,9 @@ use crate::controllers::{self, CapiVersions, Waiting};
 use crate::events::Events;
 use crate::health::{self, Ready};
 use crate::metrics::Metrics;
+use crate::rpc::announcements::Announcements;
 use crate::rpc::presence::Presence;
 use crate::rpc::{self, host};
-use crate::rpc::announcements::Announcements;
 use crate::seed_iso::SeedIsos;
 use crate::tls::{Acceptor, TlsError};
 use crate::watch::{Caches, Leading};
@@ -60,20 +60,14 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
     let health_listener = listen(config.health_listen).await?;
     let (ready, metrics) = (Ready::default(), Metrics::default());
     let mut tasks = JoinSet::new();
-    let routes = health::router(ready.clone(), metrics.clone());
-    tasks.spawn(async move {
-        if let Err(error) = axum::serve(health_listener, routes).await {
-            tracing::error!(%error, "health is not served any more");
-        }
-    });
-    let versions = tokio::select! {
-        versions = capi::versions(&client) => versions,
-        () = ended(shutdown.clone()) => return Ok(()),
+    tasks.spawn(serve_health(health_listener, health::router(ready.clone(), metrics.clone())));
+    let Some(versions) = unless_ended(&shutdown, capi::versions(&client)).await else {
+        return Ok(());
     };
-    let parts = tokio::select! {
-        parts = assemble(&config, &client, versions, metrics) => parts?,
-        () = ended(shutdown.clone()) => return Ok(()),
+    let Some(parts) = unless_ended(&shutdown, assemble(&config, &client, versions, metrics)).await else {
+        return Ok(());
     };
+    let parts = parts?;
     ready.set();
     tracing::info!(address = %config.listen, url = config.server_url, "serving hosts");
     let Parts { acceptor, routes, context, leading, presence, tasks: _watches } = parts;
@@ -87,6 +81,12 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
         lease::follow(&client, &config, context, leading, shutdown.clone()),
     );
     Ok(())
+}
+
+async fn serve_health(listener: TcpListener, routes: axum::Router) {
+    if let Err(error) = axum::serve(listener, routes).await {
+        tracing::error!(%error, "health is not served any more");
+    }
 }
 
 /// A coordinator whose caches are filled, without ports and without the lead.
@@ -121,7 +121,8 @@ pub async fn assemble(
     let authority = Arc::new(ca::read_or_create(&secrets, Timestamp::now()).await?);
     let (leading, waiting) = (Leading::default(), Waiting::default());
     let announcements = Arc::<Announcements>::default();
-    let router = Router { leading: leading.clone(), waiting: waiting.clone(), announcements: announcements.clone() };
+    let router =
+        Router { leading: leading.clone(), waiting: waiting.clone(), announcements: announcements.clone() };
     let caches = watches::start(client, config, &versions, &router, &mut tasks);
     let isos = isos(config, &caches, &authority)?;
     let seen = rpc::Seen {
@@ -162,9 +163,22 @@ pub async fn ended(mut shutdown: Shutdown) {
     let _ = shutdown.wait_for(|ends| *ends).await;
 }
 
+/// `None` when the process is to end before `work` does.
+async fn unless_ended<T>(shutdown: &Shutdown, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        done = work => Some(done),
+        () = ended(shutdown.clone()) => None,
+    }
+}
+
 fn isos(config: &Config, caches: &Caches, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, StartError> {
     let bases = BaseImages::new(config.cache_directory.clone())?;
-    Ok(Arc::new(SeedIsos::new(bases, caches.seed_images.clone(), caches.registrations.clone(), authority.clone())))
+    Ok(Arc::new(SeedIsos::new(
+        bases,
+        caches.seed_images.clone(),
+        caches.registrations.clone(),
+        authority.clone(),
+    )))
 }
 
 async fn filled(caches: &Caches) {

@@ -89,7 +89,8 @@ pub fn queues() -> (Queues, Keys) {
     let (pools, pool_keys) = mpsc::channel(QUEUE);
     let (baremetal_clusters, baremetal_cluster_keys) = mpsc::channel(QUEUE);
     let (baremetal_machines, baremetal_machine_keys) = mpsc::channel(QUEUE);
-    let queues = Queues { inventories, registrations, seed_images, pools, baremetal_clusters, baremetal_machines };
+    let queues =
+        Queues { inventories, registrations, seed_images, pools, baremetal_clusters, baremetal_machines };
     let keys = Keys {
         inventories: inventory_keys,
         registrations: registration_keys,

@@ -262,20 +262,11 @@ impl Plan {
         if self.steps.is_empty() || self.steps.len() > limits::STEPS {
             return Err(PlanError::Steps(self.steps.len()));
         }
-        let custom = |step: &Step| {
-            matches!(
-                step,
-                Step::WriteCustomFile(_) | Step::RunCustomInstruction(_)
-            )
-        };
+        let custom = |step: &Step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_));
         if (self.kind == Kind::Custom) != self.steps.iter().any(custom) {
             return Err(PlanError::CustomStep);
         }
-        let reboots = self
-            .steps
-            .iter()
-            .filter(|step| matches!(step, Step::Reboot))
-            .count();
+        let reboots = self.steps.iter().filter(|step| matches!(step, Step::Reboot)).count();
         let proven = self
             .steps
             .windows(2)

@@ -33,12 +33,10 @@ pub fn binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8]) -> [u8; 32
 #[must_use]
 pub fn identity(public_key: &[u8]) -> String {
     use std::fmt::Write as _;
-    Sha256::digest(public_key)
-        .iter()
-        .fold(String::with_capacity(64), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+    Sha256::digest(public_key).iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]
@@ -59,9 +57,6 @@ mod tests {
 
     #[test]
     fn an_identity_is_the_hash_of_the_key_in_lower_case_hexadecimal() {
-        assert_eq!(
-            identity(b""),
-            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-        );
+        assert_eq!(identity(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 }

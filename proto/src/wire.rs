@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::plan::{
-    CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId,
-    Secret, Seed, Step,
+    CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId, Secret,
+    Seed, Step,
 };
 use crate::v1alpha1 as wire;
 use wire::step::Action;
@@ -25,13 +25,7 @@ impl TryFrom<wire::Plan> for Plan {
             .enumerate()
             .map(|(index, step)| parse_step(step.action.ok_or(PlanError::Step(index))?))
             .collect::<Result<_, _>>()?;
-        Self {
-            id: PlanId::parse(&plan.id)?,
-            generation: Generation(plan.generation),
-            kind,
-            steps,
-        }
-        .check()
+        Self { id: PlanId::parse(&plan.id)?, generation: Generation(plan.generation), kind, steps }.check()
     }
 }
 
@@ -39,13 +33,10 @@ fn parse_step(action: Action) -> Result<Step, PlanError> {
     Ok(match action {
         Action::RequestCleanup(_) => Step::RequestCleanup,
         Action::CleanCloudInit(_) => Step::CleanCloudInit,
-        Action::WriteSeed(step) => {
-            Step::WriteSeed(step.seed.ok_or(PlanError::Missing("seed"))?.into())
+        Action::WriteSeed(step) => Step::WriteSeed(step.seed.ok_or(PlanError::Missing("seed"))?.into()),
+        Action::WriteNodeIdentity(step) => {
+            Step::WriteNodeIdentity(NodeIdentity { uuid: step.uuid, provider_id: step.provider_id })
         }
-        Action::WriteNodeIdentity(step) => Step::WriteNodeIdentity(NodeIdentity {
-            uuid: step.uuid,
-            provider_id: step.provider_id,
-        }),
         Action::RemoveNodeIdentity(_) => Step::RemoveNodeIdentity,
         Action::UpgradeSystem(step) => Step::UpgradeSystem(Image::parse(&step.image)?),
         Action::SyncFileSystems(_) => Step::SyncFileSystems,
@@ -61,14 +52,12 @@ fn parse_step(action: Action) -> Result<Step, PlanError> {
             permissions: file.permissions,
             directory: file.directory,
         }),
-        Action::RunCustomInstruction(instruction) => {
-            Step::RunCustomInstruction(CustomInstruction {
-                name: instruction.name,
-                command: instruction.command,
-                args: instruction.args,
-                env: instruction.env,
-            })
-        }
+        Action::RunCustomInstruction(instruction) => Step::RunCustomInstruction(CustomInstruction {
+            name: instruction.name,
+            command: instruction.command,
+            args: instruction.args,
+            env: instruction.env,
+        }),
     })
 }
 
@@ -103,13 +92,7 @@ impl From<&Plan> for wire::Plan {
             id: plan.id.to_string(),
             generation: plan.generation.0,
             kind: kind.into(),
-            steps: plan
-                .steps
-                .iter()
-                .map(|step| wire::Step {
-                    action: Some(step.into()),
-                })
-                .collect(),
+            steps: plan.steps.iter().map(|step| wire::Step { action: Some(step.into()) }).collect(),
         }
     }
 }
@@ -119,22 +102,18 @@ impl From<&Step> for Action {
         match step {
             Step::RequestCleanup => Self::RequestCleanup(wire::RequestCleanup {}),
             Step::CleanCloudInit => Self::CleanCloudInit(wire::CleanCloudInit {}),
-            Step::WriteSeed(seed) => Self::WriteSeed(wire::WriteSeed {
-                seed: Some(seed.into()),
-            }),
+            Step::WriteSeed(seed) => Self::WriteSeed(wire::WriteSeed { seed: Some(seed.into()) }),
             Step::WriteNodeIdentity(identity) => Self::WriteNodeIdentity(wire::WriteNodeIdentity {
                 uuid: identity.uuid.clone(),
                 provider_id: identity.provider_id.clone(),
             }),
             Step::RemoveNodeIdentity => Self::RemoveNodeIdentity(wire::RemoveNodeIdentity {}),
-            Step::UpgradeSystem(image) => Self::UpgradeSystem(wire::UpgradeSystem {
-                image: image.to_string(),
-            }),
+            Step::UpgradeSystem(image) => {
+                Self::UpgradeSystem(wire::UpgradeSystem { image: image.to_string() })
+            }
             Step::SyncFileSystems => Self::SyncFileSystems(wire::SyncFileSystems {}),
             Step::Reboot => Self::Reboot(wire::Reboot {}),
-            Step::VerifySystem(image) => Self::VerifySystem(wire::VerifySystem {
-                image: image.to_string(),
-            }),
+            Step::VerifySystem(image) => Self::VerifySystem(wire::VerifySystem { image: image.to_string() }),
             Step::StopKubelet => Self::StopKubelet(wire::StopKubelet {}),
             Step::RemoveWorkload => Self::RemoveWorkload(wire::RemoveWorkload {}),
             Step::StopContainerd => Self::StopContainerd(wire::StopContainerd {}),
@@ -220,29 +199,16 @@ mod tests {
         type Spoil = fn(&mut wire::Plan);
         let cases: [(&str, Spoil, PlanError); 7] = [
             ("kind", |plan| plan.kind = 99, PlanError::Kind(99)),
-            (
-                "generation",
-                |plan| plan.generation = 0,
-                PlanError::Generation,
-            ),
+            ("generation", |plan| plan.generation = 0, PlanError::Generation),
             ("id", |plan| plan.id = "../etc".into(), PlanError::Id),
             ("no steps", |plan| plan.steps.clear(), PlanError::Steps(0)),
-            (
-                "unknown step",
-                |plan| plan.steps[0].action = None,
-                PlanError::Step(0),
-            ),
-            (
-                "unproven reboot",
-                |plan| drop(plan.steps.pop()),
-                PlanError::Reboot,
-            ),
+            ("unknown step", |plan| plan.steps[0].action = None, PlanError::Step(0)),
+            ("unproven reboot", |plan| drop(plan.steps.pop()), PlanError::Reboot),
             (
                 "option as image",
                 |plan| {
-                    plan.steps[3].action = Some(Action::UpgradeSystem(wire::UpgradeSystem {
-                        image: "--poweroff".into(),
-                    }));
+                    plan.steps[3].action =
+                        Some(Action::UpgradeSystem(wire::UpgradeSystem { image: "--poweroff".into() }));
                 },
                 PlanError::Image,
             ),
@@ -263,9 +229,6 @@ mod tests {
             network_config: None,
         });
         let shown = format!("{plan:?} {:?}", wire::Plan::from(&plan));
-        assert!(
-            !shown.contains("canary") && !shown.contains("99, 97, 110"),
-            "{shown}"
-        );
+        assert!(!shown.contains("canary") && !shown.contains("99, 97, 110"), "{shown}");
     }
 }

@@ -28,7 +28,9 @@ pub enum LiveError {
     #[error("livecd-cloud-config.yaml is not YAML: correct the SeedImage, then download the ISO again")]
     Parse(#[source] serde_norway::Error),
     /// It has keys that are no text.
-    #[error("the cloud-config of the seed ISO has keys that are no text: correct spec.cloud-config of the SeedImage")]
+    #[error(
+        "the cloud-config of the seed ISO has keys that are no text: correct spec.cloud-config of the SeedImage"
+    )]
     Render(#[source] serde_json::Error),
     /// The kernel does not tell which boot this is.
     #[error("cannot tell which boot this is")]

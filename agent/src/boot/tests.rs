@@ -86,6 +86,11 @@ impl Host {
         journal::write(&self.root.state().journal(), journal).unwrap();
     }
 
+    fn boot(&self) {
+        let summary = run(&self.root);
+        assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    }
+
     fn is_wiped(&self) -> bool {
         let left = |path: &&str| fs::read_dir(self.root.join(path)).unwrap().count();
         wipe::NODE_DIRECTORIES.iter().all(|path| left(path) == 0)
@@ -99,8 +104,7 @@ impl Host {
 #[test]
 fn after_its_reboot_the_host_is_wiped_seeded_and_knows_who_it_is() {
     let host = Host::rebooted();
-    let summary = run(&host.root);
-    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    host.boot();
     assert!(host.is_wiped() && !host.root.state().cleanup_marker().exists());
     assert_eq!(host.user_data(), b"#cloud-config\n");
     let receipt = receipt::read(&host.root).unwrap();
@@ -112,12 +116,11 @@ fn after_its_reboot_the_host_is_wiped_seeded_and_knows_who_it_is() {
 #[test]
 fn the_new_node_is_never_wiped_for_the_plan_that_made_it() {
     let host = Host::rebooted();
-    run(&host.root);
+    host.boot();
     host.put("/var/lib/kubelet/config.yaml", "of the new node");
     // As a crash between receipt and marker leaves it, or a failed removal.
     fs::write(host.root.state().cleanup_marker(), "reprovision-01\n").unwrap();
-    let summary = run(&host.root);
-    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    host.boot();
     assert!(host.root.join("/var/lib/kubelet/config.yaml").exists());
     assert!(!host.root.state().cleanup_marker().exists());
 }
@@ -137,7 +140,7 @@ fn a_boot_that_the_plan_did_not_ask_for_neither_wipes_nor_starts_the_node() {
     for (name, spoil) in cases {
         let host = Host::rebooted();
         spoil(&host);
-        run(&host.root);
+        let _summary = run(&host.root);
         assert!(!host.is_wiped(), "{name}");
         assert!(host.root.state().cleanup_marker().exists(), "{name}");
         assert_eq!(host.user_data(), b"", "{name}");
@@ -161,11 +164,11 @@ fn a_wipe_that_fails_leaves_no_receipt_and_starts_no_node() {
 #[test]
 fn an_ordinary_boot_on_an_ephemeral_etc_writes_seed_and_identity_again() {
     let host = Host::rebooted();
-    run(&host.root);
+    host.boot();
     fs::write(host.root.join("/etc/default/kubelet"), "").unwrap();
     fs::remove_dir_all(host.root.nocloud_seed()).unwrap();
     host.put("/var/lib/kubelet/config.yaml", "of the node");
-    run(&host.root);
+    host.boot();
     assert_eq!(host.user_data(), b"#cloud-config\n");
     let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
     assert!(kubelet.contains("metal3.io/uuid=u"), "{kubelet}");
@@ -181,8 +184,7 @@ fn a_live_system_gets_the_seed_of_its_iso_and_nothing_else() {
     host.put("/proc/sys/kernel/random/boot_id", "boot-1\n");
     host.put("/var/lib/kubelet/x", "y");
     host.put("/run/initramfs/live/livecd-cloud-config.yaml", "cloud-config: {runcmd: [a]}\n");
-    let summary = run(&host.root);
-    assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+    host.boot();
     assert_eq!(host.user_data(), b"#cloud-config\nruncmd:\n- a\n");
     let meta_data = fs::read_to_string(host.root.nocloud_seed().join("meta-data")).unwrap();
     assert_eq!(meta_data, "instance-id: live-boot-1\n");

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::backoff::Backoff;
 use crate::console::chain;
-use crate::executor::{Advance, Executor, Head, REBOOT_PATIENCE};
+use crate::executor::{Advance, Executor, ExecutorError, Head, REBOOT_PATIENCE};
 use crate::system::System;
 
 /// What the line tells the worker.
@@ -57,7 +57,7 @@ pub async fn work<S: System>(
                 None
             }
             Err(error) => {
-                tracing::error!(error = chain(&error), "cannot go on with the plan, trying again");
+                say_stuck(&error);
                 backoff.wait().await;
                 continue;
             }
@@ -66,6 +66,10 @@ pub async fn work<S: System>(
         let Some(order) = order else { return };
         carry_out(&mut executor, order).await;
     }
+}
+
+fn say_stuck(error: &ExecutorError) {
+    tracing::error!(error = chain(error), "cannot go on with the plan, trying again");
 }
 
 /// Orders are taken while the system goes down, but nothing is run: asking for

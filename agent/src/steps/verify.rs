@@ -159,8 +159,9 @@ mod tests {
 
     #[test]
     fn cloud_init_must_have_run_our_seed_without_errors() {
+        type Case<'a> = (&'static str, Option<&'a str>, Option<&'a str>, &'a [String], bool);
         let error = ["runcmd: kubeadm join failed".to_owned()];
-        let cases: [(&str, Option<&str>, Option<&str>, &[String], bool); 5] = [
+        let cases: [Case<'_>; 5] = [
             ("ours", Some("p-2"), Some("p-2"), &[], true),
             ("another", Some("p-2"), Some("p-1"), &[], false),
             ("errors", Some("p-2"), Some("p-2"), &error, false),

@@ -231,7 +231,7 @@ mod tests {
         Invocation::new("/bin/sh", &["-c", script], deadline)
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test]
     async fn both_streams_are_shown_and_only_stdout_is_parsed() {

@@ -176,46 +176,26 @@ impl Finding {
     /// A condition that holds.
     #[must_use]
     pub fn holds(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            truth: Truth::True,
-            reason,
-            message: message.into(),
-        }
+        Self { kind, truth: Truth::True, reason, message: message.into() }
     }
 
     /// A condition that does not hold.
     #[must_use]
     pub fn fails(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            truth: Truth::False,
-            reason,
-            message: message.into(),
-        }
+        Self { kind, truth: Truth::False, reason, message: message.into() }
     }
 }
 
 /// Writes `findings` over `conditions`. The transition time moves only where
 /// the truth changes; conditions nobody judged stay.
-pub fn apply(
-    conditions: &mut Vec<Condition>,
-    findings: &[Finding],
-    generation: Option<i64>,
-    now: Timestamp,
-) {
+pub fn apply(conditions: &mut Vec<Condition>, findings: &[Finding], generation: Option<i64>, now: Timestamp) {
     for finding in findings {
         let status: &'static str = finding.truth.into();
-        let old = conditions
-            .iter()
-            .position(|condition| condition.type_ == finding.kind.as_str());
+        let old = conditions.iter().position(|condition| condition.type_ == finding.kind.as_str());
         let since = old
             .map(|index| &conditions[index])
             .filter(|condition| condition.status == status)
-            .map_or_else(
-                || Time(now),
-                |condition| condition.last_transition_time.clone(),
-            );
+            .map_or_else(|| Time(now), |condition| condition.last_transition_time.clone());
         let new = Condition {
             type_: finding.kind.as_str().to_owned(),
             status: status.to_owned(),
@@ -234,9 +214,7 @@ pub fn apply(
 /// The condition of that type.
 #[must_use]
 pub fn find(conditions: &[Condition], kind: Type) -> Option<&Condition> {
-    conditions
-        .iter()
-        .find(|condition| condition.type_ == kind.as_str())
+    conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
 /// Whether the condition is there and holds.
@@ -251,10 +229,7 @@ mod tests {
 
     #[test]
     fn the_transition_time_moves_only_where_the_truth_changes() {
-        let (first, second) = (
-            Timestamp::from_second(1).unwrap(),
-            Timestamp::from_second(2).unwrap(),
-        );
+        let (first, second) = (Timestamp::from_second(1).unwrap(), Timestamp::from_second(2).unwrap());
         let mut conditions = vec![];
         let waiting = Finding::fails(Type::Ready, Reason::PoolMissing, "a");
         apply(&mut conditions, &[waiting], Some(1), first);
@@ -262,16 +237,8 @@ mod tests {
         apply(&mut conditions, &[still], Some(1), second);
         assert_eq!(conditions[0].last_transition_time.0, first);
         assert_eq!(conditions[0].reason, "PoolExhausted");
-        apply(
-            &mut conditions,
-            &[Finding::holds(Type::Ready, Reason::Running, "")],
-            Some(1),
-            second,
-        );
-        assert_eq!(
-            (conditions.len(), conditions[0].last_transition_time.0),
-            (1, second)
-        );
+        apply(&mut conditions, &[Finding::holds(Type::Ready, Reason::Running, "")], Some(1), second);
+        assert_eq!((conditions.len(), conditions[0].last_transition_time.0), (1, second));
         assert!(is_true(&conditions, Type::Ready));
     }
 }

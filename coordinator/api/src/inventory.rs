@@ -42,11 +42,7 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
     ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.tpmHash) || (has(self.tpmHash) && self.tpmHash == oldSelf.tpmHash)").message("tpmHash is the identity of the host and never changes: delete the MachineInventory and register the host again"))]
@@ -210,9 +206,7 @@ impl MachineInventory {
     /// The conditions, empty before the first status.
     #[must_use]
     pub fn conditions(&self) -> &[Condition] {
-        self.status
-            .as_ref()
-            .map_or(&[], |status| &status.conditions)
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
     }
 
     /// The plan of the status.

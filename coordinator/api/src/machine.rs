@@ -16,28 +16,12 @@ use serde::{Deserialize, Serialize};
     status = "BaremetalMachineStatus",
     derive = "Default",
     derive = "PartialEq",
-    printcolumn(
-        name = "Pool",
-        type_ = "string",
-        json_path = ".spec.machineInventoryPoolRef.name"
-    ),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.machineInventoryPoolRef.name"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(
-        name = "Inventory",
-        type_ = "string",
-        json_path = ".status.machineInventoryRef.name"
-    ),
+    printcolumn(name = "Inventory", type_ = "string", json_path = ".status.machineInventoryRef.name"),
     printcolumn(name = "Ready", type_ = "boolean", json_path = ".status.ready"),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    ),
-    printcolumn(
-        name = "Why",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason"
-    )
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)").message("providerID never changes once it is set"))]
@@ -50,11 +34,7 @@ pub struct BaremetalMachineSpec {
     pub allocation_policy: Option<AllocationPolicy>,
     /// `baremetal:///<inventory>`, written once, after the host proved its plan
     /// done.
-    #[serde(
-        default,
-        rename = "providerID",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
 }
 
@@ -118,16 +98,7 @@ pub struct BaremetalMachineStatus {
 
 /// Where a machine stands.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    strum::IntoStaticStr,
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
 )]
 pub enum Phase {
     /// No host yet.

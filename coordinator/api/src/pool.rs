@@ -20,11 +20,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(name = "Total", type_ = "integer", json_path = ".status.total"),
     printcolumn(name = "Available", type_ = "integer", json_path = ".status.available"),
     printcolumn(name = "Allocated", type_ = "integer", json_path = ".status.allocated"),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineInventoryPoolSpec {

@@ -22,22 +22,13 @@ use crate::network::NetworkTemplate;
     status = "MachineRegistrationStatus",
     derive = "Default",
     derive = "PartialEq",
-    printcolumn(
-        name = "URL",
-        type_ = "string",
-        json_path = ".status.registrationURL",
-        priority = 1
-    ),
+    printcolumn(name = "URL", type_ = "string", json_path = ".status.registrationURL", priority = 1),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
     ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineRegistrationSpec {
@@ -157,9 +148,7 @@ pub struct DeviceRequirement {
 }
 
 /// What of a disk is compared.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[allow(missing_docs)]
 pub enum DeviceKey {
     Name,
@@ -172,9 +161,7 @@ pub enum DeviceKey {
 }
 
 /// How it is compared.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[allow(missing_docs)]
 pub enum DeviceOperator {
     In,
@@ -197,10 +184,7 @@ pub struct Snapshotter {
 
 impl Default for Snapshotter {
     fn default() -> Self {
-        Self {
-            kind: "loopdevice".to_owned(),
-            max_snaps: 2,
-        }
+        Self { kind: "loopdevice".to_owned(), max_snaps: 2 }
     }
 }
 

@@ -20,17 +20,8 @@ use serde_json::Value;
     derive = "Default",
     derive = "PartialEq",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
-    printcolumn(
-        name = "Download",
-        type_ = "string",
-        json_path = ".status.downloadURL",
-        priority = 1
-    ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Download", type_ = "string", json_path = ".status.downloadURL", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SeedImageSpec {
@@ -104,9 +95,7 @@ pub struct SeedImageStatus {
 }
 
 /// How far a seed image is.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[allow(missing_docs)]
 pub enum SeedImageState {
     NotStarted,

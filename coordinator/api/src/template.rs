@@ -23,11 +23,7 @@ use crate::machine::BaremetalMachineSpec;
         type_ = "string",
         json_path = ".spec.template.spec.machineInventoryPoolRef.name"
     ),
-    printcolumn(
-        name = "Age",
-        type_ = "date",
-        json_path = ".metadata.creationTimestamp"
-    )
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[x_kube(validation = Rule::new("self.template.spec == oldSelf.template.spec").message("templates never change: make a new one and point the MachineDeployment to it"))]
 pub struct BaremetalMachineTemplateSpec {

@@ -54,7 +54,9 @@ pub fn status(cluster: &BaremetalCluster, decision: &Decision, now: Timestamp) -
     let mut status = cluster.status.clone().unwrap_or_default();
     let endpoint = match decision {
         Decision::Paused | Decision::OwnerMissing => None,
-        Decision::Fill(_) | Decision::Rest => Some(Finding::holds(Type::EndpointReady, Reason::EndpointKnown, "")),
+        Decision::Fill(_) | Decision::Rest => {
+            Some(Finding::holds(Type::EndpointReady, Reason::EndpointKnown, ""))
+        }
         Decision::EndpointMissing => Some(Finding::fails(
             Type::EndpointReady,
             Reason::EndpointMissing,
@@ -100,8 +102,10 @@ mod tests {
     fn an_endpoint_comes_from_the_spec_or_the_load_balancer() {
         let endpoint = Endpoint { host: "192.0.2.1".into(), port: 6443 };
         let internal = LoadBalancer { host: "192.0.2.1".into(), port: 6443, ..Default::default() };
-        let named = BaremetalClusterSpec { control_plane_endpoint: Some(endpoint.clone()), ..Default::default() };
-        let balanced = BaremetalClusterSpec { control_plane_load_balancer: Some(internal), ..Default::default() };
+        let named =
+            BaremetalClusterSpec { control_plane_endpoint: Some(endpoint.clone()), ..Default::default() };
+        let balanced =
+            BaremetalClusterSpec { control_plane_load_balancer: Some(internal), ..Default::default() };
         let none = BaremetalClusterSpec::default();
         for (name, spec, owner, want) in [
             ("named", &named, Some(owner(None)), Decision::Rest),

@@ -207,7 +207,9 @@ pub fn needs<'a>(snapshot: &Snapshot<'a>) -> Needs<'a> {
     match announced {
         None if deleting => Needs { bootstrap: None, plan: secret },
         None if !provided => Needs { bootstrap: bootstrap_name(snapshot), plan: secret },
-        Some(plan) if deleting && clean_is_due(plan, snapshot.machine) => Needs { bootstrap: None, plan: secret },
+        Some(plan) if deleting && clean_is_due(plan, snapshot.machine) => {
+            Needs { bootstrap: None, plan: secret }
+        }
         None | Some(_) => Needs::default(),
     }
 }
@@ -256,7 +258,8 @@ fn allocate(snapshot: &Snapshot<'_>) -> Decision {
     };
     let held = machine.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
     let is_chosen = |member: &&Member<'_>| Some(&member.listed.name) == chosen;
-    let still_free = members.iter().find(is_chosen).filter(|member| pool::standing(member) == pool::Standing::Available);
+    let still_free =
+        members.iter().find(is_chosen).filter(|member| pool::standing(member) == pool::Standing::Available);
     if let (true, Some(member)) = (held, still_free) {
         let claim = Claim {
             baremetal_machine: machine.name_any(),
@@ -305,7 +308,9 @@ fn provision(snapshot: &Snapshot<'_>, inventory: &MachineInventory) -> Decision 
 fn follow(snapshot: &Snapshot<'_>, inventory: &MachineInventory, plan: &PlanStatus) -> Decision {
     match plan.state {
         None => Decision::Wait(Waiting::Reprovision { plan: plan.id.clone().unwrap_or_default() }),
-        Some(PlanState::Failed) => Decision::Fail(Failure::Plan { message: plan.message.clone().unwrap_or_default() }),
+        Some(PlanState::Failed) => {
+            Decision::Fail(Failure::Plan { message: plan.message.clone().unwrap_or_default() })
+        }
         Some(PlanState::Applied) => {
             let provider_id = provider_id::of(&inventory.name_any());
             if snapshot.machine.spec.provider_id.as_ref() == Some(&provider_id) {
@@ -321,7 +326,9 @@ fn deprovision(snapshot: &Snapshot<'_>, inventory: &MachineInventory) -> Decisio
     let Some(plan) = announced(inventory, snapshot.machine) else {
         return match read_plan(snapshot, inventory) {
             // The plan was written and never announced: the host may have it.
-            Ok(Some(stored)) if stored.owner == snapshot.machine.uid().unwrap_or_default() => clean(snapshot, inventory, Some(&stored)),
+            Ok(Some(stored)) if stored.owner == snapshot.machine.uid().unwrap_or_default() => {
+                clean(snapshot, inventory, Some(&stored))
+            }
             // No plan of this machine: nothing of it is on the host.
             Ok(_) => Decision::Release { inventory: name },
             Err(failure) => Decision::Fail(failure),
@@ -337,7 +344,9 @@ fn deprovision(snapshot: &Snapshot<'_>, inventory: &MachineInventory) -> Decisio
     match plan.state {
         None => Decision::Wait(Waiting::Clean { plan: id }),
         Some(PlanState::Applied) => Decision::Release { inventory: name },
-        Some(PlanState::Failed) => Decision::Fail(Failure::Plan { message: plan.message.clone().unwrap_or_default() }),
+        Some(PlanState::Failed) => {
+            Decision::Fail(Failure::Plan { message: plan.message.clone().unwrap_or_default() })
+        }
     }
 }
 
@@ -374,20 +383,22 @@ fn render(
 ) -> Result<Stored, Failure> {
     let owner = snapshot.owner.ok_or(Failure::Version)?;
     let version = owner.spec.version.as_deref().ok_or(Failure::Version)?;
-    let registry = snapshot.cluster.and_then(|cluster| cluster.annotations().get(annotation::REGISTRY_ADDRESS));
+    let registry =
+        snapshot.cluster.and_then(|cluster| cluster.annotations().get(annotation::REGISTRY_ADDRESS));
     let empty = BTreeMap::new();
     let catalog = snapshot.catalog.unwrap_or(&empty);
-    let image = image_catalog::resolve(catalog, version, registry.map(String::as_str)).map_err(Failure::Image)?;
+    let image =
+        image_catalog::resolve(catalog, version, registry.map(String::as_str)).map_err(Failure::Image)?;
     let names = names(snapshot, inventory);
-    let text = std::str::from_utf8(data.expose())
-        .map_err(|_| Failure::Bootstrap("the bootstrap data is not UTF-8: only cloud-config is supported".to_owned()))?;
-    let node = NodeNames {
-        hostname: &names.hostname,
-        provider_id: &names.provider_id,
-        cri_socket: CRI_SOCKET,
-    };
-    let user_data = bootstrap::normalise(text, &node).map_err(|error| Failure::Bootstrap(error.to_string()))?;
-    let network_config = network::config(&inventory.spec).map_err(|error| Failure::Network(error.to_string()))?;
+    let text = std::str::from_utf8(data.expose()).map_err(|_| {
+        Failure::Bootstrap("the bootstrap data is not UTF-8: only cloud-config is supported".to_owned())
+    })?;
+    let node =
+        NodeNames { hostname: &names.hostname, provider_id: &names.provider_id, cri_socket: CRI_SOCKET };
+    let user_data =
+        bootstrap::normalise(text, &node).map_err(|error| Failure::Bootstrap(error.to_string()))?;
+    let network_config =
+        network::config(&inventory.spec).map_err(|error| Failure::Network(error.to_string()))?;
     let job = Job::Reprovision(Reprovision {
         image,
         user_data: Secret::new(user_data.into_bytes()),
@@ -397,8 +408,14 @@ fn render(
     write(&job, snapshot, inventory, stored)
 }
 
-fn write(job: &Job, snapshot: &Snapshot<'_>, inventory: &MachineInventory, stored: Option<&Stored>) -> Result<Stored, Failure> {
-    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref()).map_or(0, |host| host.generation);
+fn write(
+    job: &Job,
+    snapshot: &Snapshot<'_>,
+    inventory: &MachineInventory,
+    stored: Option<&Stored>,
+) -> Result<Stored, Failure> {
+    let host =
+        inventory.status.as_ref().and_then(|status| status.host.as_ref()).map_or(0, |host| host.generation);
     let announced = inventory.plan().and_then(|plan| plan.generation).unwrap_or(0);
     let generation = plan::next_generation(stored, host.max(announced));
     plan::write(job, generation, &snapshot.machine.uid().unwrap_or_default())

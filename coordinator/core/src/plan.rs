@@ -77,7 +77,9 @@ pub struct Stored {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Not the upstream format.
-    #[error("the plan is not JSON of the system-agent format ({0}): restore the Secret or let a new plan be written")]
+    #[error(
+        "the plan is not JSON of the system-agent format ({0}): restore the Secret or let a new plan be written"
+    )]
     Json(String),
     /// Ours, but changed.
     #[error("the plan was altered after it was written: a plan is immutable, let a new one be written")]

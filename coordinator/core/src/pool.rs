@@ -142,7 +142,11 @@ pub fn is_older(rival: &MachineInventoryPool, pool: &MachineInventoryPool) -> bo
 
 /// The pool's status.
 #[must_use]
-pub fn status(pool: &MachineInventoryPool, members: &[Member<'_>], now: Timestamp) -> MachineInventoryPoolStatus {
+pub fn status(
+    pool: &MachineInventoryPool,
+    members: &[Member<'_>],
+    now: Timestamp,
+) -> MachineInventoryPoolStatus {
     let mut status = MachineInventoryPoolStatus {
         conditions: pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
         total: i32::try_from(members.len()).unwrap_or(i32::MAX),
@@ -171,12 +175,14 @@ fn validity(members: &[Member<'_>]) -> Finding {
     };
     let missing = names(Unavailable::Missing);
     if !missing.is_empty() {
-        let message = format!("no MachineInventory {}: register the host or remove the entry", missing.join(", "));
+        let message =
+            format!("no MachineInventory {}: register the host or remove the entry", missing.join(", "));
         return Finding::fails(Type::MembersValid, Reason::MemberMissing, message);
     }
     let shared = names(Unavailable::OtherPool);
     if !shared.is_empty() {
-        let message = format!("{} belongs to an older pool: remove it from one of the two", shared.join(", "));
+        let message =
+            format!("{} belongs to an older pool: remove it from one of the two", shared.join(", "));
         return Finding::fails(Type::MembersValid, Reason::MemberInAnotherPool, message);
     }
     Finding::holds(Type::MembersValid, Reason::MembersFound, "")
@@ -192,7 +198,11 @@ mod tests {
         type Change = fn(&mut MachineInventory);
         let cases: [(&str, Change, Standing); 9] = [
             ("ready and free", |_| {}, Standing::Available),
-            ("not ready", |i| i.status.as_mut().unwrap().conditions.clear(), Standing::Unavailable(Unavailable::NotReady)),
+            (
+                "not ready",
+                |i| i.status.as_mut().unwrap().conditions.clear(),
+                Standing::Unavailable(Unavailable::NotReady),
+            ),
             (
                 "no Secret",
                 |i| i.status.as_mut().unwrap().plan.as_mut().unwrap().secret_ref = None,
@@ -203,11 +213,23 @@ mod tests {
                 |i| i.status.as_mut().unwrap().plan.as_mut().unwrap().state = Some(PlanState::Failed),
                 Standing::Unavailable(Unavailable::PlanFailed),
             ),
-            ("quarantined", |i| samples::annotate(i, annotation::QUARANTINED, "x"), Standing::Unavailable(Unavailable::Quarantined)),
-            ("marked", |i| samples::annotate(i, annotation::ALLOCATION_STATE, "Unavailable"), Standing::Unavailable(Unavailable::Marked)),
+            (
+                "quarantined",
+                |i| samples::annotate(i, annotation::QUARANTINED, "x"),
+                Standing::Unavailable(Unavailable::Quarantined),
+            ),
+            (
+                "marked",
+                |i| samples::annotate(i, annotation::ALLOCATION_STATE, "Unavailable"),
+                Standing::Unavailable(Unavailable::Marked),
+            ),
             ("claimed", |i| samples::claim(i, AllocationState::Allocated), Standing::Allocated),
             ("cleaning", |i| samples::claim(i, AllocationState::Preparing), Standing::Preparing),
-            ("reprovisioning", |i| samples::claim(i, AllocationState::Reprovisioning), Standing::Reprovisioning),
+            (
+                "reprovisioning",
+                |i| samples::claim(i, AllocationState::Reprovisioning),
+                Standing::Reprovisioning,
+            ),
         ];
         for (name, change, want) in cases {
             let mut inventory = samples::inventory("host-1");
@@ -239,7 +261,11 @@ mod tests {
         let listed = PoolMember::default();
         let (mut first, second) = (samples::inventory("z"), samples::inventory("a"));
         let name = |first: &MachineInventory| {
-            let members = [first, &second].map(|i| Member { listed: &listed, inventory: Some(i), in_older_pool: false });
+            let members = [first, &second].map(|i| Member {
+                listed: &listed,
+                inventory: Some(i),
+                in_older_pool: false,
+            });
             choose(&members).unwrap().name_any()
         };
         assert_eq!(name(&first), "z");
@@ -252,12 +278,19 @@ mod tests {
         let pool = samples::pool(&["a", "b"]);
         let free = samples::inventory("a");
         let members = [
-            Member { listed: &pool.spec.machine_inventories[0], inventory: Some(&free), in_older_pool: false },
+            Member {
+                listed: &pool.spec.machine_inventories[0],
+                inventory: Some(&free),
+                in_older_pool: false,
+            },
             Member { listed: &pool.spec.machine_inventories[1], inventory: None, in_older_pool: false },
         ];
         let status = status(&pool, &members, Timestamp::UNIX_EPOCH);
         assert_eq!((status.total, status.available, status.unavailable), (2, 1, 1));
         assert!(!conditions::is_true(&status.conditions, Type::Ready));
-        assert_eq!(status.conditions[0].message, "no MachineInventory b: register the host or remove the entry");
+        assert_eq!(
+            status.conditions[0].message,
+            "no MachineInventory b: register the host or remove the entry"
+        );
     }
 }

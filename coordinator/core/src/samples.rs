@@ -82,7 +82,10 @@ pub(crate) fn owner() -> Machine {
         cluster_name: "c1".into(),
         bootstrap: capi::Bootstrap { data_secret_name: Some("join".into()) },
         version: Some("v1.36.3".into()),
-        infrastructure_ref: capi::InfrastructureRef { kind: "BaremetalMachine".into(), name: "worker-1".into() },
+        infrastructure_ref: capi::InfrastructureRef {
+            kind: "BaremetalMachine".into(),
+            name: "worker-1".into(),
+        },
     };
     Machine::new("worker-1", &capi::machine("v1beta2"), spec).within("default")
 }

@@ -100,9 +100,15 @@ pub fn status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedIma
         Progress::NoRegistration(name) => (
             SeedImageState::NotStarted,
             Reason::RegistrationNotFound,
-            format!("MachineRegistration {name} is not there or not ready: create it, or correct spec.registrationRef"),
+            format!(
+                "MachineRegistration {name} is not there or not ready: create it, or correct spec.registrationRef"
+            ),
         ),
-        Progress::Started => (SeedImageState::Started, Reason::SeedImageBuildOngoing, "the base ISO is being fetched".to_owned()),
+        Progress::Started => (
+            SeedImageState::Started,
+            Reason::SeedImageBuildOngoing,
+            "the base ISO is being fetched".to_owned(),
+        ),
         Progress::Failed(why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, why.clone()),
         Progress::Completed(_) => (SeedImageState::Completed, Reason::SeedImageBuildSuccess, String::new()),
         Progress::Expired => (
@@ -114,13 +120,22 @@ pub fn status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedIma
     status.state = Some(state);
     let download = match progress {
         Progress::Completed(download) => Some(download),
-        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Started | Progress::Failed(_) | Progress::Expired => None,
+        Progress::Refused(_)
+        | Progress::NoRegistration(_)
+        | Progress::Started
+        | Progress::Failed(_)
+        | Progress::Expired => None,
     };
     let url = download.map(|d| format!("{}/elemental/seedimage/{}/{}", d.server_url, d.token, d.file));
     status.checksum_url = url.as_ref().map(|url| format!("{url}.sha256"));
     status.download_url = url;
     status.download_token = download.map(|download| download.token.clone());
-    conditions::apply(&mut status.conditions, &findings(progress, reason, &message), image.metadata.generation, now);
+    conditions::apply(
+        &mut status.conditions,
+        &findings(progress, reason, &message),
+        image.metadata.generation,
+        now,
+    );
     status
 }
 
@@ -134,9 +149,10 @@ fn findings(progress: &Progress, reason: Reason, message: &str) -> [Finding; 2] 
             Finding::holds(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
             Finding::fails(Type::SeedImageReady, reason, message),
         ],
-        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Failed(_) | Progress::Expired => {
-            [Finding::fails(Type::Ready, reason, message), Finding::fails(Type::SeedImageReady, reason, message)]
-        }
+        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Failed(_) | Progress::Expired => [
+            Finding::fails(Type::Ready, reason, message),
+            Finding::fails(Type::SeedImageReady, reason, message),
+        ],
     }
 }
 
@@ -157,7 +173,8 @@ mod tests {
 
     fn registration() -> MachineRegistration {
         let mut registration = MachineRegistration::new("r", MachineRegistrationSpec::default());
-        let mut status = MachineRegistrationStatus { registration_url: Some("u".into()), ..Default::default() };
+        let mut status =
+            MachineRegistrationStatus { registration_url: Some("u".into()), ..Default::default() };
         let ready = Finding::holds(Type::Ready, Reason::SuccessfullyCreated, "");
         conditions::apply(&mut status.conditions, &[ready], None, Timestamp::UNIX_EPOCH);
         registration.status = Some(status);

@@ -33,10 +33,15 @@ pub async fn reconcile(inventory: Arc<MachineInventory>, context: Arc<Context>) 
         patch["spec"] = json!({ "observedNetwork": observed });
     }
     let name = inventory.name_any();
-    let api: Api<MachineInventory> = Api::namespaced(context.client.clone(), &inventory.namespace().unwrap_or_default());
+    let api: Api<MachineInventory> =
+        Api::namespaced(context.client.clone(), &inventory.namespace().unwrap_or_default());
     let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     done.map_err(StoreError::of("accept the network of", "MachineInventory", &name))?;
-    let note = if observed.is_some() { "the network reported last is the intended one now" } else { "no network has been reported yet" };
+    let note = if observed.is_some() {
+        "the network reported last is the intended one now"
+    } else {
+        "no network has been reported yet"
+    };
     context.events.normal(&*inventory, "ObservedNetworkAccepted", note).await;
     Ok(Action::await_change())
 }

@@ -185,7 +185,11 @@ async fn assign(context: &Context, observed: &Observed, stored: &Stored) -> Resu
 /// The other decisions change an object, and the next look at it shows more.
 fn is_shown(decision: &Decision) -> bool {
     match decision {
-        Decision::Wait(_) | Decision::Fail(_) | Decision::Rest | Decision::Assign { .. } | Decision::Announce { .. } => true,
+        Decision::Wait(_)
+        | Decision::Fail(_)
+        | Decision::Rest
+        | Decision::Assign { .. }
+        | Decision::Announce { .. } => true,
         Decision::Choose { .. }
         | Decision::Claim { .. }
         | Decision::Provide { .. }
@@ -200,12 +204,17 @@ async fn show(
     decision: &Decision,
     new: BaremetalMachineStatus,
 ) -> Result<(), StoreError> {
-    let reason = |conditions: &[_]| conditions::find(conditions, Type::Ready).map(|ready| (ready.reason.clone(), ready.message.clone()));
+    let reason = |conditions: &[_]| {
+        conditions::find(conditions, Type::Ready).map(|ready| (ready.reason.clone(), ready.message.clone()))
+    };
     let before = machine.status.as_ref().and_then(|status| reason(&status.conditions));
     let after = reason(&new.conditions);
     let written = status::apply(&context.client, machine, new).await?;
-    let needs_person = matches!(decision, Decision::Fail(_) | Decision::Wait(Waiting::Pool { .. } | Waiting::Member { .. }));
-    if let (Written::Changed, true, Some((reason, message))) = (written, needs_person && before != after, after) {
+    let needs_person =
+        matches!(decision, Decision::Fail(_) | Decision::Wait(Waiting::Pool { .. } | Waiting::Member { .. }));
+    if let (Written::Changed, true, Some((reason, message))) =
+        (written, needs_person && before != after, after)
+    {
         context.events.warning(machine, &reason, &message).await;
     }
     Ok(())
@@ -233,7 +242,12 @@ fn waits(decision: &Decision) -> Waits {
 fn again(decision: &Decision, status: &BaremetalMachineStatus) -> Action {
     let secret = matches!(
         decision,
-        Decision::Wait(Waiting::BootstrapSecret { .. }) | Decision::Fail(machine::Failure::PlanSecretMissing { .. } | machine::Failure::PlanSecretInvalid(_) | machine::Failure::Bootstrap(_))
+        Decision::Wait(Waiting::BootstrapSecret { .. })
+            | Decision::Fail(
+                machine::Failure::PlanSecretMissing { .. }
+                    | machine::Failure::PlanSecretInvalid(_)
+                    | machine::Failure::Bootstrap(_)
+            )
     );
     if !secret {
         return Action::await_change();

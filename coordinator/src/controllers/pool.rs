@@ -37,7 +37,9 @@ impl Roster {
             .into_iter()
             .filter(|rival| rival.namespace() == pool.namespace() && pool::is_older(rival, &pool))
             .collect();
-        let listed = |rival: &MachineInventoryPool, name: &str| rival.spec.machine_inventories.iter().any(|member| member.name == name);
+        let listed = |rival: &MachineInventoryPool, name: &str| {
+            rival.spec.machine_inventories.iter().any(|member| member.name == name)
+        };
         let find = |name: &str| {
             let inventory = caches.inventories.get(&ObjectRef::new(name).within(namespace));
             let taken = older.iter().any(|rival| listed(rival, name));

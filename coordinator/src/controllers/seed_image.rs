@@ -38,7 +38,11 @@ pub async fn reconcile(image: Arc<SeedImage>, context: Arc<Context>) -> Result<A
     Ok(Action::await_change())
 }
 
-async fn build(image: &SeedImage, registration: &MachineRegistration, context: &Context) -> Result<Action, Error> {
+async fn build(
+    image: &SeedImage,
+    registration: &MachineRegistration,
+    context: &Context,
+) -> Result<Action, Error> {
     let state = image.status.as_ref().and_then(|status| status.state);
     if matches!(state, None | Some(SeedImageState::NotStarted)) {
         // A large base takes minutes: say so before. The change comes back.
@@ -48,7 +52,8 @@ async fn build(image: &SeedImage, registration: &MachineRegistration, context: &
     }
     let (progress, again) = match context.isos.prepare(image, registration).await {
         Ok(prepared) => {
-            let download = Download { server_url: context.server_url.clone(), token: token(image), file: prepared.file };
+            let download =
+                Download { server_url: context.server_url.clone(), token: token(image), file: prepared.file };
             (Progress::Completed(download), None)
         }
         Err(error) => (Progress::Failed(chain(&error)), Some(retry::LONGEST / 10)),

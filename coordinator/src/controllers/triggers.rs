@@ -14,22 +14,22 @@ use crate::watch::{Caches, Queues, Seen};
 /// Sends the keys of everything that `seen` concerns to the leader's queues.
 pub async fn route(seen: Seen<'_>, caches: &Caches, waiting: &Waiting, queues: &Queues) {
     match seen {
-        Seen::Inventory(inventory) => {
-            send(&queues.inventories, [ObjectRef::from_obj(inventory)]).await;
-            send(&queues.baremetal_machines, machines_of(inventory, caches, waiting)).await;
-            send(&queues.pools, pools_of(inventory, caches)).await;
-        }
+        Seen::Inventory(inventory) => route_inventory(inventory, caches, waiting, queues).await,
         Seen::Pool(pool) => {
             send(&queues.pools, pools_beside(pool, caches)).await;
             send(&queues.baremetal_machines, waiting.of(pool.namespace().as_deref())).await;
         }
-        Seen::BaremetalMachine(machine) => send(&queues.baremetal_machines, [ObjectRef::from_obj(machine)]).await,
+        Seen::BaremetalMachine(machine) => {
+            send(&queues.baremetal_machines, [ObjectRef::from_obj(machine)]).await;
+        }
         Seen::Machine(machine) => send(&queues.baremetal_machines, infrastructure(machine)).await,
         Seen::Cluster(cluster) => {
             send(&queues.baremetal_machines, machines_in(cluster, caches)).await;
             send(&queues.baremetal_clusters, cluster_of(cluster)).await;
         }
-        Seen::BaremetalCluster(cluster) => send(&queues.baremetal_clusters, [ObjectRef::from_obj(cluster)]).await,
+        Seen::BaremetalCluster(cluster) => {
+            send(&queues.baremetal_clusters, [ObjectRef::from_obj(cluster)]).await;
+        }
         Seen::Registration(registration) => {
             send(&queues.registrations, [ObjectRef::from_obj(registration)]).await;
             // A seed carries its registration: few, and rarely changed.
@@ -38,6 +38,12 @@ pub async fn route(seen: Seen<'_>, caches: &Caches, waiting: &Waiting, queues: &
         Seen::SeedImage(iso) => send(&queues.seed_images, [ObjectRef::from_obj(iso)]).await,
         Seen::Catalog(_) => send(&queues.baremetal_machines, waiting.of(None)).await,
     }
+}
+
+async fn route_inventory(inventory: &MachineInventory, caches: &Caches, waiting: &Waiting, queues: &Queues) {
+    send(&queues.inventories, [ObjectRef::from_obj(inventory)]).await;
+    send(&queues.baremetal_machines, machines_of(inventory, caches, waiting)).await;
+    send(&queues.pools, pools_of(inventory, caches)).await;
 }
 
 fn every<K: kube::Resource<DynamicType = ()> + Clone>(store: &Store<K>) -> Vec<ObjectRef<K>> {
@@ -76,13 +82,15 @@ fn machines_of(
             && machine.annotations().get(annotation::MACHINE_INVENTORY) == Some(&name)
     };
     let machines = caches.baremetal_machines.state();
-    let chosen_by = machines.iter().filter(|machine| chose(machine)).map(|machine| ObjectRef::from_obj(&**machine));
+    let chosen_by =
+        machines.iter().filter(|machine| chose(machine)).map(|machine| ObjectRef::from_obj(&**machine));
     chosen_by.chain(waiting.of(inventory.namespace().as_deref())).collect()
 }
 
 fn pools_of(inventory: &MachineInventory, caches: &Caches) -> Vec<ObjectRef<MachineInventoryPool>> {
     let name = inventory.name_any();
-    let lists = |pool: &MachineInventoryPool| pool.spec.machine_inventories.iter().any(|member| member.name == name);
+    let lists =
+        |pool: &MachineInventoryPool| pool.spec.machine_inventories.iter().any(|member| member.name == name);
     let pools = caches.pools.state();
     let here = pools.iter().filter(|pool| pool.namespace() == inventory.namespace() && lists(pool));
     here.map(|pool| ObjectRef::from_obj(&**pool)).collect()
@@ -90,8 +98,11 @@ fn pools_of(inventory: &MachineInventory, caches: &Caches) -> Vec<ObjectRef<Mach
 
 /// A pool, and those that share a member with it: who has it may have changed.
 fn pools_beside(pool: &MachineInventoryPool, caches: &Caches) -> Vec<ObjectRef<MachineInventoryPool>> {
-    let names: std::collections::HashSet<_> = pool.spec.machine_inventories.iter().map(|member| &member.name).collect();
-    let shares = |other: &MachineInventoryPool| other.spec.machine_inventories.iter().any(|member| names.contains(&member.name));
+    let names: std::collections::HashSet<_> =
+        pool.spec.machine_inventories.iter().map(|member| &member.name).collect();
+    let shares = |other: &MachineInventoryPool| {
+        other.spec.machine_inventories.iter().any(|member| names.contains(&member.name))
+    };
     let pools = caches.pools.state();
     let beside = pools.iter().filter(|other| other.namespace() == pool.namespace() && shares(other));
     beside.map(|other| ObjectRef::from_obj(&**other)).chain([ObjectRef::from_obj(pool)]).collect()

@@ -102,8 +102,23 @@ impl RegistrationService {
     ) -> Result<wire::CompleteResponse, RpcError> {
         let challenge = prove(session, &request.proof)?;
         let registration = self.registration(&challenge)?;
+        let admitted = self.admit(session, &registration, &challenge, request).await;
+        if let Err(RpcError::Refused { refusal, detail }) = &admitted {
+            self.context.complaints.tell(&registration, *refusal, detail).await;
+        }
+        admitted
+    }
+
+    /// Makes a proven host known, and tells it what to do.
+    async fn admit(
+        &self,
+        session: &Session,
+        registration: &MachineRegistration,
+        challenge: &Challenge,
+        request: wire::CompleteRequest,
+    ) -> Result<wire::CompleteResponse, RpcError> {
         let key = RequestedKey::parse(&request.certificate_request)?;
-        let inventory = self.inventory(&registration, &challenge, request).await?;
+        let inventory = self.inventory(registration, challenge, request).await?;
         let inventory = not_quarantined(inventory)?;
         let now = Timestamp::now();
         let inventory = store::equip(&self.context.client, inventory, now).await?;
@@ -114,7 +129,7 @@ impl RegistrationService {
             role: Role::Live,
         };
         let certificate_chain = self.context.authority.host(&key, &subject, now)?;
-        let next = next(&registration, &inventory)?;
+        let next = next(registration, &inventory)?;
         tracing::info!(inventory = subject.name, remote = %session.remote(), "a host registered");
         Ok(wire::CompleteResponse {
             inventory_namespace: subject.namespace.to_owned(),

@@ -33,7 +33,7 @@ fn requests(counts: &Counts) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_new_host_costs_three_writes_and_a_known_one_nothing() {
+async fn a_new_host_costs_three_writes_and_a_known_one_a_look_at_its_secret() {
     let world = World::start().await;
     let host = Host::new("a");
     let mut link = world.connect(None).await;
@@ -56,7 +56,7 @@ async fn a_new_host_costs_three_writes_and_a_known_one_nothing() {
 
     let again = world.connect(None).await.register(&host, "token").await.unwrap();
     assert_eq!(again.inventory_uid, first.inventory_uid);
-    assert_eq!(requests(&world.spent()), (0, 0), "{}", world.spent());
+    assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
 }
 
 #[tokio::test]
@@ -110,10 +110,18 @@ async fn a_stranger_costs_no_request_at_all() {
         let refused = world.connect(None).await.register(&host, token).await.unwrap_err();
         assert_eq!(refusal(&refused), Some(want), "{token:?}");
     }
-    let unnamed = Host::new("");
-    let refused = world.connect(None).await.register(&unnamed, "token").await.unwrap_err();
-    assert_eq!(refusal(&refused), Some(Refusal::BadTemplate));
     assert_eq!(requests(&world.spent()), (0, 0), "{}", world.spent());
+}
+
+#[tokio::test]
+async fn what_a_person_cures_at_the_registration_is_told_there_once() {
+    let world = World::start().await;
+    for _ in 0..3 {
+        let refused = world.connect(None).await.register(&Host::new(""), "token").await.unwrap_err();
+        assert_eq!(refusal(&refused), Some(Refusal::BadTemplate));
+    }
+    let counts = world.spent();
+    assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((1, 1), 1), "{counts}");
 }
 
 #[tokio::test]
@@ -201,7 +209,7 @@ async fn the_first_attach_makes_a_host_ready_and_the_next_one_writes_nothing() {
     world.until(|| world.context.presence.count() == 1).await;
     let back = world.connect(None).await.register(&host, "token").await.unwrap();
     assert!(matches!(back.next, Some(wire::complete_response::Next::BootDisk(_))));
-    assert_eq!(requests(&world.spent()), (0, 0), "{}", world.spent());
+    assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
 }
 
 fn clean(generation: u64) -> plan::Stored {

@@ -57,6 +57,7 @@ struct Served {
     seed: SeedImage,
     registration: MachineRegistration,
     fetches: Arc<AtomicUsize>,
+    seeds: Writer<SeedImage>,
     _directory: tempfile::TempDir,
 }
 
@@ -106,7 +107,7 @@ async fn serve(iso: Vec<u8>) -> Served {
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
     );
-    Served { isos: Arc::new(isos), seed, registration, fetches, _directory: directory }
+    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, _directory: directory }
 }
 
 impl Served {
@@ -166,6 +167,27 @@ async fn a_part_is_the_same_bytes_and_a_replica_serves_what_it_never_made() {
     }
     let (status, ..) = served.get("secret/any.iso", Some("bytes=65536-")).await;
     assert_eq!(status, StatusCode::RANGE_NOT_SATISFIABLE);
+}
+
+#[tokio::test]
+async fn a_seed_that_is_gone_leaves_when_another_comes() {
+    let mut served = serve(by_hand()).await;
+    let named = |name: &str| {
+        let mut seed = served.seed.clone();
+        seed.metadata.name = Some(name.to_owned());
+        seed
+    };
+    let (gone, kept, new) = (served.seed.clone(), named("kept"), named("new"));
+    for seed in [&gone, &kept] {
+        served.seeds.apply_watcher_event(&Event::Apply(seed.clone()));
+        served.isos.prepare(seed, &served.registration).await.unwrap();
+    }
+    served.seeds.apply_watcher_event(&Event::Delete(gone));
+    served.isos.prepare(&new, &served.registration).await.unwrap();
+    let isos = served.isos.isos.lock().unwrap();
+    let mut held: Vec<_> = isos.keys().map(|seed| seed.name.as_str()).collect();
+    held.sort_unstable();
+    assert_eq!(held, ["kept", "new"]);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use super::StoreError;
 /// Conflict when the machine has changed.
 pub async fn choose(client: &Client, machine: &BaremetalMachine, inventory: &str) -> Result<(), StoreError> {
     let held = with(machine.finalizers(), finalizer::BAREMETAL_MACHINE);
-    let patch = metadata(machine, json!({ annotation::MACHINE_INVENTORY: inventory }), Some(held));
+    let patch = metadata(machine, &json!({ annotation::MACHINE_INVENTORY: inventory }), &held);
     patch_machine(client, machine, "choose a host for", &patch).await
 }
 
@@ -37,7 +37,7 @@ pub async fn claim(client: &Client, inventory: &MachineInventory, claim: &Claim)
         annotation::ALLOCATION_STATE: state,
     });
     let held = with(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
-    patch_inventory(client, inventory, "claim", &metadata(inventory, annotations, Some(held))).await.map(drop)
+    patch_inventory(client, inventory, "claim", &metadata(inventory, &annotations, &held)).await.map(drop)
 }
 
 /// Gives the inventory back. The annotation of the pool stays, as people
@@ -55,7 +55,7 @@ pub async fn release(client: &Client, inventory: &MachineInventory) -> Result<()
         annotation::ALLOCATION_STATE: state,
     });
     let free = without(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
-    patch_inventory(client, inventory, "release", &metadata(inventory, annotations, Some(free))).await.map(drop)
+    patch_inventory(client, inventory, "release", &metadata(inventory, &annotations, &free)).await.map(drop)
 }
 
 /// Says on the inventory what its host works on; the answer is the inventory
@@ -94,20 +94,30 @@ pub async fn remove_finalizer(client: &Client, machine: &BaremetalMachine) -> Re
         let found = found.map_err(StoreError::of("look at", "MachineInventory", chosen))?;
         let claim = found.and_then(|inventory| inventory.claim());
         if claim.is_some_and(|claim| Some(claim.uid) == machine.uid()) {
-            let conflict = kube::core::Status::failure("the claim was not in the cache yet", "Conflict").with_code(409);
+            let conflict =
+                kube::core::Status::failure("the claim was not in the cache yet", "Conflict").with_code(409);
             let source = Box::new(kube::Error::Api(conflict.boxed()));
-            return Err(StoreError { verb: "release", kind: "MachineInventory", name: chosen.clone(), source });
+            return Err(StoreError {
+                verb: "release",
+                kind: "MachineInventory",
+                name: chosen.clone(),
+                source,
+            });
         }
     }
     let free = without(machine.finalizers(), finalizer::BAREMETAL_MACHINE);
-    patch_machine(client, machine, "let go", &metadata(machine, json!({}), Some(free))).await
+    patch_machine(client, machine, "let go", &metadata(machine, &json!({}), &free)).await
 }
 
 /// Writes the providerID, once.
 ///
 /// # Errors
 /// Terminal when the machine has another one.
-pub async fn provide(client: &Client, machine: &BaremetalMachine, provider_id: &str) -> Result<(), StoreError> {
+pub async fn provide(
+    client: &Client,
+    machine: &BaremetalMachine,
+    provider_id: &str,
+) -> Result<(), StoreError> {
     patch_machine(client, machine, "provide", &json!({ "spec": { "providerID": provider_id } })).await
 }
 
@@ -127,7 +137,7 @@ fn inventories(client: &Client, of: &impl ResourceExt) -> Api<MachineInventory> 
     Api::namespaced(client.clone(), &of.namespace().unwrap_or_default())
 }
 
-fn metadata(object: &impl ResourceExt, annotations: Value, finalizers: Option<Vec<String>>) -> Value {
+fn metadata(object: &impl ResourceExt, annotations: &Value, finalizers: &[String]) -> Value {
     json!({
         "metadata": {
             "resourceVersion": object.resource_version(),
@@ -147,8 +157,14 @@ fn without(finalizers: &[String], name: &str) -> Vec<String> {
     finalizers.iter().filter(|held| *held != name).cloned().collect()
 }
 
-async fn patch_machine(client: &Client, machine: &BaremetalMachine, verb: &'static str, patch: &Value) -> Result<(), StoreError> {
-    let api: Api<BaremetalMachine> = Api::namespaced(client.clone(), &machine.namespace().unwrap_or_default());
+async fn patch_machine(
+    client: &Client,
+    machine: &BaremetalMachine,
+    verb: &'static str,
+    patch: &Value,
+) -> Result<(), StoreError> {
+    let api: Api<BaremetalMachine> =
+        Api::namespaced(client.clone(), &machine.namespace().unwrap_or_default());
     let name = machine.name_any();
     let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     done.map(drop).map_err(StoreError::of(verb, "BaremetalMachine", &name))
@@ -161,6 +177,7 @@ async fn patch_inventory(
     patch: &Value,
 ) -> Result<MachineInventory, StoreError> {
     let name = inventory.name_any();
-    let done = inventories(client, inventory).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let done =
+        inventories(client, inventory).patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     done.map_err(StoreError::of(verb, "MachineInventory", &name))
 }

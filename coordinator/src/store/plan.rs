@@ -25,7 +25,12 @@ pub struct Read {
 ///
 /// # Errors
 /// When Kubernetes cannot be asked.
-pub async fn read(client: &Client, namespace: &str, name: &str, key: &str) -> Result<Option<Read>, StoreError> {
+pub async fn read(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    key: &str,
+) -> Result<Option<Read>, StoreError> {
     let api: Api<KubeSecret> = Api::namespaced(client.clone(), namespace);
     let secret = api.get_opt(name).await.map_err(StoreError::of("read", "Secret", name))?;
     Ok(secret.and_then(|mut secret| {
@@ -40,7 +45,12 @@ pub async fn read(client: &Client, namespace: &str, name: &str, key: &str) -> Re
 ///
 /// # Errors
 /// Conflict when the Secret has changed since it was read.
-pub async fn write(client: &Client, inventory: &MachineInventory, stored: &Stored, read: &Read) -> Result<(), StoreError> {
+pub async fn write(
+    client: &Client,
+    inventory: &MachineInventory,
+    stored: &Stored,
+    read: &Read,
+) -> Result<(), StoreError> {
     let name = secret_name(inventory);
     let blank = ByteString(vec![]);
     let patch = json!({
@@ -68,7 +78,11 @@ pub async fn write(client: &Client, inventory: &MachineInventory, stored: &Store
 ///
 /// # Errors
 /// Conflict when the inventory has changed.
-pub async fn announce(client: &Client, inventory: &MachineInventory, stored: &Stored) -> Result<(), StoreError> {
+pub async fn announce(
+    client: &Client,
+    inventory: &MachineInventory,
+    stored: &Stored,
+) -> Result<(), StoreError> {
     let state = match stored.plan.kind {
         Kind::Clean => AllocationState::Preparing,
         Kind::Reprovision | Kind::Custom => AllocationState::Reprovisioning,
@@ -87,13 +101,15 @@ pub async fn announce(client: &Client, inventory: &MachineInventory, stored: &St
             }
         }
     });
-    let api: Api<MachineInventory> = Api::namespaced(client.clone(), &inventory.namespace().unwrap_or_default());
+    let api: Api<MachineInventory> =
+        Api::namespaced(client.clone(), &inventory.namespace().unwrap_or_default());
     let name = inventory.name_any();
     let done = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     done.map(drop).map_err(StoreError::of("announce the plan on", "MachineInventory", &name))
 }
 
 fn secret_name(inventory: &MachineInventory) -> String {
-    let named = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()).and_then(|secret| secret.name.clone());
+    let named =
+        inventory.plan().and_then(|plan| plan.secret_ref.as_ref()).and_then(|secret| secret.name.clone());
     named.unwrap_or_else(|| inventory.name_any())
 }

@@ -107,7 +107,8 @@ fn render(draft: Draft, newcomer: Newcomer) -> MachineInventory {
 }
 
 /// Makes the plan Secret of an inventory and names it in the status, when that
-/// was not done yet.
+/// was not done yet. One that was lost is made anew: a host registers when a
+/// person boots the ISO to mend it.
 ///
 /// # Errors
 /// [`RegistrationError`].
@@ -116,20 +117,21 @@ pub async fn equip(
     inventory: Arc<MachineInventory>,
     now: Timestamp,
 ) -> Result<Arc<MachineInventory>, RegistrationError> {
-    let plan = inventory.plan();
-    if plan.is_some_and(|plan| plan.secret_ref.is_some()) {
-        return Ok(inventory);
-    }
     let namespace = inventory.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let named = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()?.name.clone());
+    let failed = |source| RegistrationError::CreateSecret { name: inventory.name_any(), source };
+    if let Some(name) = named
+        && secrets.get_metadata_opt(&name).await.map_err(failed)?.is_some()
+    {
+        return Ok(inventory);
+    }
     let secret = render_secret(&inventory);
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => {}
         // Left by a crash before the status was written: what it holds is kept.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        Err(source) => {
-            return Err(RegistrationError::CreateSecret { name: inventory.name_any(), source });
-        }
+        Err(source) => return Err(failed(source)),
     }
     let reference = ObjectReference {
         name: secret.metadata.name,

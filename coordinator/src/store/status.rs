@@ -62,7 +62,11 @@ pub enum Written {
 ///
 /// # Errors
 /// Conflict when the object has changed.
-pub async fn apply<K: HasStatus>(client: &Client, object: &K, status: K::Status) -> Result<Written, StoreError> {
+pub async fn apply<K: HasStatus>(
+    client: &Client,
+    object: &K,
+    status: K::Status,
+) -> Result<Written, StoreError> {
     if object.status() == Some(&status) {
         return Ok(Written::Unchanged);
     }

@@ -1,13 +1,14 @@
 //! What is committed as generated is what its source says. `UPDATE=1` writes
 //! it anew.
 
+// The exemption for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 fn checkout(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 /// Above a generated manifest: the schema is too large to review by hand.
@@ -21,11 +22,7 @@ fn committed(path: &str, want: &str) {
         fs::write(&path, want).unwrap();
     }
     let have = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        have == want,
-        "{} is not what its source says: run `make generate`",
-        path.display()
-    );
+    assert!(have == want, "{} is not what its source says: run `make generate`", path.display());
 }
 
 #[test]

@@ -30,12 +30,7 @@ pub(crate) fn apply(
     application: &Application<'_>,
     shape: &Shape,
 ) -> Result<(Value, Owners), Vec<(String, String)>> {
-    let &Application {
-        config,
-        writer,
-        force,
-        now,
-    } = application;
+    let &Application { config, writer, force, now } = application;
     let applied: Fields = leaves(config, shape).into_keys().collect();
     let mut object = live.clone();
     merge(&mut object, config, shape);
@@ -47,10 +42,7 @@ pub(crate) fn apply(
         .filter(|(path, value)| before.get(*path) != Some(*value))
         .map(|(path, _)| path.clone())
         .collect();
-    let removed: Fields = before
-        .into_keys()
-        .filter(|path| !after.contains_key(path))
-        .collect();
+    let removed: Fields = before.into_keys().filter(|path| !after.contains_key(path)).collect();
     let conflicts: Vec<_> = owners
         .others(writer)
         .flat_map(|owner| {
@@ -87,11 +79,7 @@ fn merge(live: &mut Value, config: &Value, shape: &Shape) {
             }
         }
         (Value::Array(live), Value::Array(config), Merge::Set) => {
-            let new: Vec<_> = config
-                .iter()
-                .filter(|item| !live.contains(item))
-                .cloned()
-                .collect();
+            let new: Vec<_> = config.iter().filter(|item| !live.contains(item)).cloned().collect();
             live.extend(new);
         }
         (live, config, _) => *live = config.clone(),
@@ -99,22 +87,11 @@ fn merge(live: &mut Value, config: &Value, shape: &Shape) {
 }
 
 /// Fields that this writer applied last time, does not apply now, and nobody else owns.
-fn prune(
-    object: &mut Value,
-    applied: &Fields,
-    (owners, writer): (&Owners, &Writer),
-    shape: &Shape,
-) {
-    let mut dropped: Vec<Path> = owners
-        .fields_of(writer)
-        .difference(applied)
-        .cloned()
-        .collect();
+fn prune(object: &mut Value, applied: &Fields, (owners, writer): (&Owners, &Writer), shape: &Shape) {
+    let mut dropped: Vec<Path> = owners.fields_of(writer).difference(applied).cloned().collect();
     dropped.retain(|path| {
         let own = |fields: &Fields| fields.iter().any(|owned| owned.starts_with(path));
-        !is_key_member(path, shape)
-            && !own(applied)
-            && !owners.others(writer).any(|o| own(&o.fields))
+        !is_key_member(path, shape) && !own(applied) && !owners.others(writer).any(|o| own(&o.fields))
     });
     // Members before the item that holds them.
     dropped.sort_by_key(|path| Reverse(path.len()));

@@ -82,10 +82,7 @@ impl Bench {
     async fn widget(&self, name: &str, spec: Value) -> Result<DynamicObject, Mismatch> {
         let mut widget = widget(name);
         widget.data = json!({ "spec": spec });
-        Ok(self
-            .widgets()
-            .create(&PostParams::default(), &widget)
-            .await?)
+        Ok(self.widgets().create(&PostParams::default(), &widget).await?)
     }
 }
 
@@ -213,27 +210,18 @@ pub fn widgets() -> Result<CustomResourceDefinition, serde_json::Error> {
 }
 
 /// `Err` with both values unless they are equal.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "cases hand over what they have just read"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "cases hand over what they have just read")]
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Verdict {
-    if got == want {
-        Ok(())
-    } else {
-        Err(format!("{what}: got {got:?}, want {want:?}").into())
-    }
+    if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}").into()) }
 }
 
 /// The request must be refused with this code and reason.
 fn refused<T: std::fmt::Debug>(result: kube::Result<T>, code: u16, reason: &str) -> Verdict {
     match result {
-        Err(kube::Error::Api(status)) => same(
-            "refusal",
-            (status.code, status.reason.as_str()),
-            (code, reason),
-        )
-        .map_err(|mismatch| format!("{mismatch} ({})", status.message).into()),
+        Err(kube::Error::Api(status)) => {
+            same("refusal", (status.code, status.reason.as_str()), (code, reason))
+                .map_err(|mismatch| format!("{mismatch} ({})", status.message).into())
+        }
         Err(error) => Err(error.into()),
         Ok(object) => Err(format!("got {object:?}, want {code} {reason}").into()),
     }

@@ -17,11 +17,7 @@ impl Call {
         let manager = self.query("fieldManager");
         let subresource = &self.request.subresource;
         Writer {
-            manager: if manager.is_empty() {
-                "unknown".into()
-            } else {
-                manager.into()
-            },
+            manager: if manager.is_empty() { "unknown".into() } else { manager.into() },
             operation,
             subresource: (!subresource.is_empty()).then(|| subresource.clone()),
             api_version: self.kind.api_version(),
@@ -89,11 +85,7 @@ impl Store {
             return Err(Failure::not_allowed());
         }
         let name = self.name_for(call, &object)?;
-        let key = (
-            kind.resource(),
-            call.request.namespace.clone(),
-            name.clone(),
-        );
+        let key = (kind.resource(), call.request.namespace.clone(), name.clone());
         if let Some(old) = self.get(&key) {
             let deleting = crate::object::is_deleting(&old.object);
             return Err(Failure::already_exists(kind, &name, deleting));
@@ -124,21 +116,13 @@ impl Store {
             owners
         });
         if call.is_dry_run() {
-            return Ok(Done {
-                code: 201,
-                body: call.present(&object),
-                changed: false,
-            });
+            return Ok(Done { code: 201, body: call.present(&object), changed: false });
         }
         if kind.plural == CRDS {
             self.serve(kind, &mut object)?;
         }
         let object = self.put(key, object, owners);
-        Ok(Done {
-            code: 201,
-            body: call.present(&object),
-            changed: true,
-        })
+        Ok(Done { code: 201, body: call.present(&object), changed: true })
     }
 
     fn name_for(&mut self, call: &Call, object: &Value) -> Result<String, Failure> {
@@ -174,10 +158,8 @@ impl Store {
 
     /// A new CRD is served from the moment it exists.
     fn serve(&mut self, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
-        let crd: CustomResourceDefinition =
-            serde_json::from_value(object.clone()).map_err(|error| {
-                Failure::invalid(kind, text(object, "name"), "spec", &error.to_string())
-            })?;
+        let crd: CustomResourceDefinition = serde_json::from_value(object.clone())
+            .map_err(|error| Failure::invalid(kind, text(object, "name"), "spec", &error.to_string()))?;
         for kind in Kind::from_crd(&crd) {
             self.kinds.register(kind);
         }

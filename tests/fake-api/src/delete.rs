@@ -36,11 +36,7 @@ impl Store {
         let policy = options["propagationPolicy"].as_str().unwrap_or_default();
         let changed = self.delete_stored(&call.key(), &stored, policy);
         match self.get(&call.key()) {
-            Some(left) => Ok(Done {
-                code: 200,
-                body: call.present(&left.object),
-                changed,
-            }),
+            Some(left) => Ok(Done { code: 200, body: call.present(&left.object), changed }),
             None => Ok(Done {
                 code: 200,
                 body: json!({
@@ -94,11 +90,7 @@ impl Store {
             if let Some(generation) = generation {
                 set(&mut object, "generation", json!(generation + 1));
             }
-            set(
-                &mut object,
-                "deletionTimestamp",
-                json!(self.clock.rfc3339()),
-            );
+            set(&mut object, "deletionTimestamp", json!(self.clock.rfc3339()));
             set(&mut object, "deletionGracePeriodSeconds", json!(0));
         }
         if object == *stored.object {
@@ -118,10 +110,8 @@ impl Store {
                 }
                 Garbage::Release(key, stored, finalizer) => {
                     let mut object = Value::clone(&stored.object);
-                    let kept: Vec<_> = finalizers(&stored.object)
-                        .into_iter()
-                        .filter(|f| *f != finalizer)
-                        .collect();
+                    let kept: Vec<_> =
+                        finalizers(&stored.object).into_iter().filter(|f| *f != finalizer).collect();
                     if kept.is_empty() {
                         self.remove(&key);
                     } else {
@@ -131,15 +121,9 @@ impl Store {
                 }
                 Garbage::Orphan(key, stored, owner) => {
                     let mut object = Value::clone(&stored.object);
-                    let others: Vec<_> = references(&object)
-                        .filter(|r| r["uid"] != json!(owner))
-                        .cloned()
-                        .collect();
-                    let others = if others.is_empty() {
-                        Value::Null
-                    } else {
-                        json!(others)
-                    };
+                    let others: Vec<_> =
+                        references(&object).filter(|r| r["uid"] != json!(owner)).cloned().collect();
+                    let others = if others.is_empty() { Value::Null } else { json!(others) };
                     set(&mut object, "ownerReferences", others);
                     self.put(key, object, stored.owners);
                 }
@@ -148,10 +132,7 @@ impl Store {
     }
 
     fn next_garbage(&self) -> Option<Garbage> {
-        let uids: BTreeSet<_> = self
-            .all()
-            .map(|(_, stored)| text(&stored.object, "uid"))
-            .collect();
+        let uids: BTreeSet<_> = self.all().map(|(_, stored)| text(&stored.object, "uid")).collect();
         let held_by = |finalizer: &str| -> BTreeSet<&str> {
             let objects = self.all().map(|(_, stored)| &*stored.object);
             let held = objects.filter(|o| is_deleting(o) && finalizers(o).contains(&finalizer));
@@ -159,15 +140,9 @@ impl Store {
         };
         let (foreground, orphaning) = (held_by(FOREGROUND), held_by(ORPHAN));
         for (key, stored) in self.all() {
-            let owners: Vec<_> = references(&stored.object)
-                .filter_map(|r| r["uid"].as_str())
-                .collect();
+            let owners: Vec<_> = references(&stored.object).filter_map(|r| r["uid"].as_str()).collect();
             if let Some(owner) = owners.iter().find(|uid| orphaning.contains(**uid)) {
-                return Some(Garbage::Orphan(
-                    key.clone(),
-                    stored.clone(),
-                    (*owner).to_owned(),
-                ));
+                return Some(Garbage::Orphan(key.clone(), stored.clone(), (*owner).to_owned()));
             }
             let solid = |uid: &&str| uids.contains(uid) && !foreground.contains(uid);
             if !owners.is_empty() && !owners.iter().any(solid) && !is_deleting(&stored.object) {
@@ -175,12 +150,9 @@ impl Store {
             }
         }
         let blocked = |owner: &str| {
-            self.all()
-                .flat_map(|(_, stored)| references(&stored.object))
-                .any(|reference| {
-                    reference["uid"] == json!(owner)
-                        && reference["blockOwnerDeletion"] == json!(true)
-                })
+            self.all().flat_map(|(_, stored)| references(&stored.object)).any(|reference| {
+                reference["uid"] == json!(owner) && reference["blockOwnerDeletion"] == json!(true)
+            })
         };
         self.all().find_map(|(key, stored)| {
             let uid = text(&stored.object, "uid");
@@ -204,10 +176,7 @@ enum Garbage {
 }
 
 fn references(object: &Value) -> impl Iterator<Item = &Value> {
-    object["metadata"]["ownerReferences"]
-        .as_array()
-        .into_iter()
-        .flatten()
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }
 
 fn options(call: &Call) -> Result<Value, Failure> {

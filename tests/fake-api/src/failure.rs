@@ -15,12 +15,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason,
-            message: message.into(),
-            details: Value::Null,
-        }
+        Self { code, reason, message: message.into(), details: Value::Null }
     }
 
     fn about(mut self, kind: &Kind, name: &str) -> Self {
@@ -33,11 +28,7 @@ impl Failure {
     }
 
     pub(crate) fn unknown_resource() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
     pub(crate) fn not_allowed() -> Self {
@@ -61,20 +52,13 @@ impl Failure {
     }
 
     pub(crate) fn already_exists(kind: &Kind, name: &str, deleting: bool) -> Self {
-        let prefix = if deleting {
-            "object is being deleted: "
-        } else {
-            ""
-        };
+        let prefix = if deleting { "object is being deleted: " } else { "" };
         let message = format!("{prefix}{} \"{name}\" already exists", kind.resource());
         Self::new(409, "AlreadyExists", message).about(kind, name)
     }
 
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} \"{name}\": {why}",
-            kind.resource()
-        );
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(409, "Conflict", message).about(kind, name)
     }
 
@@ -94,10 +78,8 @@ impl Failure {
                 json!({ "reason": "FieldManagerConflict", "message": message, "field": field })
             })
             .collect();
-        let list: Vec<_> = fields
-            .iter()
-            .map(|(owner, field)| format!("conflict with \"{owner}\": {field}"))
-            .collect();
+        let list: Vec<_> =
+            fields.iter().map(|(owner, field)| format!("conflict with \"{owner}\": {field}")).collect();
         let message = format!(
             "Apply failed with {} conflict{}: {}",
             list.len(),
@@ -110,16 +92,11 @@ impl Failure {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, why: &str) -> Self {
-        let group = if kind.group.is_empty() {
-            String::new()
-        } else {
-            format!(".{}", kind.group)
-        };
+        let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
         let message = format!("{}{group} \"{name}\" is invalid: {field}: {why}", kind.name);
         let mut failure = Self::new(422, "Invalid", message);
         let causes = json!([{ "reason": "FieldValueInvalid", "message": why, "field": field }]);
-        failure.details =
-            json!({ "name": name, "group": kind.group, "kind": kind.name, "causes": causes });
+        failure.details = json!({ "name": name, "group": kind.group, "kind": kind.name, "causes": causes });
         failure
     }
 

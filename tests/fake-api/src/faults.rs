@@ -106,12 +106,7 @@ impl Faults {
 
     fn rule(&self, matching: Matching, left: usize, effect: Effect) {
         let skip = matching.skip;
-        let rule = Rule {
-            matching,
-            skip,
-            left,
-            effect,
-        };
+        let rule = Rule { matching, skip, left, effect };
         self.lock().rules.push(rule);
     }
 
@@ -140,12 +135,7 @@ impl Faults {
     pub fn stop(&self, user: &str, matching: Matching, write: usize, side: Side) -> Stopped {
         let (reached, receiver) = watch::channel(false);
         let matching = matching.user(user);
-        self.lock().stops.push(Stop {
-            matching,
-            write,
-            side,
-            reached,
-        });
+        self.lock().stops.push(Stop { matching, write, side, reached });
         Stopped(receiver)
     }
 
@@ -172,11 +162,7 @@ impl Faults {
     /// Ends the running watches that match.
     pub fn end_watches(&self, matching: &Matching, end: End) {
         let state = self.lock();
-        for (_, order) in state
-            .watches
-            .iter()
-            .filter(|(request, _)| matching.fits(request))
-        {
+        for (_, order) in state.watches.iter().filter(|(request, _)| matching.fits(request)) {
             order.send_replace(Some(end));
         }
     }
@@ -185,10 +171,7 @@ impl Faults {
     #[must_use]
     pub fn running_watches(&self) -> Vec<Request> {
         let state = self.lock();
-        let open = state
-            .watches
-            .iter()
-            .filter(|(_, order)| order.receiver_count() > 0);
+        let open = state.watches.iter().filter(|(_, order)| order.receiver_count() > 0);
         open.map(|(request, _)| request.clone()).collect()
     }
 
@@ -222,18 +205,13 @@ impl Faults {
     pub(crate) fn open_watch(&self, request: &Request) -> watch::Receiver<Option<End>> {
         let (order, receiver) = watch::channel(None);
         let mut state = self.lock();
-        state
-            .watches
-            .retain(|(_, order)| order.receiver_count() > 0);
+        state.watches.retain(|(_, order)| order.receiver_count() > 0);
         state.watches.push((request.clone(), order));
         receiver
     }
 
     pub(crate) fn is_dead(&self, user: &str, session: u64) -> bool {
-        self.lock()
-            .dead
-            .get(user)
-            .is_some_and(|last| session <= *last)
+        self.lock().dead.get(user).is_some_and(|last| session <= *last)
     }
 
     /// Decides about one request. Interrupts run in here, in no lock.

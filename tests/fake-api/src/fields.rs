@@ -49,23 +49,14 @@ fn is_the_servers(path: &[Step]) -> bool {
     ];
     match path {
         [Step::Field(top)] => ["apiVersion", "kind", "metadata"].contains(&top.as_str()),
-        [Step::Field(top), Step::Field(name), ..] if top == "metadata" => {
-            METADATA.contains(&name.as_str())
-        }
+        [Step::Field(top), Step::Field(name), ..] if top == "metadata" => METADATA.contains(&name.as_str()),
         _ => false,
     }
 }
 
-fn walk<'a>(
-    value: &'a Value,
-    shape: &Shape,
-    path: &mut Path,
-    found: &mut BTreeMap<Path, &'a Value>,
-) {
+fn walk<'a>(value: &'a Value, shape: &Shape, path: &mut Path, found: &mut BTreeMap<Path, &'a Value>) {
     match (value, &shape.merge) {
-        (Value::Object(members), Merge::Default | Merge::ByKeys(_) | Merge::Set)
-            if !members.is_empty() =>
-        {
+        (Value::Object(members), Merge::Default | Merge::ByKeys(_) | Merge::Set) if !members.is_empty() => {
             for (name, member) in members {
                 path.push(Step::Field(name.clone()));
                 walk(member, shape.member(name), path, found);
@@ -99,10 +90,7 @@ fn walk<'a>(
 
 /// How a keyed list knows this item.
 pub(crate) fn key_of(item: &Value, keys: &[String]) -> Step {
-    let members: Map<_, _> = keys
-        .iter()
-        .map(|key| (key.clone(), item[key].clone()))
-        .collect();
+    let members: Map<_, _> = keys.iter().map(|key| (key.clone(), item[key].clone())).collect();
     Step::Key(Value::Object(members).to_string())
 }
 
@@ -147,10 +135,7 @@ pub(crate) fn display(path: &[Step]) -> String {
         Step::Field(name) => format!(".{name}"),
         Step::Key(json) => {
             let keys: Map<_, _> = serde_json::from_str(json).unwrap_or_default();
-            let keys: Vec<_> = keys
-                .iter()
-                .map(|(name, of)| format!("{name}={of}"))
-                .collect();
+            let keys: Vec<_> = keys.iter().map(|(name, of)| format!("{name}={of}")).collect();
             format!("[{}]", keys.join(","))
         }
         Step::Value(json) => format!("[={json}]"),

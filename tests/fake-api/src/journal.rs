@@ -49,10 +49,7 @@ impl Counts {
     /// Of these entries.
     pub fn of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         let mut counts = Self::default();
-        for Entry {
-            request, changed, ..
-        } in entries
-        {
+        for Entry { request, changed, .. } in entries {
             counts.requests += 1;
             counts.writes += usize::from(request.verb.is_write());
             counts.changes += usize::from(*changed);
@@ -60,10 +57,7 @@ impl Counts {
             if !request.subresource.is_empty() {
                 resource = format!("{resource}/{}", request.subresource);
             }
-            *counts
-                .by_resource
-                .entry((request.verb, resource))
-                .or_default() += 1;
+            *counts.by_resource.entry((request.verb, resource)).or_default() += 1;
         }
         counts
     }
@@ -71,21 +65,13 @@ impl Counts {
     /// Requests of this verb on this resource.
     #[must_use]
     pub fn on(&self, verb: Verb, resource: &str) -> usize {
-        self.by_resource
-            .get(&(verb, resource.to_owned()))
-            .copied()
-            .unwrap_or_default()
+        self.by_resource.get(&(verb, resource.to_owned())).copied().unwrap_or_default()
     }
 }
 
 impl std::fmt::Display for Counts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            requests,
-            writes,
-            changes,
-            by_resource,
-        } = self;
+        let Self { requests, writes, changes, by_resource } = self;
         writeln!(f, "{requests} requests, {writes} writes, {changes} changes")?;
         for ((verb, resource), count) in by_resource {
             writeln!(f, "{count:6} {} {resource}", verb.as_str())?;
@@ -103,10 +89,7 @@ pub struct Journal {
 
 impl Journal {
     pub(crate) fn new() -> Self {
-        Self {
-            started: Instant::now(),
-            entries: Arc::default(),
-        }
+        Self { started: Instant::now(), entries: Arc::default() }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
@@ -115,12 +98,7 @@ impl Journal {
 
     pub(crate) fn note(&self, request: Request, outcome: Outcome, changed: bool) {
         let at = self.started.elapsed();
-        self.lock().push(Entry {
-            at,
-            request,
-            outcome,
-            changed,
-        });
+        self.lock().push(Entry { at, request, outcome, changed });
     }
 
     /// Everything so far, in the order in which the server finished it (a watch: began it).
@@ -150,11 +128,7 @@ impl Journal {
     /// Of one user.
     #[must_use]
     pub fn counts_of(&self, user: &str) -> Counts {
-        Counts::of(
-            self.lock()
-                .iter()
-                .filter(|entry| entry.request.user == user),
-        )
+        Counts::of(self.lock().iter().filter(|entry| entry.request.user == user))
     }
 
     /// Forgets everything.

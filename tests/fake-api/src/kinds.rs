@@ -61,10 +61,7 @@ impl Kind {
     /// As [`Kind::namespaced`], for a kind without namespaces.
     #[must_use]
     pub fn cluster(group: &str, version: &str, kind: &str, plural: &str) -> Self {
-        Self {
-            scope: Scope::Cluster,
-            ..Self::namespaced(group, version, kind, plural)
-        }
+        Self { scope: Scope::Cluster, ..Self::namespaced(group, version, kind, plural) }
     }
 
     /// Serves `/status`, and keeps status out of every other write.
@@ -79,20 +76,13 @@ impl Kind {
     #[must_use]
     pub fn from_crd(crd: &CustomResourceDefinition) -> Vec<Self> {
         let names = &crd.spec.names;
-        let scope = if crd.spec.scope == "Cluster" {
-            Scope::Cluster
-        } else {
-            Scope::Namespaced
-        };
+        let scope = if crd.spec.scope == "Cluster" { Scope::Cluster } else { Scope::Namespaced };
         let served = crd.spec.versions.iter().filter(|version| version.served);
         served
             .map(|version| {
                 let schema = version.schema.as_ref();
                 let root = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
-                let status = version
-                    .subresources
-                    .as_ref()
-                    .and_then(|s| s.status.as_ref());
+                let status = version.subresources.as_ref().and_then(|s| s.status.as_ref());
                 Self {
                     scope,
                     has_status: status.is_some(),
@@ -106,21 +96,13 @@ impl Kind {
     /// `group/version`, or the version alone in the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.clone()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// `plural.group`: the name of the resource in messages, and the place of its objects.
     #[must_use]
     pub fn resource(&self) -> String {
-        if self.group.is_empty() {
-            self.plural.clone()
-        } else {
-            format!("{}.{}", self.plural, self.group)
-        }
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
     /// Whether the server counts `metadata.generation` for this kind.
@@ -129,18 +111,11 @@ impl Kind {
     }
 
     fn built_in(self) -> Self {
-        Self {
-            origin: Origin::BuiltIn,
-            unconditional_update: true,
-            ..self
-        }
+        Self { origin: Origin::BuiltIn, unconditional_update: true, ..self }
     }
 
     fn conditional(self) -> Self {
-        Self {
-            unconditional_update: false,
-            ..self
-        }
+        Self { unconditional_update: false, ..self }
     }
 }
 
@@ -157,25 +132,14 @@ impl Kinds {
             core("ConfigMap", "configmaps"),
             core("Secret", "secrets"),
             core("ServiceAccount", "serviceaccounts"),
-            Kind::cluster("", "v1", "Namespace", "namespaces")
-                .built_in()
-                .with_status(),
-            Kind::cluster("", "v1", "Node", "nodes")
-                .built_in()
-                .with_status(),
+            Kind::cluster("", "v1", "Namespace", "namespaces").built_in().with_status(),
+            Kind::cluster("", "v1", "Node", "nodes").built_in().with_status(),
             Kind::namespaced("events.k8s.io", "v1", "Event", "events").built_in(),
-            Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases")
+            Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases").built_in().conditional(),
+            Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition", CRDS)
                 .built_in()
-                .conditional(),
-            Kind::cluster(
-                "apiextensions.k8s.io",
-                "v1",
-                "CustomResourceDefinition",
-                CRDS,
-            )
-            .built_in()
-            .conditional()
-            .with_status(),
+                .conditional()
+                .with_status(),
         ] {
             kinds.register(kind);
         }
@@ -183,11 +147,7 @@ impl Kinds {
     }
 
     pub(crate) fn register(&mut self, kind: Kind) {
-        let at = (
-            kind.group.clone(),
-            kind.version.clone(),
-            kind.plural.clone(),
-        );
+        let at = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
         self.0.insert(at, Arc::new(kind));
     }
 

@@ -90,9 +90,7 @@ impl FakeApi {
     /// A server with a clock of the caller's own.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
-        Self {
-            server: Arc::new(Server::new(clock)),
-        }
+        Self { server: Arc::new(Server::new(clock)) }
     }
 
     /// Serves one more kind.
@@ -161,10 +159,7 @@ impl FakeApi {
     #[must_use]
     pub fn look_at_all(&self, resource: &str) -> Vec<Value> {
         let store = self.server.store();
-        store
-            .list(resource, None)
-            .map(|(_, stored)| Value::clone(&stored.object))
-            .collect()
+        store.list(resource, None).map(|(_, stored)| Value::clone(&stored.object)).collect()
     }
 
     /// Changes an object behind everybody's back: a new resource version and an event, but no
@@ -186,6 +181,16 @@ impl FakeApi {
         true
     }
 
+    /// Tells `watcher` of every change in the order in which they happen, whatever is wrong with
+    /// watches: resource, namespace and name, and the object as it is then, nothing when it was
+    /// deleted. It must not ask the server.
+    pub fn observe(&self, watcher: impl Fn((&str, &str, &str), Option<&Value>) + Send + 'static) {
+        let watcher = move |(resource, namespace, name): &(String, String, String), now: Option<&Value>| {
+            watcher((resource, namespace, name), now);
+        };
+        self.server.store().observe(Box::new(watcher));
+    }
+
     /// Takes an object away behind everybody's back, finalizers or not.
     pub fn vanish(&self, (resource, namespace, name): (&str, &str, &str)) {
         let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
@@ -198,8 +203,6 @@ impl FakeApi {
 impl std::fmt::Debug for FakeApi {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let store = self.server.store();
-        f.debug_struct("FakeApi")
-            .field("revision", &store.revision())
-            .finish_non_exhaustive()
+        f.debug_struct("FakeApi").field("revision", &store.revision()).finish_non_exhaustive()
     }
 }

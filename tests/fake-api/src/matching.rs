@@ -29,10 +29,7 @@ impl Matching {
     /// Every request that may change something.
     #[must_use]
     pub fn writes() -> Self {
-        Self {
-            only_writes: true,
-            ..Self::default()
-        }
+        Self { only_writes: true, ..Self::default() }
     }
 
     /// Of this user.
@@ -80,9 +77,8 @@ impl Matching {
     /// Does the pattern fit?
     #[must_use]
     pub fn fits(&self, request: &Request) -> bool {
-        let same = |wanted: &Option<String>, given: &str| {
-            wanted.as_deref().is_none_or(|wanted| wanted == given)
-        };
+        let same =
+            |wanted: &Option<String>, given: &str| wanted.as_deref().is_none_or(|wanted| wanted == given);
         same(&self.user, &request.user)
             && self.verb.is_none_or(|verb| verb == request.verb)
             && same(&self.resource, &request.resource)

@@ -29,18 +29,12 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
 
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array();
-    list.into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 /// `metadata`, made when it is missing; `None` only if `object` is no object.
 pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    let metadata = object
-        .as_object_mut()?
-        .entry("metadata")
-        .or_insert(Value::Null);
+    let metadata = object.as_object_mut()?.entry("metadata").or_insert(Value::Null);
     if !metadata.is_object() {
         *metadata = json!({});
     }
@@ -113,15 +107,10 @@ fn normalise_secret(secret: &mut Value) -> Result<(), Failure> {
         }
     }
     let data = secret["data"].as_object();
-    let encoded = data
-        .into_iter()
-        .flatten()
-        .filter_map(|(_, value)| value.as_str());
+    let encoded = data.into_iter().flatten().filter_map(|(_, value)| value.as_str());
     for value in encoded {
         STANDARD.decode(value).map_err(|error| {
-            Failure::bad_request(format!(
-                "Secret in version \"v1\" cannot be handled: {error}"
-            ))
+            Failure::bad_request(format!("Secret in version \"v1\" cannot be handled: {error}"))
         })?;
     }
     if secret["type"].as_str().is_none_or(str::is_empty) {
@@ -138,23 +127,17 @@ pub(crate) fn immutable_change(
     new: &Value,
 ) -> Option<(&'static str, &'static str)> {
     let frozen = kind.origin == Origin::BuiltIn && old["immutable"] == json!(true);
-    let field = ["data", "binaryData", "immutable"]
-        .into_iter()
-        .find(|name| old[name] != new[name]);
+    let field = ["data", "binaryData", "immutable"].into_iter().find(|name| old[name] != new[name]);
     if is_secret(kind) && old["type"] != new["type"] {
         return Some(("type", "field is immutable"));
     }
-    field
-        .filter(|_| frozen)
-        .map(|name| (name, "field is immutable when `immutable` is set"))
+    field.filter(|_| frozen).map(|name| (name, "field is immutable when `immutable` is set"))
 }
 
 /// RFC 1123 subdomain: what nearly every kind demands of its names.
 pub(crate) fn is_valid_name(name: &str) -> bool {
     let label = |label: &str| {
-        let inner = label
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let inner = label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         inner && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
     };
     name.len() <= 253 && name.split('.').all(label)

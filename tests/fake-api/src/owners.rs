@@ -37,23 +37,14 @@ pub(crate) struct Owners(Vec<Owner>);
 
 impl Owners {
     /// Records a write that is not an apply: what it changed is its own from now on.
-    pub(crate) fn record(
-        &mut self,
-        writer: &Writer,
-        now: &str,
-        (old, new): (&Value, &Value),
-        shape: &Shape,
-    ) {
+    pub(crate) fn record(&mut self, writer: &Writer, now: &str, (old, new): (&Value, &Value), shape: &Shape) {
         let (before, after) = (leaves(old, shape), leaves(new, shape));
         let changed: Fields = after
             .iter()
             .filter(|(path, value)| before.get(*path) != Some(*value))
             .map(|(path, _)| path.clone())
             .collect();
-        let removed: Fields = before
-            .into_keys()
-            .filter(|path| !after.contains_key(path))
-            .collect();
+        let removed: Fields = before.into_keys().filter(|path| !after.contains_key(path)).collect();
         if changed.is_empty() && removed.is_empty() {
             return;
         }
@@ -90,49 +81,35 @@ impl Owners {
     pub(crate) fn set(&mut self, writer: &Writer, fields: Fields, now: &str) {
         self.0.retain(|owner| owner.writer != *writer);
         if !fields.is_empty() {
-            self.0.push(Owner {
-                writer: writer.clone(),
-                fields,
-                time: now.into(),
-            });
+            self.0.push(Owner { writer: writer.clone(), fields, time: now.into() });
         }
     }
 
     /// Equal but for the times and the order, which a write that changes nothing must not touch.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
         let fields = |of: &Self, owner: &Owner| of.fields_of(&owner.writer);
-        self.0.len() == other.0.len()
-            && self
-                .0
-                .iter()
-                .all(|owner| fields(other, owner) == owner.fields)
+        self.0.len() == other.0.len() && self.0.iter().all(|owner| fields(other, owner) == owner.fields)
     }
 
     /// `metadata.managedFields`.
     pub(crate) fn managed_fields(&self) -> Value {
-        let entries = self.0.iter().map(
-            |Owner {
-                 writer,
-                 fields,
-                 time,
-             }| {
-                let mut entry = json!({
-                    "manager": writer.manager,
-                    "operation": match writer.operation {
-                        Operation::Apply => "Apply",
-                        Operation::Update => "Update",
-                    },
-                    "apiVersion": writer.api_version,
-                    "time": time,
-                    "fieldsType": "FieldsV1",
-                    "fieldsV1": fields_v1(fields),
-                });
-                if let Some(subresource) = &writer.subresource {
-                    entry["subresource"] = json!(subresource);
-                }
-                entry
-            },
-        );
+        let entries = self.0.iter().map(|Owner { writer, fields, time }| {
+            let mut entry = json!({
+                "manager": writer.manager,
+                "operation": match writer.operation {
+                    Operation::Apply => "Apply",
+                    Operation::Update => "Update",
+                },
+                "apiVersion": writer.api_version,
+                "time": time,
+                "fieldsType": "FieldsV1",
+                "fieldsV1": fields_v1(fields),
+            });
+            if let Some(subresource) = &writer.subresource {
+                entry["subresource"] = json!(subresource);
+            }
+            entry
+        });
         entries.collect()
     }
 }

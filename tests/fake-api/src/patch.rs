@@ -12,12 +12,7 @@ use crate::store::Store;
 
 impl Store {
     pub(crate) fn patch(&mut self, call: &Call) -> Result<Done, Failure> {
-        let content_type = call
-            .content_type
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim();
+        let content_type = call.content_type.split(';').next().unwrap_or_default().trim();
         match content_type {
             "application/merge-patch+json" => self.merge_patch(call),
             "application/json-patch+json" => self.json_patch(call),
@@ -39,8 +34,7 @@ impl Store {
             .map_err(|error| Failure::bad_request(format!("cannot parse the patch: {error}")))?;
         let mut object = Value::clone(&self.existing(call)?.object);
         json_patch::patch(&mut object, &patch).map_err(|error| {
-            let message =
-                format!("the server rejected our request due to an error in our request: {error}");
+            let message = format!("the server rejected our request due to an error in our request: {error}");
             Failure::unprocessable(message)
         })?;
         self.change(call, object, None)
@@ -54,19 +48,14 @@ impl Store {
         let application = Application {
             config: &config,
             writer: &writer,
-            force: if call.query("force") == "true" {
-                Force::Yes
-            } else {
-                Force::No
-            },
+            force: if call.query("force") == "true" { Force::Yes } else { Force::No },
             now: &now,
         };
         let conflict = |fields: Vec<_>| Failure::apply_conflict(&fields);
         if let Some(stored) = self.get(&call.key()).cloned() {
             let mut live = Value::clone(&stored.object);
             set(&mut live, "managedFields", Value::Null);
-            let (object, owners) =
-                apply(&live, &stored.owners, &application, shape).map_err(conflict)?;
+            let (object, owners) = apply(&live, &stored.owners, &application, shape).map_err(conflict)?;
             return self.change(call, object, Some(owners));
         }
         check_birth(call, &config)?;
@@ -85,10 +74,7 @@ fn applied_config(call: &Call) -> Result<Value, Failure> {
         ));
     }
     let mut config = call.object()?;
-    if config["metadata"]["managedFields"]
-        .as_array()
-        .is_some_and(|list| !list.is_empty())
-    {
+    if config["metadata"]["managedFields"].as_array().is_some_and(|list| !list.is_empty()) {
         return Err(Failure::bad_request("metadata.managedFields must be nil"));
     }
     set(&mut config, "managedFields", Value::Null);
@@ -121,8 +107,7 @@ fn check_birth(call: &Call, config: &Value) -> Result<(), Failure> {
     if uid.is_empty() {
         return Ok(());
     }
-    let why = format!(
-        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-    );
+    let why =
+        format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
     Err(Failure::conflict(&call.kind, &call.request.name, &why))
 }

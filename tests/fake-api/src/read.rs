@@ -21,22 +21,14 @@ pub(crate) struct Done {
 
 impl Done {
     pub(crate) fn unchanged(body: Value) -> Self {
-        Self {
-            code: 200,
-            body,
-            changed: false,
-        }
+        Self { code: 200, body, changed: false }
     }
 }
 
 impl Call {
     pub(crate) fn key(&self) -> Key {
         let Self { kind, request, .. } = self;
-        (
-            kind.resource(),
-            request.namespace.clone(),
-            request.name.clone(),
-        )
+        (kind.resource(), request.namespace.clone(), request.name.clone())
     }
 
     pub(crate) fn selector(&self) -> Result<Selector, Failure> {

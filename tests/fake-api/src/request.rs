@@ -74,14 +74,7 @@ pub struct Request {
 
 impl std::fmt::Display for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            user,
-            verb,
-            resource,
-            namespace,
-            name,
-            ..
-        } = self;
+        let Self { user, verb, resource, namespace, name, .. } = self;
         write!(f, "{user} {} {resource}", verb.as_str())?;
         for part in [&self.subresource, namespace, name] {
             if !part.is_empty() {
@@ -111,18 +104,8 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) fn parse(
-        kinds: &Kinds,
-        user: &str,
-        parts: &Parts,
-        body: Bytes,
-    ) -> Result<Self, Failure> {
-        let path: Vec<_> = parts
-            .uri
-            .path()
-            .split('/')
-            .filter(|part| !part.is_empty())
-            .collect();
+    pub(crate) fn parse(kinds: &Kinds, user: &str, parts: &Parts, body: Bytes) -> Result<Self, Failure> {
+        let path: Vec<_> = parts.uri.path().split('/').filter(|part| !part.is_empty()).collect();
         let (group, version, rest) = match path.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
@@ -137,9 +120,7 @@ impl Call {
         let [plural, rest @ ..] = rest else {
             return Err(Failure::unknown_resource());
         };
-        let kind = kinds
-            .find(group, version, plural)
-            .ok_or_else(Failure::unknown_resource)?;
+        let kind = kinds.find(group, version, plural).ok_or_else(Failure::unknown_resource)?;
         let name = rest.first().copied().unwrap_or_default();
         let subresource = rest.get(1).copied().unwrap_or_default();
         let query = parts.uri.query().unwrap_or_default().as_bytes();
@@ -198,17 +179,10 @@ fn verb(method: &Method, name: &str, watched: bool) -> Result<Verb, Failure> {
 }
 
 fn header(parts: &Parts, name: &http::HeaderName) -> String {
-    let value = parts
-        .headers
-        .get(name)
-        .and_then(|value| value.to_str().ok());
+    let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
     value.unwrap_or_default().to_owned()
 }
 
 fn form(accept: &str) -> Form {
-    if accept.contains("as=PartialObjectMetadata") {
-        Form::Metadata
-    } else {
-        Form::Whole
-    }
+    if accept.contains("as=PartialObjectMetadata") { Form::Metadata } else { Form::Whole }
 }

@@ -134,16 +134,10 @@ impl Refusal {
             Self::TooManyRequests { .. } => (429, "TooManyRequests", "too many requests"),
             Self::Forbidden => (403, "Forbidden", "forbidden"),
             Self::Internal => (500, "InternalError", "Internal error occurred"),
-            Self::Unavailable | Self::Disconnected => (
-                503,
-                "ServiceUnavailable",
-                "the server is currently unable to handle the request",
-            ),
-            Self::Timeout => (
-                504,
-                "Timeout",
-                "request did not complete within the allotted time",
-            ),
+            Self::Unavailable | Self::Disconnected => {
+                (503, "ServiceUnavailable", "the server is currently unable to handle the request")
+            }
+            Self::Timeout => (504, "Timeout", "request did not complete within the allotted time"),
         };
         let failure = Failure::injected(code, reason, &format!("{message}: {request}"));
         match self {

@@ -28,22 +28,13 @@ enum Test {
 
 impl Selector {
     pub(crate) fn parse(labels: &str, fields: &str) -> Result<Self, Failure> {
-        let labels = split(labels)
-            .into_iter()
-            .map(requirement)
-            .collect::<Result<_, _>>()?;
-        let fields: Vec<_> = split(fields)
-            .into_iter()
-            .map(requirement)
-            .collect::<Result<_, _>>()?;
+        let labels = split(labels).into_iter().map(requirement).collect::<Result<_, _>>()?;
+        let fields: Vec<_> = split(fields).into_iter().map(requirement).collect::<Result<_, _>>()?;
         let known = |key: &str| ["metadata.name", "metadata.namespace"].contains(&key);
-        match fields
-            .iter()
-            .find(|requirement: &&Requirement| !known(&requirement.key))
-        {
-            Some(Requirement { key, .. }) => Err(Failure::bad_request(format!(
-                "field label not supported: {key}"
-            ))),
+        match fields.iter().find(|requirement: &&Requirement| !known(&requirement.key)) {
+            Some(Requirement { key, .. }) => {
+                Err(Failure::bad_request(format!("field label not supported: {key}")))
+            }
             None => Ok(Self { labels, fields }),
         }
     }
@@ -51,13 +42,8 @@ impl Selector {
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let label = |key: &str| object["metadata"]["labels"][key].as_str();
         let field = |key: &str| Some(text(object, key.trim_start_matches("metadata.")));
-        self.labels
-            .iter()
-            .all(|requirement| requirement.holds(label(&requirement.key)))
-            && self
-                .fields
-                .iter()
-                .all(|requirement| requirement.holds(field(&requirement.key)))
+        self.labels.iter().all(|requirement| requirement.holds(label(&requirement.key)))
+            && self.fields.iter().all(|requirement| requirement.holds(field(&requirement.key)))
     }
 }
 
@@ -85,21 +71,13 @@ fn split(selector: &str) -> Vec<&str> {
         }
         c == ',' && depth == 0
     });
-    parts
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .collect()
+    parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
 fn requirement(given: &str) -> Result<Requirement, Failure> {
     let set = |values: &str| -> Option<Vec<String>> {
         let inner = values.trim().strip_prefix('(')?.strip_suffix(')')?;
-        Some(
-            inner
-                .split(',')
-                .map(|value| value.trim().to_owned())
-                .collect(),
-        )
+        Some(inner.split(',').map(|value| value.trim().to_owned()).collect())
     };
     let one = |value: &str| vec![value.trim().to_owned()];
     let (key, test) = if let Some((key, values)) = given.split_once(" notin ") {
@@ -115,12 +93,8 @@ fn requirement(given: &str) -> Result<Requirement, Failure> {
     } else {
         (given, Some(Test::Exists))
     };
-    let test =
-        test.ok_or_else(|| Failure::bad_request(format!("unable to parse requirement: {given}")))?;
-    Ok(Requirement {
-        key: key.trim().into(),
-        test,
-    })
+    let test = test.ok_or_else(|| Failure::bad_request(format!("unable to parse requirement: {given}")))?;
+    Ok(Requirement { key: key.trim().into(), test })
 }
 
 #[cfg(test)]

@@ -123,9 +123,7 @@ impl Connection {
 
     /// The way through outages and planned faults.
     async fn reach(self, call: Call) -> Result<Answer, BoxError> {
-        let Server {
-            faults, journal, ..
-        } = &*self.server;
+        let Server { faults, journal, .. } = &*self.server;
         let request = call.request.clone();
         if faults.is_dead(&self.user, self.session) {
             std::future::pending::<()>().await;
@@ -182,11 +180,7 @@ impl Connection {
                 Err(failure) => (refuse(&failure), false),
             }
         };
-        journal.note(
-            request,
-            Outcome::Answered(answer.status().as_u16()),
-            changed,
-        );
+        journal.note(request, Outcome::Answered(answer.status().as_u16()), changed);
         answer
     }
 }
@@ -196,18 +190,14 @@ fn reply(code: u16, body: &Value) -> Answer {
     let mut answer = Response::new(full.boxed_unsync());
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     let json = http::HeaderValue::from_static("application/json");
-    answer
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, json);
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, json);
     answer
 }
 
 fn refuse(failure: &Failure) -> Answer {
     let mut answer = reply(failure.code, &failure.status());
     if let Some(seconds) = failure.retry_after_seconds() {
-        answer
-            .headers_mut()
-            .insert(http::header::RETRY_AFTER, seconds.into());
+        answer.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
     }
     answer
 }
@@ -216,8 +206,6 @@ fn stream(watch: Watch) -> Answer {
     let frames = futures::StreamExt::map(watch.lines(), |line| line.map(http_body::Frame::data));
     let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
     let json = http::HeaderValue::from_static("application/json");
-    answer
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, json);
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, json);
     answer
 }

@@ -32,19 +32,13 @@ pub(crate) struct Shape {
 }
 
 static UNKNOWN: LazyLock<Shape> = LazyLock::new(Shape::default);
-static CONVENTIONAL: LazyLock<Shape> = LazyLock::new(|| Shape {
-    conventional: true,
-    ..Shape::default()
-});
+static CONVENTIONAL: LazyLock<Shape> = LazyLock::new(|| Shape { conventional: true, ..Shape::default() });
 static CONDITIONS: LazyLock<Shape> = LazyLock::new(|| Shape::keyed("type"));
 
 impl Shape {
     /// For a kind of unknown schema: `conditions` merge by `type` wherever they are.
     pub(crate) fn by_convention() -> Self {
-        Self {
-            conventional: true,
-            ..Self::object([("metadata", Self::metadata())])
-        }
+        Self { conventional: true, ..Self::object([("metadata", Self::metadata())]) }
     }
 
     /// From the structural schema of a CRD version.
@@ -56,10 +50,7 @@ impl Shape {
 
     fn from_props(props: &JSONSchemaProps) -> Self {
         let keys = props.x_kubernetes_list_map_keys.clone().unwrap_or_default();
-        let merge = match (
-            props.x_kubernetes_list_type.as_deref(),
-            props.x_kubernetes_map_type.as_deref(),
-        ) {
+        let merge = match (props.x_kubernetes_list_type.as_deref(), props.x_kubernetes_map_type.as_deref()) {
             (Some("map"), _) => Merge::ByKeys(keys),
             (Some("set"), _) => Merge::Set,
             (Some("atomic"), _) | (_, Some("atomic")) => Merge::Atomic,
@@ -76,9 +67,7 @@ impl Shape {
         };
         Self {
             merge,
-            members: members
-                .map(|(name, of)| (name.clone(), Self::from_props(of)))
-                .collect(),
+            members: members.map(|(name, of)| (name.clone(), Self::from_props(of))).collect(),
             items,
             others,
             conventional: false,
@@ -87,33 +76,18 @@ impl Shape {
 
     /// The rules of `ObjectMeta`, the same for every kind.
     fn metadata() -> Self {
-        let set = Self {
-            merge: Merge::Set,
-            ..Self::default()
-        };
-        let atomic = Self {
-            merge: Merge::Atomic,
-            ..Self::default()
-        };
-        let owners = Self {
-            items: Some(Box::new(atomic)),
-            ..Self::keyed("uid")
-        };
+        let set = Self { merge: Merge::Set, ..Self::default() };
+        let atomic = Self { merge: Merge::Atomic, ..Self::default() };
+        let owners = Self { items: Some(Box::new(atomic)), ..Self::keyed("uid") };
         Self::object([("finalizers", set), ("ownerReferences", owners)])
     }
 
     fn keyed(key: &str) -> Self {
-        Self {
-            merge: Merge::ByKeys(vec![key.into()]),
-            ..Self::default()
-        }
+        Self { merge: Merge::ByKeys(vec![key.into()]), ..Self::default() }
     }
 
     fn object<const N: usize>(members: [(&str, Self); N]) -> Self {
-        Self {
-            members: members.map(|(name, shape)| (name.to_owned(), shape)).into(),
-            ..Self::default()
-        }
+        Self { members: members.map(|(name, shape)| (name.to_owned(), shape)).into(), ..Self::default() }
     }
 
     pub(crate) fn member(&self, name: &str) -> &Self {

@@ -36,6 +36,18 @@ pub(crate) struct Change {
     pub(crate) before: Option<Arc<Value>>,
 }
 
+type Watcher = Box<dyn Fn(&Key, Option<&Value>) + Send>;
+
+/// Who is told of every change as it happens.
+#[derive(Default)]
+pub(crate) struct Observer(Option<Watcher>);
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Observer({})", self.0.is_some())
+    }
+}
+
 /// The state of the server.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -46,6 +58,7 @@ pub(crate) struct Store {
     revision: u64,
     oldest: u64,
     serial: u64,
+    observer: Observer,
 }
 
 impl Store {
@@ -58,7 +71,12 @@ impl Store {
             revision: 100,
             oldest: 100,
             serial: 0,
+            observer: Observer::default(),
         }
+    }
+
+    pub(crate) fn observe(&mut self, watcher: Watcher) {
+        self.observer = Observer(Some(watcher));
     }
 
     pub(crate) fn revision(&self) -> u64 {
@@ -80,16 +98,10 @@ impl Store {
         resource: &'a str,
         namespace: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Key, &'a Stored)> {
-        let first = (
-            resource.to_owned(),
-            namespace.unwrap_or_default().to_owned(),
-            String::new(),
-        );
-        self.objects
-            .range(first..)
-            .take_while(move |((of, place, _), _)| {
-                of == resource && namespace.is_none_or(|namespace| namespace == place)
-            })
+        let first = (resource.to_owned(), namespace.unwrap_or_default().to_owned(), String::new());
+        self.objects.range(first..).take_while(move |((of, place, _), _)| {
+            of == resource && namespace.is_none_or(|namespace| namespace == place)
+        })
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Stored)> {
@@ -119,21 +131,11 @@ impl Store {
     /// Keeps an object under a new resource version.
     pub(crate) fn put(&mut self, key: Key, mut object: Value, owners: Owners) -> Arc<Value> {
         self.revision += 1;
-        set(
-            &mut object,
-            "resourceVersion",
-            json!(self.revision.to_string()),
-        );
+        set(&mut object, "resourceVersion", json!(self.revision.to_string()));
         set(&mut object, "managedFields", owners.managed_fields());
         let object = Arc::new(object);
-        let stored = Stored {
-            object: object.clone(),
-            owners,
-        };
-        let before = self
-            .objects
-            .insert(key.clone(), stored)
-            .map(|old| old.object);
+        let stored = Stored { object: object.clone(), owners };
+        let before = self.objects.insert(key.clone(), stored).map(|old| old.object);
         self.remember(key, Some(object.clone()), before);
         object
     }
@@ -143,28 +145,18 @@ impl Store {
         if let Some(stored) = self.objects.remove(key) {
             self.revision += 1;
             let mut last = Value::clone(&stored.object);
-            set(
-                &mut last,
-                "resourceVersion",
-                json!(self.revision.to_string()),
-            );
+            set(&mut last, "resourceVersion", json!(self.revision.to_string()));
             self.remember(key.clone(), None, Some(Arc::new(last)));
         }
     }
 
     fn remember(&mut self, key: Key, now: Option<Arc<Value>>, before: Option<Arc<Value>>) {
-        self.history.push_back(Change {
-            revision: self.revision,
-            at: Instant::now(),
-            key,
-            now,
-            before,
-        });
+        if let Some(watcher) = &self.observer.0 {
+            watcher(&key, now.as_deref());
+        }
+        self.history.push_back(Change { revision: self.revision, at: Instant::now(), key, now, before });
         while self.history.len() > REMEMBERED {
-            self.oldest = self
-                .history
-                .pop_front()
-                .map_or(self.oldest, |change| change.revision);
+            self.oldest = self.history.pop_front().map_or(self.oldest, |change| change.revision);
         }
     }
 
@@ -175,12 +167,10 @@ impl Store {
         resource: &str,
         namespace: Option<&str>,
     ) -> Option<&Change> {
-        let start = self
-            .history
-            .partition_point(|change| change.revision <= revision);
-        self.history.range(start..).find(|change| {
-            change.key.0 == resource && namespace.is_none_or(|wanted| wanted == change.key.1)
-        })
+        let start = self.history.partition_point(|change| change.revision <= revision);
+        self.history
+            .range(start..)
+            .find(|change| change.key.0 == resource && namespace.is_none_or(|wanted| wanted == change.key.1))
     }
 
     /// Forgets all history: who asks for an old resource version gets 410.

@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::object::{
-    SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text,
-    without_metadata,
+    SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text, without_metadata,
 };
 use crate::owners::{Operation, Owners};
 use crate::read::Done;
@@ -22,9 +21,8 @@ impl Store {
         let stored = self.existing(call)?;
         let (wanted, actual) = (text(&object, "uid"), text(&stored.object, "uid"));
         if !wanted.is_empty() && wanted != actual {
-            let why = format!(
-                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}"
-            );
+            let why =
+                format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}");
             return Err(Failure::conflict(&call.kind, name, &why));
         }
         self.change(call, object, None)
@@ -44,10 +42,7 @@ impl Store {
         applied: Option<Owners>,
     ) -> Result<Done, Failure> {
         let (kind, name) = (&*call.kind, &call.request.name);
-        let Stored {
-            object: old,
-            owners,
-        } = self.existing(call)?;
+        let Stored { object: old, owners } = self.existing(call)?;
         check_version(call, &old, &new)?;
         isolate_status(call, &old, &mut new);
         normalise(kind, &mut new)?;
@@ -81,18 +76,10 @@ impl Store {
         }
         if is_deleting(&old) && finalizers(&new).is_empty() {
             self.remove(&call.key());
-            return Ok(Done {
-                code: 200,
-                body: call.present(&new),
-                changed: true,
-            });
+            return Ok(Done { code: 200, body: call.present(&new), changed: true });
         }
         let object = self.put(call.key(), new, owners_after);
-        Ok(Done {
-            code: 200,
-            body: call.present(&object),
-            changed: true,
-        })
+        Ok(Done { code: 200, body: call.present(&object), changed: true })
     }
 }
 
@@ -100,19 +87,12 @@ impl Store {
 fn check_version(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> {
     let (kind, name) = (&*call.kind, &call.request.name);
     if !new.is_object() {
-        return Err(Failure::bad_request(
-            "the result of the patch is not an object",
-        ));
+        return Err(Failure::bad_request("the result of the patch is not an object"));
     }
     let (wanted, actual) = (text(new, "resourceVersion"), text(old, "resourceVersion"));
     if wanted.is_empty() && !kind.unconditional_update {
         let why = "Invalid value: 0: must be specified for an update";
-        return Err(Failure::invalid(
-            kind,
-            name,
-            "metadata.resourceVersion",
-            why,
-        ));
+        return Err(Failure::invalid(kind, name, "metadata.resourceVersion", why));
     }
     if !wanted.is_empty() && wanted != actual {
         return Err(Failure::modified(kind, name));
@@ -151,10 +131,7 @@ fn check_metadata(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> 
         return Err(Failure::invalid(kind, name, "metadata.uid", &why));
     }
     let known = finalizers(old);
-    let added: Vec<_> = finalizers(new)
-        .into_iter()
-        .filter(|f| !known.contains(f))
-        .collect();
+    let added: Vec<_> = finalizers(new).into_iter().filter(|f| !known.contains(f)).collect();
     if is_deleting(old) && !added.is_empty() {
         let why = format!(
             "Forbidden: no new finalizers can be added if the object is being deleted, found new \

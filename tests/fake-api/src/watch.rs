@@ -44,9 +44,9 @@ impl Watch {
         let selector = call.selector()?;
         let from: u64 = match call.query("resourceVersion") {
             "" => 0,
-            version => version.parse().map_err(|_| {
-                Failure::bad_request(format!("Invalid resource version: {version}"))
-            })?,
+            version => version
+                .parse()
+                .map_err(|_| Failure::bad_request(format!("Invalid resource version: {version}")))?,
         };
         let initial = call.query("sendInitialEvents") == "true";
         if initial && call.query("resourceVersionMatch") != "NotOlderThan" {
@@ -56,10 +56,7 @@ impl Watch {
             ));
         }
         let bookmarks = call.query("allowWatchBookmarks") == "true";
-        let timeout = call
-            .query("timeoutSeconds")
-            .parse()
-            .unwrap_or(DEFAULT_TIMEOUT);
+        let timeout = call.query("timeoutSeconds").parse().unwrap_or(DEFAULT_TIMEOUT);
         let order = server.faults.open_watch(&call.request);
         let news = server.news.subscribe();
         let mut watch = Self {
@@ -112,11 +109,7 @@ impl Watch {
     fn send_bookmark(&mut self, annotations: Value) {
         let mut bookmark = self.call.present(&json!({ "kind": self.call.kind.name }));
         bookmark["metadata"] = json!({ "creationTimestamp": null });
-        set(
-            &mut bookmark,
-            "resourceVersion",
-            json!(self.seen.to_string()),
-        );
+        set(&mut bookmark, "resourceVersion", json!(self.seen.to_string()));
         if annotations.is_object() {
             set(&mut bookmark, "annotations", annotations);
         }
@@ -159,9 +152,7 @@ impl Watch {
             let change = store.next_change(self.seen, &resource, self.call.namespace());
             (change.cloned(), store.revision())
         };
-        let due = change
-            .as_ref()
-            .map(|change| change.at + self.server.faults.present_lag());
+        let due = change.as_ref().map(|change| change.at + self.server.faults.present_lag());
         if let Some(change) = change
             && due.is_none_or(|due| due <= Instant::now())
         {
@@ -172,10 +163,7 @@ impl Watch {
         if due.is_none() {
             self.seen = revision;
         }
-        let wake = [due, self.bookmark]
-            .into_iter()
-            .flatten()
-            .fold(self.deadline, Instant::min);
+        let wake = [due, self.bookmark].into_iter().flatten().fold(self.deadline, Instant::min);
         tokio::select! {
             _ = self.order.changed() => {}
             _ = self.news.changed(), if due.is_none() => {}
@@ -191,11 +179,8 @@ impl Watch {
 
     /// What the change is to a watch that sees only the objects it selects.
     fn event(&self, change: &Change) -> Option<Bytes> {
-        let chosen = |object: &Option<Arc<Value>>| {
-            object
-                .clone()
-                .filter(|object| self.selector.matches(object))
-        };
+        let chosen =
+            |object: &Option<Arc<Value>>| object.clone().filter(|object| self.selector.matches(object));
         match (chosen(&change.before), chosen(&change.now)) {
             (None, None) => None,
             (None, Some(now)) => Some(line("ADDED", &self.call.present(&now))),

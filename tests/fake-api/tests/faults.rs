@@ -1,9 +1,6 @@
 //! What goes wrong on request, and what the journal says of it.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "clippy allows them only in functions marked as tests"
-)]
+#![expect(clippy::unwrap_used, reason = "clippy allows them only in functions marked as tests")]
 
 use std::time::Duration;
 
@@ -52,13 +49,8 @@ async fn refusals_come_as_often_as_planned_and_change_nothing() {
     for (refusal, want) in cases {
         let fake = FakeApi::new();
         let maps = maps(fake.client("one"));
-        maps.create(&PostParams::default(), &map("a"))
-            .await
-            .unwrap();
-        let patches = Matching::writes()
-            .verb(Verb::Patch)
-            .resource("configmaps")
-            .after(1);
+        maps.create(&PostParams::default(), &map("a")).await.unwrap();
+        let patches = Matching::writes().verb(Verb::Patch).resource("configmaps").after(1);
         fake.faults().fail(patches, 2, refusal);
         let mut codes = Vec::new();
         for value in ["2", "3", "4", "5"] {
@@ -74,21 +66,10 @@ async fn a_lost_response_hides_a_write_that_was_done() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
     fake.faults().lose_responses(Matching::writes(), 1);
-    assert_eq!(
-        code(maps.create(&PostParams::default(), &map("a")).await),
-        0
-    );
+    assert_eq!(code(maps.create(&PostParams::default(), &map("a")).await), 0);
     assert!(fake.look("configmaps", "default", "a").is_some());
-    assert_eq!(
-        code(maps.create(&PostParams::default(), &map("a")).await),
-        409
-    );
-    let outcomes: Vec<_> = fake
-        .journal()
-        .entries()
-        .iter()
-        .map(|entry| entry.outcome)
-        .collect();
+    assert_eq!(code(maps.create(&PostParams::default(), &map("a")).await), 409);
+    let outcomes: Vec<_> = fake.journal().entries().iter().map(|entry| entry.outcome).collect();
     assert_eq!(outcomes, [Outcome::Lost, Outcome::Answered(409)]);
 }
 
@@ -96,27 +77,18 @@ async fn a_lost_response_hides_a_write_that_was_done() {
 async fn an_interrupt_comes_between_a_read_and_its_write() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
-    maps.create(&PostParams::default(), &map("a"))
-        .await
-        .unwrap();
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
     let other = fake.clone();
-    fake.faults()
-        .interrupt(Matching::any().verb(Verb::Update), move || {
-            other.edit(("configmaps", "default", "a"), |object| {
-                object["data"]["a"] = json!("other");
-            });
+    fake.faults().interrupt(Matching::any().verb(Verb::Update), move || {
+        other.edit(("configmaps", "default", "a"), |object| {
+            object["data"]["a"] = json!("other");
         });
+    });
     let read = maps.get("a").await.unwrap();
-    assert_eq!(
-        code(maps.replace("a", &PostParams::default(), &read).await),
-        409
-    );
+    assert_eq!(code(maps.replace("a", &PostParams::default(), &read).await), 409);
     let read = maps.get("a").await.unwrap();
     assert_eq!(read.data.as_ref().unwrap()["a"], "other");
-    assert_eq!(
-        code(maps.replace("a", &PostParams::default(), &read).await),
-        200
-    );
+    assert_eq!(code(maps.replace("a", &PostParams::default(), &read).await), 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,10 +100,7 @@ async fn every_write_can_be_the_last_one_of_a_process() {
             let client = fake.client("one");
             let story = async {
                 for name in ["a", "b", "c"] {
-                    maps(client.clone())
-                        .create(&PostParams::default(), &map(name))
-                        .await
-                        .unwrap();
+                    maps(client.clone()).create(&PostParams::default(), &map(name)).await.unwrap();
                 }
             };
             tokio::select! {
@@ -139,21 +108,13 @@ async fn every_write_can_be_the_last_one_of_a_process() {
                 () = story => panic!("the process went on"),
             }
             let done = fake.look_at_all("configmaps").len();
-            let want = if side == Side::Before {
-                write - 1
-            } else {
-                write
-            };
+            let want = if side == Side::Before { write - 1 } else { write };
             assert_eq!(done, want, "{side:?} {write}");
             // The dead process stays dead, its successor does not.
             let dead = maps(client);
             assert!(timeout(SOON, dead.get("a")).await.is_err());
             let next = maps(fake.client("one"));
-            assert!(
-                timeout(SOON, next.list(&ListParams::default()))
-                    .await
-                    .is_ok()
-            );
+            assert!(timeout(SOON, next.list(&ListParams::default())).await.is_ok());
         }
     }
 }
@@ -162,9 +123,7 @@ async fn every_write_can_be_the_last_one_of_a_process() {
 async fn an_outage_refuses_or_hangs_and_ends() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
-    maps.create(&PostParams::default(), &map("a"))
-        .await
-        .unwrap();
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
     fake.faults().outage(Outage::Refused);
     assert_eq!(code(maps.get("a").await), 0);
     fake.faults().outage(Outage::Hanging);
@@ -182,35 +141,20 @@ async fn an_outage_refuses_or_hangs_and_ends() {
 async fn watches_lag_while_reads_do_not() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
-    let stream = maps
-        .watch(&WatchParams::default().disable_bookmarks(), "100")
-        .await
-        .unwrap();
+    let stream = maps.watch(&WatchParams::default().disable_bookmarks(), "100").await.unwrap();
     let mut stream = std::pin::pin!(stream);
     fake.faults().lag(Duration::from_secs(30));
-    maps.create(&PostParams::default(), &map("a"))
-        .await
-        .unwrap();
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
     maps.get("a").await.unwrap();
-    assert!(
-        timeout(Duration::from_secs(29), stream.next())
-            .await
-            .is_err()
-    );
-    let event = timeout(Duration::from_secs(2), stream.next())
-        .await
-        .unwrap();
+    assert!(timeout(Duration::from_secs(29), stream.next()).await.is_err());
+    let event = timeout(Duration::from_secs(2), stream.next()).await.unwrap();
     assert!(matches!(event, Some(Ok(WatchEvent::Added(map))) if map.name_any() == "a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn watches_end_as_told() {
-    let cases = [
-        (End::Closed, "end"),
-        (End::Broken, "error"),
-        (End::Expired, "410"),
-        (End::Silent, "silence"),
-    ];
+    let cases =
+        [(End::Closed, "end"), (End::Broken, "error"), (End::Expired, "410"), (End::Silent, "silence")];
     for (end, want) in cases {
         let fake = FakeApi::new();
         let maps = maps(fake.client("one"));
@@ -234,9 +178,7 @@ async fn watches_end_as_told() {
 async fn a_watch_from_before_the_compaction_must_list_again() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
-    maps.create(&PostParams::default(), &map("a"))
-        .await
-        .unwrap();
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
     fake.compact();
     let mut stream = std::pin::pin!(maps.watch(&WatchParams::default(), "100").await.unwrap());
     let first = stream.next().await;
@@ -259,10 +201,7 @@ async fn the_journal_counts_by_user_verb_and_resource() {
     assert_eq!(counts.on(Verb::Patch, "configmaps"), 1);
     assert_eq!(fake.journal().counts_of("two").writes, 0);
     assert_eq!(Counts::of(&fake.journal().since(mark)).requests, 3);
-    assert!(
-        counts.to_string().contains("1 create configmaps"),
-        "{counts}"
-    );
+    assert!(counts.to_string().contains("1 create configmaps"), "{counts}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,8 +210,6 @@ async fn latency_passes_in_virtual_time() {
     let maps = maps(fake.client("one"));
     fake.faults().latency(Duration::from_secs(2));
     let begun = tokio::time::Instant::now();
-    maps.create(&PostParams::default(), &map("a"))
-        .await
-        .unwrap();
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_secs(4));
 }

@@ -5,9 +5,7 @@ use kubernetes_parts::{ControlPlane, Parts, Settings};
 #[tokio::test(flavor = "multi_thread")]
 async fn the_real_server_passes_the_suite() {
     let parts = Parts::from_environment().unwrap();
-    let control_plane = ControlPlane::start(&parts, &Settings::management())
-        .await
-        .unwrap();
+    let control_plane = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
     let client = control_plane.admin().await.unwrap();
     let report = fake_api::conformance::run(client).await.unwrap();
     assert!(report.failed.is_empty(), "{:#?}", report.failed);

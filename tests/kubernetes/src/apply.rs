@@ -86,32 +86,20 @@ pub fn parse_manifest(text: &str) -> Result<Vec<DynamicObject>, Error> {
 ///
 /// # Errors
 /// At the first object that the server does not take.
-pub async fn objects(
-    client: &Client,
-    objects: &[DynamicObject],
-) -> Result<Vec<DynamicObject>, Error> {
+pub async fn objects(client: &Client, objects: &[DynamicObject]) -> Result<Vec<DynamicObject>, Error> {
     let mut kinds: HashMap<GroupVersionKind, (ApiResource, Scope)> = HashMap::new();
     let mut applied = Vec::with_capacity(objects.len());
     for group in objects.chunk_by(|a, b| a.types == b.types) {
         let kind = kind_of(&group[0])?;
         if !kinds.contains_key(&kind) {
-            let (resource, capabilities) =
-                pinned_kind(client, &kind)
-                    .await
-                    .map_err(|source| Error::Discover {
-                        kind: kind.kind.clone(),
-                        source,
-                    })?;
+            let (resource, capabilities) = pinned_kind(client, &kind)
+                .await
+                .map_err(|source| Error::Discover { kind: kind.kind.clone(), source })?;
             kinds.insert(kind.clone(), (resource, capabilities.scope));
         }
         let (resource, scope) = &kinds[&kind];
-        let futures = group
-            .iter()
-            .map(|object| one(client, resource, scope, object));
-        let answers: Vec<DynamicObject> = stream::iter(futures)
-            .buffered(CONCURRENT)
-            .try_collect()
-            .await?;
+        let futures = group.iter().map(|object| one(client, resource, scope, object));
+        let answers: Vec<DynamicObject> = stream::iter(futures).buffered(CONCURRENT).try_collect().await?;
         if kind.kind == "CustomResourceDefinition" {
             established(client, &answers).await?;
         }
@@ -129,9 +117,7 @@ pub async fn manifest(client: &Client, text: &str) -> Result<Vec<DynamicObject>,
 }
 
 fn kind_of(object: &DynamicObject) -> Result<GroupVersionKind, Error> {
-    let untyped = || Error::Untyped {
-        name: object.name_any(),
-    };
+    let untyped = || Error::Untyped { name: object.name_any() };
     let types = object.types.as_ref().ok_or_else(untyped)?;
     GroupVersionKind::try_from(types).map_err(|_| untyped())
 }
@@ -152,11 +138,7 @@ async fn one(
     let name = object.name_any();
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let answer = api.patch(&name, &params, &Patch::Apply(object)).await;
-    answer.map_err(|source| Error::Apply {
-        kind: resource.kind.clone(),
-        name,
-        source,
-    })
+    answer.map_err(|source| Error::Apply { kind: resource.kind.clone(), name, source })
 }
 
 async fn established(client: &Client, definitions: &[DynamicObject]) -> Result<(), Error> {
@@ -165,10 +147,7 @@ async fn established(client: &Client, definitions: &[DynamicObject]) -> Result<(
     for definition in definitions {
         let name = definition.name_any();
         loop {
-            let found = api.get(&name).await.map_err(|source| Error::Read {
-                name: name.clone(),
-                source,
-            })?;
+            let found = api.get(&name).await.map_err(|source| Error::Read { name: name.clone(), source })?;
             if is_established(&found) {
                 break;
             }
@@ -183,10 +162,7 @@ async fn established(client: &Client, definitions: &[DynamicObject]) -> Result<(
 
 fn is_established(definition: &CustomResourceDefinition) -> bool {
     let status = definition.status.as_ref();
-    let mut conditions = status
-        .and_then(|status| status.conditions.as_ref())
-        .into_iter()
-        .flatten();
+    let mut conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
     conditions.any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 

@@ -83,9 +83,7 @@ impl Counts {
 
 impl Audit {
     pub(crate) fn at(path: &Path) -> Self {
-        Self {
-            path: path.to_owned(),
-        }
+        Self { path: path.to_owned() }
     }
 
     /// The log file: one JSON event of `audit.k8s.io/v1` a line.
@@ -170,10 +168,9 @@ impl Event {
 
     fn target(&self) -> String {
         match &self.object_ref {
-            Some(ObjectRef {
-                resource,
-                subresource: Some(subresource),
-            }) => format!("{resource}/{subresource}"),
+            Some(ObjectRef { resource, subresource: Some(subresource) }) => {
+                format!("{resource}/{subresource}")
+            }
             Some(object) => object.resource.clone(),
             None => {
                 let path = self.request_uri.split('?').next();
@@ -186,14 +183,9 @@ impl Event {
 /// The last line may be half written: a line that is no event is left out.
 fn parse_counts(log: &str) -> BTreeMap<String, Counts> {
     let mut users: BTreeMap<String, Counts> = BTreeMap::new();
-    let events = log
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
+    let events = log.lines().filter_map(|line| serde_json::from_str(line).ok());
     for event in events.filter(Event::counts) {
-        users
-            .entry(event.user.username.clone())
-            .or_default()
-            .add(&event);
+        users.entry(event.user.username.clone()).or_default().add(&event);
     }
     users
 }

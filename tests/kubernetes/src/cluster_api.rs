@@ -120,12 +120,7 @@ impl ClusterApi {
     }
 }
 
-fn spec(
-    parts: &Parts,
-    control_plane: &ControlPlane,
-    webhooks: u16,
-    health: u16,
-) -> Result<Spec, Error> {
+fn spec(parts: &Parts, control_plane: &ControlPlane, webhooks: u16, health: u16) -> Result<Spec, Error> {
     let name = Part::ClusterApiCore.name();
     let kubeconfig = control_plane.kubeconfig(MANAGER, "system:serviceaccounts")?;
     let directory = control_plane.directory();
@@ -187,9 +182,7 @@ async fn probe(port: u16) -> Result<(), String> {
 
 async fn ask(port: u16) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    stream
-        .write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-        .await?;
+    stream.write_all(b"GET /readyz HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     Ok(answer)

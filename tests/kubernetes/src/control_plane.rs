@@ -70,11 +70,7 @@ impl Settings {
     /// A management cluster in a temporary directory.
     #[must_use]
     pub fn management() -> Self {
-        Self {
-            role: Role::Management,
-            addresses: Vec::new(),
-            directory: None,
-        }
+        Self { role: Role::Management, addresses: Vec::new(), directory: None }
     }
 
     /// The same, with its files kept in `directory`.
@@ -105,10 +101,7 @@ impl ControlPlane {
     /// # Errors
     /// When a part is missing or does not get ready.
     pub async fn start(parts: &Parts, settings: &Settings) -> Result<Self, Error> {
-        parts.ensure(
-            &[Part::Etcd, Part::KubeApiserver, Part::KubeControllerManager],
-            &parts::to_stderr,
-        )?;
+        parts.ensure(&[Part::Etcd, Part::KubeApiserver, Part::KubeControllerManager], &parts::to_stderr)?;
         let directory = match &settings.directory {
             Some(path) => Directory::kept(path)?,
             None => Directory::temporary()?,
@@ -149,9 +142,7 @@ impl ControlPlane {
     /// When one of the processes ends or takes too long.
     pub async fn ready(&self) -> Result<(), Error> {
         let client = self.admin().await?;
-        self.api_server
-            .ready(PATIENCE, || probe(client.clone()))
-            .await?;
+        self.api_server.ready(PATIENCE, || probe(client.clone())).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
         let seen = || async {
             match accounts.get_opt("default").await {

@@ -28,10 +28,7 @@ impl Directory {
         let path = tempfile::Builder::new().prefix(PREFIX).tempdir()?.keep();
         let lock = File::create_new(path.join(LOCK))?;
         lock.lock()?;
-        Ok(Self {
-            path,
-            lock: Some(lock),
-        })
+        Ok(Self { path, lock: Some(lock) })
     }
 
     /// `path` itself, made if missing, and kept: for a person who wants to read the logs.
@@ -40,10 +37,7 @@ impl Directory {
     /// When it cannot be made.
     pub fn kept(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        Ok(Self {
-            path: path.to_owned(),
-            lock: None,
-        })
+        Ok(Self { path: path.to_owned(), lock: None })
     }
 
     /// Its path.
@@ -94,10 +88,7 @@ fn is_abandoned(path: &Path) -> bool {
     let Ok(lock) = File::open(path.join(LOCK)) else {
         return false;
     };
-    !matches!(
-        lock.try_lock(),
-        Err(TryLockError::WouldBlock | TryLockError::Error(_))
-    )
+    !matches!(lock.try_lock(), Err(TryLockError::WouldBlock | TryLockError::Error(_)))
 }
 
 fn remove(path: &Path) {
@@ -130,10 +121,7 @@ mod tests {
 
         sweep(temporary.path());
 
-        let kept: Vec<bool> = [abandoned, held, fresh, foreign]
-            .iter()
-            .map(|path| path.exists())
-            .collect();
+        let kept: Vec<bool> = [abandoned, held, fresh, foreign].iter().map(|path| path.exists()).collect();
         assert_eq!(kept, [false, true, true, true]);
     }
 }

@@ -76,11 +76,7 @@ impl Parts {
     /// # Errors
     /// When one cannot be built.
     pub fn ensure(&self, parts: &[Part], progress: Progress<'_>) -> Result<(), Error> {
-        let missing: Vec<Part> = parts
-            .iter()
-            .copied()
-            .filter(|part| self.find(*part).is_none())
-            .collect();
+        let missing: Vec<Part> = parts.iter().copied().filter(|part| self.find(*part).is_none()).collect();
         for (index, part) in missing.iter().enumerate() {
             let at = format!("[{}/{}]", index + 1, missing.len());
             build::part(self, *part, &|line| progress(&format!("{at} {line}")))?;
@@ -93,13 +89,8 @@ impl Parts {
     /// # Errors
     /// When it is missing and cannot be rendered.
     pub fn cluster_api_components(&self) -> Result<PathBuf, Error> {
-        let ready = self
-            .ready
-            .iter()
-            .map(|path| path.join(CLUSTER_API_COMPONENTS));
-        let cached = self
-            .directory(Module::ClusterApi)
-            .join(CLUSTER_API_COMPONENTS);
+        let ready = self.ready.iter().map(|path| path.join(CLUSTER_API_COMPONENTS));
+        let cached = self.directory(Module::ClusterApi).join(CLUSTER_API_COMPONENTS);
         let found = ready.chain([cached.clone()]).find(|path| path.is_file());
         if let Some(path) = found {
             return Ok(path);
@@ -111,8 +102,7 @@ impl Parts {
     /// The cache directory of a module at the version of its `go.mod`.
     #[must_use]
     pub fn directory(&self, module: Module) -> PathBuf {
-        self.cache
-            .join(format!("{}-{}", module.name(), module.version()))
+        self.cache.join(format!("{}-{}", module.name(), module.version()))
     }
 
     fn cached(&self, part: Part) -> PathBuf {
@@ -166,21 +156,10 @@ mod tests {
         };
         let kubernetes = parts.directory(Module::Kubernetes);
         std::fs::create_dir(&kubernetes).unwrap();
-        for path in [
-            ready.path().join("kubectl"),
-            kubernetes.join("kubectl"),
-            kubernetes.join("kubelet"),
-        ] {
+        for path in [ready.path().join("kubectl"), kubernetes.join("kubectl"), kubernetes.join("kubelet")] {
             std::fs::write(path, "").unwrap();
         }
         let found = [Part::Kubectl, Part::Kubelet, Part::Etcd].map(|part| parts.find(part));
-        assert_eq!(
-            found,
-            [
-                Some(ready.path().join("kubectl")),
-                Some(kubernetes.join("kubelet")),
-                None
-            ]
-        );
+        assert_eq!(found, [Some(ready.path().join("kubectl")), Some(kubernetes.join("kubelet")), None]);
     }
 }

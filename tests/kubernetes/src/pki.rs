@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use rcgen::{
-    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 
 /// Making a certificate failed.
@@ -49,18 +49,12 @@ impl Authority {
     /// # Errors
     /// When the system has no randomness to give.
     pub fn new(name: &str) -> Result<Self, Error> {
-        let failed = |source| Error {
-            subject: name.to_owned(),
-            source,
-        };
+        let failed = |source| Error { subject: name.to_owned(), source };
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = params(name, None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::CrlSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key).map_err(failed)?;
         Ok(Self {
             pin: pin(&key.subject_public_key_info()),
@@ -88,14 +82,10 @@ impl Authority {
     pub fn server(&self, name: &str, addresses: &[IpAddr]) -> Result<Pair, Error> {
         let mut params = params(name, None);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let localhost = "localhost".try_into().map_err(|source| Error {
-            subject: name.to_owned(),
-            source,
-        })?;
-        params.subject_alt_names = vec![
-            SanType::DnsName(localhost),
-            SanType::IpAddress(IpAddr::from([127, 0, 0, 1])),
-        ];
+        let localhost =
+            "localhost".try_into().map_err(|source| Error { subject: name.to_owned(), source })?;
+        params.subject_alt_names =
+            vec![SanType::DnsName(localhost), SanType::IpAddress(IpAddr::from([127, 0, 0, 1]))];
         let further = addresses.iter().copied().map(SanType::IpAddress);
         params.subject_alt_names.extend(further);
         self.sign(name, params)
@@ -113,10 +103,7 @@ impl Authority {
     }
 
     fn sign(&self, subject: &str, mut params: CertificateParams) -> Result<Pair, Error> {
-        let failed = |source| Error {
-            subject: subject.to_owned(),
-            source,
-        };
+        let failed = |source| Error { subject: subject.to_owned(), source };
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate().map_err(failed)?;
@@ -140,14 +127,9 @@ impl ServiceAccountKeys {
     /// # Errors
     /// When the system has no randomness to give.
     pub fn new() -> Result<Self, Error> {
-        let key = KeyPair::generate().map_err(|source| Error {
-            subject: "service accounts".to_owned(),
-            source,
-        })?;
-        Ok(Self {
-            public: key.public_key_pem(),
-            private: key.serialize_pem(),
-        })
+        let key =
+            KeyPair::generate().map_err(|source| Error { subject: "service accounts".to_owned(), source })?;
+        Ok(Self { public: key.public_key_pem(), private: key.serialize_pem() })
     }
 }
 
@@ -163,10 +145,7 @@ fn params(name: &str, organisation: Option<&str>) -> CertificateParams {
 }
 
 fn pair(certificate: &Certificate, key: &KeyPair) -> Pair {
-    Pair {
-        certificate: certificate.pem(),
-        key: key.serialize_pem(),
-    }
+    Pair { certificate: certificate.pem(), key: key.serialize_pem() }
 }
 
 fn pin(public_key: &[u8]) -> String {

@@ -24,10 +24,7 @@ pub fn free() -> io::Result<u16> {
             return Ok(port);
         }
     }
-    Err(io::Error::new(
-        io::ErrorKind::AddrInUse,
-        "no free loopback port between 20000 and 31999",
-    ))
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no free loopback port between 20000 and 31999"))
 }
 
 /// Processes that run side by side start far apart, so that they seldom probe the same port in the

@@ -97,10 +97,7 @@ impl Process {
     /// # Errors
     /// [`Error::Start`] when the log or the process cannot be made.
     pub fn start(spec: Spec) -> Result<Self, Error> {
-        let failed = |source| Error::Start {
-            name: spec.name.clone(),
-            source,
-        };
+        let failed = |source| Error::Start { name: spec.name.clone(), source };
         let child = command(&spec).and_then(spawn).map_err(failed)?;
         tracing::debug!(name = spec.name, pid = child.id(), "started");
         Ok(Self { spec, child })
@@ -198,10 +195,7 @@ impl Server {
     /// [`Error::Start`].
     pub fn start(spec: Spec) -> Result<Self, Error> {
         let process = Process::start(spec.clone())?;
-        Ok(Self {
-            spec,
-            running: Mutex::new(Some(process)),
-        })
+        Ok(Self { spec, running: Mutex::new(Some(process)) })
     }
 
     /// Starts it again; ends it first when it runs.
@@ -227,11 +221,7 @@ impl Server {
     pub fn signal(&self, signal: Signal) -> Result<(), Error> {
         match self.running().as_ref() {
             Some(process) => process.signal(signal),
-            None => Err(Error::Signal {
-                name: self.spec.name.clone(),
-                signal,
-                source: nix::Error::ESRCH,
-            }),
+            None => Err(Error::Signal { name: self.spec.name.clone(), signal, source: nix::Error::ESRCH }),
         }
     }
 
@@ -306,9 +296,7 @@ struct Job {
 fn spawn(command: Command) -> io::Result<Child> {
     let (reply, answer) = sync_channel(1);
     let lost = |_| io::Error::other("the thread that starts processes is gone");
-    spawner()?
-        .send(Job { command, reply })
-        .map_err(|error| io::Error::other(error.to_string()))?;
+    spawner()?.send(Job { command, reply }).map_err(|error| io::Error::other(error.to_string()))?;
     answer.recv().map_err(lost)?
 }
 
@@ -318,9 +306,7 @@ fn spawner() -> io::Result<&'static std::sync::mpsc::Sender<Job>> {
         return Ok(sender);
     }
     let (sender, jobs) = channel();
-    std::thread::Builder::new()
-        .name("spawner".to_owned())
-        .spawn(move || serve(&jobs))?;
+    std::thread::Builder::new().name("spawner".to_owned()).spawn(move || serve(&jobs))?;
     // When two callers race, the loser's sender is dropped and its thread ends childless.
     Ok(SPAWNER.get_or_init(|| sender))
 }
@@ -387,9 +373,7 @@ mod tests {
     fn a_child_outlives_the_thread_that_asked_for_it_and_dies_with_its_value() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
-        let mut process = std::thread::spawn(move || shell(&path, "exec sleep 100"))
-            .join()
-            .unwrap();
+        let mut process = std::thread::spawn(move || shell(&path, "exec sleep 100")).join().unwrap();
         assert!(process.check().is_ok());
         let id = process.id();
         process.kill();

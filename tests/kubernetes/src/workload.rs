@@ -66,11 +66,7 @@ impl Workload {
     ///
     /// # Errors
     /// When a part is missing or fails.
-    pub async fn start(
-        parts: &Parts,
-        endpoint: SocketAddr,
-        directory: Option<&Path>,
-    ) -> Result<Self, Error> {
+    pub async fn start(parts: &Parts, endpoint: SocketAddr, directory: Option<&Path>) -> Result<Self, Error> {
         let settings = Settings {
             role: Role::Workload,
             addresses: vec![endpoint.ip()],
@@ -133,14 +129,9 @@ impl Workload {
         let user = format!("system:node:{name}");
         let client = self.control_plane.client(&user, "system:nodes").await?;
         let version = parts::Module::Kubernetes.version();
-        node::register(
-            client,
-            name,
-            &node::node(name, provider_id, labels),
-            version,
-        )
-        .await
-        .map_err(request(&format!("register node {name}")))
+        node::register(client, name, &node::node(name, provider_id, labels), version)
+            .await
+            .map_err(request(&format!("register node {name}")))
     }
 
     /// All Nodes.
@@ -178,36 +169,26 @@ impl Workload {
             return Ok(());
         }
         let said = [output.stdout, output.stderr].concat();
-        Err(Error::Kubeadm {
-            phase: phase.join(" "),
-            output: String::from_utf8_lossy(&said).into_owned(),
-        })
+        Err(Error::Kubeadm { phase: phase.join(" "), output: String::from_utf8_lossy(&said).into_owned() })
     }
 
     /// cluster-info carries the address of the kubeconfig that made it, which is loopback: those who
     /// join need the one that they reach. The signatures follow, made by the bootstrap signer.
     async fn correct_cluster_info(&self) -> Result<(), Error> {
-        let maps: Api<ConfigMap> =
-            Api::namespaced(self.control_plane.admin().await?, "kube-public");
+        let maps: Api<ConfigMap> = Api::namespaced(self.control_plane.admin().await?, "kube-public");
         let attempt = "correct cluster-info";
         let found = maps.get("cluster-info").await.map_err(request(attempt))?;
         let kubeconfig = found.data.as_ref().and_then(|data| data.get("kubeconfig"));
-        let kubeconfig = kubeconfig.ok_or(Error::ClusterInfo)?.replace(
-            self.control_plane.url(),
-            &format!("https://{}", self.endpoint),
-        );
+        let kubeconfig = kubeconfig
+            .ok_or(Error::ClusterInfo)?
+            .replace(self.control_plane.url(), &format!("https://{}", self.endpoint));
         let patch = Patch::Merge(json!({ "data": { "kubeconfig": kubeconfig } }));
-        maps.patch("cluster-info", &PatchParams::default(), &patch)
-            .await
-            .map_err(request(attempt))?;
+        maps.patch("cluster-info", &PatchParams::default(), &patch).await.map_err(request(attempt))?;
         Ok(())
     }
 }
 
 fn request(attempt: &str) -> impl FnOnce(kube::Error) -> Error {
     let attempt = attempt.to_owned();
-    |source| Error::Request {
-        attempt,
-        source: Box::new(source),
-    }
+    |source| Error::Request { attempt, source: Box::new(source) }
 }

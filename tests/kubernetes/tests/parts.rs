@@ -11,9 +11,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kubernetes_parts::audit::Mark;
-use kubernetes_parts::{
-    ClusterApi, ControlPlane, Part, Parts, Settings, Workload, apply, kubeconfig,
-};
+use kubernetes_parts::{ClusterApi, ControlPlane, Part, Parts, Settings, Workload, apply, kubeconfig};
 use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -70,18 +68,11 @@ fn infrastructure() -> Result<Vec<DynamicObject>> {
         })
     };
     let definitions = ["PlainCluster", "PlainMachine"].map(definition);
-    Ok(definitions
-        .map(serde_json::from_value)
-        .into_iter()
-        .collect::<Result<_, _>>()?)
+    Ok(definitions.map(serde_json::from_value).into_iter().collect::<Result<_, _>>()?)
 }
 
 fn clusters() -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(
-        "cluster.x-k8s.io",
-        "v1beta2",
-        "Cluster",
-    ))
+    ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"))
 }
 
 async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
@@ -115,12 +106,7 @@ async fn requests_are_counted_for_each_user() -> Result<()> {
         Ok((counts.requests == 4).then_some(counts))
     })
     .await?;
-    let seen = (
-        counts.writes,
-        counts.refused_writes,
-        counts.lists,
-        counts.watches,
-    );
+    let seen = (counts.writes, counts.refused_writes, counts.lists, counts.watches);
     assert_eq!(seen, (2, 1, 1, 0), "{counts:?}");
     assert_eq!(counts.of("create", "configmaps"), 2);
     Ok(())
@@ -139,22 +125,12 @@ spec:
   infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainCluster, name: answered}
 ";
     let new: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &clusters());
-    let topology = manifest.replace(
-        "spec:",
-        "spec:\n  topology: {version: v1.36.3, classRef: {name: none}}",
-    );
+    let topology = manifest.replace("spec:", "spec:\n  topology: {version: v1.36.3, classRef: {name: none}}");
     let refused = apply::parse_manifest(&topology)?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
     // The server learns of a new webhook a moment after it was written.
     let message = eventually("a Cluster of an unknown class is refused", async || {
-        Ok(new
-            .create(&dry, &refused[0])
-            .await
-            .err()
-            .map(|error| error.to_string()))
+        Ok(new.create(&dry, &refused[0]).await.err().map(|error| error.to_string()))
     })
     .await?;
     assert!(message.contains("admission webhook"), "{message}");
@@ -162,8 +138,7 @@ spec:
     apply::manifest(&client, manifest).await?;
 
     let old = GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta1", "Cluster");
-    let old: Api<DynamicObject> =
-        Api::namespaced_with(client, "default", &ApiResource::from_gvk(&old));
+    let old: Api<DynamicObject> = Api::namespaced_with(client, "default", &ApiResource::from_gvk(&old));
     let cluster = old.get("answered").await?;
     let reference = &cluster.data["spec"]["infrastructureRef"];
     assert_eq!(reference["kind"], "PlainCluster", "{reference}");
@@ -185,9 +160,7 @@ async fn a_machine_finds_its_node_in_the_workload_cluster() -> Result<()> {
     let secret = workload.kubeconfig_secret("default", "story")?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
     secrets.create(&PostParams::default(), &secret).await?;
-    workload
-        .register_node("story-0", "plain:///0", &BTreeMap::new())
-        .await?;
+    workload.register_node("story-0", "plain:///0", &BTreeMap::new()).await?;
 
     apply::manifest(
         &client,
@@ -226,9 +199,7 @@ spec:
         Api::namespaced_with(client, "default", &ApiResource::from_gvk(&machine));
     let node = eventually("the Machine has its nodeRef", async || {
         let machine = machines.get("story-0").await?;
-        Ok(machine.data["status"]["nodeRef"]["name"]
-            .as_str()
-            .map(str::to_owned))
+        Ok(machine.data["status"]["nodeRef"]["name"].as_str().map(str::to_owned))
     })
     .await?;
     assert_eq!(node, "story-0");
@@ -241,10 +212,7 @@ async fn a_user_may_do_nothing_until_a_role_says_so() -> Result<()> {
     let coordinator = control_plane.client("coordinator", GROUP).await?;
     let secrets: Api<Secret> = Api::namespaced(coordinator, "default");
     let error = secrets.list(&ListParams::default()).await.unwrap_err();
-    assert!(
-        matches!(&error, kube::Error::Api(status) if status.code == 403),
-        "{error}"
-    );
+    assert!(matches!(&error, kube::Error::Api(status) if status.code == 403), "{error}");
     Ok(())
 }
 
@@ -252,22 +220,13 @@ async fn a_user_may_do_nothing_until_a_role_says_so() -> Result<()> {
 async fn the_workload_cluster_takes_a_node_as_its_own_user_and_no_other() -> Result<()> {
     let workload = workload_cluster().await?;
     let labels = BTreeMap::from([("metal3.io/uuid".to_owned(), "u".to_owned())]);
-    let node = workload
-        .register_node("node-a", "baremetal:///a", &labels)
-        .await?;
+    let node = workload.register_node("node-a", "baremetal:///a", &labels).await?;
     let spec = node.spec.context("spec")?;
     assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///a"));
     let nodes = workload.nodes().await?;
-    assert!(
-        nodes
-            .iter()
-            .any(|node| node.metadata.name.as_deref() == Some("node-a"))
-    );
+    assert!(nodes.iter().any(|node| node.metadata.name.as_deref() == Some("node-a")));
 
-    let other = workload
-        .control_plane()
-        .client("system:node:node-b", "system:nodes")
-        .await?;
+    let other = workload.control_plane().client("system:node:node-b", "system:nodes").await?;
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(other);
     let patch = Patch::Merge(json!({"metadata": {"labels": {"metal3.io/uuid": "stolen"}}}));
     let answer = nodes.patch("node-a", &PatchParams::default(), &patch).await;
@@ -314,29 +273,17 @@ async fn kubeadm_accepts_the_join_data() -> Result<()> {
     });
 
     let data: Value = serde_norway::from_str(&workload.join_config())?;
-    let config = data["write_files"][0]["content"]
-        .as_str()
-        .context("no kubeadm config")?;
+    let config = data["write_files"][0]["content"].as_str().context("no kubeadm config")?;
     // A name that resolves without asking anybody.
     let config = config.replace("nodeRegistration:", "nodeRegistration:\n  name: localhost");
     let path = workload.control_plane().directory().join("join.yaml");
     std::fs::write(&path, config)?;
     let output = tokio::process::Command::new(parts.path(Part::Kubeadm)?)
-        .args([
-            "join",
-            "phase",
-            "preflight",
-            "--ignore-preflight-errors=all",
-            "--config",
-        ])
+        .args(["join", "phase", "preflight", "--ignore-preflight-errors=all", "--config"])
         .arg(path)
         .output()
         .await?;
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     let host = bootstrap_client(&workload, &data).await?;
     let certificate = bootstrap_certificate(&host, "joined").await?;
@@ -345,9 +292,7 @@ async fn kubeadm_accepts_the_join_data() -> Result<()> {
 }
 
 async fn bootstrap_client(workload: &Workload, data: &Value) -> Result<kube::Client> {
-    let config = data["write_files"][0]["content"]
-        .as_str()
-        .context("content")?;
+    let config = data["write_files"][0]["content"].as_str().context("content")?;
     let config: Value = serde_norway::from_str(config)?;
     let token = &config["discovery"]["bootstrapToken"]["token"];
     let text = workload.control_plane().kubeconfig_text("x", "x")?;
@@ -361,12 +306,8 @@ async fn bootstrap_certificate(host: &kube::Client, node: &str) -> Result<Vec<u8
     let key = rcgen::KeyPair::generate()?;
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params
-        .distinguished_name
-        .push(rcgen::DnType::OrganizationName, "system:nodes");
-    params
-        .distinguished_name
-        .push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
     let request = params.serialize_request(&key)?.pem()?;
     let requests: Api<CertificateSigningRequest> = Api::all(host.clone());
     let object = serde_json::from_value(json!({
@@ -400,10 +341,7 @@ async fn the_control_plane_comes_back_with_its_data() -> Result<()> {
     namespaces.get("kept").await?;
 
     control_plane.kill_api_server();
-    assert!(
-        namespaces.get("kept").await.is_err(),
-        "a killed API server answered"
-    );
+    assert!(namespaces.get("kept").await.is_err(), "a killed API server answered");
     control_plane.restart_api_server().await?;
     namespaces.get("kept").await?;
 

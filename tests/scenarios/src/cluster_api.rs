@@ -116,7 +116,8 @@ impl World {
 
     /// The bootstrap Secret of a machine.
     pub async fn apply_bootstrap(&self, machine: &str, data: &str) {
-        self.create("Secret", &format!("{machine}-bootstrap"), json!({ "stringData": { "value": data } })).await;
+        self.create("Secret", &format!("{machine}-bootstrap"), json!({ "stringData": { "value": data } }))
+            .await;
     }
 
     /// A machine whose bootstrap Secret is somebody else's business.

@@ -81,13 +81,7 @@ async fn run(site: Site, name: String, client: kube::Client) {
     }
 }
 
-impl Process {
-    /// kill -9.
-    pub(crate) fn kill(self) {
-        drop(self);
-    }
-}
-
+/// kill -9.
 impl Drop for Process {
     fn drop(&mut self) {
         self.life.end();

@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_core::plan;
-use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::ResourceExt as _;
 use proto::plan::Generation;
+use serde_json::Value;
 
 /// What must never be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,25 +45,19 @@ struct Seen {
 pub(crate) struct History(Arc<Mutex<Seen>>);
 
 impl History {
-    /// Watches for ever.
-    pub(crate) async fn watch(self, client: Client) {
-        tokio::join!(
-            self.follow(Api::<MachineInventory>::all(client.clone()), Seen::inventory),
-            self.follow(Api::<BaremetalMachine>::all(client.clone()), Seen::machine),
-            self.follow(Api::<Secret>::all(client), Seen::secret),
-        );
-    }
-
-    async fn follow<K>(&self, api: Api<K>, judge: impl Fn(&mut Seen, &K))
-    where
-        K: kube::Resource<DynamicType = ()> + Clone + fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-    {
-        let events = watcher(api, watcher::Config::default()).default_backoff();
-        let mut objects = Box::pin(events.into_stream().map(Ok::<_, ()>));
-        while let Ok(Some(event)) = objects.try_next().await {
-            if let Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event {
-                judge(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), &object);
+    /// Takes up a change, as it happens.
+    pub(crate) fn note(&self, resource: &str, now: &Value) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let object = now.clone();
+        match resource {
+            "machineinventories.elemental.cattle.io" => {
+                seen.inventory(&serde_json::from_value(object).unwrap());
             }
+            "baremetalmachines.infrastructure.cluster.x-k8s.io" => {
+                seen.machine(&serde_json::from_value(object).unwrap());
+            }
+            "secrets" => seen.secret(&serde_json::from_value(object).unwrap()),
+            _ => {}
         }
     }
 
@@ -106,7 +99,15 @@ impl Seen {
     }
 
     fn machine(&mut self, machine: &BaremetalMachine) {
-        let (Some(provider_id), Some(uid)) = (machine.spec.provider_id.clone(), machine.uid()) else { return };
+        let (Some(provider_id), Some(uid)) = (machine.spec.provider_id.clone(), machine.uid()) else {
+            return;
+        };
+        if !self.proven.contains(&uid) {
+            self.violated(format!(
+                "{} got its providerID before its host had proven the plan",
+                machine.name_any()
+            ));
+        }
         let before = self.provided.insert(uid.clone(), provider_id.clone());
         if before.as_ref().is_some_and(|before| *before != provider_id) {
             self.violated(format!("the providerID of {} changed to {provider_id}", machine.name_any()));
@@ -125,19 +126,11 @@ impl Seen {
             return;
         }
         if let Some((generation, id)) = before.filter(|before| before.0 >= now.0) {
-            self.violated(format!("{name} held {id} of generation {generation}, then {} of {}", now.1, now.0));
+            self.violated(format!(
+                "{name} held {id} of generation {generation}, then {} of {}",
+                now.1, now.0
+            ));
         }
         self.written.push((name, now.0, now.1));
-    }
-
-    /// What only the end can tell, since three watches have no common order.
-    pub(crate) fn unproven(&self) -> Vec<String> {
-        self.provided.keys().filter(|machine| !self.proven.contains(machine)).cloned().collect()
-    }
-}
-
-impl History {
-    pub(crate) fn unproven(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).unproven()
     }
 }

@@ -1,5 +1,7 @@
 //! One host: real agent, simulated operating system, files in memory.
 
+mod around;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,13 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent::executor::{Executor, Policy};
-use agent::install::found::{Access, Mounted, Mounts};
 use agent::paths::{Root, StateDir};
-use agent::simulation::{self, Outside};
+use agent::simulation;
 use agent::system::simulated::Simulated;
 use agent::{boot, link, register};
-use proto::v1alpha1::{Interface, ObservedNetwork, Route};
-use tokio::io::DuplexStream;
 use tokio::task::JoinHandle;
 
 use crate::cables::Cables;
@@ -156,43 +155,6 @@ impl Drop for Host {
     }
 }
 
-impl Outside for Metal {
-    fn dial(&self) -> io::Result<DuplexStream> {
-        self.cables.dial(&self.name)
-    }
-
-    /// One interface by DHCP, one with a static address and route.
-    fn network(&self) -> ObservedNetwork {
-        let interface = |name: &str, mac: &str| Interface {
-            name: name.into(),
-            mac: mac.into(),
-            permanent_mac: mac.into(),
-            mtu: 1500,
-            ..Interface::default()
-        };
-        let dynamic = Interface { dhcp4: true, ..interface("ens3", "52:54:00:00:00:01") };
-        let fixed = Interface { addresses: vec!["10.9.0.5/24".into()], ..interface("ens4", "52:54:00:00:00:02") };
-        let route = Route {
-            destination: "10.10.0.0/16".into(),
-            gateway: "10.9.0.1".into(),
-            interface: "ens4".into(),
-            ..Route::default()
-        };
-        ObservedNetwork { interfaces: vec![dynamic, fixed], routes: vec![route], ..Default::default() }
-    }
-}
-
-impl Mounts for Metal {
-    /// The persistent partition holds a file system once the install ran.
-    fn mount(&self, partition: &str, _: Access) -> io::Result<Mounted> {
-        let path = self.directory.join(partition);
-        if Simulated::new(self.live()).effects().iter().any(|effect| effect.starts_with("install")) {
-            fs::create_dir_all(&path)?;
-        }
-        if path.exists() { Ok(Mounted::directory(path)) } else { Err(io::ErrorKind::InvalidInput.into()) }
-    }
-}
-
 impl Metal {
     fn live(&self) -> Root {
         Root::at(self.directory.join("live"))
@@ -215,7 +177,8 @@ impl Metal {
         loop {
             tokio::time::sleep(BOOT).await;
             self.boots.fetch_add(1, Ordering::SeqCst);
-            let booted = if self.medium.load(Ordering::SeqCst) { self.boot_medium() } else { self.boot_disk() };
+            let booted =
+                if self.medium.load(Ordering::SeqCst) { self.boot_medium() } else { self.boot_disk() };
             booted.unwrap();
             self.run().await;
         }
@@ -263,7 +226,14 @@ impl Metal {
         for problem in boot::run(&root).problems {
             self.complain(agent::console::chain(&problem));
         }
-        system.run_cloud_init()
+        let joined =
+            |system: &Simulated| system.effects().iter().filter(|e| e.starts_with("node joins")).count();
+        let before = joined(&system);
+        system.run_cloud_init()?;
+        if joined(&system) > before {
+            system.with_node()?;
+        }
+        Ok(())
     }
 
     /// The agent of this boot, restarted as often as it ends, until the host
@@ -282,7 +252,8 @@ impl Metal {
                 Some(Ending::Killed) => self.cables.cut(&self.name),
                 Some(Ending::PowerCut) => return self.cables.silence(&self.name),
                 None => {
-                    let installs = system.system.effects().iter().filter(|e| e.starts_with("install")).count();
+                    let installs =
+                        system.system.effects().iter().filter(|e| e.starts_with("install")).count();
                     self.installs.fetch_add(if is_live { installs } else { 0 }, Ordering::SeqCst);
                     // Whoever takes the medium out does it while the host restarts.
                     self.medium.store(false, Ordering::SeqCst);
@@ -295,7 +266,7 @@ impl Metal {
 
     async fn agent(&self, root: &Root, system: &Rigged, is_live: bool) {
         if is_live {
-            return match register::register(root, system, self).await {
+            return match Box::pin(register::register(root, system, self)).await {
                 // It asked for a reboot, or told a person what to do.
                 Ok(()) => std::future::pending().await,
                 Err(error) => self.complain(agent::console::chain(&error)),
@@ -305,7 +276,7 @@ impl Metal {
             Ok(executor) => executor,
             Err(error) => return self.complain(agent::console::chain(&error)),
         };
-        let Err(error) = link::run(root, system.clone(), executor).await;
+        let Err(error) = Box::pin(link::run(root, system.clone(), executor)).await;
         self.complain(agent::console::chain(&error));
     }
 }

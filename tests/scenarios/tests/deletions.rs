@@ -43,10 +43,11 @@ async fn an_inventory_that_is_claimed_is_held_until_its_host_was_cleaned() {
     assert_eq!(world.phase("m-1"), Some(Phase::Running));
     assert!(world.inventory("host-1").is_some(), "the finalizer holds it");
     world.delete_machine("m-1").await;
-    world.until("machine and inventory are gone", |world| {
-        world.machine("m-1").is_none() && world.inventory("host-1").is_none()
-    })
-    .await;
+    world
+        .until("machine and inventory are gone", |world| {
+            world.machine("m-1").is_none() && world.inventory("host-1").is_none()
+        })
+        .await;
     assert_eq!(world.plans().len(), 2, "it was cleaned first");
     world.end().await;
 }
@@ -71,7 +72,9 @@ fn reached(world: &World, point: usize) -> bool {
     let effects = world.host("host-1").system().effects();
     match point {
         0 => true,
-        1 => world.machine("m-1").is_some_and(|machine| !machine.metadata.finalizers.unwrap_or_default().is_empty()),
+        1 => world
+            .machine("m-1")
+            .is_some_and(|machine| !machine.metadata.finalizers.unwrap_or_default().is_empty()),
         2 => claimed,
         3 => plan.is_some(),
         4 => effects.iter().any(|effect| effect.starts_with("upgrade")),
@@ -104,13 +107,17 @@ async fn a_machine_can_be_deleted_in_every_phase() {
 async fn a_machine_deleted_while_its_claim_is_not_seen_yet_gives_its_host_back() {
     let world = World::with_hosts(&["host-1"]).await;
     let fake = world.fake.clone();
-    let claims = fake_api::Matching::writes().user("coordinator").resource("machineinventories").subresource("");
+    let claims =
+        fake_api::Matching::writes().user("coordinator").resource("machineinventories").subresource("");
     // The claim is on its way when a person deletes the machine.
     world.fake.faults().interrupt(claims, move || {
-        fake.edit(("baremetalmachines.infrastructure.cluster.x-k8s.io", scenarios::NAMESPACE, "m-1"), |machine| {
-            machine["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-            fake_api_lag(&fake);
-        });
+        fake.edit(
+            ("baremetalmachines.infrastructure.cluster.x-k8s.io", scenarios::NAMESPACE, "m-1"),
+            |machine| {
+                machine["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                fake_api_lag(&fake);
+            },
+        );
     });
     world.apply_machine("m-1").await;
     world.gone("m-1", "host-1").await;

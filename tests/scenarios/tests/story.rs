@@ -46,12 +46,13 @@ async fn a_host_becomes_a_node_is_given_back_and_becomes_another_node() {
         world.runs(machine).await;
         world.fake_is_quiet().await;
         table.add(&format!("claim, reprovision, provide {machine}"), world.cost(mark));
-        within(machine, &world.cost(mark), 25, 21);
+        within(machine, &world.cost(mark), 22, 18);
         let spec = world.machine(machine).unwrap().spec;
         assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///host-1"));
         let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
         assert_eq!(host.image, format!("registry.example/os:{version}"));
-        let seed = std::fs::read_to_string(world.host("host-1").disk().nocloud_seed().join("meta-data")).unwrap();
+        let seed =
+            std::fs::read_to_string(world.host("host-1").disk().nocloud_seed().join("meta-data")).unwrap();
         assert!(seed.contains(&format!("local-hostname: {machine}")), "{seed}");
         let network = world.host("host-1").disk().nocloud_seed().join("network-config");
         let network = std::fs::read_to_string(network).unwrap();
@@ -63,7 +64,7 @@ async fn a_host_becomes_a_node_is_given_back_and_becomes_another_node() {
         world.gone(machine, "host-1").await;
         world.fake_is_quiet().await;
         table.add(&format!("clean, release {machine}"), world.cost(mark));
-        within("release", &world.cost(mark), 18, 15);
+        within("release", &world.cost(mark), 14, 11);
         assert!(!world.host("host-1").disk().join("/var/lib/kubelet/config.yaml").exists());
         assert!(!world.host("host-1").disk().state().node_identity().exists());
         assert!(world.inventory("host-1").unwrap().claim().is_none());

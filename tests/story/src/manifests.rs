@@ -8,7 +8,6 @@ pub const SEED_IMAGE: &str = include_str!("../manifests/seed-image.yaml");
 pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
 
 /// Replaces each `@NAME@` by its value.
-
 #[must_use]
 pub fn fill(manifest: &str, values: &[(&str, &str)]) -> String {
     let fill = |text: String, (name, value): &(&str, &str)| text.replace(&format!("@{name}@"), value);

@@ -74,7 +74,8 @@ impl Metal {
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self {
-            Self::Simulated(_) => Duration::from_mins(1),
+            // Long enough for an API server that is away for a minute.
+            Self::Simulated(_) => Duration::from_mins(3),
             Self::Qemu(_) => Duration::from_mins(12),
         }
     }

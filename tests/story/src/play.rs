@@ -18,7 +18,7 @@ use kubernetes_parts::audit::{Counts, Mark};
 use serde_json::json;
 
 use crate::manifests::{self, fill};
-use crate::metal::{Image, Metal};
+use crate::metal::{Image, Metal, Qemu};
 use crate::progress::Progress;
 use crate::stage::Stage;
 use crate::watching::until;
@@ -71,6 +71,17 @@ impl<'a> Play<'a> {
         Ok(Proof { proven: self.proven, lifecycle })
     }
 
+    /// The virtual machine, where the host is one.
+    ///
+    /// # Errors
+    /// When it is simulated.
+    pub fn qemu(&mut self) -> anyhow::Result<&mut Qemu> {
+        match self.metal {
+            Metal::Qemu(host) => Ok(host),
+            Metal::Simulated(_) => anyhow::bail!("the host is simulated"),
+        }
+    }
+
     fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
@@ -82,7 +93,11 @@ impl<'a> Play<'a> {
         self.proven.push(what.into());
     }
 
-    async fn seed(&mut self, base: &str) -> anyhow::Result<PathBuf> {
+    /// A registration and a seed image become an ISO, downloaded and verified.
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn seed(&mut self, base: &str) -> anyhow::Result<PathBuf> {
         self.progress.step("a MachineRegistration and a SeedImage become an ISO");
         self.stage.apply(&fill(manifests::REGISTRATION, &[("DEVICE", self.metal.device())])).await?;
         let mac = self.metal.static_mac();
@@ -106,7 +121,11 @@ impl<'a> Play<'a> {
         Ok(iso)
     }
 
-    async fn register(&mut self, iso: &std::path::Path) -> anyhow::Result<MachineInventory> {
+    /// A host boots the ISO, registers, installs, and attaches.
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn register(&mut self, iso: &std::path::Path) -> anyhow::Result<MachineInventory> {
         self.progress.step("a host boots the ISO, registers, installs, and attaches");
         self.metal.boot(iso).await?;
         let name = self.metal.inventory();
@@ -122,16 +141,25 @@ impl<'a> Play<'a> {
         ensure!(registered.annotations().contains_key("lab/manufacturer"), "no annotation from the template");
         ensure!(spec.observed_network.is_some(), "no observedNetwork");
         let secret = self.api::<Secret>().get(&name).await?;
-        ensure!(secret.type_.as_deref() == Some("elemental.cattle.io/plan"), "the plan Secret has type {:?}", secret.type_);
+        ensure!(
+            secret.type_.as_deref() == Some("elemental.cattle.io/plan"),
+            "the plan Secret has type {:?}",
+            secret.type_
+        );
         self.prove(format!("the host registered as {name}, with facts and network"));
-        let ready = until(&api, &name, patience, |inventory| is_true(inventory.conditions(), Type::Ready)).await?;
+        let ready =
+            until(&api, &name, patience, |inventory| is_true(inventory.conditions(), Type::Ready)).await?;
         ensure!(is_true(ready.conditions(), Type::Installed), "Ready before Installed");
         self.metal.check_network().await?;
         self.prove("the installed system attached with its own certificate");
         Ok(ready)
     }
 
-    async fn cluster(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
+    /// Pool, cluster, template and `MachineDeployment` are applied.
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn cluster(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
         self.progress.step("pool, cluster, template and MachineDeployment are applied");
         let kubeconfig = self.stage.workload.kubeconfig_secret(NAMESPACE, "lab")?;
         self.api::<Secret>().create(&PostParams::default(), &kubeconfig).await?;
@@ -156,17 +184,30 @@ impl<'a> Play<'a> {
     }
 
     /// The host becomes a node with the image at `index` of the catalog.
-    async fn node(&mut self, inventory: &MachineInventory, index: usize) -> anyhow::Result<Node> {
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn node(&mut self, inventory: &MachineInventory, index: usize) -> anyhow::Result<Node> {
         self.progress.step("the host is claimed, reprovisioned, rebooted, and joins");
         let name = inventory.name_any();
         let image: Image = self.metal.images()[index].clone();
         let machine = self.running().await?;
         let provider_id = format!("baremetal:///{name}");
-        ensure!(machine.spec.provider_id.as_ref() == Some(&provider_id), "providerID is {:?}", machine.spec.provider_id);
+        ensure!(
+            machine.spec.provider_id.as_ref() == Some(&provider_id),
+            "providerID is {:?}",
+            machine.spec.provider_id
+        );
         let status = machine.status.clone().context("a machine without status")?;
         ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
         ensure!(status.initialization.and_then(|done| done.provisioned) == Some(true), "{status:?}");
-        let host = self.api::<MachineInventory>().get(&name).await?.status.and_then(|status| status.host).unwrap_or_default();
+        let host = self
+            .api::<MachineInventory>()
+            .get(&name)
+            .await?
+            .status
+            .and_then(|status| status.host)
+            .unwrap_or_default();
         ensure!(host.image == image.runs, "the host runs {}, wanted {}", host.image, image.runs);
         self.prove(format!("Applied was observed: the host runs {}", host.image));
         let owner = machine.owner_references().first().map(|owner| owner.name.clone()).context("no owner")?;
@@ -174,25 +215,42 @@ impl<'a> Play<'a> {
         let label = node.labels().get("metal3.io/uuid").cloned().unwrap_or_default();
         ensure!(Some(&label) == inventory.uid().as_ref(), "metal3.io/uuid is {label:?}");
         ensure!(node.name_any() == owner, "the node is named {}, the Machine {owner}", node.name_any());
-        self.prove(format!("Node {} has our providerID and label, and the Machine its nodeRef", node.name_any()));
+        self.prove(format!(
+            "Node {} has our providerID and label, and the Machine its nodeRef",
+            node.name_any()
+        ));
         self.metal.check_network().await?;
         self.prove("the network is as before: static is static, DHCP is DHCP");
         Ok(node)
     }
 
     /// The one `BaremetalMachine`, once it runs.
-    async fn running(&self) -> anyhow::Result<BaremetalMachine> {
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn running(&self) -> anyhow::Result<BaremetalMachine> {
         let api = self.api::<BaremetalMachine>();
         let end = tokio::time::Instant::now() + self.metal.patience();
         loop {
             let machines = api.list(&ListParams::default()).await?.items;
             let alive = machines.into_iter().find(|machine| machine.metadata.deletion_timestamp.is_none());
-            let phase = alive.as_ref().and_then(|machine| machine.status.as_ref()).and_then(|status| status.phase);
+            let phase =
+                alive.as_ref().and_then(|machine| machine.status.as_ref()).and_then(|status| status.phase);
             match (alive, phase) {
-                (Some(machine), Some(Phase::Running)) if machine.spec.provider_id.is_some() && machine.status.as_ref().is_some_and(|status| status.ready) => return Ok(machine),
-                (Some(machine), Some(Phase::Failed)) => anyhow::bail!("the machine failed: {:#?}", machine.status),
+                (Some(machine), Some(Phase::Running))
+                    if machine.spec.provider_id.is_some()
+                        && machine.status.as_ref().is_some_and(|status| status.ready) =>
+                {
+                    return Ok(machine);
+                }
+                (Some(machine), Some(Phase::Failed)) => {
+                    anyhow::bail!("the machine failed: {:#?}", machine.status)
+                }
                 (alive, _) if tokio::time::Instant::now() > end => {
-                    anyhow::bail!("no machine runs; last seen: {:#?}", alive.and_then(|machine| machine.status))
+                    anyhow::bail!(
+                        "no machine runs; last seen: {:#?}",
+                        alive.and_then(|machine| machine.status)
+                    )
                 }
                 _ => tokio::time::sleep(Duration::from_millis(500)).await,
             }
@@ -208,17 +266,28 @@ impl<'a> Play<'a> {
             let seen = machines.get(machine).await?;
             if let Some(name) = seen.data["status"]["nodeRef"]["name"].as_str() {
                 let nodes = self.stage.workload.nodes().await?;
-                let node = nodes.into_iter().find(|node| node.name_any() == name).context("nodeRef names no Node")?;
+                let node = nodes
+                    .into_iter()
+                    .find(|node| node.name_any() == name)
+                    .context("nodeRef names no Node")?;
                 let said = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
                 ensure!(said == Some(provider_id), "the Node says {said:?}");
                 return Ok(node);
             }
-            ensure!(tokio::time::Instant::now() < end, "the Machine has no nodeRef: {:#}", seen.data["status"]);
+            ensure!(
+                tokio::time::Instant::now() < end,
+                "the Machine has no nodeRef: {:#}",
+                seen.data["status"]
+            );
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
-    async fn give_back(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
+    /// The machine goes: the host is cleaned and released.
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn give_back(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
         self.progress.step("the MachineDeployment is scaled to 0: the host is cleaned and released");
         self.scale(json!({ "spec": { "replicas": 0 } })).await?;
         let name = inventory.name_any();
@@ -226,7 +295,10 @@ impl<'a> Play<'a> {
             inventory.claim().is_none()
                 && inventory.allocation_state() == AllocationState::Available
                 && is_true(inventory.conditions(), Type::Ready)
-                && inventory.plan().and_then(|plan| plan.id.as_ref()).is_some_and(|id| id.starts_with("clean-"))
+                && inventory
+                    .plan()
+                    .and_then(|plan| plan.id.as_ref())
+                    .is_some_and(|id| id.starts_with("clean-"))
         };
         until(&self.api::<MachineInventory>(), &name, self.metal.patience(), free).await?;
         self.metal.check_clean().await?;
@@ -237,7 +309,10 @@ impl<'a> Play<'a> {
 
     /// Cluster API deletes the Node of a Machine only where the Cluster has a
     /// control plane of its own; here it has none, so its owner does.
-    async fn remove(&self, node: &Node) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn remove(&self, node: &Node) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.stage.workload.control_plane().admin().await?);
         nodes.delete(&node.name_any(), &DeleteParams::default()).await?;
         self.progress.detail("the Node object is deleted by the owner of the workload cluster");
@@ -246,14 +321,19 @@ impl<'a> Play<'a> {
 
     async fn again(&mut self, inventory: &MachineInventory, first: &Node) -> anyhow::Result<()> {
         self.progress.step("scaled to 1 with another version: the same host comes back with another image");
-        self.scale(json!({ "spec": { "replicas": 1, "template": { "spec": { "version": VERSIONS[1] } } } })).await?;
+        self.scale(json!({ "spec": { "replicas": 1, "template": { "spec": { "version": VERSIONS[1] } } } }))
+            .await?;
         let second = self.node(inventory, 1).await?;
         ensure!(second.name_any() != first.name_any(), "the host kept the name of its former node");
         self.prove(format!("the same host is Node {} now", second.name_any()));
         Ok(())
     }
 
-    async fn scale(&self, patch: serde_json::Value) -> anyhow::Result<()> {
+    /// Changes the `MachineDeployment`.
+    ///
+    /// # Errors
+    /// Whatever is not as the story says.
+    pub async fn scale(&self, patch: serde_json::Value) -> anyhow::Result<()> {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", "MachineDeployment"));
         let api: Api<DynamicObject> = Api::namespaced_with(self.stage.admin.clone(), NAMESPACE, &kind);
         api.patch("workers", &PatchParams::default(), &Patch::Merge(patch)).await?;

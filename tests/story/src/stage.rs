@@ -23,7 +23,7 @@ pub const GUEST_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 100);
 pub const GUEST_COORDINATOR: u16 = 8443;
 /// Ports at that address.
 pub const GUEST_API: u16 = 6443;
-/// The coordinator's own user: the ServiceAccount that its RBAC names.
+/// The coordinator's own user: the `ServiceAccount` that its RBAC names.
 pub const USER: &str = "system:serviceaccount:baremetal-system:baremetal-coordinator";
 
 /// Who is to reach the coordinator and the workload cluster.
@@ -63,7 +63,11 @@ impl Stage {
         let directory = Directory::temporary()?;
         let parts = Parts::from_environment()?;
         progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager");
-        let management = ControlPlane::start(&parts, &Settings::management().kept_in(&directory.path().join("management"))).await?;
+        let management = ControlPlane::start(
+            &parts,
+            &Settings::management().kept_in(&directory.path().join("management")),
+        )
+        .await?;
         let admin = management.admin().await?;
         progress.step("our definitions and rights, Cluster API");
         install(&admin).await?;
@@ -73,7 +77,8 @@ impl Stage {
             Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
             Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
         };
-        let workload = Arc::new(Workload::start(&parts, endpoint, Some(&directory.path().join("workload"))).await?);
+        let workload =
+            Arc::new(Workload::start(&parts, endpoint, Some(&directory.path().join("workload"))).await?);
         // Owner references are collected only for kinds that it has seen.
         management.restart_controllers().await?;
         progress.step("coordinator, as its own least-privilege user");
@@ -90,7 +95,9 @@ impl Stage {
     /// When it does not, with the end of its log.
     pub async fn coordinator_ready(&self) -> anyhow::Result<()> {
         let url = format!("http://127.0.0.1:{}/readyz", self.health);
-        self.coordinator.ready(Duration::from_secs(60), || curl(vec!["--silent".into(), "--fail".into(), url.clone()])).await?;
+        self.coordinator
+            .ready(Duration::from_mins(1), || curl(vec!["--silent".into(), "--fail".into(), url.clone()]))
+            .await?;
         Ok(())
     }
 
@@ -111,7 +118,8 @@ impl Stage {
     pub async fn authority(&self) -> anyhow::Result<PathBuf> {
         let api: Api<Secret> = Api::namespaced(self.admin.clone(), "baremetal-system");
         let secret = api.get("baremetal-coordinator-ca").await?;
-        let pem = secret.data.and_then(|mut data| data.remove("ca.crt")).context("the CA Secret has no ca.crt")?;
+        let pem =
+            secret.data.and_then(|mut data| data.remove("ca.crt")).context("the CA Secret has no ca.crt")?;
         let path = self.directory.path().join("coordinator-ca.pem");
         std::fs::write(&path, pem.0)?;
         Ok(path)
@@ -168,7 +176,12 @@ async fn install(admin: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn coordinator(management: &ControlPlane, directory: &Directory, reach: Reach, ports: (u16, u16)) -> anyhow::Result<Spec> {
+fn coordinator(
+    management: &ControlPlane,
+    directory: &Directory,
+    reach: Reach,
+    ports: (u16, u16),
+) -> anyhow::Result<Spec> {
     let (port, health) = ports;
     let url = match reach {
         Reach::Guests => format!("https://{GUEST_GATEWAY}:{GUEST_COORDINATOR}"),
@@ -204,5 +217,9 @@ fn binary() -> anyhow::Result<PathBuf> {
 async fn curl(arguments: Vec<String>) -> Result<(), String> {
     let output = tokio::process::Command::new("curl").args(&arguments).output().await;
     let output = output.map_err(|error| format!("curl: {error}"))?;
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
 }

@@ -50,7 +50,8 @@ fn api<K: Resource<DynamicType = ()>>() -> kube::core::ApiResource {
 
 async fn tell(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
     let mut seen = HashMap::<String, Vec<(String, String)>>::new();
-    let mut objects = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    let mut objects =
+        std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
     while let Ok(Some(object)) = objects.try_next().await {
         let name = object.name_any();
         let new = facts(&object);
@@ -83,7 +84,16 @@ fn facts(object: &DynamicObject) -> Vec<(String, String)> {
     facts.extend(state.map(|state| ("is".to_owned(), state.clone())));
     for condition in status["conditions"].as_array().into_iter().flatten() {
         let text = |key: &str| condition[key].as_str().unwrap_or_default();
-        let unread = ["Ready", "Installed", "InventoryAllocated", "BootstrapReady", "ImageResolved", "PlanApplied", "MembersValid", "SeedImageReady"];
+        let unread = [
+            "Ready",
+            "Installed",
+            "InventoryAllocated",
+            "BootstrapReady",
+            "ImageResolved",
+            "PlanApplied",
+            "MembersValid",
+            "SeedImageReady",
+        ];
         if unread.contains(&text("type")) {
             let why = if text("status") == "True" { String::new() } else { format!(" {}", text("message")) };
             facts.push((text("type").to_owned(), format!("{} {}{why}", text("status"), text("reason"))));

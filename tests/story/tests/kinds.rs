@@ -24,19 +24,27 @@ async fn said(client: &Client, manifest: &str) -> Result<(), String> {
 }
 
 fn machine(spec: &str) -> String {
-    format!("{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalMachine, metadata: {{name: m, namespace: default}}, spec: {spec}}}")
+    format!(
+        "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalMachine, metadata: {{name: m, namespace: default}}, spec: {spec}}}"
+    )
 }
 
 fn cluster(spec: &str) -> String {
-    format!("{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalCluster, metadata: {{name: c, namespace: default}}, spec: {spec}}}")
+    format!(
+        "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalCluster, metadata: {{name: c, namespace: default}}, spec: {spec}}}"
+    )
 }
 
 fn inventory(spec: &str) -> String {
-    format!("{{apiVersion: elemental.cattle.io/v1beta1, kind: MachineInventory, metadata: {{name: i, namespace: default}}, spec: {spec}}}")
+    format!(
+        "{{apiVersion: elemental.cattle.io/v1beta1, kind: MachineInventory, metadata: {{name: i, namespace: default}}, spec: {spec}}}"
+    )
 }
 
-fn pool(members: &str) -> String {
-    format!("{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: MachineInventoryPool, metadata: {{name: p, namespace: default}}, spec: {{clusterName: c, machineInventories: {members}}}}}")
+fn pool(name: &str, members: &str) -> String {
+    format!(
+        "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: MachineInventoryPool, metadata: {{name: {name}, namespace: default}}, spec: {{clusterName: c, machineInventories: {members}}}}}"
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,20 +58,48 @@ async fn manifests_of_the_field_are_accepted_and_what_must_not_change_is_refused
     said(&client, FIELD).await.unwrap();
     let steps: [(&str, String, Result<(), &str>); 15] = [
         ("a machine", machine("{machineInventoryPoolRef: {name: a}}"), Ok(())),
-        ("its providerID once", machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///h'}"), Ok(())),
-        ("another providerID", machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///x'}"), Err("providerID never changes")),
-        ("another pool", machine("{machineInventoryPoolRef: {name: b}, providerID: 'baremetal:///h'}"), Err("machineInventoryPoolRef never changes")),
-        ("a pool without name", machine("{machineInventoryPoolRef: {name: ''}}"), Err("machineInventoryPoolRef.name")),
+        (
+            "its providerID once",
+            machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///h'}"),
+            Ok(()),
+        ),
+        (
+            "another providerID",
+            machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///x'}"),
+            Err("providerID never changes"),
+        ),
+        (
+            "another pool",
+            machine("{machineInventoryPoolRef: {name: b}, providerID: 'baremetal:///h'}"),
+            Err("machineInventoryPoolRef never changes"),
+        ),
+        (
+            "a pool without name",
+            machine("{machineInventoryPoolRef: {name: ''}}"),
+            Err("machineInventoryPoolRef.name"),
+        ),
         ("a cluster", cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443}}"), Ok(())),
-        ("vrid of an external balancer", cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443, vrid: 7}}"), Err("vrid is for type Internal only")),
-        ("a port that is none", cluster("{controlPlaneEndpoint: {host: h, port: 70000}}"), Err("controlPlaneEndpoint.port")),
+        (
+            "vrid of an external balancer",
+            cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443, vrid: 7}}"),
+            Err("vrid is for type Internal only"),
+        ),
+        (
+            "a port that is none",
+            cluster("{controlPlaneEndpoint: {host: h, port: 70000}}"),
+            Err("controlPlaneEndpoint.port"),
+        ),
         ("an endpoint", cluster("{controlPlaneEndpoint: {host: h, port: 6443}}"), Ok(())),
-        ("another endpoint", cluster("{controlPlaneEndpoint: {host: other, port: 6443}}"), Err("controlPlaneEndpoint never changes")),
+        (
+            "another endpoint",
+            cluster("{controlPlaneEndpoint: {host: other, port: 6443}}"),
+            Err("controlPlaneEndpoint never changes"),
+        ),
         ("an inventory", inventory("{tpmHash: a}"), Ok(())),
         ("another identity", inventory("{tpmHash: b}"), Err("tpmHash is the identity")),
-        ("a pool", pool("[{name: a, hostname: n1}, {name: b}]"), Ok(())),
-        ("an empty pool", pool("[]"), Ok(())),
-        ("a member twice", pool("[{name: a}, {name: a}]"), Err("duplicate")),
+        ("a pool", pool("p", "[{name: a, hostname: n1}, {name: b}]"), Ok(())),
+        ("an empty pool", pool("empty", "[]"), Ok(())),
+        ("a member twice", pool("twice", "[{name: a}, {name: a}]"), Err("duplicate")),
     ];
     for (name, manifest, want) in steps {
         match (said(&client, &manifest).await, want) {

@@ -29,6 +29,9 @@ async fn a_qemu_host_becomes_a_node_and_comes_back() {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let coordinator = read(&stage.directory.path().join("coordinator.log").display().to_string());
         let console = read(&metal.log());
-        panic!("in step {:?}: {error:#}\n\ncoordinator:\n{coordinator}\n\nconsole:\n{console}", progress.current());
+        panic!(
+            "in step {:?}: {error:#}\n\ncoordinator:\n{coordinator}\n\nconsole:\n{console}",
+            progress.current()
+        );
     }
 }

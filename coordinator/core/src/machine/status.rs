@@ -30,7 +30,11 @@ pub fn status(snapshot: &Snapshot<'_>, decision: &Decision, now: Timestamp) -> B
     status
 }
 
-fn host(status: &mut BaremetalMachineStatus, inventory: Option<&MachineInventory>, machine: &BaremetalMachine) {
+fn host(
+    status: &mut BaremetalMachineStatus,
+    inventory: Option<&MachineInventory>,
+    machine: &BaremetalMachine,
+) {
     let provided = machine.spec.provider_id.is_some();
     status.provider_id.clone_from(&machine.spec.provider_id);
     // Never false again: Cluster API takes it as a one-way door.
@@ -42,7 +46,8 @@ fn host(status: &mut BaremetalMachineStatus, inventory: Option<&MachineInventory
     let Some(inventory) = inventory else {
         return;
     };
-    let secret = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()).and_then(|secret| secret.name.clone());
+    let secret =
+        inventory.plan().and_then(|plan| plan.secret_ref.as_ref()).and_then(|secret| secret.name.clone());
     status.plan_secret_ref = secret.map(|name| LocalRef { name });
     if let Some(plan) = announced(inventory, machine) {
         status.last_applied_plan_checksum.clone_from(&plan.checksum);
@@ -69,7 +74,9 @@ fn phase(snapshot: &Snapshot<'_>, decision: &Decision) -> Phase {
         Decision::Fail(_) => Phase::Failed,
         Decision::Choose { .. }
         | Decision::Claim { .. }
-        | Decision::Wait(Waiting::Owner | Waiting::Paused | Waiting::Pool { .. } | Waiting::Member { .. }) => Phase::Pending,
+        | Decision::Wait(Waiting::Owner | Waiting::Paused | Waiting::Pool { .. } | Waiting::Member { .. }) => {
+            Phase::Pending
+        }
         Decision::Wait(Waiting::BootstrapName | Waiting::BootstrapSecret { .. }) => Phase::Allocated,
         Decision::Assign { .. } | Decision::Announce { .. } if !deleting => Phase::Reprovisioning,
         Decision::Wait(Waiting::Reprovision { .. }) => Phase::Reprovisioning,
@@ -84,7 +91,9 @@ fn phase(snapshot: &Snapshot<'_>, decision: &Decision) -> Phase {
 
 fn ready(machine: &BaremetalMachine, decision: &Decision, phase: Phase) -> Finding {
     match decision {
-        Decision::Rest if machine.spec.provider_id.is_some() => Finding::holds(Type::Ready, Reason::Running, ""),
+        Decision::Rest if machine.spec.provider_id.is_some() => {
+            Finding::holds(Type::Ready, Reason::Running, "")
+        }
         Decision::Wait(waiting) => {
             let (_, reason, message) = waited(waiting);
             Finding::fails(Type::Ready, reason, message)
@@ -93,7 +102,9 @@ fn ready(machine: &BaremetalMachine, decision: &Decision, phase: Phase) -> Findi
             let (_, reason, message) = failed(failure);
             Finding::fails(Type::Ready, reason, message)
         }
-        Decision::Assign { .. } | Decision::Announce { .. } | Decision::Rest | Decision::Provide { .. } if phase != Phase::Preparing => {
+        Decision::Assign { .. } | Decision::Announce { .. } | Decision::Rest | Decision::Provide { .. }
+            if phase != Phase::Preparing =>
+        {
             Finding::fails(Type::Ready, Reason::PlanRunning, "the plan is being given to the host")
         }
         Decision::Choose { .. } | Decision::Claim { .. } => {
@@ -128,9 +139,11 @@ fn steps(snapshot: &Snapshot<'_>, decision: &Decision) -> Vec<Finding> {
     let (kind, reason, message) = match decision {
         Decision::Wait(waiting) => waited(waiting),
         Decision::Fail(failure) => failed(failure),
-        Decision::Assign { stored, .. } | Decision::Announce { stored, .. } => {
-            (Type::PlanApplied, Reason::PlanRunning, format!("plan {} is being given to the host", stored.plan.id))
-        }
+        Decision::Assign { stored, .. } | Decision::Announce { stored, .. } => (
+            Type::PlanApplied,
+            Reason::PlanRunning,
+            format!("plan {} is being given to the host", stored.plan.id),
+        ),
         Decision::Choose { .. }
         | Decision::Claim { .. }
         | Decision::Provide { .. }
@@ -147,16 +160,20 @@ fn steps(snapshot: &Snapshot<'_>, decision: &Decision) -> Vec<Finding> {
 
 fn waited(waiting: &Waiting) -> (Type, Reason, String) {
     match waiting {
-        Waiting::Owner => (Type::Ready, Reason::OwnerWaiting, "no Cluster API Machine owns this object yet".to_owned()),
+        Waiting::Owner => {
+            (Type::Ready, Reason::OwnerWaiting, "no Cluster API Machine owns this object yet".to_owned())
+        }
         Waiting::Paused => (Type::Paused, Reason::Paused, String::new()),
         Waiting::Pool { name } => (
             Type::InventoryAllocated,
             Reason::PoolMissing,
             format!("no MachineInventoryPool {name} in this namespace: create it, or correct the template"),
         ),
-        Waiting::Member { pool, excluded } => {
-            (Type::InventoryAllocated, Reason::PoolExhausted, format!("no member of MachineInventoryPool {pool} is free: {excluded}"))
-        }
+        Waiting::Member { pool, excluded } => (
+            Type::InventoryAllocated,
+            Reason::PoolExhausted,
+            format!("no member of MachineInventoryPool {pool} is free: {excluded}"),
+        ),
         Waiting::BootstrapName => (
             Type::BootstrapReady,
             Reason::BootstrapWaiting,
@@ -170,7 +187,9 @@ fn waited(waiting: &Waiting) -> (Type, Reason, String) {
         Waiting::Reprovision { plan } => {
             (Type::PlanApplied, Reason::PlanRunning, format!("the host works on plan {plan}"))
         }
-        Waiting::Clean { plan } => (Type::PlanApplied, Reason::Cleaning, format!("the host works on plan {plan}")),
+        Waiting::Clean { plan } => {
+            (Type::PlanApplied, Reason::Cleaning, format!("the host works on plan {plan}"))
+        }
     }
 }
 
@@ -195,13 +214,19 @@ fn failed(failure: &Failure) -> (Type, Reason, String) {
         Failure::PlanSecretMissing { name } => (
             Type::PlanApplied,
             Reason::PlanSecretMissing,
-            format!("Secret {name} with the plan is missing; nothing is done to the host without it: let the host register again, or restore it"),
+            format!(
+                "Secret {name} with the plan is missing; nothing is done to the host without it: let the host register again, or restore it"
+            ),
         ),
-        Failure::PlanSecretInvalid(message) => (Type::PlanApplied, Reason::PlanSecretInvalid, message.clone()),
+        Failure::PlanSecretInvalid(message) => {
+            (Type::PlanApplied, Reason::PlanSecretInvalid, message.clone())
+        }
         Failure::InventoryLost { name } => (
             Type::InventoryAllocated,
             Reason::InventoryMissing,
-            format!("MachineInventory {name} is gone or has another owner; the host is left as it is: restore it, or delete this Machine"),
+            format!(
+                "MachineInventory {name} is gone or has another owner; the host is left as it is: restore it, or delete this Machine"
+            ),
         ),
     }
 }

@@ -81,10 +81,18 @@ impl World {
         };
         let needs = needs(&snapshot);
         if needs.bootstrap.is_some() {
-            snapshot.bootstrap = if read(&self.bootstrap) { SecretRead::Holds(self.bootstrap.as_ref().unwrap()) } else { SecretRead::Missing };
+            snapshot.bootstrap = if read(&self.bootstrap) {
+                SecretRead::Holds(self.bootstrap.as_ref().unwrap())
+            } else {
+                SecretRead::Missing
+            };
         }
         if needs.plan.is_some() {
-            snapshot.plan = if read(&self.plan) { SecretRead::Holds(self.plan.as_ref().unwrap()) } else { SecretRead::Missing };
+            snapshot.plan = if read(&self.plan) {
+                SecretRead::Holds(self.plan.as_ref().unwrap())
+            } else {
+                SecretRead::Missing
+            };
         }
         look(&snapshot)
     }
@@ -117,7 +125,11 @@ fn what_is_missing_before_a_claim_is_waited_for() {
     for (name, world, want) in [
         ("owner", with(|w| w.owner = None), Waiting::Owner),
         ("pool", with(|w| w.pool = None), Waiting::Pool { name: "workers".into() }),
-        ("inventory", with(|w| w.inventory = None), member("of 1 members: 1 missing; add a host to it or free one")),
+        (
+            "inventory",
+            with(|w| w.inventory = None),
+            member("of 1 members: 1 missing; add a host to it or free one"),
+        ),
         (
             "readiness",
             with(|w| w.inventory.as_mut().unwrap().status.as_mut().unwrap().conditions.clear()),
@@ -138,7 +150,10 @@ fn a_machine_chooses_before_it_claims() {
     let fresh = with(|w| w.machine = samples::machine());
     assert_eq!(fresh.decide(), Decision::Choose { inventory: "host-1".into() });
     let Decision::Claim { inventory, claim } = world().decide() else { panic!() };
-    assert_eq!((inventory.as_str(), claim.uid.as_str(), claim.pool.as_str()), ("host-1", "uid-of-worker-1", "workers"));
+    assert_eq!(
+        (inventory.as_str(), claim.uid.as_str(), claim.pool.as_str()),
+        ("host-1", "uid-of-worker-1", "workers")
+    );
 }
 
 #[test]
@@ -161,8 +176,13 @@ fn a_claimed_host_gets_its_plan_once_everything_is_there() {
 
 #[test]
 fn what_a_plan_cannot_be_made_from_fails_until_it_is_mended() {
-    let cases: [(&str, World, Type, &str); 6] = [
-        ("version", with(|w| w.owner.as_mut().unwrap().spec.version = None), Type::ImageResolved, "VersionMissing"),
+    let cases: Vec<(&str, World, Type, &str)> = vec![
+        (
+            "version",
+            with(|w| w.owner.as_mut().unwrap().spec.version = None),
+            Type::ImageResolved,
+            "VersionMissing",
+        ),
         ("catalog", with(|w| w.catalog.clear()), Type::ImageResolved, "ImageCatalogMiss"),
         (
             "registry",
@@ -177,7 +197,12 @@ fn what_a_plan_cannot_be_made_from_fails_until_it_is_mended() {
             "BootstrapInvalid",
         ),
         ("plan Secret", with(|w| w.plan = None), Type::PlanApplied, "PlanSecretMissing"),
-        ("garbled", with(|w| w.plan = Some(Secret::new(b"{".to_vec()))), Type::PlanApplied, "PlanSecretInvalid"),
+        (
+            "garbled",
+            with(|w| w.plan = Some(Secret::new(b"{".to_vec()))),
+            Type::PlanApplied,
+            "PlanSecretInvalid",
+        ),
     ];
     for (name, world, kind, reason) in cases {
         let world = world.claimed();
@@ -214,9 +239,13 @@ fn the_provider_id_follows_the_proof() {
     assert_eq!(running.phase(), Phase::Reprovisioning);
     let mut applied = world().claimed().assigned(Some(PlanState::Applied));
     let provider_id = "baremetal:///host-1".to_owned();
-    assert_eq!(applied.decide(), Decision::Provide { inventory: "host-1".into(), provider_id: provider_id.clone() });
+    assert_eq!(
+        applied.decide(),
+        Decision::Provide { inventory: "host-1".into(), provider_id: provider_id.clone() }
+    );
     applied.machine.spec.provider_id = Some(provider_id);
-    let host = HostStatus { hostname: "worker-1".into(), addresses: vec!["10.0.2.15".into()], ..Default::default() };
+    let host =
+        HostStatus { hostname: "worker-1".into(), addresses: vec!["10.0.2.15".into()], ..Default::default() };
     applied.inventory.as_mut().unwrap().status.as_mut().unwrap().host = Some(host);
     assert_eq!(applied.decide(), Decision::Rest);
     let status = applied.see(|s| status(s, &decide(s), Timestamp::UNIX_EPOCH));
@@ -229,7 +258,10 @@ fn the_provider_id_follows_the_proof() {
 #[test]
 fn a_failed_plan_is_said_and_not_tried_again() {
     let failed = world().claimed().assigned(Some(PlanState::Failed));
-    assert_eq!(failed.decide(), Decision::Fail(Failure::Plan { message: "step upgrade-system: no space".into() }));
+    assert_eq!(
+        failed.decide(),
+        Decision::Fail(Failure::Plan { message: "step upgrade-system: no space".into() })
+    );
     assert_eq!(failed.phase(), Phase::Failed);
 }
 
@@ -252,7 +284,8 @@ fn a_deleted_machine_cleans_before_it_releases() {
     assert!(matches!(cleaning.decide(), Decision::Wait(Waiting::Clean { .. })));
     assert_eq!(cleaning.phase(), Phase::Preparing);
     let mut cleaned = cleaning;
-    cleaned.inventory.as_mut().unwrap().status.as_mut().unwrap().plan.as_mut().unwrap().state = Some(PlanState::Applied);
+    cleaned.inventory.as_mut().unwrap().status.as_mut().unwrap().plan.as_mut().unwrap().state =
+        Some(PlanState::Applied);
     assert_eq!(cleaned.decide(), Decision::Release { inventory: "host-1".into() });
 }
 
@@ -280,7 +313,8 @@ fn a_clean_written_and_not_announced_is_announced() {
 
 #[test]
 fn a_failed_clean_holds_the_machine_until_a_person_asks_for_another() {
-    let mut world = world().claimed().assigned(Some(PlanState::Applied)).deleting().assigned(Some(PlanState::Failed));
+    let mut world =
+        world().claimed().assigned(Some(PlanState::Applied)).deleting().assigned(Some(PlanState::Failed));
     assert!(matches!(world.decide(), Decision::Fail(Failure::Plan { .. })));
     world.machine.annotations_mut().insert(annotation::RETRY_PLAN.into(), String::new());
     assert_eq!(generation_of(&world.decide()), 3);

@@ -2,9 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use proto::plan::{
-    CustomFile, CustomInstruction, Generation, Image, Kind, Plan, PlanId, Secret, Step,
-};
+use proto::plan::{CustomFile, CustomInstruction, Generation, Image, Kind, Plan, PlanId, Secret, Step};
 use serde::{Deserialize, Serialize};
 
 use super::{Clean, Job, Names, PlanError, Reprovision, Stored, checksum, kind, script, seed, steps, write};
@@ -68,7 +66,12 @@ struct Identity<'a> {
 
 const CARD: &str = "plan.json";
 
-pub(super) fn render(job: &Job, id: &PlanId, generation: Generation, owner: &str) -> Result<Vec<u8>, PlanError> {
+pub(super) fn render(
+    job: &Job,
+    id: &PlanId,
+    generation: Generation,
+    owner: &str,
+) -> Result<Vec<u8>, PlanError> {
     let staging = script::staging(id);
     let file = |name: &str, content: &[u8]| File {
         content: STANDARD.encode(content),
@@ -125,7 +128,9 @@ fn card(job: &Job, id: &PlanId, generation: Generation, owner: &str) -> Card {
 
 pub(super) fn parse(bytes: &[u8], foreign: Generation) -> Result<Option<Stored>, PlanError> {
     // serde's text quotes what it read, and a plan holds secrets: only the place is told.
-    let broken = |error: serde_json::Error| PlanError::Json(format!("line {}, column {}", error.line(), error.column()));
+    let broken = |error: serde_json::Error| {
+        PlanError::Json(format!("line {}, column {}", error.line(), error.column()))
+    };
     let document: Document = serde_json::from_slice(bytes).map_err(broken)?;
     if document.files.is_empty() && document.instructions.is_empty() {
         return Ok(None);
@@ -145,7 +150,9 @@ pub(super) fn parse(bytes: &[u8], foreign: Generation) -> Result<Option<Stored>,
 }
 
 fn content(file: &File) -> Result<Vec<u8>, PlanError> {
-    STANDARD.decode(&file.content).map_err(|_| PlanError::Json(format!("content of {} is not base64", file.path)))
+    STANDARD
+        .decode(&file.content)
+        .map_err(|_| PlanError::Json(format!("content of {} is not base64", file.path)))
 }
 
 fn job(card: &Card, document: &Document) -> Result<Job, PlanError> {
@@ -153,10 +160,8 @@ fn job(card: &Card, document: &Document) -> Result<Job, PlanError> {
         let end = format!("/{name}");
         document.files.iter().find(|file| file.path.ends_with(&end)).map(content).transpose()
     };
-    let network_config = part("network-config")?
-        .map(String::from_utf8)
-        .transpose()
-        .map_err(|_| PlanError::Altered)?;
+    let network_config =
+        part("network-config")?.map(String::from_utf8).transpose().map_err(|_| PlanError::Altered)?;
     match (card.kind.as_str(), &card.image, &card.names) {
         ("reprovision", Some(image), Some(names)) => Ok(Job::Reprovision(Reprovision {
             image: Image::parse(image)?,

@@ -56,9 +56,7 @@ fn body(step: &Step) -> Option<&'static str> {
              ctr -n k8s.io containers ls -q | xargs -r ctr -n k8s.io containers rm"
         }
         Step::StopContainerd => "systemctl stop containerd",
-        Step::RemoveNodeState => {
-            "find /etc/kubernetes /var/lib/kubelet -xdev -mindepth 1 -delete"
-        }
+        Step::RemoveNodeState => "find /etc/kubernetes /var/lib/kubelet -xdev -mindepth 1 -delete",
         Step::VerifySystem(_) | Step::WriteCustomFile(_) | Step::RunCustomInstruction(_) => return None,
     })
 }

@@ -80,7 +80,10 @@ fn the_empty_plan_is_no_plan() {
 fn a_foreign_plan_is_custom_through_and_through() {
     let bytes = br#"{"files":[{"content":"aGk=","path":"/etc/motd","permissions":"0644"}],"instructions":[{"name":"x","command":"true","saveOutput":true}]}"#;
     let stored = parse(bytes, Generation(4)).unwrap().unwrap();
-    assert_eq!((stored.plan.kind, stored.plan.generation, stored.plan.steps.len()), (Kind::Custom, Generation(4), 2));
+    assert_eq!(
+        (stored.plan.kind, stored.plan.generation, stored.plan.steps.len()),
+        (Kind::Custom, Generation(4), 2)
+    );
 }
 
 #[test]

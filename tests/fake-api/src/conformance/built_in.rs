@@ -45,13 +45,7 @@ async fn the_type_of_a_secret_cannot_change(bench: Bench) -> Verdict {
     let secrets = bench.api::<Secret>();
     secrets.create(&pp(), &secret).await?;
     let patch = Patch::Merge(json!({ "type": "cluster.x-k8s.io/secret" }));
-    refused(
-        secrets
-            .patch("typed", &PatchParams::default(), &patch)
-            .await,
-        422,
-        "Invalid",
-    )
+    refused(secrets.patch("typed", &PatchParams::default(), &patch).await, 422, "Invalid")
 }
 
 async fn an_immutable_secret_cannot_change(bench: Bench) -> Verdict {
@@ -61,17 +55,9 @@ async fn an_immutable_secret_cannot_change(bench: Bench) -> Verdict {
     let secrets = bench.api::<Secret>();
     secrets.create(&pp(), &secret).await?;
     let patch = Patch::Merge(json!({ "data": { "a": "Mg==" } }));
-    refused(
-        secrets
-            .patch("frozen", &PatchParams::default(), &patch)
-            .await,
-        422,
-        "Invalid",
-    )?;
+    refused(secrets.patch("frozen", &PatchParams::default(), &patch).await, 422, "Invalid")?;
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "1" } } }));
-    secrets
-        .patch("frozen", &PatchParams::default(), &patch)
-        .await?;
+    secrets.patch("frozen", &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
@@ -98,11 +84,7 @@ async fn a_lease_cannot_be_replaced_without_a_version(bench: Bench) -> Verdict {
         "metadata": { "name": "unguarded" }, "spec": { "holderIdentity": "a" },
     }))?;
     leases.create(&pp(), &lease).await?;
-    refused(
-        leases.replace("unguarded", &pp(), &lease).await,
-        422,
-        "Invalid",
-    )
+    refused(leases.replace("unguarded", &pp(), &lease).await, 422, "Invalid")
 }
 
 async fn only_one_of_two_takes_a_lease(bench: Bench) -> Verdict {
@@ -123,11 +105,7 @@ async fn only_one_of_two_takes_a_lease(bench: Bench) -> Verdict {
         wish
     };
     let taken = leases.replace("election", &pp(), &take("b")).await?;
-    refused(
-        leases.replace("election", &pp(), &take("c")).await,
-        409,
-        "Conflict",
-    )?;
+    refused(leases.replace("election", &pp(), &take("c")).await, 409, "Conflict")?;
     let holder = taken.spec.and_then(|spec| spec.holder_identity);
     same("holder", holder.as_deref(), Some("b"))
 }
@@ -140,26 +118,11 @@ async fn a_secret_can_be_applied_key_by_key(bench: Bench) -> Verdict {
             "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data,
         }))
     };
-    let (one, two) = (
-        PatchParams::apply("one").force(),
-        PatchParams::apply("two").force(),
-    );
-    secrets
-        .patch(
-            "applied",
-            &one,
-            &config(json!({ "a": "MQ==", "b": "Mg==" })),
-        )
-        .await?;
-    secrets
-        .patch("applied", &two, &config(json!({ "c": "Mw==" })))
-        .await?;
-    let after = secrets
-        .patch("applied", &one, &config(json!({ "b": "Mg==" })))
-        .await?;
-    let again = secrets
-        .patch("applied", &one, &config(json!({ "b": "Mg==" })))
-        .await?;
+    let (one, two) = (PatchParams::apply("one").force(), PatchParams::apply("two").force());
+    secrets.patch("applied", &one, &config(json!({ "a": "MQ==", "b": "Mg==" }))).await?;
+    secrets.patch("applied", &two, &config(json!({ "c": "Mw==" }))).await?;
+    let after = secrets.patch("applied", &one, &config(json!({ "b": "Mg==" }))).await?;
+    let again = secrets.patch("applied", &one, &config(json!({ "b": "Mg==" }))).await?;
     let keys: Vec<_> = after.data.clone().unwrap_or_default().into_keys().collect();
     same("keys", keys, vec!["b".to_owned(), "c".to_owned()])?;
     same("version", version(&again), version(&after))
@@ -181,8 +144,6 @@ async fn an_event_can_be_made_and_counted(bench: Bench) -> Verdict {
     let made = events.create(&pp(), &event).await?;
     let series = json!({ "count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z" });
     let patch = Patch::Merge(json!({ "series": series }));
-    let after = events
-        .patch(&made.name_any(), &PatchParams::default(), &patch)
-        .await?;
+    let after = events.patch(&made.name_any(), &PatchParams::default(), &patch).await?;
     same("count", after.series.map(|series| series.count), Some(2))
 }

@@ -40,11 +40,7 @@ async fn a_delete_removes_at_once_what_nothing_holds(bench: Bench) -> Verdict {
     let status = answer.right().ok_or("got an object, want a Status")?;
     same("success", status.is_success(), true)?;
     same("uid", status.details.map(|details| details.uid), made.uid())?;
-    same(
-        "left",
-        bench.widgets().get_opt("deleted").await?.is_some(),
-        false,
-    )
+    same("left", bench.widgets().get_opt("deleted").await?.is_some(), false)
 }
 
 async fn a_finalizer_holds_a_deleted_object(bench: Bench) -> Verdict {
@@ -52,11 +48,7 @@ async fn a_finalizer_holds_a_deleted_object(bench: Bench) -> Verdict {
     let answer = bench.widgets().delete("held-deleted", &dp()).await?;
     let object = answer.left().ok_or("got a Status, want the object")?;
     same("marked", object.metadata.deletion_timestamp.is_some(), true)?;
-    same(
-        "grace",
-        object.metadata.deletion_grace_period_seconds,
-        Some(0),
-    )?;
+    same("grace", object.metadata.deletion_grace_period_seconds, Some(0))?;
     same("new version", version(&object) != version(&made), true)?;
     same("new generation", generation(&object), 2)
 }
@@ -76,14 +68,8 @@ async fn the_object_goes_with_its_last_finalizer(bench: Bench) -> Verdict {
     let widgets = bench.widgets();
     widgets.delete("freed", &dp()).await?;
     let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    let last = widgets
-        .patch("freed", &PatchParams::default(), &patch)
-        .await?;
-    same(
-        "answered with the object",
-        last.name_any().as_str(),
-        "freed",
-    )?;
+    let last = widgets.patch("freed", &PatchParams::default(), &patch).await?;
+    same("answered with the object", last.name_any().as_str(), "freed")?;
     same("left", widgets.get_opt("freed").await?.is_some(), false)
 }
 
@@ -96,14 +82,8 @@ async fn the_object_goes_with_its_last_finalizer_by_json_patch_too(bench: Bench)
         { "op": "remove", "path": "/metadata/finalizers/0" },
     ]))?;
     let patch = Patch::Json::<()>(patch);
-    widgets
-        .patch("freed-by-json", &PatchParams::default(), &patch)
-        .await?;
-    same(
-        "left",
-        widgets.get_opt("freed-by-json").await?.is_some(),
-        false,
-    )
+    widgets.patch("freed-by-json", &PatchParams::default(), &patch).await?;
+    same("left", widgets.get_opt("freed-by-json").await?.is_some(), false)
 }
 
 async fn a_deleted_object_takes_no_new_finalizers(bench: Bench) -> Verdict {
@@ -112,15 +92,11 @@ async fn a_deleted_object_takes_no_new_finalizers(bench: Bench) -> Verdict {
     widgets.delete("closed", &dp()).await?;
     let list = json!([FINALIZER, "test.baremetal.cluster.io/late"]);
     let patch = Patch::Merge(json!({ "metadata": { "finalizers": list } }));
-    let refusal = widgets
-        .patch("closed", &PatchParams::default(), &patch)
-        .await;
+    let refusal = widgets.patch("closed", &PatchParams::default(), &patch).await;
     refused(refusal, 422, "Invalid")?;
     // Everything else can still be changed.
     let patch = Patch::Merge(json!({ "spec": { "size": 5 } }));
-    let after = widgets
-        .patch("closed", &PatchParams::default(), &patch)
-        .await?;
+    let after = widgets.patch("closed", &PatchParams::default(), &patch).await?;
     same("size", &after.data["spec"]["size"], &json!(5))
 }
 
@@ -133,53 +109,25 @@ async fn a_name_in_deletion_is_still_taken(bench: Bench) -> Verdict {
 }
 
 fn guard(resource_version: Option<String>, uid: Option<String>) -> DeleteParams {
-    dp().preconditions(Preconditions {
-        resource_version,
-        uid,
-    })
+    dp().preconditions(Preconditions { resource_version, uid })
 }
 
 async fn a_delete_of_another_incarnation_is_refused(bench: Bench) -> Verdict {
     let made = bench.widget("delete-uid", json!({})).await?;
     let other = guard(None, Some("11111111-1111-4111-8111-111111111111".into()));
-    refused(
-        bench.widgets().delete("delete-uid", &other).await,
-        409,
-        "Conflict",
-    )?;
-    bench
-        .widgets()
-        .delete("delete-uid", &guard(None, made.uid()))
-        .await?;
-    same(
-        "left",
-        bench.widgets().get_opt("delete-uid").await?.is_some(),
-        false,
-    )
+    refused(bench.widgets().delete("delete-uid", &other).await, 409, "Conflict")?;
+    bench.widgets().delete("delete-uid", &guard(None, made.uid())).await?;
+    same("left", bench.widgets().get_opt("delete-uid").await?.is_some(), false)
 }
 
 async fn a_delete_at_a_stale_version_is_refused(bench: Bench) -> Verdict {
     let made = bench.widget("delete-version", json!({})).await?;
     let patch = Patch::Merge(json!({ "spec": { "size": 5 } }));
-    let after = bench
-        .widgets()
-        .patch("delete-version", &PatchParams::default(), &patch)
-        .await?;
+    let after = bench.widgets().patch("delete-version", &PatchParams::default(), &patch).await?;
     let stale = guard(Some(version(&made)), None);
-    refused(
-        bench.widgets().delete("delete-version", &stale).await,
-        409,
-        "Conflict",
-    )?;
-    bench
-        .widgets()
-        .delete("delete-version", &guard(Some(version(&after)), after.uid()))
-        .await?;
-    same(
-        "left",
-        bench.widgets().get_opt("delete-version").await?.is_some(),
-        false,
-    )
+    refused(bench.widgets().delete("delete-version", &stale).await, 409, "Conflict")?;
+    bench.widgets().delete("delete-version", &guard(Some(version(&after)), after.uid())).await?;
+    same("left", bench.widgets().get_opt("delete-version").await?.is_some(), false)
 }
 
 async fn a_new_object_of_an_old_name_is_another(bench: Bench) -> Verdict {
@@ -197,10 +145,7 @@ async fn a_collection_can_be_deleted_by_label(bench: Bench) -> Verdict {
     }
     let red = ListParams::default().labels("many=red");
     bench.widgets().delete_collection(&dp(), &red).await?;
-    let left = bench
-        .widgets()
-        .list(&ListParams::default().labels("many"))
-        .await?;
+    let left = bench.widgets().list(&ListParams::default().labels("many")).await?;
     let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
     same("left", names, vec!["many-3".to_owned()])
 }

@@ -23,10 +23,7 @@ async fn make(bench: &Bench, name: &str, label: &str) -> Verdict {
         "metadata": { "name": name, "labels": { "suite": label, name: "yes" } },
         "data": { "a": "1" },
     }))?;
-    bench
-        .api::<ConfigMap>()
-        .create(&PostParams::default(), &map)
-        .await?;
+    bench.api::<ConfigMap>().create(&PostParams::default(), &map).await?;
     Ok(())
 }
 
@@ -40,18 +37,11 @@ async fn a_list_is_ordered_and_carries_a_version(bench: Bench) -> Verdict {
         make(&bench, name, "order").await?;
     }
     let lp = ListParams::default().labels("suite=order");
-    same(
-        "names",
-        names(&bench, &lp).await?,
-        ["order-a", "order-b", "order-c"].map(Into::into).into(),
-    )?;
+    same("names", names(&bench, &lp).await?, ["order-a", "order-b", "order-c"].map(Into::into).into())?;
     let list = bench.api::<ConfigMap>().list(&lp).await?;
     let version: u64 = list.metadata.resource_version.unwrap_or_default().parse()?;
     let newest = list.items.iter().filter_map(ResourceExt::resource_version);
-    let newest = newest
-        .filter_map(|version| version.parse().ok())
-        .max()
-        .unwrap_or(u64::MAX);
+    let newest = newest.filter_map(|version| version.parse().ok()).max().unwrap_or(u64::MAX);
     same("at least the newest", version >= newest, true)
 }
 
@@ -87,9 +77,7 @@ async fn a_list_over_all_namespaces_finds_ours(bench: Bench) -> Verdict {
     let lp = ListParams::default().labels("suite=everywhere");
     let all: Api<ConfigMap> = Api::all(bench.client.clone());
     let list = all.list(&lp).await?;
-    let ours = list
-        .iter()
-        .filter(|map| map.namespace().as_ref() == Some(&bench.namespace));
+    let ours = list.iter().filter(|map| map.namespace().as_ref() == Some(&bench.namespace));
     same("found", ours.count(), 1)
 }
 
@@ -103,9 +91,7 @@ async fn metadata_can_be_read_alone(bench: Bench) -> Verdict {
     let partial: Api<PartialObjectMeta<ConfigMap>> = bench.api();
     let one = partial.get("partial").await?;
     same("labels", one.labels().len(), 2)?;
-    let list = partial
-        .list(&ListParams::default().labels("suite=partial"))
-        .await?;
+    let list = partial.list(&ListParams::default().labels("suite=partial")).await?;
     same("listed", list.items.len(), 1)
 }
 

@@ -29,11 +29,7 @@ fn pp() -> PostParams {
 
 async fn a_created_object_gets_identity_version_and_generation(bench: Bench) -> Verdict {
     let made = bench.widget("created", json!({ "size": 1 })).await?;
-    same(
-        "has uid",
-        made.uid().is_some_and(|uid| uid.len() == 36),
-        true,
-    )?;
+    same("has uid", made.uid().is_some_and(|uid| uid.len() == 36), true)?;
     same("has a time", made.creation_timestamp().is_some(), true)?;
     same("generation", generation(&made), 1)?;
     let read = bench.widgets().get("created").await?;
@@ -51,19 +47,11 @@ async fn a_generated_name_starts_with_its_prefix(bench: Bench) -> Verdict {
 
 async fn a_second_create_of_one_name_is_refused(bench: Bench) -> Verdict {
     bench.widget("twice", json!({})).await?;
-    refused(
-        bench.widgets().create(&pp(), &widget("twice")).await,
-        409,
-        "AlreadyExists",
-    )
+    refused(bench.widgets().create(&pp(), &widget("twice")).await, 409, "AlreadyExists")
 }
 
 async fn a_bad_name_is_refused(bench: Bench) -> Verdict {
-    refused(
-        bench.widgets().create(&pp(), &widget("Not_A_Name")).await,
-        422,
-        "Invalid",
-    )?;
+    refused(bench.widgets().create(&pp(), &widget("Not_A_Name")).await, 422, "Invalid")?;
     let mut new = widget("");
     new.metadata.name = None;
     refused(bench.widgets().create(&pp(), &new).await, 422, "Invalid")
@@ -80,18 +68,8 @@ async fn what_is_not_there_cannot_be_read_or_replaced(bench: Bench) -> Verdict {
     refused(widgets.get("absent").await, 404, "NotFound")?;
     let mut new = widget("absent");
     new.metadata.resource_version = Some("1".into());
-    refused(
-        widgets.replace("absent", &pp(), &new).await,
-        404,
-        "NotFound",
-    )?;
-    refused(
-        widgets
-            .delete("absent", &kube::api::DeleteParams::default())
-            .await,
-        404,
-        "NotFound",
-    )
+    refused(widgets.replace("absent", &pp(), &new).await, 404, "NotFound")?;
+    refused(widgets.delete("absent", &kube::api::DeleteParams::default()).await, 404, "NotFound")
 }
 
 async fn a_replace_at_the_version_read_is_kept(bench: Bench) -> Verdict {
@@ -112,31 +90,19 @@ async fn a_stale_replace_is_refused(bench: Bench) -> Verdict {
     let stale = object.clone();
     object.data["spec"]["size"] = json!(2);
     bench.widgets().replace("stale", &pp(), &object).await?;
-    refused(
-        bench.widgets().replace("stale", &pp(), &stale).await,
-        409,
-        "Conflict",
-    )
+    refused(bench.widgets().replace("stale", &pp(), &stale).await, 409, "Conflict")
 }
 
 async fn a_replace_of_a_custom_object_needs_a_version(bench: Bench) -> Verdict {
     let mut object = bench.widget("unversioned", json!({})).await?;
     object.metadata.resource_version = None;
-    refused(
-        bench.widgets().replace("unversioned", &pp(), &object).await,
-        422,
-        "Invalid",
-    )
+    refused(bench.widgets().replace("unversioned", &pp(), &object).await, 422, "Invalid")
 }
 
 async fn a_replace_of_another_incarnation_is_refused(bench: Bench) -> Verdict {
     let mut object = bench.widget("reborn", json!({})).await?;
     object.metadata.uid = Some("11111111-1111-4111-8111-111111111111".into());
-    refused(
-        bench.widgets().replace("reborn", &pp(), &object).await,
-        409,
-        "Conflict",
-    )
+    refused(bench.widgets().replace("reborn", &pp(), &object).await, 409, "Conflict")
 }
 
 async fn a_replace_that_changes_nothing_makes_no_version(bench: Bench) -> Verdict {
@@ -157,22 +123,13 @@ async fn only_a_change_outside_metadata_is_a_new_generation(bench: Bench) -> Ver
 }
 
 async fn a_dry_run_changes_nothing(bench: Bench) -> Verdict {
-    let dry = PostParams {
-        dry_run: true,
-        ..pp()
-    };
+    let dry = PostParams { dry_run: true, ..pp() };
     bench.widgets().create(&dry, &widget("dry")).await?;
     let left = bench.widgets().get_opt("dry").await?;
     same("left behind", left.is_some(), false)
 }
 
 async fn a_null_of_a_nullable_field_is_kept(bench: Bench) -> Verdict {
-    let made = bench
-        .widget("nullable", json!({ "note": null, "size": 1 }))
-        .await?;
-    same(
-        "spec",
-        &made.data["spec"],
-        &json!({ "note": null, "size": 1 }),
-    )
+    let made = bench.widget("nullable", json!({ "note": null, "size": 1 })).await?;
+    same("spec", &made.data["spec"], &json!({ "note": null, "size": 1 }))
 }

@@ -22,18 +22,12 @@ sentences![
 ];
 
 async fn merge(bench: &Bench, name: &str, patch: Value) -> kube::Result<DynamicObject> {
-    bench
-        .widgets()
-        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
-        .await
+    bench.widgets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
 }
 
 async fn ops(bench: &Bench, name: &str, ops: Value) -> kube::Result<DynamicObject> {
     let patch: json_patch::Patch = serde_json::from_value(ops).map_err(kube::Error::SerdeError)?;
-    bench
-        .widgets()
-        .patch(name, &PatchParams::default(), &Patch::Json::<()>(patch))
-        .await
+    bench.widgets().patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await
 }
 
 async fn a_merge_patch_merges_objects_and_removes_nulls(bench: Bench) -> Verdict {
@@ -47,16 +41,10 @@ async fn a_merge_patch_merges_objects_and_removes_nulls(bench: Bench) -> Verdict
 }
 
 async fn a_merge_patch_replaces_lists(bench: Bench) -> Verdict {
-    bench
-        .widget("lists", json!({ "list": ["a", "b"], "set": ["a", "b"] }))
-        .await?;
+    bench.widget("lists", json!({ "list": ["a", "b"], "set": ["a", "b"] })).await?;
     let patch = json!({ "spec": { "list": ["c"], "set": ["c"] } });
     let after = merge(&bench, "lists", patch).await?;
-    same(
-        "spec",
-        &after.data["spec"],
-        &json!({ "list": ["c"], "set": ["c"] }),
-    )
+    same("spec", &after.data["spec"], &json!({ "list": ["c"], "set": ["c"] }))
 }
 
 async fn a_merge_patch_at_the_version_read_is_kept(bench: Bench) -> Verdict {
@@ -99,11 +87,7 @@ async fn a_patch_that_changes_nothing_makes_no_version(bench: Bench) -> Verdict 
 }
 
 async fn a_patch_of_what_is_not_there_is_refused(bench: Bench) -> Verdict {
-    refused(
-        merge(&bench, "absent", json!({ "spec": {} })).await,
-        404,
-        "NotFound",
-    )
+    refused(merge(&bench, "absent", json!({ "spec": {} })).await, 404, "NotFound")
 }
 
 async fn a_patch_cannot_rename(bench: Bench) -> Verdict {
@@ -113,9 +97,7 @@ async fn a_patch_cannot_rename(bench: Bench) -> Verdict {
 }
 
 async fn a_json_patch_is_done_as_a_whole(bench: Bench) -> Verdict {
-    bench
-        .widget("ops", json!({ "size": 1, "list": ["a"] }))
-        .await?;
+    bench.widget("ops", json!({ "size": 1, "list": ["a"] })).await?;
     let patch = json!([
         { "op": "test", "path": "/spec/size", "value": 1 },
         { "op": "replace", "path": "/spec/size", "value": 2 },
@@ -123,11 +105,7 @@ async fn a_json_patch_is_done_as_a_whole(bench: Bench) -> Verdict {
         { "op": "add", "path": "/metadata/finalizers", "value": ["a.b/c"] },
     ]);
     let after = ops(&bench, "ops", patch).await?;
-    same(
-        "spec",
-        &after.data["spec"],
-        &json!({ "size": 2, "list": ["a", "b"] }),
-    )?;
+    same("spec", &after.data["spec"], &json!({ "size": 2, "list": ["a", "b"] }))?;
     same("finalizers", after.finalizers(), &["a.b/c".to_owned()])?;
     let patch = json!([{ "op": "remove", "path": "/metadata/finalizers" }]);
     let after = ops(&bench, "ops", patch).await?;

@@ -29,9 +29,7 @@ async fn the_main_resource_does_not_change_status(bench: Bench) -> Verdict {
     let made = bench.widget("main", json!({ "size": 1 })).await?;
     let patch = json!({ "status": { "phase": "Running" } });
     let widgets = bench.widgets();
-    let after = widgets
-        .patch("main", &PatchParams::default(), &Patch::Merge(&patch))
-        .await?;
+    let after = widgets.patch("main", &PatchParams::default(), &Patch::Merge(&patch)).await?;
     same("status", after.data.get("status"), None)?;
     same("version", version(&after), version(&made))
 }
@@ -45,9 +43,7 @@ async fn the_status_subresource_changes_nothing_else(bench: Bench) -> Verdict {
     });
     let widgets = bench.widgets();
     let pp = PatchParams::default();
-    let after = widgets
-        .patch_status("apart", &pp, &Patch::Merge(&patch))
-        .await?;
+    let after = widgets.patch_status("apart", &pp, &Patch::Merge(&patch)).await?;
     same("phase", &after.data["status"]["phase"], &json!("Running"))?;
     same("spec", &after.data["spec"], &json!({ "size": 1 }))?;
     same("labels", after.labels().len(), 0)?;
@@ -55,15 +51,10 @@ async fn the_status_subresource_changes_nothing_else(bench: Bench) -> Verdict {
 }
 
 async fn a_status_is_not_a_new_generation(bench: Bench) -> Verdict {
-    let mut made = bench
-        .widget("status-generation", json!({ "size": 1 }))
-        .await?;
+    let mut made = bench.widget("status-generation", json!({ "size": 1 })).await?;
     made.data["status"] = json!({ "phase": "Running" });
     let pp = PostParams::default();
-    let after = bench
-        .widgets()
-        .replace_status("status-generation", &pp, &made)
-        .await?;
+    let after = bench.widgets().replace_status("status-generation", &pp, &made).await?;
     same("generation", generation(&after), 1)?;
     same("phase", &after.data["status"]["phase"], &json!("Running"))
 }
@@ -74,11 +65,7 @@ async fn a_stale_status_is_refused(bench: Bench) -> Verdict {
     let (widgets, pp) = (bench.widgets(), PostParams::default());
     widgets.replace_status("status-stale", &pp, &made).await?;
     made.data["status"] = json!({ "phase": "Two" });
-    refused(
-        widgets.replace_status("status-stale", &pp, &made).await,
-        409,
-        "Conflict",
-    )
+    refused(widgets.replace_status("status-stale", &pp, &made).await, 409, "Conflict")
 }
 
 async fn a_status_patch_at_a_stale_version_is_refused(bench: Bench) -> Verdict {
@@ -90,17 +77,9 @@ async fn a_status_patch_at_a_stale_version_is_refused(bench: Bench) -> Verdict {
             "status": { "phase": phase },
         })
     };
-    widgets
-        .patch_status("status-patch-stale", &pp, &Patch::Merge(patch("One")))
-        .await?;
+    widgets.patch_status("status-patch-stale", &pp, &Patch::Merge(patch("One"))).await?;
     let second = Patch::Merge(patch("Two"));
-    refused(
-        widgets
-            .patch_status("status-patch-stale", &pp, &second)
-            .await,
-        409,
-        "Conflict",
-    )
+    refused(widgets.patch_status("status-patch-stale", &pp, &second).await, 409, "Conflict")
 }
 
 async fn a_uid_in_a_status_patch_guards_nothing(bench: Bench) -> Verdict {
@@ -110,9 +89,7 @@ async fn a_uid_in_a_status_patch_guards_nothing(bench: Bench) -> Verdict {
         "status": { "phase": "One" },
     });
     let (widgets, pp) = (bench.widgets(), PatchParams::default());
-    let after = widgets
-        .patch_status("status-uid", &pp, &Patch::Merge(&patch))
-        .await?;
+    let after = widgets.patch_status("status-uid", &pp, &Patch::Merge(&patch)).await?;
     same("phase", &after.data["status"]["phase"], &json!("One"))
 }
 
@@ -122,13 +99,7 @@ async fn a_status_cannot_be_made_for_what_is_not_there(bench: Bench) -> Verdict 
         "status": { "phase": "One" },
     });
     let (widgets, pp) = (bench.widgets(), PatchParams::apply("suite").force());
-    refused(
-        widgets
-            .patch_status("absent", &pp, &Patch::Apply(&patch))
-            .await,
-        404,
-        "NotFound",
-    )
+    refused(widgets.patch_status("absent", &pp, &Patch::Apply(&patch)).await, 404, "NotFound")
 }
 
 async fn a_replace_of_the_status_of_another_incarnation_is_refused(bench: Bench) -> Verdict {
@@ -136,9 +107,5 @@ async fn a_replace_of_the_status_of_another_incarnation_is_refused(bench: Bench)
     made.metadata.uid = Some("11111111-1111-4111-8111-111111111111".into());
     made.data["status"] = json!({ "phase": "One" });
     let (widgets, pp) = (bench.widgets(), PostParams::default());
-    refused(
-        widgets.replace_status("status-reborn", &pp, &made).await,
-        409,
-        "Conflict",
-    )
+    refused(widgets.replace_status("status-reborn", &pp, &made).await, 409, "Conflict")
 }

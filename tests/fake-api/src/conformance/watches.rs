@@ -5,9 +5,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{
-    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
-};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 use super::{Bench, Mismatch, Verdict, same, sentences};
@@ -35,21 +33,14 @@ fn map(name: &str, value: &str) -> Result<ConfigMap, Mismatch> {
 fn say(event: &WatchEvent<ConfigMap>) -> String {
     let value = |map: &ConfigMap| {
         let data = map.data.clone().unwrap_or_default();
-        format!(
-            "{} {}",
-            map.name_any(),
-            data.get("a").cloned().unwrap_or_default()
-        )
+        format!("{} {}", map.name_any(), data.get("a").cloned().unwrap_or_default())
     };
     match event {
         WatchEvent::Added(map) => format!("added {}", value(map)),
         WatchEvent::Modified(map) => format!("modified {}", value(map)),
         WatchEvent::Deleted(map) => format!("deleted {}", value(map)),
         WatchEvent::Bookmark(bookmark) => {
-            let end = bookmark
-                .metadata
-                .annotations
-                .contains_key("k8s.io/initial-events-end");
+            let end = bookmark.metadata.annotations.contains_key("k8s.io/initial-events-end");
             format!("bookmark {end}")
         }
         WatchEvent::Error(status) => format!("error {}", status.code),
@@ -77,9 +68,7 @@ async fn events(
 }
 
 fn only(name: &str) -> WatchParams {
-    WatchParams::default()
-        .labels(&format!("watched={name}"))
-        .timeout(30)
+    WatchParams::default().labels(&format!("watched={name}")).timeout(30)
 }
 
 async fn now(maps: &Api<ConfigMap>) -> Result<String, Mismatch> {
@@ -95,53 +84,30 @@ async fn a_watch_from_a_list_sees_what_came_after(bench: Bench) -> Verdict {
     maps.replace(name, &pp, &map(name, "2")?).await?;
     let stream = maps.watch(&only(name), &from).await?;
     maps.delete(name, &DeleteParams::default()).await?;
-    let want = [
-        "added after-list 1",
-        "modified after-list 2",
-        "deleted after-list 2",
-    ];
-    same(
-        "events",
-        events(stream, 3).await?,
-        want.map(Into::into).into(),
-    )
+    let want = ["added after-list 1", "modified after-list 2", "deleted after-list 2"];
+    same("events", events(stream, 3).await?, want.map(Into::into).into())
 }
 
 async fn a_watch_from_nothing_begins_with_what_is_there(bench: Bench) -> Verdict {
     let maps = bench.api::<ConfigMap>();
     let name = "there-already";
-    maps.create(&PostParams::default(), &map(name, "1")?)
-        .await?;
+    maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let stream = maps.watch(&only(name), "0").await?;
     maps.delete(name, &DeleteParams::default()).await?;
     // The end of what is there is marked even if nobody asked for initial events.
-    let want = [
-        "added there-already 1",
-        "bookmark true",
-        "deleted there-already 1",
-    ];
-    same(
-        "events",
-        events(stream, 3).await?,
-        want.map(Into::into).into(),
-    )
+    let want = ["added there-already 1", "bookmark true", "deleted there-already 1"];
+    same("events", events(stream, 3).await?, want.map(Into::into).into())
 }
 
 async fn a_watch_with_initial_events_marks_their_end(bench: Bench) -> Verdict {
     let maps = bench.api::<ConfigMap>();
     let name = "streamed";
-    maps.create(&PostParams::default(), &map(name, "1")?)
-        .await?;
+    maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let from = now(&maps).await?;
     let stream = maps.watch(&only(name).initial_events(), &from).await?;
-    maps.replace(name, &PostParams::default(), &map(name, "2")?)
-        .await?;
+    maps.replace(name, &PostParams::default(), &map(name, "2")?).await?;
     let want = ["added streamed 1", "bookmark true", "modified streamed 2"];
-    same(
-        "events",
-        events(stream, 3).await?,
-        want.map(Into::into).into(),
-    )
+    same("events", events(stream, 3).await?, want.map(Into::into).into())
 }
 
 async fn a_write_that_changes_nothing_is_no_event(bench: Bench) -> Verdict {
@@ -152,18 +118,13 @@ async fn a_write_that_changes_nothing_is_no_event(bench: Bench) -> Verdict {
     maps.replace(name, &pp, &map(name, "1")?).await?;
     maps.replace(name, &pp, &map(name, "2")?).await?;
     let stream = maps.watch(&only(name), &from).await?;
-    same(
-        "events",
-        events(stream, 1).await?,
-        vec!["modified quiet 2".into()],
-    )
+    same("events", events(stream, 1).await?, vec!["modified quiet 2".into()])
 }
 
 async fn an_object_that_is_no_longer_selected_is_deleted_from_the_watch(bench: Bench) -> Verdict {
     let maps = bench.api::<ConfigMap>();
     let name = "relabelled";
-    maps.create(&PostParams::default(), &map(name, "1")?)
-        .await?;
+    maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let from = now(&maps).await?;
     let stream = maps.watch(&only(name), &from).await?;
     for label in ["other", name] {
@@ -171,19 +132,14 @@ async fn an_object_that_is_no_longer_selected_is_deleted_from_the_watch(bench: B
         maps.patch(name, &PatchParams::default(), &patch).await?;
     }
     let want = ["deleted relabelled 1", "added relabelled 1"];
-    same(
-        "events",
-        events(stream, 2).await?,
-        want.map(Into::into).into(),
-    )
+    same("events", events(stream, 2).await?, want.map(Into::into).into())
 }
 
 async fn a_held_object_is_modified_then_deleted(bench: Bench) -> Verdict {
     let maps = bench.api::<ConfigMap>();
     let name = "held-watched";
     let mut held = map(name, "1")?;
-    held.finalizers_mut()
-        .push("test.baremetal.cluster.io/held".into());
+    held.finalizers_mut().push("test.baremetal.cluster.io/held".into());
     maps.create(&PostParams::default(), &held).await?;
     let from = now(&maps).await?;
     maps.delete(name, &DeleteParams::default()).await?;
@@ -192,20 +148,13 @@ async fn a_held_object_is_modified_then_deleted(bench: Bench) -> Verdict {
     let stream = maps.watch(&only(name), &from).await?;
     // The change that came with the last finalizer was never stored.
     let want = ["modified held-watched 1", "deleted held-watched 1"];
-    same(
-        "events",
-        events(stream, 2).await?,
-        want.map(Into::into).into(),
-    )
+    same("events", events(stream, 2).await?, want.map(Into::into).into())
 }
 
 async fn a_watch_ends_after_its_timeout(bench: Bench) -> Verdict {
     let maps = bench.api::<ConfigMap>();
     let from = now(&maps).await?;
-    let wp = WatchParams::default()
-        .labels("watched=nothing")
-        .timeout(1)
-        .disable_bookmarks();
+    let wp = WatchParams::default().labels("watched=nothing").timeout(1).disable_bookmarks();
     let stream = maps.watch(&wp, &from).await?;
     same("events", events(stream, 1).await?, Events::new())
 }
@@ -213,9 +162,7 @@ async fn a_watch_ends_after_its_timeout(bench: Bench) -> Verdict {
 async fn a_deletion_event_carries_a_new_version(bench: Bench) -> Verdict {
     let maps = bench.api::<ConfigMap>();
     let name = "deletion-version";
-    let made = maps
-        .create(&PostParams::default(), &map(name, "1")?)
-        .await?;
+    let made = maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let from = made.resource_version().unwrap_or_default();
     maps.delete(name, &DeleteParams::default()).await?;
     let mut stream = std::pin::pin!(maps.watch(&only(name), &from).await?);

@@ -34,12 +34,8 @@ fn main() -> ExitCode {
 
 fn build() -> Result<String, String> {
     let parts = Parts::from_environment().map_err(|error| explain(&error))?;
-    parts
-        .ensure(&Part::ALL, &to_stderr)
-        .map_err(|error| explain(&error))?;
-    parts
-        .cluster_api_components()
-        .map_err(|error| explain(&error))?;
+    parts.ensure(&Part::ALL, &to_stderr).map_err(|error| explain(&error))?;
+    parts.cluster_api_components().map_err(|error| explain(&error))?;
     let mut directories: Vec<String> = Vec::new();
     for part in Part::ALL {
         let path = parts.path(part).map_err(|error| explain(&error))?;
@@ -57,9 +53,7 @@ fn paths(names: &[&str]) -> Result<String, String> {
     };
     let wanted = names.iter().map(known).collect::<Result<Vec<Part>, _>>()?;
     let parts = Parts::from_environment().map_err(|error| explain(&error))?;
-    parts
-        .ensure(&wanted, &to_stderr)
-        .map_err(|error| explain(&error))?;
+    parts.ensure(&wanted, &to_stderr).map_err(|error| explain(&error))?;
     let paths = wanted.into_iter().map(|part| parts.path(part));
     let paths = paths.map(|path| path.map(|path| path.display().to_string()));
     let lines = paths.collect::<Result<Vec<String>, _>>();
@@ -69,16 +63,9 @@ fn paths(names: &[&str]) -> Result<String, String> {
 fn directory(name: &str) -> Result<String, String> {
     let known = Module::ALL.into_iter().find(|module| module.name() == name);
     let module = known.ok_or_else(|| format!("no module {name}; there are {}", module_names()))?;
-    let parts = Parts::from_environment()
-        .map_err(|error| explain(&error))?
-        .without_ready();
-    let wanted: Vec<Part> = Part::ALL
-        .into_iter()
-        .filter(|part| part.module() == module)
-        .collect();
-    parts
-        .ensure(&wanted, &to_stderr)
-        .map_err(|error| explain(&error))?;
+    let parts = Parts::from_environment().map_err(|error| explain(&error))?.without_ready();
+    let wanted: Vec<Part> = Part::ALL.into_iter().filter(|part| part.module() == module).collect();
+    parts.ensure(&wanted, &to_stderr).map_err(|error| explain(&error))?;
     Ok(parts.directory(module).display().to_string())
 }
 

@@ -16,22 +16,13 @@ pub(super) struct Endpoint {
 
 /// Leaves out what runs the manager and makes its certificate, and points webhooks at `endpoint`.
 pub(super) fn adapt(objects: Vec<DynamicObject>, endpoint: &Endpoint) -> Vec<DynamicObject> {
-    let mut kept: Vec<DynamicObject> = objects
-        .into_iter()
-        .filter(|object| order(object).is_some())
-        .collect();
+    let mut kept: Vec<DynamicObject> = objects.into_iter().filter(|object| order(object).is_some()).collect();
     kept.sort_by_key(order);
     for object in &mut kept {
-        if let Some(client) = object
-            .data
-            .pointer_mut("/spec/conversion/webhook/clientConfig")
-        {
+        if let Some(client) = object.data.pointer_mut("/spec/conversion/webhook/clientConfig") {
             redirect(client, endpoint);
         }
-        let webhooks = object
-            .data
-            .get_mut("webhooks")
-            .and_then(Value::as_array_mut);
+        let webhooks = object.data.get_mut("webhooks").and_then(Value::as_array_mut);
         for webhook in webhooks.into_iter().flatten() {
             if let Some(client) = webhook.get_mut("clientConfig") {
                 redirect(client, endpoint);
@@ -87,15 +78,10 @@ spec:
     webhook:
       clientConfig: {service: {name: s, namespace: n, path: /convert}}
 ";
-        let endpoint = Endpoint {
-            url: "https://127.0.0.1:1".to_owned(),
-            authority: "PEM".to_owned(),
-        };
+        let endpoint = Endpoint { url: "https://127.0.0.1:1".to_owned(), authority: "PEM".to_owned() };
         let adapted = adapt(parse_manifest(manifest).unwrap(), &endpoint);
         let clients: Vec<Option<&Value>> = vec![
-            adapted[0]
-                .data
-                .pointer("/spec/conversion/webhook/clientConfig"),
+            adapted[0].data.pointer("/spec/conversion/webhook/clientConfig"),
             adapted[1].data.pointer("/webhooks/0/clientConfig"),
         ];
         let wanted = ["/convert", "/validate"]

@@ -124,13 +124,7 @@ mod tests {
     #[test]
     fn only_a_workload_cluster_takes_hosts_in() {
         let flags = |role| {
-            let layout = Layout {
-                role,
-                directory: "/d".into(),
-                port: 1,
-                etcd_port: 2,
-                etcd_peer_port: 3,
-            };
+            let layout = Layout { role, directory: "/d".into(), port: 1, etcd_port: 2, etcd_peer_port: 3 };
             [layout.api_server_flags(), layout.controller_flags()].concat()
         };
         for flag in [
@@ -139,10 +133,7 @@ mod tests {
             "--controllers=*,bootstrapsigner,tokencleaner",
         ] {
             assert!(flags(Role::Workload).iter().any(|it| it == flag), "{flag}");
-            assert!(
-                !flags(Role::Management).iter().any(|it| it == flag),
-                "{flag}"
-            );
+            assert!(!flags(Role::Management).iter().any(|it| it == flag), "{flag}");
         }
     }
 }

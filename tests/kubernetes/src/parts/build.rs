@@ -83,11 +83,7 @@ pub(super) fn part(parts: &Parts, part: Part, progress: Progress<'_>) -> Result<
         return Ok(());
     }
     check_go(parts, part)?;
-    progress(&format!(
-        "building {} ({})…",
-        part.name(),
-        about(part.seconds())
-    ));
+    progress(&format!("building {} ({})…", part.name(), about(part.seconds())));
     let started = Instant::now();
     let unfinished = directory.join(format!(".{}.unfinished", part.name()));
     let log = directory.join(format!("{}.log", part.name()));
@@ -107,29 +103,19 @@ fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), 
     let errors = written.try_clone().map_err(|source| cache(log, source))?;
     let mut command = go(parts, module);
     command
-        .args([
-            "build",
-            "-trimpath",
-            "-buildvcs=false",
-            "-tags",
-            module.tags(),
-        ])
+        .args(["build", "-trimpath", "-buildvcs=false", "-tags", module.tags()])
         .args(["-ldflags", &module.linker_flags(), "-o"])
         .arg(output)
         .arg(part.package())
         .stdout(written)
         .stderr(errors);
-    let status = command.status().map_err(|source| Error::Run {
-        command: format!("go build {}", part.package()),
-        source,
-    })?;
+    let status = command
+        .status()
+        .map_err(|source| Error::Run { command: format!("go build {}", part.package()), source })?;
     if status.success() {
         return Ok(());
     }
-    Err(Error::Failed {
-        command: format!("go build {}", part.package()),
-        tail: tail(log),
-    })
+    Err(Error::Failed { command: format!("go build {}", part.package()), tail: tail(log) })
 }
 
 /// Renders the core provider's kustomization from the module's own files.
@@ -147,14 +133,10 @@ pub(super) fn components(parts: &Parts, output: &Path) -> Result<(), Error> {
     let mut download = go(parts, Module::ClusterApi);
     download.args(["mod", "download", "-json", Module::ClusterApi.path()]);
     let said = stdout(download, "go mod download")?;
-    let module: Download = serde_json::from_slice(&said).map_err(|error| Error::Failed {
-        command: "go mod download".to_owned(),
-        tail: error.to_string(),
-    })?;
+    let module: Download = serde_json::from_slice(&said)
+        .map_err(|error| Error::Failed { command: "go mod download".to_owned(), tail: error.to_string() })?;
     let mut kustomize = Command::new(kubectl);
-    kustomize
-        .arg("kustomize")
-        .arg(module.directory.join("core/config/default"));
+    kustomize.arg("kustomize").arg(module.directory.join("core/config/default"));
     let rendered = stdout(kustomize, "kubectl kustomize")?;
     let unfinished = output.with_extension("unfinished");
     fs::write(&unfinished, rendered).map_err(|source| cache(&unfinished, source))?;
@@ -162,10 +144,7 @@ pub(super) fn components(parts: &Parts, output: &Path) -> Result<(), Error> {
 }
 
 fn stdout(mut command: Command, name: &str) -> Result<Vec<u8>, Error> {
-    let output = command.output().map_err(|source| Error::Run {
-        command: name.to_owned(),
-        source,
-    })?;
+    let output = command.output().map_err(|source| Error::Run { command: name.to_owned(), source })?;
     if output.status.success() {
         return Ok(output.stdout);
     }
@@ -197,22 +176,12 @@ fn check_go(parts: &Parts, part: Part) -> Result<(), Error> {
     let output = go(parts, part.module())
         .args(["env", "GOVERSION"])
         .output()
-        .map_err(|source| Error::NoGo {
-            part: part.name(),
-            go: parts.go.clone(),
-            wanted,
-            source,
-        })?;
+        .map_err(|source| Error::NoGo { part: part.name(), go: parts.go.clone(), wanted, source })?;
     let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if will_do(&found, wanted) {
         return Ok(());
     }
-    Err(Error::WrongGo {
-        part: part.name(),
-        go: parts.go.clone(),
-        found,
-        wanted,
-    })
+    Err(Error::WrongGo { part: part.name(), go: parts.go.clone(), found, wanted })
 }
 
 /// Whether the toolchain that calls itself `found` is of the minor version of `wanted`, and not
@@ -234,28 +203,18 @@ fn lock(directory: &Path, part: Part, progress: Progress<'_>) -> Result<File, Er
     let path = directory.join(".lock");
     let lock = File::create(&path).map_err(|source| cache(&path, source))?;
     if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-        progress(&format!(
-            "waiting for another run that builds {}…",
-            part.name()
-        ));
+        progress(&format!("waiting for another run that builds {}…", part.name()));
     }
     lock.lock().map_err(|source| cache(&path, source))?;
     Ok(lock)
 }
 
 fn cache(path: &Path, source: io::Error) -> Error {
-    Error::Cache {
-        path: path.to_owned(),
-        source,
-    }
+    Error::Cache { path: path.to_owned(), source }
 }
 
 fn about(seconds: u64) -> String {
-    if seconds < 60 {
-        format!("about {seconds} s")
-    } else {
-        format!("about {} min", seconds.div_ceil(60))
-    }
+    if seconds < 60 { format!("about {seconds} s") } else { format!("about {} min", seconds.div_ceil(60)) }
 }
 
 #[cfg(test)]

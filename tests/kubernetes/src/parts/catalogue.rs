@@ -40,12 +40,7 @@ pub enum Part {
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 4] = [
-        Self::Kubernetes,
-        Self::Etcd,
-        Self::ClusterApi,
-        Self::Containerd,
-    ];
+    pub const ALL: [Self; 4] = [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd];
 
     /// Its directory below `tests/parts`, and the first half of its name in the cache.
     #[must_use]
@@ -112,9 +107,7 @@ fn stamp(version: &str) -> String {
     let package = "k8s.io/component-base/version";
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or(""), numbers.next().unwrap_or(""));
-    format!(
-        "-X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
-    )
+    format!("-X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}")
 }
 
 impl Part {
@@ -206,12 +199,7 @@ mod tests {
         let cases = [
             ("in a block", block, "k8s.io/kubernetes", Some("v1.36.3")),
             ("alone", "require a/b v2.0.0", "a/b", Some("v2.0.0")),
-            (
-                "a longer path",
-                "\ta/b/api v1.0.0\n\ta/b v1.1.0",
-                "a/b",
-                Some("v1.1.0"),
-            ),
+            ("a longer path", "\ta/b/api v1.0.0\n\ta/b v1.1.0", "a/b", Some("v1.1.0")),
             ("missing", block, "a/b", None),
         ];
         for (name, given, module, want) in cases {

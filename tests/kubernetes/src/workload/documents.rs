@@ -105,10 +105,7 @@ runcmd:
 }
 
 pub(super) fn kubeconfig_secret(namespace: &str, cluster: &str, kubeconfig: String) -> Secret {
-    let label = (
-        "cluster.x-k8s.io/cluster-name".to_owned(),
-        cluster.to_owned(),
-    );
+    let label = ("cluster.x-k8s.io/cluster-name".to_owned(), cluster.to_owned());
     Secret {
         metadata: ObjectMeta {
             name: Some(format!("{cluster}-kubeconfig")),

@@ -14,11 +14,7 @@ pub(super) fn node(name: &str, provider_id: &str, labels: &BTreeMap<String, Stri
     labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());
     labels.insert("kubernetes.io/os".to_owned(), "linux".to_owned());
     Node {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(labels),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() },
         spec: Some(NodeSpec {
             provider_id: Some(provider_id.to_owned()),
             taints: Some(vec![Taint {
@@ -33,18 +29,11 @@ pub(super) fn node(name: &str, provider_id: &str, labels: &BTreeMap<String, Stri
 }
 
 /// Creates `node` and reports it ready. `client` is the node's own user.
-pub(super) async fn register(
-    client: Client,
-    name: &str,
-    node: &Node,
-    version: &str,
-) -> Result<Node> {
+pub(super) async fn register(client: Client, name: &str, node: &Node, version: &str) -> Result<Node> {
     let nodes: Api<Node> = Api::all(client);
     nodes.create(&PostParams::default(), node).await?;
     let patch = Patch::Strategic(ready(version));
-    nodes
-        .patch_status(name, &PatchParams::default(), &patch)
-        .await
+    nodes.patch_status(name, &PatchParams::default(), &patch).await
 }
 
 fn ready(version: &str) -> Value {

@@ -42,7 +42,8 @@ async fn main() -> ExitCode {
 }
 
 async fn demo(arguments: &Arguments, progress: &Arc<Progress>) -> anyhow::Result<()> {
-    let inputs = ImageInputs::from_env().context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make demo`")?;
+    let inputs = ImageInputs::from_env()
+        .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make demo`")?;
     progress.step("base ISO and OS images");
     let base = lab::build(Image::Iso, &inputs).await?;
     let stage = Stage::set(Reach::Guests, progress).await?;
@@ -102,7 +103,10 @@ async fn look_around(stage: &Stage, metal: &Metal) {
     println!("  export KUBECONFIG={}", stage.management.admin_kubeconfig().display());
     println!("  kubectl get machineregistrations,seedimages,machineinventories,mip,bmc,bmm,machines -A");
     println!("the workload cluster:");
-    println!("  KUBECONFIG={} kubectl get nodes --show-labels", stage.workload.control_plane().admin_kubeconfig().display());
+    println!(
+        "  KUBECONFIG={} kubectl get nodes --show-labels",
+        stage.workload.control_plane().admin_kubeconfig().display()
+    );
     println!("the host's console: {}", metal.log());
     // The signal ends the demo from outside of this future.
     std::future::pending::<()>().await;

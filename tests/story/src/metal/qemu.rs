@@ -53,13 +53,27 @@ impl Qemu {
         self.host.as_ref().context("the host is not powered on")
     }
 
+    /// The same, to pull its plug.
+    ///
+    /// # Errors
+    /// Before it is powered on.
+    pub fn host_mut(&mut self) -> anyhow::Result<&mut Host> {
+        self.host.as_mut().context("the host is not powered on")
+    }
+
     /// What a command says inside.
     ///
     /// # Errors
     /// When it fails.
     pub async fn inside(&self, script: &str) -> anyhow::Result<String> {
         let output = self.host()?.exec_within(&["sh", "-c", script], Duration::from_mins(2)).await?;
-        ensure!(output.code == 0, "`{script}` ended with {} inside the host: {}{}", output.code, output.stdout, output.stderr);
+        ensure!(
+            output.code == 0,
+            "`{script}` ended with {} inside the host: {}{}",
+            output.code,
+            output.stdout,
+            output.stderr
+        );
         Ok(output.stdout)
     }
 

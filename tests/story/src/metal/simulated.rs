@@ -48,7 +48,7 @@ impl Simulated {
         extract(iso, &root.live_config()).await?;
         let workload = self.workload.clone();
         self.life = Some(tokio::spawn(async move {
-            if let Err(error) = live(files, system, workload).await {
+            if let Err(error) = Box::pin(live(files, system, workload)).await {
                 eprintln!("the simulated host died: {error:#}");
             }
         }));
@@ -142,7 +142,8 @@ async fn live(files: Files, system: System, workload: Arc<Workload>) -> anyhow::
     // The installed system mounts its persistent partition where the state is.
     let state = StateDir::on_persistent_partition(&files.directory.join("vda5"));
     let mounted = root.state().path().to_owned();
-    fs::remove_dir_all(&mounted).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+    fs::remove_dir_all(&mounted)
+        .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     std::os::unix::fs::symlink(state.path(), &mounted)?;
     loop {
         system.power_cycle()?;

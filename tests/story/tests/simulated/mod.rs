@@ -7,7 +7,7 @@ use story::progress::Progress;
 use story::stage::Stage;
 
 /// A base ISO with the reserved file and nothing to boot.
-pub fn base_iso(directory: &Path) -> PathBuf {
+pub(crate) fn base_iso(directory: &Path) -> PathBuf {
     let content = directory.join("base");
     std::fs::create_dir_all(&content).unwrap();
     std::fs::write(content.join("livecd-cloud-config.yaml"), "\n".repeat(65536)).unwrap();
@@ -22,7 +22,7 @@ pub fn base_iso(directory: &Path) -> PathBuf {
 }
 
 /// Fails the test with everything that a person would look at.
-pub fn blame(stage: &Stage, progress: &Progress, error: &anyhow::Error) -> ! {
+pub(crate) fn blame(stage: &Stage, progress: &Progress, error: &anyhow::Error) -> ! {
     let log = std::fs::read_to_string(stage.directory.path().join("coordinator.log")).unwrap_or_default();
     panic!("in step {:?}: {error:#}\n\ncoordinator:\n{log}", progress.current());
 }

@@ -1,0 +1,229 @@
+//! What is wrong with a machine is said on the machine, with the next action,
+//! and goes away with its cause; nothing has to be deleted for it.
+
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::machine::Phase;
+use scenarios::{World, bootstrap_data};
+use serde_json::json;
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_pool_is_named_and_waited_for() {
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    world.register(&["host-1"]).await;
+    world.apply_catalog().await;
+    world.apply_cluster("c1").await;
+    world.apply_machine("m-1").await;
+    let action = "no MachineInventoryPool pool in this namespace: create it";
+    world.explains("m-1", Type::InventoryAllocated, Reason::PoolMissing, action).await;
+    assert!(world.has_event(Reason::PoolMissing));
+    world.apply_pool("pool", &["host-1"]).await;
+    world.runs("m-1").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exhausted_pool_says_what_excludes_whom_and_a_new_host_cures_it() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.runs("m-1").await;
+    world.apply_machine("m-2").await;
+    let action = "add a host to it or free one";
+    let why = world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    assert!(why.contains("1 reprovisioning") || why.contains("1 allocated"), "{why}");
+    assert!(world.has_event(Reason::PoolExhausted));
+    let members = json!([{ "name": "host-1" }, { "name": "host-2" }]);
+    world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": members } })).await;
+    world.rack("host-2", "hosts");
+    world.runs("m-2").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_without_image_goes_on_when_the_catalog_has_it() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine_of("m-1", "pool", "v9").await;
+    let why =
+        world.explains("m-1", Type::ImageResolved, Reason::ImageCatalogMiss, "add it to the ConfigMap").await;
+    assert!(why.contains("v9") && why.contains("it has v1, v2"), "{why}");
+    assert_eq!(world.phase("m-1"), Some(Phase::Failed));
+    world.patch_catalog(json!({ "v9": "registry.example/os:v9" })).await;
+    world.runs("m-1").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_without_registry_goes_on_when_the_cluster_names_one() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let annotate = |value| json!({ "metadata": { "annotations": { "cpaas.io/registry-address": value } } });
+    world.patch("Cluster", "c1", annotate(json!(null))).await;
+    world.apply_machine("m-1").await;
+    let action = "set the annotation cpaas.io/registry-address of the Cluster";
+    world.explains("m-1", Type::ImageResolved, Reason::ImageRegistryMissing, action).await;
+    world.patch("Cluster", "c1", annotate(json!("registry.example"))).await;
+    world.runs("m-1").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bootstrap_data_is_waited_for_and_must_be_cloud_config() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_bare_machine("m-1", "pool", "v1").await;
+    let action = "Secret m-1-bootstrap with the bootstrap data is missing or has no key value: create it";
+    world.explains("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, action).await;
+    world.apply_bootstrap("m-1", "{\"ignition\": {\"version\": \"3.1.0\"}}").await;
+    let why = world.explains("m-1", Type::BootstrapReady, Reason::BootstrapInvalid, "cloud-config").await;
+    println!("{why}");
+    world.patch("Secret", "m-1-bootstrap", json!({ "stringData": { "value": bootstrap_data() } })).await;
+    world.runs("m-1").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_secret_that_is_gone_is_restored_by_a_person_or_by_the_host() {
+    let empty = json!({ "type": "elemental.cattle.io/plan", "stringData": { "plan": "{}" } });
+    for by_host in [false, true] {
+        let mut world = World::with_hosts(&["host-1"]).await;
+        world.delete("Secret", "host-1").await;
+        world.apply_machine("m-1").await;
+        let action = "let the host register again, or restore it";
+        world.explains("m-1", Type::PlanApplied, Reason::PlanSecretMissing, action).await;
+        if by_host {
+            let seed = world.seed("hosts");
+            world.host_mut("host-1").power_off();
+            world.host("host-1").insert(&seed);
+            world.host_mut("host-1").power_on();
+        } else {
+            world.create("Secret", "host-1", empty.clone()).await;
+        }
+        world.runs("m-1").await;
+        assert_eq!(
+            world.host("host-1").installs(),
+            1,
+            "a host that boots the ISO again is not installed again"
+        );
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_garbled_plan_secret_is_not_written_over_and_not_run() {
+    for garbage in ["not json", "{\"files\": 3}", "{\"instructions\": [{\"command\": \"/bin/sh\"}"] {
+        let world = World::with_hosts(&["host-1"]).await;
+        world.patch("Secret", "host-1", json!({ "stringData": { "plan": garbage } })).await;
+        world.apply_machine("m-1").await;
+        world.explains("m-1", Type::PlanApplied, Reason::PlanSecretInvalid, "restore the Secret").await;
+        world.patch("Secret", "host-1", json!({ "stringData": { "plan": "{}" } })).await;
+        world.runs("m-1").await;
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_garbled_while_it_waits_for_its_host_is_said_on_the_inventory() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.host_mut("host-1").power_off();
+    world.apply_machine("m-1").await;
+    let announced = |world: &World| world.inventory("host-1").unwrap().plan().unwrap().generation == Some(1);
+    world.until("the plan is announced", announced).await;
+    let plan = world.look("secrets", "host-1").unwrap()["data"]["plan"].clone();
+    world.patch("Secret", "host-1", json!({ "stringData": { "plan": "{}{" } })).await;
+    world.host_mut("host-1").power_on();
+    let because = |world: &World| {
+        let ready = world.host_condition("host-1", Type::Ready).unwrap();
+        ready.reason == Reason::PlanSecretInvalid.as_str() && ready.message.contains("restore the Secret")
+    };
+    world.until("the inventory says so", because).await;
+    world.patch("Secret", "host-1", json!({ "data": { "plan": plan } })).await;
+    world.runs("m-1").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_in_two_pools_belongs_to_the_older_one() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.pass(std::time::Duration::from_secs(5)).await;
+    world.apply_pool("rival", &["host-1"]).await;
+    world.apply_machine_of("m-1", "rival", "v1").await;
+    let why = world
+        .explains("m-1", Type::InventoryAllocated, Reason::PoolExhausted, "add a host to it or free one")
+        .await;
+    assert!(why.contains("1 in an older pool"), "{why}");
+    let says = |world: &World| {
+        let pool = world.look("machineinventorypools.infrastructure.cluster.x-k8s.io", "rival").unwrap();
+        let text = pool["status"]["conditions"].to_string();
+        text.contains("MemberInAnotherPool") && text.contains("remove it from one of the two")
+    };
+    world.until("the pool says so", says).await;
+    world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": [] } })).await;
+    world.runs("m-1").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_fails_its_plan_says_at_which_step_and_is_free_after_a_clean() {
+    type Spoil = fn(&agent::system::simulated::Simulated) -> std::io::Result<()>;
+    let cases: [(&str, Spoil, &str); 4] = [
+        ("the upgrade fails", |host| host.fail("upgrade", 1), "step upgrade-system"),
+        ("the new image does not boot", |host| host.spoil_image("registry.example/os:v1"), "fell back"),
+        ("cloud-init fails", |host| host.spoil_cloud_init("kubeadm: no route to host"), "no route to host"),
+        ("it never reboots", |host| host.fail("reboot", 1), "reboot it by hand"),
+    ];
+    for (name, spoil, says) in cases {
+        let world = World::with_hosts(&["host-1"]).await;
+        spoil(&world.host("host-1").system()).unwrap();
+        world.apply_machine("m-1").await;
+        let action = "mend the host, then delete the Machine";
+        let why = world.explains("m-1", Type::PlanApplied, Reason::PlanFailed, action).await;
+        assert!(why.contains(says) && world.has_event(Reason::PlanFailed), "{name}: {why}");
+        assert_eq!(world.phase("m-1"), Some(Phase::Failed), "{name}");
+        assert!(world.machine("m-1").unwrap().spec.provider_id.is_none(), "{name}");
+        assert_eq!(world.plans().len(), 1, "{name}: not tried again by itself");
+        for left in ["fail/upgrade", "fail/reboot", "spoilt", "complaint"] {
+            let _ = std::fs::remove_file(world.host("host-1").disk().join("/simulation").join(left));
+        }
+        world.delete_machine("m-1").await;
+        world.gone("m-1", "host-1").await;
+        world.apply_machine_of("m-2", "pool", "v2").await;
+        world.runs("m-2").await;
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_that_fails_holds_the_host_until_a_person_has_it_tried_again() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.runs("m-1").await;
+    world.host("host-1").system().fail("remove-workload", 1).unwrap();
+    world.delete_machine("m-1").await;
+    let action = "set the annotation baremetal.cluster.io/retry-plan";
+    world.explains("m-1", Type::PlanApplied, Reason::PlanFailed, action).await;
+    assert!(
+        world.inventory("host-1").unwrap().claim().is_some(),
+        "nobody else gets a host that is not clean"
+    );
+    std::fs::remove_file(world.host("host-1").disk().join("/simulation/fail/remove-workload")).unwrap();
+    let retry = json!({ "metadata": { "annotations": { "baremetal.cluster.io/retry-plan": "" } } });
+    world.patch("BaremetalMachine", "m-1", retry).await;
+    world.gone("m-1", "host-1").await;
+    assert_eq!(world.plans().len(), 3);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_holds_everything_and_its_end_lets_it_go_on() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
+    world.apply_machine("m-1").await;
+    world
+        .until("it is paused", |world| {
+            world.machine_condition("m-1", Type::Paused).is_some_and(|paused| paused.status == "True")
+        })
+        .await;
+    world.pass(std::time::Duration::from_mins(5)).await;
+    assert!(world.inventory("host-1").unwrap().claim().is_none());
+    world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
+    world.runs("m-1").await;
+    world.end().await;
+}

@@ -1,0 +1,158 @@
+//! Anything, in any order: what must never be, never is, and when the trouble
+//! is over every host is free again.
+
+#![expect(clippy::unwrap_used, reason = "clippy allows it only in functions marked as tests")]
+
+use std::time::Duration;
+
+use fake_api::{Matching, Outage};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use scenarios::World;
+use serde_json::json;
+
+const HOSTS: [&str; 2] = ["host-1", "host-2"];
+const MACHINES: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Apply { machine: usize },
+    Delete { machine: usize },
+    RestartCoordinator,
+    Second { runs: bool },
+    KillAgent { host: usize },
+    PowerCut { host: usize },
+    UpgradeFails { host: usize },
+    Mend { host: usize },
+    Pool { both: bool },
+    Paused { is: bool },
+    Lag { seconds: u64 },
+    LoseResponse,
+    Outage { kind: Outage },
+    WatchesExpire,
+    Pass { seconds: u64 },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let machine = 0..MACHINES;
+    let host = 0..HOSTS.len();
+    prop_oneof![
+        5 => machine.clone().prop_map(|machine| Event::Apply { machine }),
+        4 => machine.prop_map(|machine| Event::Delete { machine }),
+        2 => Just(Event::RestartCoordinator),
+        1 => any::<bool>().prop_map(|runs| Event::Second { runs }),
+        2 => host.clone().prop_map(|host| Event::KillAgent { host }),
+        2 => host.clone().prop_map(|host| Event::PowerCut { host }),
+        1 => host.clone().prop_map(|host| Event::UpgradeFails { host }),
+        1 => host.prop_map(|host| Event::Mend { host }),
+        1 => any::<bool>().prop_map(|both| Event::Pool { both }),
+        1 => any::<bool>().prop_map(|is| Event::Paused { is }),
+        2 => (0..6_u64).prop_map(|seconds| Event::Lag { seconds }),
+        2 => Just(Event::LoseResponse),
+        1 => prop_oneof![Just(Outage::Refused), Just(Outage::Hanging)].prop_map(|kind| Event::Outage { kind }),
+        1 => Just(Event::WatchesExpire),
+        6 => prop_oneof![0..3_u64, 3..40_u64].prop_map(|seconds| Event::Pass { seconds }),
+    ]
+}
+
+async fn apply(
+    world: &mut World,
+    event: &Event,
+    made: &mut usize,
+    machines: &mut [Option<String>; MACHINES],
+) {
+    match *event {
+        Event::Apply { machine } if machines[machine].is_none() => {
+            *made += 1;
+            let name = format!("m-{made}");
+            world.apply_machine_of(&name, "pool", if made.is_multiple_of(2) { "v2" } else { "v1" }).await;
+            machines[machine] = Some(name);
+        }
+        Event::Delete { machine } => {
+            if let Some(name) = machines[machine].take() {
+                world.delete_machine(&name).await;
+            }
+        }
+        Event::RestartCoordinator => world.restart_coordinator(),
+        Event::Second { runs: true } => world.start_coordinator("second"),
+        Event::Second { runs: false } => world.kill_coordinator("second"),
+        Event::KillAgent { host } => world.host(HOSTS[host]).kill_agent(),
+        Event::PowerCut { host } => world.host(HOSTS[host]).power_cut(),
+        Event::UpgradeFails { host } => world.host(HOSTS[host]).system().fail("upgrade", 1).unwrap(),
+        Event::Mend { host } => mend(world, HOSTS[host]),
+        Event::Pool { both } => set_pool(world, if both { &HOSTS } else { &HOSTS[..1] }).await,
+        Event::Paused { is } => world.patch("Cluster", "c1", json!({ "spec": { "paused": is } })).await,
+        Event::Lag { seconds } => world.fake.faults().lag(Duration::from_secs(seconds)),
+        Event::LoseResponse => {
+            world.fake.faults().lose_responses(Matching::writes().user("coordinator"), 1);
+        }
+        Event::Outage { kind } => {
+            world.fake.faults().outage(kind);
+            world.pass(Duration::from_secs(20)).await;
+            world.fake.faults().outage(Outage::Over);
+        }
+        Event::WatchesExpire => {
+            world.fake.compact();
+            world.fake.faults().end_watches(&Matching::any().user("coordinator"), fake_api::End::Expired);
+        }
+        Event::Pass { seconds } => world.pass(Duration::from_secs(seconds)).await,
+        Event::Apply { .. } => {}
+    }
+}
+
+fn mend(world: &World, host: &str) {
+    let _ = std::fs::remove_file(world.host(host).disk().join("/simulation/fail/upgrade"));
+}
+
+async fn set_pool(world: &World, hosts: &[&str]) {
+    let members: Vec<_> = hosts.iter().map(|host| json!({ "name": host })).collect();
+    world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": members } })).await;
+}
+
+async fn play(events: Vec<Event>) {
+    let mut world = World::with_hosts(&HOSTS).await;
+    let (mut made, mut machines) = (0, [const { None }; MACHINES]);
+    for event in &events {
+        apply(&mut world, event, &mut made, &mut machines).await;
+    }
+    world.fake.faults().clear();
+    world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
+    set_pool(&world, &HOSTS).await;
+    for host in HOSTS {
+        mend(&world, host);
+    }
+    for machine in machines.iter_mut().filter_map(Option::take) {
+        world.delete_machine(&machine).await;
+    }
+    world
+        .until("all machines are gone and all hosts are free", |world| {
+            let left = world.fake.look_at_all("baremetalmachines.infrastructure.cluster.x-k8s.io");
+            left.is_empty() && HOSTS.iter().all(|host| world.is_available(host))
+        })
+        .await;
+    world.apply_machine("last").await;
+    world.runs("last").await;
+    world.end().await;
+}
+
+/// Sequences that are played; `SCENARIO_CASES` asks for more, over night.
+fn cases() -> u32 {
+    std::env::var("SCENARIO_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(32)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: cases(),
+        max_shrink_iters: 60,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/properties.regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn whatever_happens_the_invariants_hold_and_every_host_is_free_in_the_end(
+        events in prop::collection::vec(event(), 4..24),
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().start_paused(true).build().unwrap().block_on(play(events));
+    }
+}
