@@ -54,6 +54,8 @@ fn live_seed(config: &str, boot_id: &str) -> Result<Seed, LiveError> {
     let config: Value = serde_norway::from_str(config).map_err(LiveError::Parse)?;
     let mut user_data = "#cloud-config\n".to_owned();
     if let Some(cloud_config) = config.get("cloud-config").filter(|value| !value.is_null()) {
+        // JSON is YAML, and leaves no plain scalar that YAML 1.1 reads otherwise
+        // (a MAC address of digits is a base-60 number to cloud-init).
         user_data += &serde_json::to_string_pretty(cloud_config).map_err(LiveError::Render)?;
     }
     Ok(Seed {
@@ -73,7 +75,11 @@ mod tests {
     fn the_seed_images_cloud_config_becomes_the_live_user_data() {
         let with = "elemental:\n  registration: {url: x}\ncloud-config:\n  users: [a]\n  runcmd:\n    - networkctl reload\n";
         let cases = [
-            ("cloud-config", with, "#cloud-config\nusers:\n- a\nruncmd:\n- networkctl reload\n"),
+            (
+                "cloud-config",
+                with,
+                "#cloud-config\n{\n  \"users\": [\n    \"a\"\n  ],\n  \"runcmd\": [\n    \"networkctl reload\"\n  ]\n}",
+            ),
             ("none", "elemental: {}\n", "#cloud-config\n"),
             ("null", "cloud-config: null\n", "#cloud-config\n"),
             ("the base ISO's empty lines", "\n\n\n", "#cloud-config\n"),

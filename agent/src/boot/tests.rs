@@ -185,7 +185,7 @@ fn a_live_system_gets_the_seed_of_its_iso_and_nothing_else() {
     host.put("/var/lib/kubelet/x", "y");
     host.put("/run/initramfs/live/livecd-cloud-config.yaml", "cloud-config: {runcmd: [a]}\n");
     host.boot();
-    assert_eq!(host.user_data(), b"#cloud-config\nruncmd:\n- a\n");
+    assert_eq!(host.user_data(), b"#cloud-config\n{\n  \"runcmd\": [\n    \"a\"\n  ]\n}");
     let meta_data = fs::read_to_string(host.root.nocloud_seed().join("meta-data")).unwrap();
     assert_eq!(meta_data, "instance-id: live-boot-1\n");
     assert!(host.root.join("/var/lib/kubelet/x").exists());

@@ -87,13 +87,17 @@ async fn a_new_image_that_does_not_boot(play: &mut Play<'_>, stage: &Stage, inve
     hold_upgrades(play.qemu().unwrap(), damage).await;
     let version = json!({ "spec": { "replicas": 1, "template": { "spec": { "version": "v1.36.3-2" } } } });
     play.scale(version).await.unwrap();
-    let failed = |inventory: &MachineInventory| inventory.plan().is_some_and(|plan| plan.state == Some(PlanState::Failed));
+    let failed = |inventory: &MachineInventory| {
+        inventory.plan().is_some_and(|plan| plan.state == Some(PlanState::Failed))
+    };
     let seen = until(&inventories(stage), &inventory.name_any(), LONG, failed).await.unwrap();
     let message = seen.plan().and_then(|plan| plan.message.clone()).unwrap_or_default();
     assert!(message.contains("verify-system") && message.contains("lab.example/os:v1"), "{message}");
     let machines: Api<BaremetalMachine> = Api::namespaced(stage.admin.clone(), "default");
     let name = machines.list(&ListParams::default()).await.unwrap().items[0].name_any();
-    let is_failed = |machine: &BaremetalMachine| machine.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed));
+    let is_failed = |machine: &BaremetalMachine| {
+        machine.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed))
+    };
     let machine = until(&machines, &name, LONG, is_failed).await.unwrap();
     let conditions = machine.status.unwrap_or_default().conditions;
     assert_eq!(find(&conditions, Type::PlanApplied).map(|c| c.reason.as_str()), Some("PlanFailed"));
@@ -103,8 +107,9 @@ async fn a_new_image_that_does_not_boot(play: &mut Play<'_>, stage: &Stage, inve
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_survives_what_can_go_wrong() {
-    let inputs = ImageInputs::from_env()
-        .expect("AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`");
+    let inputs = ImageInputs::from_env().expect(
+        "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
+    );
     let progress = Arc::new(Progress::default());
     let base = lab::build(Image::Iso, &inputs).await.unwrap();
     let stage = Stage::set(Reach::Guests, &progress).await.unwrap();
