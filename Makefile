@@ -13,6 +13,14 @@ DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
+PARTS := cargo run --quiet --package kubernetes-parts --bin parts
+# What goes into the images, for build.sh and for the tests that build them.
+define INPUTS
+	AGENT=$(AGENT)
+	KUBERNETES_BIN=$$($(PARTS) -- directory kubernetes)
+	CONTAINERD_BIN=$$($(PARTS) -- directory containerd)
+	export AGENT KUBERNETES_BIN CONTAINERD_BIN
+endef
 
 .PHONY: help
 help: ## List the targets
@@ -20,13 +28,22 @@ help: ## List the targets
 
 .PHONY: demo
 demo: packages parts agent iso ## Play the story live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running)
-	@cargo build --quiet --package coordinator
-	cargo run --quiet --package story --bin demo -- $(if $(KEEP),--keep)
+	@$(INPUTS)
+	cargo build --quiet --package coordinator --package story --bins
+	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: test
 test: packages parts agent iso ## Pass all tests: pure, scenarios, real API servers, one QEMU host
-	@cargo build --quiet --package coordinator
+	@$(INPUTS)
+	cargo build --quiet --package coordinator
 	cargo test --workspace
+
+.PHONY: test-lab
+test-lab: packages parts agent iso ## Pass the slow tests too: faults on QEMU hosts (about 30 min)
+	@$(INPUTS)
+	cargo build --quiet --package coordinator
+	cargo test --package story --features slow --test qemu_faults
+	cargo test --package lab --features slow --test life_of_a_host
 
 .PHONY: test-fast
 test-fast: ## Only the tests that need nothing but Rust
@@ -36,9 +53,10 @@ test-fast: ## Only the tests that need nothing but Rust
 lint: $(DENY) ## Formatting, clippy, licences, bans, sources
 	@cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --package story --package lab --all-targets --features slow -- -D warnings
 	cargo clippy --quiet --package coordinator-core -- -D warnings
 	cargo clippy --quiet --package agent -- -D warnings
-	$(DENY) --log-level error check --config .deny.toml bans licenses sources
+	$(DENY) --log-level error check bans licenses sources
 
 $(DENY):
 	@echo 'building cargo-deny $(DENY_VERSION) (once, about 5 min)…' >&2
@@ -52,14 +70,13 @@ agent: ## Build the static agent and print its path
 
 .PHONY: iso
 iso: packages parts agent ## Build the base ISO and the OS images of the lab
-	@kubernetes=$$(cargo run --quiet --package kubernetes-parts --bin parts -- directory kubernetes)
-	containerd=$$(cargo run --quiet --package kubernetes-parts --bin parts -- directory containerd)
-	AGENT=$(AGENT) KUBERNETES_BIN=$$kubernetes CONTAINERD_BIN=$$containerd iso/build.sh iso >/dev/null
-	AGENT=$(AGENT) KUBERNETES_BIN=$$kubernetes CONTAINERD_BIN=$$containerd iso/build.sh os >/dev/null
+	@$(INPUTS)
+	iso/build.sh iso >/dev/null
+	iso/build.sh os >/dev/null
 
 .PHONY: parts
 parts: ## Build the real Kubernetes parts (once, about 15 min) and print their directories
-	@cargo run --quiet --package kubernetes-parts --bin parts
+	@$(PARTS)
 
 .PHONY: packages
 packages: ## Install the Debian packages that the lab needs
