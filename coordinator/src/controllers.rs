@@ -1,5 +1,6 @@
 //! Observe, decide, apply one effect, project the status: one file a kind.
 
+pub mod choices;
 pub mod cluster;
 pub mod inventory;
 pub mod machine;
@@ -55,6 +56,8 @@ pub struct Context {
     /// Machines that wait for something that is not theirs: a pool, a host,
     /// a catalog.
     pub waiting: Waiting,
+    /// Hosts that are promised to machines.
+    pub choices: choices::Choices,
     /// Where hosts reach the coordinator.
     pub server_url: String,
     /// The seed ISOs.

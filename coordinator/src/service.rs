@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{self, Authority, CaError};
 use crate::config::Config;
+use crate::controllers::choices::Choices;
 use crate::controllers::{self, CapiVersions, Waiting};
 use crate::events::Events;
 use crate::health::{self, Ready};
@@ -146,6 +147,7 @@ pub async fn assemble(
         caches,
         metrics,
         waiting,
+        choices: Choices::default(),
         server_url: config.server_url.clone(),
         isos: isos.clone(),
         versions,

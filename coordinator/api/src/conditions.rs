@@ -39,6 +39,8 @@ pub enum Reason {
     PoolMissing,
     /// No member of the pool can be claimed.
     PoolExhausted,
+    /// The pool belongs to another Cluster.
+    PoolOfOtherCluster,
     /// No bootstrap data yet.
     BootstrapWaiting,
     /// The version is no key of the catalog.
@@ -55,8 +57,6 @@ pub enum Reason {
     PlanFailure,
     /// Registration: it can be used.
     SuccessfullyCreated,
-    /// Registration: the coordinator has no URL of its own.
-    MissingTokenOrServerURL,
     /// `SeedImage`: no such registration, or it is not ready.
     RegistrationNotFound,
     /// `SeedImage`: served.
@@ -80,7 +80,7 @@ pub enum Reason {
     PlanRunning,
     /// The plan was proven done.
     PlanApplied,
-    /// The plan Secret is gone; nothing destructive is done without it.
+    /// The plan Secret is gone.
     PlanSecretMissing,
     /// The plan Secret holds what is no plan.
     PlanSecretInvalid,
@@ -110,8 +110,6 @@ pub enum Reason {
     NetworkInvalid,
     /// The claimed inventory is gone; nothing is done to any other host.
     InventoryMissing,
-    /// The claimed inventory belongs to another machine.
-    InventoryTaken,
     /// The host is being cleaned.
     Cleaning,
     /// No endpoint is named.

@@ -23,6 +23,10 @@ pub mod annotation {
     /// Ours: set by a person on a `BaremetalMachine` whose plan failed, to have
     /// the plan written once more; removed when it is.
     pub const RETRY_PLAN: &str = "baremetal.cluster.io/retry-plan";
+    /// Ours: set by a person on a `BaremetalMachine` that is being deleted and
+    /// whose host is dead, to let go of it without a clean. The inventory stays
+    /// `Unavailable`.
+    pub const RELEASE_WITHOUT_CLEAN: &str = "baremetal.cluster.io/release-without-clean";
     /// Ours: the disk to install to, set by a person.
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
     /// Ours: set by a person to take the network last reported as intended.
@@ -42,8 +46,6 @@ pub mod label {
     pub const MANAGED: &str = "elemental.cattle.io/managed";
     /// Cluster API's label with the name of the Cluster.
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-    /// On a Node: UID of the host object (seed 000).
-    pub const NODE_UUID: &str = "metal3.io/uuid";
     /// Ours: how the identity key is held, `software` or `tpm`.
     pub const IDENTITY_CLASS: &str = "baremetal.cluster.io/identity-class";
 }
@@ -79,8 +81,6 @@ pub mod plan_secret {
 
 /// Default name of the `ConfigMap` from versions to OS images.
 pub const IMAGE_CATALOG: &str = "elemental-image-catalog";
-/// Group of the registration side.
-pub const ELEMENTAL_GROUP: &str = "elemental.cattle.io";
 /// Group of the infrastructure side.
 pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// The version that both groups serve.

@@ -216,6 +216,16 @@ pub fn ended(
     find(status, inventory, &[ready], now)
 }
 
+/// The host told how its system runs now, and nothing of its network.
+#[must_use]
+pub fn seen(inventory: &MachineInventory, system: Option<&SystemState>) -> MachineInventoryStatus {
+    let mut status = status(inventory);
+    if let Some(system) = system {
+        status.host = Some(refreshed(status.host.take(), system));
+    }
+    status
+}
+
 /// The host told its network; `drift` says how it differs from the intended.
 #[must_use]
 pub fn observed(
@@ -225,11 +235,8 @@ pub fn observed(
     system: Option<&SystemState>,
     now: Timestamp,
 ) -> MachineInventoryStatus {
-    let mut status = status(inventory);
+    let mut status = seen(inventory, system);
     status.observed_network = Some(network);
-    if let Some(system) = system {
-        status.host = Some(refreshed(status.host.take(), system));
-    }
     let finding = match drift {
         Some(message) => Finding::holds(Type::NetworkDrift, Reason::NetworkChanged, message),
         None => Finding::fails(Type::NetworkDrift, Reason::NetworkAsIntended, ""),

@@ -77,12 +77,10 @@ pub struct Stored {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Not the upstream format.
-    #[error(
-        "the plan is not JSON of the system-agent format ({0}): restore the Secret or let a new plan be written"
-    )]
+    #[error("it is not JSON of the system-agent format ({0})")]
     Json(String),
     /// Ours, but changed.
-    #[error("the plan was altered after it was written: a plan is immutable, let a new one be written")]
+    #[error("it was altered after it was written, or written by a coordinator that renders otherwise")]
     Altered,
     /// Cannot be rendered.
     #[error("the plan cannot be written: {0}")]
@@ -98,26 +96,30 @@ pub fn checksum(bytes: &[u8]) -> String {
     proto::proof::identity(bytes)
 }
 
-/// The generation of a new plan: above everything that the Secret or the host
-/// has seen, so that a coordinator restored from an old backup goes forward.
-#[must_use]
-pub fn next_generation(stored: Option<&Stored>, host: i64) -> Generation {
-    let stored = stored.map_or(0, |stored| stored.plan.generation.0);
-    Generation(stored.max(u64::try_from(host).unwrap_or(0)) + 1)
+/// What a plan Secret holds, read in order to go on from it.
+///
+/// Only a plan that proves itself may be announced and run. One that does not
+/// (altered, or of a coordinator that renders otherwise) still says whose it
+/// was and how far the numbers have come, so that it blocks nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The plan, when it proves itself.
+    pub stored: Option<Stored>,
+    /// UID of the `BaremetalMachine` that it says it is for.
+    pub owner: String,
+    /// The generation that it says it has; zero where it says none.
+    pub generation: Generation,
+    /// Why there is no plan to go on with, unless it is the empty one.
+    pub unusable: Option<PlanError>,
 }
 
-/// Whether a plan of kind `new` may take the place of an unfinished one.
-///
-/// A clean may cut a reprovision short: the machine is gone, and waiting for a
-/// host that cannot finish would hold it for ever. Nothing else may: a running
-/// clean must be proven before the host is given away, and a reprovision is
-/// never rendered twice for one claim.
+/// Reads what a plan Secret holds.
 #[must_use]
-pub fn may_supersede(running: Kind, new: Kind) -> bool {
-    match (running, new) {
-        (Kind::Reprovision | Kind::Custom, Kind::Clean) => true,
-        (Kind::Clean, Kind::Clean | Kind::Reprovision | Kind::Custom)
-        | (Kind::Reprovision | Kind::Custom, Kind::Reprovision | Kind::Custom) => false,
+pub fn find(bytes: &[u8]) -> Found {
+    let (generation, owner) = document::head(bytes).unwrap_or_default();
+    match parse(bytes, Generation(1)) {
+        Ok(stored) => Found { stored, owner, generation, unusable: None },
+        Err(error) => Found { stored: None, owner, generation, unusable: Some(error) },
     }
 }
 

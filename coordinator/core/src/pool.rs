@@ -61,6 +61,8 @@ pub struct Member<'a> {
     pub inventory: Option<&'a MachineInventory>,
     /// Whether an older pool lists it too.
     pub in_older_pool: bool,
+    /// Whether another machine has chosen it and will claim it.
+    pub is_promised: bool,
 }
 
 /// Judges one member.
@@ -109,8 +111,17 @@ fn claimed(inventory: &MachineInventory) -> Standing {
 /// # Errors
 /// The sentence for the machine's condition.
 pub fn choose<'a>(members: &[Member<'a>]) -> Result<&'a MachineInventory, String> {
-    let available = |member: &&Member<'a>| standing(member) == Standing::Available;
-    members.iter().find(available).and_then(|member| member.inventory).ok_or_else(|| excluded(members))
+    members
+        .iter()
+        .find(|member| is_free(member))
+        .and_then(|member| member.inventory)
+        .ok_or_else(|| excluded(members))
+}
+
+/// Whether a machine may choose it.
+#[must_use]
+pub fn is_free(member: &Member<'_>) -> bool {
+    standing(member) == Standing::Available && !member.is_promised
 }
 
 fn excluded(members: &[Member<'_>]) -> String {
@@ -120,7 +131,7 @@ fn excluded(members: &[Member<'_>]) -> String {
     let mut counts = BTreeMap::<&'static str, usize>::new();
     for member in members {
         let name = match standing(member) {
-            Standing::Available => "available",
+            Standing::Available => "chosen by another machine",
             Standing::Allocated => "allocated",
             Standing::Preparing => "being cleaned",
             Standing::Reprovisioning => "reprovisioning",
@@ -235,7 +246,12 @@ mod tests {
             let mut inventory = samples::inventory("host-1");
             change(&mut inventory);
             let listed = PoolMember { name: "host-1".into(), ..Default::default() };
-            let member = Member { listed: &listed, inventory: Some(&inventory), in_older_pool: false };
+            let member = Member {
+                listed: &listed,
+                inventory: Some(&inventory),
+                in_older_pool: false,
+                is_promised: false,
+            };
             assert_eq!(standing(&member), want, "{name}");
         }
     }
@@ -246,9 +262,9 @@ mod tests {
         let mut taken = samples::inventory("a");
         samples::claim(&mut taken, AllocationState::Allocated);
         let members = [
-            Member { listed: &listed, inventory: None, in_older_pool: false },
-            Member { listed: &listed, inventory: Some(&taken), in_older_pool: false },
-            Member { listed: &listed, inventory: None, in_older_pool: false },
+            Member { listed: &listed, inventory: None, in_older_pool: false, is_promised: false },
+            Member { listed: &listed, inventory: Some(&taken), in_older_pool: false, is_promised: false },
+            Member { listed: &listed, inventory: None, in_older_pool: false, is_promised: false },
         ];
         assert_eq!(
             choose(&members).unwrap_err(),
@@ -265,6 +281,7 @@ mod tests {
                 listed: &listed,
                 inventory: Some(i),
                 in_older_pool: false,
+                is_promised: false,
             });
             choose(&members).unwrap().name_any()
         };
@@ -282,8 +299,14 @@ mod tests {
                 listed: &pool.spec.machine_inventories[0],
                 inventory: Some(&free),
                 in_older_pool: false,
+                is_promised: false,
             },
-            Member { listed: &pool.spec.machine_inventories[1], inventory: None, in_older_pool: false },
+            Member {
+                listed: &pool.spec.machine_inventories[1],
+                inventory: None,
+                in_older_pool: false,
+                is_promised: false,
+            },
         ];
         let status = status(&pool, &members, Timestamp::UNIX_EPOCH);
         assert_eq!((status.total, status.available, status.unavailable), (2, 1, 1));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
-use coordinator_api::conditions::{self, Type};
+use coordinator_api::conditions::{self, Reason, Type};
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
 use coordinator_api::names::{annotation, label, plan_secret};
-use coordinator_core::machine::{self, Decision, SecretRead, Snapshot, Waiting};
+use coordinator_core::machine::{self, Decision, Failure, SecretRead, Snapshot, Waiting};
 use coordinator_core::plan::Stored;
 use coordinator_core::retry;
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 
+use super::choices::Promised;
 use super::pool::Roster;
 use super::{Context, Error, Waits};
 use crate::store::plan::Read;
@@ -25,6 +26,8 @@ use crate::store::{StoreError, claim, plan, status};
 
 /// Key of a bootstrap Secret.
 const BOOTSTRAP: &str = "value";
+/// When a machine that others left no host looks whether they have let one go.
+const LET_GO: Duration = Duration::from_secs(5);
 
 /// Everything of a [`Snapshot`], owned.
 struct Observed {
@@ -50,6 +53,10 @@ enum Reading {
 /// # Errors
 /// When Kubernetes cannot be asked or told.
 pub async fn reconcile(machine: Arc<BaremetalMachine>, context: Arc<Context>) -> Result<Action, Error> {
+    // Until the decision is known the machine waits for everything: an event
+    // between the look at the caches and the note would wake nobody.
+    let key = ObjectRef::from_obj(&*machine);
+    context.waiting.note(key.clone(), Waits::Yes);
     let mut observed = observe(&context, machine);
     read(&context, &mut observed).await?;
     let (decision, new) = {
@@ -58,12 +65,36 @@ pub async fn reconcile(machine: Arc<BaremetalMachine>, context: Arc<Context>) ->
         let new = machine::status(&snapshot, &decision, Timestamp::now());
         (decision, new)
     };
-    context.waiting.note(ObjectRef::from_obj(&*observed.machine), waits(&decision));
+    if promise(&context, &key, &decision) == Promised::Taken {
+        return Ok(Action::requeue(retry::GLANCE));
+    }
+    context.waiting.note(key, waits(&decision));
     apply(&context, &observed, &decision).await?;
     if is_shown(&decision) {
         show(&context, &observed.machine, &decision, new.clone()).await?;
     }
-    Ok(again(&decision, &new))
+    let promised = observed.roster.as_ref().is_some_and(Roster::holds_promises);
+    Ok(match decision {
+        // A machine that lets its choice go tells nobody.
+        Decision::Wait(Waiting::Member { .. }) if promised => Action::requeue(LET_GO),
+        _ => again(&decision, &new),
+    })
+}
+
+/// Promises a host that is chosen, and forgets the promise once it is claimed
+/// or not wanted any more.
+fn promise(context: &Context, key: &ObjectRef<BaremetalMachine>, decision: &Decision) -> Promised {
+    match decision {
+        Decision::Choose { inventory } | Decision::Claim { inventory, .. } => {
+            let host = ObjectRef::new(inventory).within(key.namespace.as_deref().unwrap_or_default());
+            let lives = |other: &ObjectRef<_>| context.caches.baremetal_machines.get(other).is_some();
+            context.choices.promise(&host, key, lives)
+        }
+        _ => {
+            context.choices.forget(key);
+            Promised::Yes
+        }
+    }
 }
 
 impl Observed {
@@ -72,7 +103,8 @@ impl Observed {
             machine: &self.machine,
             owner: self.owner.as_deref(),
             cluster: self.cluster.as_deref(),
-            members: self.roster.as_ref().map(Roster::members),
+            pool: self.roster.as_ref().map(Roster::pool),
+            members: self.roster.as_ref().map(Roster::members).unwrap_or_default(),
             inventory: self.inventory.as_deref(),
             catalog: self.catalog.as_ref().and_then(|catalog| catalog.data.as_ref()),
             bootstrap: self.bootstrap.as_core(),
@@ -86,7 +118,7 @@ impl Reading {
         match self {
             Self::NotAsked => SecretRead::NotAsked,
             Self::Missing => SecretRead::Missing,
-            Self::Holds(read) => SecretRead::Holds(&read.value),
+            Self::Holds(read) => read.value.as_ref().map_or(SecretRead::Missing, SecretRead::Holds),
         }
     }
 }
@@ -110,7 +142,13 @@ fn observe(context: &Context, machine: Arc<BaremetalMachine>) -> Observed {
     });
     let chosen = machine.annotations().get(annotation::MACHINE_INVENTORY);
     let inventory = chosen.and_then(|name| caches.inventories.get(&ObjectRef::new(name).within(&namespace)));
+    let key = ObjectRef::from_obj(&*machine);
+    let taken = |name: &str| {
+        let by = context.choices.by(&ObjectRef::new(name).within(&namespace));
+        by.is_some_and(|other| other != key && caches.baremetal_machines.get(&other).is_some())
+    };
     let roster = Roster::of(caches, &machine.spec.machine_inventory_pool_ref.name, &namespace);
+    let roster = roster.map(|roster| roster.beside(taken));
     let catalog = caches.catalog.state().into_iter().next();
     let (bootstrap, plan) = (Reading::NotAsked, Reading::NotAsked);
     Observed { machine, owner, cluster, roster, inventory, catalog, bootstrap, plan }
@@ -146,10 +184,7 @@ async fn apply(context: &Context, observed: &Observed, decision: &Decision) -> R
             Ok(())
         }
         Decision::Assign { stored, .. } => assign(context, observed, stored).await,
-        Decision::Announce { stored, .. } => match inventory() {
-            Some(inventory) => plan::announce(client, inventory, stored).await,
-            None => Ok(()),
-        },
+        Decision::Announce { stored, .. } => announce(context, observed, stored).await,
         Decision::Provide { provider_id, .. } => {
             if let Some(inventory) = inventory() {
                 claim::mark(client, inventory, AllocationState::Allocated).await?;
@@ -160,26 +195,63 @@ async fn apply(context: &Context, observed: &Observed, decision: &Decision) -> R
         }
         Decision::Release { inventory: name } => {
             let Some(inventory) = inventory() else { return Ok(()) };
-            claim::release(client, inventory).await?;
+            claim::release(client, inventory, AllocationState::Available).await?;
             context.events.normal(inventory, "Released", &format!("{name} is available again")).await;
+            Ok(())
+        }
+        Decision::Abandon { inventory: name } => {
+            let Some(inventory) = inventory() else { return Ok(()) };
+            claim::release(client, inventory, AllocationState::Unavailable).await?;
+            context.events.warning(inventory, "ReleasedWithoutClean", &given_up(name)).await;
             Ok(())
         }
         Decision::RemoveFinalizer if machine.finalizers().is_empty() => Ok(()),
         Decision::RemoveFinalizer => claim::remove_finalizer(client, machine).await,
+        Decision::Fail(Failure::Plan { .. }) => match inventory() {
+            Some(inventory) => claim::mark(client, inventory, AllocationState::Unavailable).await.map(drop),
+            None => Ok(()),
+        },
         Decision::Rest | Decision::Wait(_) | Decision::Fail(_) => Ok(()),
     }
 }
 
+fn given_up(name: &str) -> String {
+    format!(
+        "{name} was given up without a clean and may still hold a node's credentials: to use its host again, delete this MachineInventory and boot the seed ISO"
+    )
+}
+
 async fn assign(context: &Context, observed: &Observed, stored: &Stored) -> Result<(), StoreError> {
-    let (Some(inventory), Reading::Holds(read)) = (observed.inventory.as_deref(), &observed.plan) else {
-        return Ok(());
+    let Some(inventory) = observed.inventory.as_deref() else { return Ok(()) };
+    let (read, lost) = match &observed.plan {
+        Reading::NotAsked => return Ok(()),
+        Reading::Missing => {
+            (None, Some((Reason::PlanSecretMissing, "the plan Secret was missing".to_owned())))
+        }
+        Reading::Holds(read) => (Some(read), unusable(read)),
     };
     plan::write(&context.client, inventory, stored, read).await?;
-    plan::announce(&context.client, inventory, stored).await?;
-    claim::forget_retry(&context.client, &observed.machine).await?;
+    if let Some((reason, why)) = lost {
+        let note = format!("{why}; it was made anew with plan {}", stored.plan.id);
+        context.events.warning(inventory, reason.as_str(), &note).await;
+    }
+    announce(context, observed, stored).await?;
     let note = format!("plan {} for {}", stored.plan.id, inventory.name_any());
     context.events.normal(&*observed.machine, "PlanAssigned", &note).await;
     Ok(())
+}
+
+/// Why what the Secret held could not be gone on with.
+fn unusable(read: &Read) -> Option<(Reason, String)> {
+    let held = read.value.as_ref().map(|value| coordinator_core::plan::find(value.expose()))?;
+    held.unusable
+        .map(|error| (Reason::PlanSecretInvalid, format!("what the plan Secret held was no plan: {error}")))
+}
+
+async fn announce(context: &Context, observed: &Observed, stored: &Stored) -> Result<(), StoreError> {
+    let Some(inventory) = observed.inventory.as_deref() else { return Ok(()) };
+    plan::announce(&context.client, inventory, stored).await?;
+    claim::forget_retry(&context.client, &observed.machine).await
 }
 
 /// The other decisions change an object, and the next look at it shows more.
@@ -194,6 +266,7 @@ fn is_shown(decision: &Decision) -> bool {
         | Decision::Claim { .. }
         | Decision::Provide { .. }
         | Decision::Release { .. }
+        | Decision::Abandon { .. }
         | Decision::RemoveFinalizer => false,
     }
 }
@@ -232,6 +305,7 @@ fn waits(decision: &Decision) -> Waits {
         | Decision::Announce { .. }
         | Decision::Provide { .. }
         | Decision::Release { .. }
+        | Decision::Abandon { .. }
         | Decision::RemoveFinalizer
         | Decision::Rest => Waits::No,
     }
@@ -243,11 +317,7 @@ fn again(decision: &Decision, status: &BaremetalMachineStatus) -> Action {
     let secret = matches!(
         decision,
         Decision::Wait(Waiting::BootstrapSecret { .. })
-            | Decision::Fail(
-                machine::Failure::PlanSecretMissing { .. }
-                    | machine::Failure::PlanSecretInvalid(_)
-                    | machine::Failure::Bootstrap(_)
-            )
+            | Decision::Fail(Failure::Bootstrap(_) | Failure::Unplannable(_))
     );
     if !secret {
         return Action::await_change();

@@ -1,5 +1,6 @@
 //! `MachineInventoryPool`: counted, never polled.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use coordinator_api::inventory::MachineInventory;
@@ -18,6 +19,7 @@ use crate::watch::Caches;
 pub(super) struct Roster {
     pool: Arc<MachineInventoryPool>,
     found: Vec<(Option<Arc<MachineInventory>>, Seniority)>,
+    promised: HashSet<String>,
 }
 
 /// Whether an older pool has a member too.
@@ -46,7 +48,24 @@ impl Roster {
             (inventory, if taken { Seniority::Older } else { Seniority::Ours })
         };
         let found = pool.spec.machine_inventories.iter().map(|member| find(&member.name)).collect();
-        Some(Self { pool, found })
+        Some(Self { pool, found, promised: HashSet::new() })
+    }
+
+    /// Leaves out what other machines have chosen.
+    pub(super) fn beside(mut self, taken: impl Fn(&str) -> bool) -> Self {
+        let names = self.pool.spec.machine_inventories.iter().map(|member| &member.name);
+        self.promised = names.filter(|name| taken(name)).cloned().collect();
+        self
+    }
+
+    /// Whether a member is left out that may become free again.
+    pub(super) fn holds_promises(&self) -> bool {
+        !self.promised.is_empty()
+    }
+
+    /// The pool itself.
+    pub(super) fn pool(&self) -> &MachineInventoryPool {
+        &self.pool
     }
 
     /// In the pool's order.
@@ -58,6 +77,7 @@ impl Roster {
                 listed,
                 inventory: inventory.as_deref(),
                 in_older_pool: *seniority == Seniority::Older,
+                is_promised: self.promised.contains(&listed.name),
             })
             .collect()
     }

@@ -40,13 +40,17 @@ pub async fn claim(client: &Client, inventory: &MachineInventory, claim: &Claim)
     patch_inventory(client, inventory, "claim", &metadata(inventory, &annotations, &held)).await.map(drop)
 }
 
-/// Gives the inventory back. The annotation of the pool stays, as people
-/// expect.
+/// Takes the claim off the inventory and leaves it in `state`. The annotation
+/// of the pool stays, as people expect.
 ///
 /// # Errors
 /// Conflict when the inventory has changed.
-pub async fn release(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
-    let state: &str = AllocationState::Available.into();
+pub async fn release(
+    client: &Client,
+    inventory: &MachineInventory,
+    state: AllocationState,
+) -> Result<(), StoreError> {
+    let state: &str = state.into();
     let annotations = json!({
         annotation::OWNER_BAREMETAL_MACHINE: null,
         annotation::OWNER_UID: null,

@@ -5,23 +5,23 @@ use coordinator_api::names::{annotation, plan_secret};
 use coordinator_core::plan::Stored;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use proto::plan::{Kind, Secret};
 use serde_json::json;
 
-use super::{StoreError, claim};
+use super::{StoreError, claim, registration};
 
 /// One key of a Secret and the version it was read at.
 #[derive(Debug)]
 pub struct Read {
-    /// The value.
-    pub value: Secret,
+    /// The value; `None` where the Secret lacks the key.
+    pub value: Option<Secret>,
     /// Precondition of the next write.
     pub resource_version: String,
 }
 
-/// Reads one key of a Secret by name; `None` when either is missing.
+/// Reads one key of a Secret by name; `None` when there is no such Secret.
 ///
 /// # Errors
 /// When Kubernetes cannot be asked.
@@ -33,15 +33,16 @@ pub async fn read(
 ) -> Result<Option<Read>, StoreError> {
     let api: Api<KubeSecret> = Api::namespaced(client.clone(), namespace);
     let secret = api.get_opt(name).await.map_err(StoreError::of("read", "Secret", name))?;
-    Ok(secret.and_then(|mut secret| {
-        let ByteString(value) = secret.data.as_mut()?.remove(key)?;
+    Ok(secret.map(|mut secret| {
+        let value = secret.data.as_mut().and_then(|data| data.remove(key));
         let resource_version = secret.resource_version().unwrap_or_default();
-        Some(Read { value: Secret::new(value), resource_version })
+        Read { value: value.map(|ByteString(value)| Secret::new(value)), resource_version }
     }))
 }
 
 /// Writes a plan. The results of the plan before are blanked in the same
-/// write: an old success must not pass as the new one's.
+/// write: an old success must not pass as the new one's. A Secret that was not
+/// there (`read` is `None`) is made.
 ///
 /// # Errors
 /// Conflict when the Secret has changed since it was read.
@@ -49,14 +50,24 @@ pub async fn write(
     client: &Client,
     inventory: &MachineInventory,
     stored: &Stored,
-    read: &Read,
+    read: Option<&Read>,
 ) -> Result<(), StoreError> {
     let name = secret_name(inventory);
+    let api: Api<KubeSecret> = Api::namespaced(client.clone(), &inventory.namespace().unwrap_or_default());
+    let kind = stored.plan.kind.as_str();
+    let Some(read) = read else {
+        let mut secret = registration::plan_secret(inventory, &name);
+        secret.annotations_mut().insert(annotation::PLAN_TYPE.to_owned(), kind.to_owned());
+        let plan = ByteString(stored.bytes.expose().to_vec());
+        secret.data = Some([(plan_secret::PLAN.to_owned(), plan)].into());
+        let done = api.create(&PostParams::default(), &secret).await;
+        return done.map(drop).map_err(StoreError::of("make the plan", "Secret", &name));
+    };
     let blank = ByteString(vec![]);
     let patch = json!({
         "metadata": {
             "resourceVersion": read.resource_version,
-            "annotations": { annotation::PLAN_TYPE: stored.plan.kind.as_str() },
+            "annotations": { annotation::PLAN_TYPE: kind },
         },
         "data": {
             plan_secret::PLAN: ByteString(stored.bytes.expose().to_vec()),
@@ -67,7 +78,6 @@ pub async fn write(
             plan_secret::FAILURE_COUNT: ByteString(b"0".to_vec()),
         },
     });
-    let api: Api<KubeSecret> = Api::namespaced(client.clone(), &inventory.namespace().unwrap_or_default());
     let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     done.map(drop).map_err(StoreError::of("write the plan to", "Secret", &name))
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
-use coordinator_api::names::{label, plan_secret};
+use coordinator_api::names::{label, plan_secret as key};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_core::host;
 use coordinator_core::inventory::Draft;
@@ -126,7 +126,7 @@ pub async fn equip(
     {
         return Ok(inventory);
     }
-    let secret = render_secret(&inventory);
+    let secret = plan_secret(&inventory, &inventory.name_any());
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(_) => {}
         // Left by a crash before the status was written: what it holds is kept.
@@ -143,19 +143,17 @@ pub async fn equip(
     Ok(report::status(&inventories, inventory, project).await?)
 }
 
-fn render_secret(inventory: &MachineInventory) -> Secret {
+/// The plan Secret of a host that has nothing to do.
+pub(super) fn plan_secret(inventory: &MachineInventory, name: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
-            name: Some(inventory.name_any()),
+            name: Some(name.to_owned()),
             labels: Some(BTreeMap::from([(label::MANAGED.to_owned(), "true".to_owned())])),
             owner_references: inventory.controller_owner_ref(&()).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
-        type_: Some(plan_secret::TYPE.to_owned()),
-        data: Some(BTreeMap::from([(
-            plan_secret::PLAN.to_owned(),
-            ByteString(plan_secret::EMPTY.as_bytes().to_vec()),
-        )])),
+        type_: Some(key::TYPE.to_owned()),
+        data: Some(BTreeMap::from([(key::PLAN.to_owned(), ByteString(key::EMPTY.as_bytes().to_vec()))])),
         ..Secret::default()
     }
 }

@@ -80,7 +80,7 @@ fn is_not_found(error: &kube::Error) -> bool {
 }
 
 /// What must be sent to turn `old` into `new` by a JSON merge patch.
-fn difference(old: &Value, new: &Value) -> Option<Value> {
+pub(crate) fn difference(old: &Value, new: &Value) -> Option<Value> {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             let mut patch = Map::new();
@@ -201,23 +201,25 @@ pub struct PlanSecret {
 pub enum PlanSecretError {
     /// No Secret, or no plan in it.
     #[error(
-        "the plan Secret {name} has no plan: it was deleted; delete the machine's claim or restore the Secret"
+        "the plan Secret {name} is missing or empty: restore it, or delete the Machine to have another plan written"
     )]
     Missing {
         /// Which Secret.
         name: String,
     },
     /// The bytes are no plan.
-    #[error("the plan Secret {name} cannot be used: {source}")]
+    #[error(
+        "the plan Secret {name} cannot be used ({why}): restore the Secret, or delete the Machine to have another plan written"
+    )]
     Invalid {
         /// Which Secret.
         name: String,
         /// Why.
-        source: PlanError,
+        why: PlanError,
     },
     /// An older plan than the one that was announced.
     #[error(
-        "the plan Secret {name} holds generation {found}, generation {announced} was announced: it was restored from an old copy"
+        "the plan Secret {name} holds generation {found}, generation {announced} was announced: it was restored from an old copy; delete the Machine to have another plan written"
     )]
     Older {
         /// Which Secret.
@@ -255,7 +257,7 @@ pub async fn plan(
         secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect();
     let bytes = results.remove(plan_secret::PLAN).ok_or_else(missing)?;
     let stored = plan::parse(&bytes, announced)
-        .map_err(|source| PlanSecretError::Invalid { name: name.clone(), source })?
+        .map_err(|why| PlanSecretError::Invalid { name: name.clone(), why })?
         .ok_or_else(missing)?;
     let found = stored.plan.generation;
     if found < announced {

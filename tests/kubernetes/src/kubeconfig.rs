@@ -1,11 +1,16 @@
 //! Kubeconfig files with everything inside.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::pki::Pair;
+
+/// How long a connection may take: longer than any pause a test makes.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// A kubeconfig could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +60,8 @@ current-context: default
 /// When the text is not a kubeconfig with usable keys.
 pub async fn client(text: &str) -> Result<Client, Error> {
     let kubeconfig = Kubeconfig::from_yaml(text)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    // A person waits for an API server that hangs; so do those who play one.
+    config.connect_timeout = Some(PATIENCE);
     Ok(Client::try_from(config)?)
 }

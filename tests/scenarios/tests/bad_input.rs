@@ -80,43 +80,48 @@ async fn bootstrap_data_is_waited_for_and_must_be_cloud_config() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_secret_that_is_gone_is_restored_by_a_person_or_by_the_host() {
-    let empty = json!({ "type": "elemental.cattle.io/plan", "stringData": { "plan": "{}" } });
-    for by_host in [false, true] {
-        let mut world = World::with_hosts(&["host-1"]).await;
-        world.delete("Secret", "host-1").await;
-        world.apply_machine("m-1").await;
-        let action = "let the host register again, or restore it";
-        world.explains("m-1", Type::PlanApplied, Reason::PlanSecretMissing, action).await;
-        if by_host {
-            let seed = world.seed("hosts");
-            world.host_mut("host-1").power_off();
-            world.host("host-1").insert(&seed);
-            world.host_mut("host-1").power_on();
-        } else {
-            world.create("Secret", "host-1", empty.clone()).await;
+async fn a_plan_secret_that_is_gone_or_garbled_before_its_plan_is_made_anew_and_that_is_told() {
+    for (garbage, reason) in [
+        (None, Reason::PlanSecretMissing),
+        (Some("not json"), Reason::PlanSecretInvalid),
+        (Some("{\"files\": 3}"), Reason::PlanSecretInvalid),
+        (Some("{\"instructions\": [{\"command\": \"/bin/sh\"}"), Reason::PlanSecretInvalid),
+    ] {
+        let world = World::with_hosts(&["host-1"]).await;
+        match garbage {
+            None => world.delete("Secret", "host-1").await,
+            Some(garbage) => {
+                world.patch("Secret", "host-1", json!({ "stringData": { "plan": garbage } })).await;
+            }
         }
+        world.apply_machine("m-1").await;
         world.runs("m-1").await;
-        assert_eq!(
-            world.host("host-1").installs(),
-            1,
-            "a host that boots the ISO again is not installed again"
-        );
+        assert!(world.has_event(reason), "{garbage:?}");
+        let secret = world.look("secrets", "host-1").unwrap();
+        assert_eq!(secret["type"], "elemental.cattle.io/plan");
+        assert_eq!(secret["metadata"]["ownerReferences"][0]["name"], "host-1");
         world.end().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_garbled_plan_secret_is_not_written_over_and_not_run() {
-    for garbage in ["not json", "{\"files\": 3}", "{\"instructions\": [{\"command\": \"/bin/sh\"}"] {
-        let world = World::with_hosts(&["host-1"]).await;
-        world.patch("Secret", "host-1", json!({ "stringData": { "plan": garbage } })).await;
-        world.apply_machine("m-1").await;
-        world.explains("m-1", Type::PlanApplied, Reason::PlanSecretInvalid, "restore the Secret").await;
-        world.patch("Secret", "host-1", json!({ "stringData": { "plan": "{}" } })).await;
-        world.runs("m-1").await;
-        world.end().await;
-    }
+async fn what_a_host_has_done_is_heard_once_the_plan_secret_is_back() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    let joins = |world: &World| {
+        world.host("host-1").system().effects().iter().any(|effect| effect.starts_with("upgrade"))
+    };
+    world.until("the host works on its plan", joins).await;
+    let secret = world.look("secrets", "host-1").unwrap();
+    world.delete("Secret", "host-1").await;
+    world.pass(std::time::Duration::from_mins(30)).await;
+    let says = world.machine_condition("m-1", Type::Ready).unwrap();
+    assert!(says.reason == "PlanSecretMissing" && says.message.contains("restore it"), "{says:?}");
+    let kept = json!({ "type": secret["type"], "data": { "plan": secret["data"]["plan"] } });
+    world.create("Secret", "host-1", kept).await;
+    world.runs("m-1").await;
+    assert_eq!(world.plans().len(), 1);
+    world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,7 +202,7 @@ async fn a_clean_that_fails_holds_the_host_until_a_person_has_it_tried_again() {
     world.runs("m-1").await;
     world.host("host-1").system().fail("remove-workload", 1).unwrap();
     world.delete_machine("m-1").await;
-    let action = "set the annotation baremetal.cluster.io/retry-plan";
+    let action = "the annotation baremetal.cluster.io/retry-plan";
     world.explains("m-1", Type::PlanApplied, Reason::PlanFailed, action).await;
     assert!(
         world.inventory("host-1").unwrap().claim().is_some(),

@@ -65,6 +65,25 @@ async fn an_inventory_that_vanishes_under_a_running_node_leaves_the_node_alone()
     assert_eq!(world.host("host-1").system().effects(), before, "nobody owns it: nobody wipes it");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_dead_host_is_let_go_when_a_person_gives_it_up_and_offered_to_nobody() {
+    let mut world = running().await;
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    let way_out = "baremetal.cluster.io/release-without-clean";
+    world.explains("m-1", Type::PlanApplied, Reason::HostUnreachable, way_out).await;
+    let given_up = json!({ "metadata": { "annotations": { way_out: "" } } });
+    world.patch("BaremetalMachine", "m-1", given_up).await;
+    world.until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
+    let inventory = world.inventory("host-1").unwrap();
+    assert!(inventory.claim().is_none() && inventory.metadata.finalizers.unwrap_or_default().is_empty());
+    world.apply_machine("m-2").await;
+    let action = "add a host to it or free one";
+    let why = world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    assert!(why.contains("1 marked Unavailable"), "{why}");
+    world.end().await;
+}
+
 /// How far the machine may come before it is deleted.
 fn reached(world: &World, point: usize) -> bool {
     let claimed = world.inventory("host-1").is_some_and(|inventory| inventory.claim().is_some());

@@ -5,10 +5,11 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{
     BaremetalMachine, BaremetalMachineStatus, Initialization, LocalRef, MachineAddress, Phase,
 };
+use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{Decision, Failure, Snapshot, Waiting, announced};
+use super::{Decision, Failure, Snapshot, Trouble, Waiting, announced};
 use crate::cluster;
 use crate::image_catalog::ImageError;
 
@@ -85,6 +86,7 @@ fn phase(snapshot: &Snapshot<'_>, decision: &Decision) -> Phase {
         | Decision::Announce { .. }
         | Decision::Wait(Waiting::Clean { .. })
         | Decision::Release { .. }
+        | Decision::Abandon { .. }
         | Decision::RemoveFinalizer => Phase::Preparing,
     }
 }
@@ -115,6 +117,7 @@ fn ready(machine: &BaremetalMachine, decision: &Decision, phase: Phase) -> Findi
         | Decision::Rest
         | Decision::Provide { .. }
         | Decision::Release { .. }
+        | Decision::Abandon { .. }
         | Decision::RemoveFinalizer => {
             Finding::fails(Type::Ready, Reason::Cleaning, "the host is being given back")
         }
@@ -148,6 +151,7 @@ fn steps(snapshot: &Snapshot<'_>, decision: &Decision) -> Vec<Finding> {
         | Decision::Claim { .. }
         | Decision::Provide { .. }
         | Decision::Release { .. }
+        | Decision::Abandon { .. }
         | Decision::RemoveFinalizer
         | Decision::Rest => return findings,
     };
@@ -184,13 +188,25 @@ fn waited(waiting: &Waiting) -> (Type, Reason, String) {
             Reason::BootstrapWaiting,
             format!("Secret {name} with the bootstrap data is missing or has no key value: create it"),
         ),
-        Waiting::Reprovision { plan } => {
-            (Type::PlanApplied, Reason::PlanRunning, format!("the host works on plan {plan}"))
-        }
-        Waiting::Clean { plan } => {
-            (Type::PlanApplied, Reason::Cleaning, format!("the host works on plan {plan}"))
-        }
+        Waiting::Reprovision { plan, trouble } => working(plan, trouble.as_ref(), Reason::PlanRunning, ""),
+        Waiting::Clean { plan, trouble } => working(plan, trouble.as_ref(), Reason::Cleaning, ABANDON),
     }
+}
+
+/// What a person can do where the host will never come back.
+const ABANDON: &str = "; if the host is dead, switch it off for good, then set the annotation baremetal.cluster.io/release-without-clean on this object";
+
+fn working(
+    plan: &str,
+    trouble: Option<&Trouble>,
+    reason: Reason,
+    way_out: &'static str,
+) -> (Type, Reason, String) {
+    let Some(trouble) = trouble else {
+        return (Type::PlanApplied, reason, format!("the host works on plan {plan}"));
+    };
+    let message = format!("plan {plan} does not get on: {}{way_out}", trouble.message);
+    (Type::PlanApplied, trouble.reason, message)
 }
 
 fn failed(failure: &Failure) -> (Type, Reason, String) {
@@ -207,20 +223,18 @@ fn failed(failure: &Failure) -> (Type, Reason, String) {
             Type::PlanApplied,
             Reason::PlanFailed,
             format!(
-                "{message}; mend the host, then delete the Machine, or while it is being deleted set the annotation {} on this object",
-                coordinator_api::names::annotation::RETRY_PLAN
+                "{message}; mend the host, then delete the Machine; while it is being deleted, the annotation {} on this object has the host cleaned once more",
+                annotation::RETRY_PLAN
             ),
         ),
-        Failure::PlanSecretMissing { name } => (
-            Type::PlanApplied,
-            Reason::PlanSecretMissing,
+        Failure::Unplannable(message) => (Type::BootstrapReady, Reason::BootstrapInvalid, message.clone()),
+        Failure::PoolOfOtherCluster { pool, cluster } => (
+            Type::InventoryAllocated,
+            Reason::PoolOfOtherCluster,
             format!(
-                "Secret {name} with the plan is missing; nothing is done to the host without it: let the host register again, or restore it"
+                "MachineInventoryPool {pool} is for Cluster {cluster}: name another pool in the template, or correct spec.clusterName of the pool"
             ),
         ),
-        Failure::PlanSecretInvalid(message) => {
-            (Type::PlanApplied, Reason::PlanSecretInvalid, message.clone())
-        }
         Failure::InventoryLost { name } => (
             Type::InventoryAllocated,
             Reason::InventoryMissing,

@@ -1,7 +1,6 @@
 use coordinator_api::conditions::{Type, find, is_true};
 use coordinator_api::inventory::{AllocationState, HostStatus};
 use coordinator_api::machine::Phase;
-use coordinator_api::pool::PoolMember;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -13,7 +12,7 @@ struct World {
     machine: BaremetalMachine,
     owner: Option<Machine>,
     cluster: Option<Cluster>,
-    pool: Option<Vec<PoolMember>>,
+    pool: Option<MachineInventoryPool>,
     inventory: Option<MachineInventory>,
     catalog: BTreeMap<String, String>,
     bootstrap: Option<Secret>,
@@ -28,7 +27,7 @@ fn world() -> World {
         machine,
         owner: Some(samples::owner()),
         cluster: None,
-        pool: Some(samples::pool(&["host-1"]).spec.machine_inventories),
+        pool: Some(samples::pool(&["host-1"])),
         inventory: Some(samples::inventory("host-1")),
         catalog: BTreeMap::from([("v1.36.3".into(), "registry.example/os:v1".into())]),
         bootstrap: Some(Secret::new(include_bytes!("../../testdata/join.yaml").to_vec())),
@@ -64,15 +63,20 @@ impl World {
     }
 
     fn see<T>(&self, look: impl FnOnce(&Snapshot<'_>) -> T) -> T {
-        let members = self.pool.as_ref().map(|pool| {
-            let member = |listed| Member { listed, inventory: self.inventory.as_ref(), in_older_pool: false };
-            pool.iter().map(member).collect()
-        });
+        let listed = self.pool.iter().flat_map(|pool| &pool.spec.machine_inventories);
+        let member = |listed| Member {
+            listed,
+            inventory: self.inventory.as_ref(),
+            in_older_pool: false,
+            is_promised: false,
+        };
+        let members = listed.map(member).collect();
         let read = |secret: &'_ Option<Secret>| secret.is_some();
         let mut snapshot = Snapshot {
             machine: &self.machine,
             owner: self.owner.as_ref(),
             cluster: self.cluster.as_ref(),
+            pool: self.pool.as_ref(),
             members,
             inventory: self.inventory.as_ref(),
             catalog: Some(&self.catalog),
@@ -196,13 +200,6 @@ fn what_a_plan_cannot_be_made_from_fails_until_it_is_mended() {
             Type::BootstrapReady,
             "BootstrapInvalid",
         ),
-        ("plan Secret", with(|w| w.plan = None), Type::PlanApplied, "PlanSecretMissing"),
-        (
-            "garbled",
-            with(|w| w.plan = Some(Secret::new(b"{".to_vec()))),
-            Type::PlanApplied,
-            "PlanSecretInvalid",
-        ),
     ];
     for (name, world, kind, reason) in cases {
         let world = world.claimed();
@@ -220,6 +217,71 @@ fn a_cause_that_goes_away_clears_the_failure() {
     assert_eq!(world.phase(), Phase::Failed);
     world.catalog.insert("v1.36.3".into(), "registry.example/os:v1".into());
     assert_eq!(world.phase(), Phase::Reprovisioning);
+}
+
+#[test]
+fn a_plan_secret_that_is_missing_or_garbled_blocks_nobody() {
+    let applied = || world().claimed().assigned(Some(PlanState::Applied));
+    let altered = String::from_utf8(applied().plan.unwrap().expose().to_vec()).unwrap();
+    let altered = altered.replace("elemental upgrade", "elemental  upgrade");
+    for (name, plan, first, clean) in [
+        ("missing", None, 1, 2),
+        ("garbled", Some("{"), 1, 2),
+        ("of somebody else", Some(r#"{"instructions":[{"name":"x","command":"true"}]}"#), 1, 2),
+        // Of a coordinator that rendered otherwise: its number still counts.
+        ("rendered otherwise", Some(altered.as_str()), 2, 2),
+    ] {
+        let plan = plan.map(|plan| Secret::new(plan.as_bytes().to_vec()));
+        let new = with(|w| w.plan.clone_from(&plan)).claimed();
+        let Decision::Assign { stored, .. } = new.decide() else { panic!("{name}") };
+        assert_eq!((stored.plan.kind, stored.plan.generation.0), (Kind::Reprovision, first), "{name}");
+        let mut deleted = applied().deleting();
+        deleted.plan = plan;
+        let Decision::Assign { stored, .. } = deleted.decide() else { panic!("{name}") };
+        assert_eq!((stored.plan.kind, stored.plan.generation.0), (Kind::Clean, clean), "{name}");
+    }
+}
+
+#[test]
+fn a_host_is_cleaned_when_anything_tells_that_it_was_touched() {
+    let mut lost = world().claimed().assigned(Some(PlanState::Applied)).deleting();
+    lost.inventory.as_mut().unwrap().status.as_mut().unwrap().plan = None;
+    assert!(matches!(lost.decide(), Decision::Assign { .. }), "the Secret tells");
+    lost.plan = None;
+    assert_eq!(lost.decide(), Decision::Release { inventory: "host-1".into() }, "nothing tells");
+    lost.machine.spec.provider_id = Some("baremetal:///host-1".into());
+    assert!(matches!(lost.decide(), Decision::Assign { .. }), "the providerID tells");
+}
+
+#[test]
+fn a_dead_host_is_given_up_only_when_a_person_says_so() {
+    let unreachable = |mut world: World| {
+        let inventory = world.inventory.as_mut().unwrap();
+        inventory.status = Some(crate::host::unreachable(inventory, Timestamp::UNIX_EPOCH));
+        world
+    };
+    let running = unreachable(world().claimed().assigned(None));
+    let said = |world: &World| {
+        let status = world.see(|s| status(s, &decide(s), Timestamp::UNIX_EPOCH));
+        let ready = find(&status.conditions, Type::Ready).unwrap();
+        (ready.reason.clone(), ready.message.contains(annotation::RELEASE_WITHOUT_CLEAN))
+    };
+    assert_eq!(said(&running), ("HostUnreachable".to_owned(), false));
+    let mut cleaning = unreachable(world().claimed().assigned(None).deleting().assigned(None));
+    assert_eq!(said(&cleaning), ("HostUnreachable".to_owned(), true));
+    let annotations = cleaning.machine.annotations_mut();
+    annotations.insert(annotation::RELEASE_WITHOUT_CLEAN.into(), String::new());
+    assert_eq!(cleaning.decide(), Decision::Abandon { inventory: "host-1".into() });
+    let mut running = running;
+    running.machine.annotations_mut().insert(annotation::RELEASE_WITHOUT_CLEAN.into(), String::new());
+    assert!(matches!(running.decide(), Decision::Wait(Waiting::Reprovision { .. })));
+}
+
+#[test]
+fn a_pool_of_another_cluster_gives_no_host() {
+    let world = with(|w| w.pool.as_mut().unwrap().spec.cluster_name = "other".into());
+    let (pool, cluster) = ("workers".to_owned(), "other".to_owned());
+    assert_eq!(world.decide(), Decision::Fail(Failure::PoolOfOtherCluster { pool, cluster }));
 }
 
 #[test]

@@ -57,6 +57,14 @@ struct Card {
     names: Option<Names>,
 }
 
+/// What every version of the card says.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CardHead {
+    generation: u64,
+    owner: String,
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Identity<'a> {
@@ -147,6 +155,16 @@ pub(super) fn parse(bytes: &[u8], foreign: Generation) -> Result<Option<Stored>,
         return Err(PlanError::Altered);
     }
     Ok(Some(stored))
+}
+
+/// Generation and owner of whatever plan of ours lies there, proven or not.
+pub(super) fn head(bytes: &[u8]) -> Option<(Generation, String)> {
+    let document: Document = serde_json::from_slice(bytes).ok()?;
+    let card = document.files.iter().find(|file| file.path.ends_with("/plan.json"))?;
+    let head: CardHead = serde_json::from_slice(&content(card).ok()?).ok()?;
+    // A number that no successor fits above is no number of ours.
+    let generation = Some(head.generation).filter(|generation| *generation < u64::from(u32::MAX));
+    Some((Generation(generation.unwrap_or(0)), head.owner))
 }
 
 fn content(file: &File) -> Result<Vec<u8>, PlanError> {

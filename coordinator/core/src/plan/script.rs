@@ -22,7 +22,7 @@ pub(super) fn arguments(step: &Step, id: &PlanId) -> Option<Vec<String>> {
     let name = step.name();
     let script = format!(
         "done={STATE}/done/$1.{name}; [ ! -e \"$done\" ] || exit 0; staging={STATE}/staging/$1; \
-         install -d -m 0700 {STATE}/done; {body}; : > \"$done\""
+         install -d -m 0700 {STATE} {STATE}/done\n{body}\n: > \"$done\""
     );
     let mut arguments = vec!["-ec".to_owned(), script, name.to_owned(), id.to_string()];
     if let Step::UpgradeSystem(image) = step {
@@ -35,13 +35,7 @@ fn body(step: &Step) -> Option<&'static str> {
     Some(match step {
         Step::RequestCleanup => "printf '%s\\n' \"$1\" > /var/lib/baremetal-agent/cleanup-requested",
         Step::CleanCloudInit => "cloud-init clean --logs --seed",
-        Step::WriteSeed(_) => {
-            "for seed in /var/lib/baremetal-agent/seed /var/lib/cloud/seed/nocloud; do \
-             rm -rf \"$seed\"; install -d -m 0700 \"$seed\"; \
-             for file in user-data meta-data network-config; do \
-             [ ! -e \"$staging/$file\" ] || install -m 0600 \"$staging/$file\" \"$seed/$file\"; done; done; \
-             rm -f \"$staging/user-data\""
-        }
+        Step::WriteSeed(_) => WRITE_SEED,
         Step::WriteNodeIdentity(_) => {
             "install -m 0600 \"$staging/node-identity.json\" /var/lib/baremetal-agent/node-identity.json"
         }
@@ -50,13 +44,51 @@ fn body(step: &Step) -> Option<&'static str> {
         Step::SyncFileSystems => "sync",
         // The done-file must be there before the machine goes down.
         Step::Reboot => "systemd-run --on-active=10 systemctl reboot",
-        Step::StopKubelet => "systemctl stop kubelet",
-        Step::RemoveWorkload => {
-            "ctr -n k8s.io tasks ls -q | xargs -r ctr -n k8s.io tasks rm -f; \
-             ctr -n k8s.io containers ls -q | xargs -r ctr -n k8s.io containers rm"
-        }
-        Step::StopContainerd => "systemctl stop containerd",
-        Step::RemoveNodeState => "find /etc/kubernetes /var/lib/kubelet -xdev -mindepth 1 -delete",
+        Step::StopKubelet => STOP_KUBELET,
+        Step::RemoveWorkload => REMOVE_WORKLOAD,
+        Step::StopContainerd => STOP_CONTAINERD,
+        Step::RemoveNodeState => REMOVE_NODE_STATE,
         Step::VerifySystem(_) | Step::WriteCustomFile(_) | Step::RunCustomInstruction(_) => return None,
     })
 }
+
+/// cloud-init takes a directory without user-data for no seed at all.
+const WRITE_SEED: &str = r#"for seed in /var/lib/baremetal-agent/seed /var/lib/cloud/seed/nocloud; do
+  rm -rf "$seed"
+  install -d -m 0700 "$seed"
+  for file in user-data meta-data network-config; do
+    [ ! -e "$staging/$file" ] || install -m 0600 "$staging/$file" "$seed/$file"
+  done
+done
+[ -e "$seed/user-data" ] || : > "$seed/user-data"
+rm -f "$staging/user-data""#;
+
+/// Whatever runs the kubelet, by distribution. A unit that does not exist
+/// cannot be stopped: systemctl would end with an error.
+const STOP_KUBELET: &str = r#"for unit in kubelet rke2-agent rke2-server k3s-agent k3s; do
+  if systemctl cat "$unit.service" > /dev/null 2>&1; then systemctl stop "$unit.service"; fi
+done"#;
+
+const STOP_CONTAINERD: &str =
+    "if systemctl cat containerd.service > /dev/null 2>&1; then systemctl stop containerd.service; fi";
+
+/// Without a runtime that answers there is nothing to ask. A task that ends in
+/// between is an error of its removal; whether all are gone is asked afterwards.
+const REMOVE_WORKLOAD: &str = r#"if command -v ctr > /dev/null && ctr -n k8s.io containers list -q > /dev/null 2>&1; then
+  for task in $(ctr -n k8s.io tasks list -q); do ctr -n k8s.io tasks delete -f "$task" || :; done
+  for container in $(ctr -n k8s.io containers list -q); do ctr -n k8s.io containers delete "$container" || :; done
+  left=$(ctr -n k8s.io containers list -q)
+  [ -z "$left" ] || { echo "cannot be removed: $left" >&2; exit 1; }
+fi"#;
+
+/// Pods' volumes stay mounted when their pods are gone, and a mount point
+/// cannot be removed; one whose server is away can only be unmounted lazily.
+const REMOVE_NODE_STATE: &str = r#"cut -d ' ' -f 2 /proc/mounts | sort -r | while read -r mount; do
+  case $mount in /var/lib/kubelet/*) umount "$mount" || umount -l "$mount" ;; esac
+done
+for directory in /etc/kubernetes /var/lib/kubelet; do
+  [ ! -d "$directory" ] || find "$directory" -xdev -mindepth 1 -delete
+done"#;
+
+#[cfg(test)]
+mod tests;

@@ -116,15 +116,21 @@ fn a_clean_leaves_a_seed_without_user_data() {
 }
 
 #[test]
-fn a_generation_never_goes_back() {
-    let stored = write(&clean(), Generation(5), "a").unwrap();
-    for (name, stored, host, want) in [
-        ("nothing known", None, 0, 1),
-        ("Secret ahead", Some(&stored), 3, 6),
-        ("host ahead, as after a restore", Some(&stored), 9, 10),
-        ("nonsense from a host", None, -4, 1),
+fn what_does_not_prove_itself_still_says_whose_it_was_and_its_number() {
+    let stored = write(&reprovision(), Generation(5), "uid-1").unwrap();
+    let text = String::from_utf8(stored.bytes.expose().to_vec()).unwrap();
+    let altered = text.replace("elemental upgrade", "elemental  upgrade");
+    for (name, bytes, owner, generation, is_usable) in [
+        ("ours", text.as_str(), "uid-1", 5, true),
+        ("rendered otherwise", &altered, "uid-1", 5, false),
+        ("empty", "{}", "", 0, true),
+        ("garbage", "{", "", 0, false),
+        ("nothing", "", "", 0, false),
     ] {
-        assert_eq!(next_generation(stored, host), Generation(want), "{name}");
+        let found = find(bytes.as_bytes());
+        assert_eq!((found.owner.as_str(), found.generation.0), (owner, generation), "{name}");
+        assert_eq!(found.unusable.is_none(), is_usable, "{name}");
+        assert_eq!(found.stored.is_some(), name == "ours", "{name}");
     }
 }
 

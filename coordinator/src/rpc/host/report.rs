@@ -82,11 +82,14 @@ fn stale(report: &wire::StepReport) -> RpcError {
 /// Whether the end of this plan is stored: the host did not hear so and tells
 /// it again.
 fn is_settled(inventory: &MachineInventory, report: &wire::StepReport) -> bool {
+    is_of(inventory, report) && inventory.plan().is_some_and(|plan| plan.state.is_some())
+}
+
+/// Whether the report is of the plan that was announced last.
+fn is_of(inventory: &MachineInventory, report: &wire::StepReport) -> bool {
     inventory.plan().is_some_and(|plan| {
-        plan.state.is_some()
-            && plan.id.as_deref() == Some(&*report.plan_id)
-            && plan.generation.and_then(|generation| u64::try_from(generation).ok())
-                == Some(report.generation)
+        let generation = plan.generation.and_then(|generation| u64::try_from(generation).ok());
+        plan.id.as_deref() == Some(&*report.plan_id) && generation == Some(report.generation)
     })
 }
 
@@ -117,10 +120,18 @@ async fn judged_by(
             Ok(plan)
         }
         Err(error @ PlanSecretError::Read { .. }) => Err(RpcError::Plan(error)),
-        // No plan, an older or a garbled one: not the one the host speaks of.
+        // No plan, an older or a garbled one. The host keeps what it has to say
+        // of its newest plan until the Secret is restored or another is written.
         Err(
-            PlanSecretError::Missing { .. } | PlanSecretError::Invalid { .. } | PlanSecretError::Older { .. },
-        ) => Err(stale(report)),
+            error @ (PlanSecretError::Missing { .. }
+            | PlanSecretError::Invalid { .. }
+            | PlanSecretError::Older { .. }),
+        ) => {
+            let api = context.inventory_api(&peer.namespace);
+            // Not from the cache: it may not have seen the announcement yet.
+            let fresh = report::read(&api, &peer.name, Some(&peer.uid)).await?;
+            Err(if is_of(&fresh, report) { RpcError::Plan(error) } else { stale(report) })
+        }
     }
 }
 
@@ -188,20 +199,23 @@ pub(super) async fn install(
     Ok(device.cloned().unwrap_or_default())
 }
 
-/// The network as it is now. The intended one does not change by it.
+/// The network as it is now, where the host could tell. The intended one does
+/// not change by it.
 pub(super) async fn observed(
     context: &Context,
     peer: &Peer,
     report: wire::ObservedReport,
 ) -> Result<(), RpcError> {
-    let network = report.network.unwrap_or_default();
-    let network = network::observed(network)
-        .map_err(|error| RpcError::refused(Refusal::BadRequest, error.to_string()))?;
+    let network = report.network.map(network::observed).transpose();
+    let network = network.map_err(|error| RpcError::refused(Refusal::BadRequest, error.to_string()))?;
     let inventory = context.inventory(peer).await?;
     let now = Timestamp::now();
     let project = |known: &MachineInventory| {
+        let Some(network) = &network else {
+            return host::seen(known, report.system.as_ref());
+        };
         let intended = known.spec.observed_network.as_ref();
-        let drift = intended.and_then(|intended| network::drift(intended, &network));
+        let drift = intended.and_then(|intended| network::drift(intended, network));
         host::observed(known, network.clone(), drift, report.system.as_ref(), now)
     };
     report::status(&context.inventory_api(&peer.namespace), inventory, project).await?;
