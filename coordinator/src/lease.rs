@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use crate::config::Config;
 use crate::controllers::{self, Context};
-use crate::service::{Shutdown, ended};
+use crate::shutdown::{Shutdown, ended};
 use crate::telemetry::chain;
 use crate::watch::Leading;
 

@@ -18,6 +18,7 @@ pub mod rpc;
 pub mod seed_iso;
 pub mod serve;
 pub mod service;
+pub mod shutdown;
 pub mod store;
 pub mod telemetry;
 pub mod tls;

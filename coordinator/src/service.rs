@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use tokio::net::TcpListener;
-use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
 use crate::base_image::{BaseImageError, BaseImages};
@@ -21,6 +20,7 @@ use crate::rpc::announcements::Announcements;
 use crate::rpc::presence::Presence;
 use crate::rpc::{self, host};
 use crate::seed_iso::SeedIsos;
+use crate::shutdown::{Shutdown, ended, unless_ended};
 use crate::tls::{Acceptor, TlsError};
 use crate::watch::{Caches, Leading};
 use crate::watches::{self, Router};
@@ -48,9 +48,6 @@ pub enum StartError {
     #[error("cannot use the cache directory")]
     Cache(#[from] BaseImageError),
 }
-
-/// Flips once, at the end.
-pub type Shutdown = signal::Receiver<bool>;
 
 /// Runs until `shutdown`.
 ///
@@ -157,20 +154,6 @@ pub async fn assemble(
 
 async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
-}
-
-/// Ends when the process is to end.
-pub async fn ended(mut shutdown: Shutdown) {
-    // An error is a sender that is gone: the process ends too.
-    let _ = shutdown.wait_for(|ends| *ends).await;
-}
-
-/// `None` when the process is to end before `work` does.
-async fn unless_ended<T>(shutdown: &Shutdown, work: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        done = work => Some(done),
-        () = ended(shutdown.clone()) => None,
-    }
 }
 
 fn isos(config: &Config, caches: &Caches, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, StartError> {
