@@ -29,12 +29,14 @@ async fn a_host_becomes_a_node_and_comes_back() {
         Err(error) => blame(&stage, &progress, &error),
     };
     drop(watching);
-    eprintln!("{:#?}", proof.lifecycle.by);
     let counts = &proof.lifecycle;
     assert_eq!((counts.lists, counts.of("list", "secrets"), counts.of("watch", "secrets")), (0, 0, 0));
-    assert_eq!(counts.refused_writes, 0, "{:#?}", counts.by);
-    let economy = counts.of("patch", "leases") + counts.of("update", "leases");
+    let economy = counts.of("patch", "leases") + counts.of("update", "leases") + counts.of("get", "leases");
     let events = counts.of("create", "events") + counts.of("patch", "events");
-    let writes = counts.writes - economy - events;
-    eprintln!("writes {writes}, requests {}", counts.requests - economy - events);
+    let writes = counts.writes - events - (economy - counts.of("get", "leases"));
+    let requests = counts.requests - economy - events;
+    // The virtual API of the scenarios has the exact numbers. Here a cache can
+    // be a moment behind: a write that is refused for it is read and written
+    // again, once.
+    assert!(requests <= 54 && writes <= 38 && counts.refused_writes <= 4, "{requests} {writes} {counts:#?}");
 }
