@@ -36,8 +36,7 @@ impl Backoff {
 
 /// Anywhere between nothing and a bound that doubles with each failure, from
 /// half a second to thirty.
-#[must_use]
-pub fn delay(failures: u32, random: u32) -> Duration {
+fn delay(failures: u32, random: u32) -> Duration {
     let bound = FIRST.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST);
     bound.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }

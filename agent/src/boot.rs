@@ -38,7 +38,7 @@ pub struct Summary {
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// The marker or the receipt is not readable.
-    #[error("cannot read {path}: no cleanup is done at this boot")]
+    #[error("cannot read {path}, so no cleanup is done at this boot; next: check the host's disk")]
     Read {
         /// The file.
         path: PathBuf,
@@ -48,11 +48,11 @@ pub enum BootError {
     },
     /// The marker does not hold a plan's id.
     #[error(
-        "the cleanup marker does not name a plan: no cleanup is done; remove the marker, then write the plan again"
+        "the cleanup marker does not name a plan, so no cleanup is done; next: check the host's disk, another plan writes the marker anew"
     )]
     Marker,
     /// A directory of the former node was not emptied.
-    #[error("cannot wipe the former node: the node is not started at this boot")]
+    #[error("cannot wipe the former node, so the new one is not started at this boot")]
     Wipe(#[from] wipe::WipeError),
     /// A file could not be written.
     #[error("cannot write a file at early boot")]
@@ -149,11 +149,28 @@ fn observe(root: &Root, summary: &mut Summary) -> Early {
         return Early::Hold { why: "the cleanup marker does not name a plan" };
     };
     match journal::read(&root.state().journal()) {
-        Ok(journal) => decide(plan, journal.as_ref(), root.boot_mode()),
+        Ok(Some(journal)) => decide(plan, Witness::Journal(&journal), root.boot_mode()),
+        Ok(None) => {
+            let rebooted = root.state().upstream_done(&plan, Step::Reboot.name()).exists();
+            decide(plan, Witness::Upstream { rebooted }, root.boot_mode())
+        }
         // Without the journal nobody knows whether the plan came as far as its
         // reboot: nothing destructive on a guess.
         Err(_) => Early::Hold { why: "the journal is damaged" },
     }
+}
+
+/// What tells whether the plan has come to its reboot.
+#[derive(Clone, Copy)]
+enum Witness<'a> {
+    /// Our own agent's.
+    Journal(&'a Journal),
+    /// There is no journal: it was an upstream agent that ran the plan, or
+    /// nobody knows.
+    Upstream {
+        /// It left its mark of the reboot.
+        rebooted: bool,
+    },
 }
 
 /// Whether the boot is the one that the marker is for.
@@ -161,14 +178,17 @@ fn observe(root: &Root, summary: &mut Summary) -> Early {
 /// A power cut between the marker and the plan's reboot, a plan that failed
 /// before its reboot, or a boot loader that fell back to the old system must
 /// not wipe, nor let the new seed start a node on the wrong system.
-fn decide(plan: PlanId, journal: Option<&Journal>, mode: BootMode) -> Early {
-    let Some(journal) = journal else {
-        // A marker without a journal is from an agent that keeps none.
-        return Early::Wipe(plan);
-    };
+fn decide(plan: PlanId, witness: Witness<'_>, mode: BootMode) -> Early {
     if matches!(mode, BootMode::Passive | BootMode::Recovery) {
         return Early::Hold { why: "the boot loader fell back" };
     }
+    let journal = match witness {
+        Witness::Journal(journal) => journal,
+        Witness::Upstream { rebooted: true } => return Early::Wipe(plan),
+        Witness::Upstream { rebooted: false } => {
+            return Early::Hold { why: "no journal says that the plan came to its reboot" };
+        }
+    };
     if journal.plan_id() != plan.as_str() || journal.kind() != Kind::Reprovision {
         return Early::Hold { why: "the cleanup was asked for by a plan that is not the newest" };
     }

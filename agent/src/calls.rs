@@ -24,7 +24,7 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The coordinator says no, and why.
-    #[error("refused ({code}): {message}. Next: {next}", code = .refusal.code(), next = .refusal.next_action())]
+    #[error("refused ({code}): {message}; next: {next}", code = .refusal.code(), next = .refusal.next_action())]
     Refused {
         /// Which no.
         refusal: Refusal,

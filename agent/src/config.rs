@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {path}: boot a seed ISO of this coordinator", path = path.display())]
+    #[error("cannot read {path}; next: boot a seed ISO of this coordinator", path = path.display())]
     Read {
         /// Which file.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is not what a coordinator writes.
-    #[error("{path} is not the configuration of a seed ISO: build a fresh one from a SeedImage", path = path.display())]
+    #[error("{path} is not the configuration of a seed ISO; next: download a fresh seed ISO and boot it", path = path.display())]
     Parse {
         /// Which file.
         path: PathBuf,
@@ -36,21 +36,19 @@ pub enum ConfigError {
     },
     /// The base ISO was booted as it is.
     #[error(
-        "this ISO belongs to no coordinator: create a SeedImage and boot the ISO of its status.downloadURL"
+        "this ISO belongs to no coordinator; next: create a SeedImage and boot the ISO of its status.downloadURL"
     )]
     Unsigned,
     /// The URL does not lead to a registration.
     #[error(
-        "elemental.registration.url is {url:?}, not https://HOST:PORT/elemental/registration/TOKEN: build a fresh seed ISO"
+        "elemental.registration.url is {url:?}, not https://HOST:PORT/elemental/registration/TOKEN; next: download a fresh seed ISO and boot it"
     )]
     Url {
         /// As found.
         url: String,
     },
     /// Without a CA nobody can be trusted.
-    #[error(
-        "elemental.registration.ca-cert is missing: give the coordinator its CA and build a fresh seed ISO"
-    )]
+    #[error("elemental.registration.ca-cert is missing; next: download a fresh seed ISO and boot it")]
     Authority,
 }
 
@@ -207,7 +205,7 @@ mod tests {
         let url = "https://c.example/elemental/registration/secret-token/more";
         for (name, text, want) in [
             ("base ISO", "\n".repeat(65536), "create a SeedImage"),
-            ("garbled", "elemental: [".to_owned(), "build a fresh one"),
+            ("garbled", "elemental: [".to_owned(), "download a fresh seed ISO"),
             ("no scheme", document("c.example/elemental/registration/x"), "not https://"),
             ("plain text", document("http://c.example/elemental/registration/x"), "not https://"),
             ("no token", document("https://c.example/elemental/registration/"), "not https://"),

@@ -34,21 +34,33 @@ impl Console {
     }
 }
 
-/// An error with its causes, for one line.
+/// What stands between the cause and what a person does about it.
+pub const NEXT: &str = "; next: ";
+
+/// An error with its causes, for one line; what a person does comes last, and
+/// of several actions the one that is nearest to the cause.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
+    let (mut text, mut action) = (String::new(), None);
+    let mut cause = Some(error);
     while let Some(next) = cause {
-        let next_text = next.to_string();
+        let told = next.to_string();
+        let (what, todo) =
+            told.split_once(NEXT).map_or((told.as_str(), None), |(what, todo)| (what, Some(todo)));
         // Transparent errors say the same thing at each level.
-        if !text.ends_with(&next_text) {
-            text.push_str(": ");
-            text.push_str(&next_text);
+        if !text.ends_with(what) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(what);
         }
+        action = todo.map(str::to_owned).or(action);
         cause = next.source();
     }
-    text
+    match action {
+        Some(action) => text + NEXT + &action,
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -70,12 +82,28 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_error_is_told_with_its_causes_and_without_repetition() {
-        #[derive(Debug, thiserror::Error)]
+    #[derive(Debug, thiserror::Error)]
+    enum Door {
         #[error("cannot open the door")]
-        struct Door(#[source] std::io::Error);
-        let error = Door(std::io::Error::other("no key"));
-        assert_eq!(chain(&error), "cannot open the door: no key");
+        Shut(#[source] std::io::Error),
+        #[error("cannot open the door; next: oil it")]
+        Stuck(#[source] std::io::Error),
+        #[error("cannot enter; next: try another house")]
+        House(#[source] Box<Door>),
+        #[error(transparent)]
+        Same(Box<Door>),
+    }
+
+    #[test]
+    fn an_error_is_told_with_its_causes_without_repetition_and_ends_with_what_to_do() {
+        let stuck = || Box::new(Door::Stuck(std::io::Error::other("rust")));
+        for (name, error, want) in [
+            ("no action", Door::Shut(std::io::Error::other("no key")), "cannot open the door: no key"),
+            ("action last", *stuck(), "cannot open the door: rust; next: oil it"),
+            ("said once", Door::Same(stuck()), "cannot open the door: rust; next: oil it"),
+            ("nearest", Door::House(stuck()), "cannot enter: cannot open the door: rust; next: oil it"),
+        ] {
+            assert_eq!(chain(&error), want, "{name}");
+        }
     }
 }

@@ -38,7 +38,7 @@ pub enum Next<'a> {
 pub enum Outdated {
     /// A newer plan was accepted before.
     #[error(
-        "generation {offered} is older than generation {accepted}, which this host has accepted: nothing to do, the host waits for a newer plan"
+        "generation {offered} is older than generation {accepted}, which this host has accepted; next: nothing, the host waits for a newer plan"
     )]
     Generation {
         /// Of the plan.
@@ -48,7 +48,7 @@ pub enum Outdated {
     },
     /// Another plan was accepted under the same number.
     #[error(
-        "generation {generation} is taken by plan {accepted} with other steps or another name: write the plan again with a higher generation"
+        "generation {generation} is taken by plan {accepted} with other steps or another name; next: give the host a plan with a higher generation"
     )]
     OtherPlan {
         /// Of both.

@@ -1,6 +1,8 @@
 //! Carries out one plan at a time: asks the engine what comes next, journals
 //! the intent, does it, journals the outcome, hands the outcome to be reported.
 
+mod memory;
+
 use std::sync::Arc;
 
 use proto::plan::{Plan, Step};
@@ -8,13 +10,13 @@ use proto::v1alpha1::{FailureReason, StepReport};
 use tokio::time::timeout;
 
 use crate::console::chain;
-use crate::durable::{self, DurableError};
 use crate::engine::{self, Next, Outdated};
 use crate::failpoint::failpoint;
-use crate::journal::{self, Journal, JournalError, Outcome, State};
+use crate::journal::{JournalError, Outcome};
 use crate::paths::Root;
 use crate::steps::{self, Again, Context, Done, Failure};
 use crate::system::{Job, RebootMethod, System, SystemError, observed};
+use memory::Memory;
 
 /// What the host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,7 +79,7 @@ pub enum RefusedPlan {
     #[error("{0}; next: check the host's disk and free space on its persistent partition")]
     NotJournaled(String),
     /// The kernel does not tell which boot this is.
-    #[error("cannot tell which boot this is: {0}")]
+    #[error("cannot tell which boot this is: {0}; next: reboot the host")]
     BootId(String),
 }
 
@@ -98,12 +100,6 @@ pub enum ExecutorError {
     BootId(#[source] SystemError),
 }
 
-enum Memory {
-    Known(Option<Journal>),
-    /// Safe mode: the host is reachable and reports, and runs nothing.
-    Lost(String),
-}
-
 /// Carries out plans on the host below a root.
 pub struct Executor<S> {
     root: Root,
@@ -111,8 +107,6 @@ pub struct Executor<S> {
     policy: Policy,
     memory: Memory,
     plan: Option<Arc<Plan>>,
-    /// A failure to journal, which cannot itself be journaled.
-    unjournaled: Option<StepReport>,
 }
 
 impl<S: System> Executor<S> {
@@ -122,54 +116,33 @@ impl<S: System> Executor<S> {
     /// # Errors
     /// [`JournalError::Write`] when the state directory cannot be made.
     pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, JournalError> {
-        durable::create_directory(root.state().path())?;
-        let memory = match journal::read(&root.state().journal()) {
-            Ok(journal) => Memory::Known(journal),
-            Err(error) => {
-                let why = chain(&error);
-                tracing::error!(why, "safe mode: no plan is run");
-                Memory::Lost(why)
-            }
-        };
-        Ok(Self { root, system, policy, memory, plan: None, unjournaled: None })
-    }
-
-    /// The operating system below.
-    pub fn system(&self) -> &S {
-        &self.system
+        let memory = Memory::open(&root)?;
+        Ok(Self { root, system, policy, memory, plan: None })
     }
 
     /// The newest plan that this host has accepted; `None` where it is not
     /// known.
     #[must_use]
     pub fn head(&self) -> Option<Head> {
-        self.journal()
-            .map(|journal| Head { plan_id: journal.plan_id().to_owned(), generation: journal.generation().0 })
+        let journal = self.memory.journal()?;
+        Some(Head { plan_id: journal.plan_id().to_owned(), generation: journal.generation().0 })
     }
 
-    fn journal(&self) -> Option<&Journal> {
-        match &self.memory {
-            Memory::Known(journal) => journal.as_ref(),
-            Memory::Lost(_) => None,
-        }
-    }
-
-    /// Takes a plan, durably. The same plan again is taken up where it stands;
-    /// one that is over is accepted and does nothing.
+    /// Takes a plan, durably. The same plan again is taken up where it stands.
+    /// One that is over is not run: who sends it lacks its end, which is
+    /// reported once more.
     ///
     /// # Errors
     /// [`RefusedPlan`]; nothing has changed then.
     pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
-        let journal = match &self.memory {
-            Memory::Known(journal) => journal.as_ref(),
-            Memory::Lost(why) => return Err(RefusedPlan::JournalLost(why.clone())),
-        };
+        let journal = self.memory.known().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
         let boot = observed::boot_id(&self.root).map_err(|error| RefusedPlan::BootId(chain(&error)))?;
         match engine::next(&plan, journal, &boot) {
             Next::Refuse(outdated) => return Err(outdated.into()),
             Next::Begin => self.begin(&plan)?,
             Next::Finished => {
                 self.plan = None;
+                self.memory.report_again();
                 return Ok(());
             }
             Next::Run { .. } | Next::Rebooted { .. } | Next::Interrupted { .. } => {}
@@ -183,17 +156,8 @@ impl<S: System> Executor<S> {
         if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
             return Err(RefusedPlan::Custom);
         }
-        failpoint("executor::begin::before");
-        self.save(Journal::begin(plan)).map_err(|error| RefusedPlan::NotJournaled(chain(&error)))?;
-        failpoint("executor::begin::after");
-        self.unjournaled = None;
+        self.memory.begin(plan).map_err(|error| RefusedPlan::NotJournaled(chain(&error)))?;
         tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
-        Ok(())
-    }
-
-    fn save(&mut self, journal: Journal) -> Result<(), JournalError> {
-        journal::write(&self.root.state().journal(), &journal)?;
-        self.memory = Memory::Known(Some(journal));
         Ok(())
     }
 
@@ -206,7 +170,7 @@ impl<S: System> Executor<S> {
     /// # Errors
     /// [`ExecutorError`]; calling again is safe.
     pub async fn advance(&mut self) -> Result<Advance, ExecutorError> {
-        if let Some(report) = self.unreported() {
+        if let Some(report) = self.memory.unreported() {
             return Ok(Advance::Report(report));
         }
         let Some(plan) = self.plan.clone() else {
@@ -214,29 +178,25 @@ impl<S: System> Executor<S> {
         };
         let advanced = self.advance_plan(&plan).await;
         // The plan holds secrets: it stays only while it is needed.
-        if matches!(advanced, Ok(Advance::Idle)) || self.unjournaled.is_some() {
+        if matches!(advanced, Ok(Advance::Idle)) || self.memory.is_unjournaled() {
             self.plan = None;
         }
         advanced
     }
 
-    fn unreported(&self) -> Option<StepReport> {
-        let journaled = || {
-            let journal = self.journal()?;
-            Some(journal.unreported()?.report(journal))
-        };
-        self.unjournaled.clone().or_else(journaled)
-    }
-
     async fn advance_plan(&mut self, plan: &Plan) -> Result<Advance, ExecutorError> {
         let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
-        match engine::next(plan, self.journal(), &boot) {
+        match engine::next(plan, self.memory.journal(), &boot) {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
             Next::Rebooted { index } => {
                 let outcome = Outcome::Done { output: String::new(), system: None };
                 self.end(index, outcome)
             }
-            Next::Interrupted { index } => self.end(index, interrupted().into()),
+            Next::Interrupted { index } => {
+                // The instruction may run on without the agent that began it.
+                let earlier = self.system.earlier_jobs().await;
+                self.end(index, earlier.err().map_or_else(interrupted, Failure::from).into())
+            }
             Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
             Next::Run { index, step } => self.run(plan, index, step, &boot).await,
         }
@@ -249,29 +209,35 @@ impl<S: System> Executor<S> {
         step: &Step,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let again = self.again(index, boot);
-        if let Err(error) = self.start(index, boot) {
-            return Ok(self.give_up(plan, index, &error));
+        let again = self.memory.again(index, boot);
+        if let Err(error) = self.memory.start(index, boot) {
+            return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
         }
         let outcome = self.carry_out(plan, index, step, again).await;
         self.end(index, outcome)
     }
 
+    /// What an earlier agent began ends first: a step that looks whether it has
+    /// taken effect would judge a system that still changes.
     async fn carry_out(&self, plan: &Plan, index: usize, step: &Step, again: Again) -> Outcome {
         tracing::info!(plan = %plan.id, step = index, name = step.name(), "step started");
         failpoint("executor::step::started");
-        let rebooted_from = self.rebooted_from(plan).map(str::to_owned);
         let context = Context {
             root: &self.root,
             system: &self.system,
             plan_id: &plan.id,
             job: Job::step(&plan.id, index),
             again,
-            rebooted_from: rebooted_from.as_deref(),
+            rebooted_from: self.memory.rebooted_from(plan),
         };
-        let ended = timeout(steps::deadline(step), steps::run(step, &context)).await;
+        let ended = match self.system.earlier_jobs().await {
+            Ok(()) => timeout(steps::deadline(step), steps::run(step, &context))
+                .await
+                .unwrap_or_else(|_| Err(steps::timed_out(step))),
+            Err(error) => Err(error.into()),
+        };
         failpoint("executor::step::done");
-        match ended.unwrap_or_else(|_| Err(steps::timed_out(step))) {
+        match ended {
             Ok(done) => done.into(),
             Err(failure) => {
                 say_failed(index, &failure);
@@ -288,12 +254,12 @@ impl<S: System> Executor<S> {
         index: usize,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let Some(method) = reboot_method(self.attempts(index)) else {
-            let message = "the host was asked to reboot in every way and did not; next: reboot it by hand";
+        let Some(method) = reboot_method(self.memory.attempts(index)) else {
+            let message = "the host was asked to reboot in every way and did not; next: look at its console for what holds it, then reboot it by hand";
             return self.end(index, Failure::new(FailureReason::Timeout, message).into());
         };
-        if let Err(error) = self.start(index, boot) {
-            return Ok(self.give_up(plan, index, &error));
+        if let Err(error) = self.memory.start(index, boot) {
+            return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
         }
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
@@ -309,96 +275,18 @@ impl<S: System> Executor<S> {
         }
     }
 
-    fn attempts(&self, index: usize) -> u32 {
-        match self.state(index) {
-            Some(State::Started { attempts, .. }) => *attempts,
-            Some(State::Pending | State::Done { .. } | State::Failed) | None => 0,
-        }
-    }
-
-    fn state(&self, index: usize) -> Option<&State> {
-        let entry = self.journal()?.steps().get(index)?;
-        Some(&entry.state)
-    }
-
-    fn again(&self, index: usize, boot: &str) -> Again {
-        match self.state(index) {
-            Some(State::Started { boot_id, .. }) if boot_id == boot => Again::SameBoot,
-            Some(_) | None => Again::No,
-        }
-    }
-
-    fn rebooted_from(&self, plan: &Plan) -> Option<&str> {
-        let index = plan.steps.iter().position(|step| matches!(step, Step::Reboot))?;
-        match self.state(index)? {
-            State::Done { boot_id } => Some(boot_id),
-            State::Pending | State::Started { .. } | State::Failed => None,
-        }
-    }
-
-    fn start(&mut self, index: usize, boot: &str) -> Result<(), JournalError> {
-        failpoint("executor::step::before");
-        match self.journal().cloned() {
-            Some(journal) => self.save(journal.started(index, boot)),
-            None => Ok(()),
-        }
-    }
-
     fn end(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
-        let Some(journal) = self.journal().cloned() else {
-            return Ok(Advance::Idle);
-        };
-        self.save(journal.ended(index, outcome))
-            .map_err(|source| ExecutorError::Journal { step: index, source })?;
-        failpoint("executor::step::after");
-        Ok(self.unreported().map_or(Advance::Idle, Advance::Report))
+        self.memory.end(index, outcome).map_err(|source| ExecutorError::Journal { step: index, source })?;
+        Ok(self.memory.unreported().map_or(Advance::Idle, Advance::Report))
     }
 
-    /// An intent that cannot be journaled must not be acted on. The host still
-    /// says so.
-    fn give_up(&mut self, plan: &Plan, index: usize, error: &JournalError) -> Advance {
-        let failure = match error {
-            JournalError::Write(DurableError { source, .. })
-                if source.kind() == std::io::ErrorKind::StorageFull =>
-            {
-                FailureReason::NoSpace
-            }
-            JournalError::Write(_) | JournalError::Read(_) | JournalError::Damaged(_) => {
-                FailureReason::InputOutput
-            }
-        };
-        let message = format!(
-            "{}: the step was not begun; next: check the host's disk and free space on its persistent partition",
-            chain(error)
-        );
-        let outcome = Outcome::failed(failure, message, String::new());
-        let report = StepReport {
-            plan_id: plan.id.to_string(),
-            generation: plan.generation.0,
-            step: u32::try_from(index).unwrap_or(u32::MAX),
-            outcome: Some(outcome.into()),
-        };
-        self.unjournaled = Some(report.clone());
-        Advance::Report(report)
-    }
-
-    /// The coordinator has `report`: it is not returned again.
+    /// The coordinator has `report`: it is not returned again, unless
+    /// [`Executor::accept`] shows that the coordinator has lost it.
     ///
     /// # Errors
     /// [`JournalError::Write`]; the report is returned again then.
     pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
-        if self.unjournaled.as_ref() == Some(report) {
-            self.unjournaled = None;
-            return Ok(());
-        }
-        if self.unreported().as_ref() != Some(report) {
-            return Ok(());
-        }
-        failpoint("executor::reported::before");
-        match self.journal().cloned() {
-            Some(journal) => self.save(journal.acknowledged()),
-            None => Ok(()),
-        }
+        self.memory.acknowledge(report)
     }
 }
 
@@ -407,7 +295,7 @@ fn say_failed(index: usize, failure: &Failure) {
 }
 
 fn interrupted() -> Failure {
-    let message = "the agent or the host stopped while this custom instruction ran; nobody knows how far it came, so it is not run again; next: look at the host, then write the plan again";
+    let message = "the agent or the host stopped while this custom instruction ran; nobody knows how far it came, so it is not run again; next: look at the host for what the instruction did, mend it, then write a new plan";
     Failure::new(FailureReason::Command, message)
 }
 

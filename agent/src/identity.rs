@@ -33,7 +33,7 @@ pub enum IdentityError {
     #[error("cannot keep the identity")]
     Keep(#[from] DurableError),
     /// The key file holds no P-256 key.
-    #[error("{path} holds no P-256 key: remove the file and boot the seed ISO to register anew", path = path.display())]
+    #[error("{path} holds no P-256 key; next: restore the file, or wipe the disk (wipefs -a) and boot a seed ISO to install anew", path = path.display())]
     Key {
         /// Which file.
         path: PathBuf,

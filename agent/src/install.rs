@@ -48,7 +48,7 @@ pub enum InstallError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// `elemental install` failed.
-    #[error("the install on {device} failed; it is tried again")]
+    #[error("the install on {device} failed and is tried again")]
     System {
         /// The disk.
         device: PathBuf,
@@ -56,7 +56,7 @@ pub enum InstallError {
         source: SystemError,
     },
     /// Flush or reboot failed.
-    #[error("cannot {attempt}: do it at the host")]
+    #[error("cannot {attempt}; next: do it at the host")]
     Power {
         /// flush the disks, reboot or power off.
         attempt: &'static str,
@@ -64,10 +64,12 @@ pub enum InstallError {
         source: SystemError,
     },
     /// The command that powers off.
-    #[error("cannot power off: do it at the host")]
+    #[error("cannot power off; next: do it at the host")]
     PowerOff(#[source] std::io::Error),
     /// The installed disk has no place for our state.
-    #[error("{device} has no partition named persistent after the install: is the image one of Elemental?")]
+    #[error(
+        "{device} has no partition named persistent after the install; next: use an image that is built for Elemental"
+    )]
     NoPersistentPartition {
         /// The disk.
         device: PathBuf,
@@ -85,7 +87,7 @@ pub enum InstallError {
     Leave(#[from] LeaveError),
     /// Another disk came up late and carries an install.
     #[error(
-        "{disk} carries an installed system and came up late: nothing is installed, the registration begins anew"
+        "{disk} carries an installed system and came up late, so nothing is installed; next: nothing, the registration begins anew"
     )]
     AppearedLate {
         /// Kernel name.
@@ -96,7 +98,7 @@ pub enum InstallError {
     Find(#[from] found::FindError),
     /// The coordinator says installed, and no disk does.
     #[error(
-        "the coordinator holds this host for installed, but no disk carries the system: attach the disk, or delete the MachineInventory to install anew"
+        "the coordinator holds this host for installed, but no disk carries the system; next: attach the disk, or delete the MachineInventory to install anew"
     )]
     DiskMissing,
 }
@@ -167,7 +169,7 @@ pub async fn boot_disk<S: System, M: Mounts>(
     .await?;
     if !may_reboot {
         flow.live.console.say(&format!(
-            "this host is installed on {device} and was told to boot it, but came back to the ISO: take the ISO out, or put the disk first in the firmware's boot order, and restart"
+            "this host is installed on {device} and was told to boot it, but came back to the ISO; next: take the ISO out, or put the disk first in the firmware's boot order, and restart"
         ));
         return Ok(());
     }

@@ -16,7 +16,7 @@ use proto::plan::{Generation, Kind, Plan, PlanId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use outcome::{Outcome, Unreported};
+pub use outcome::{LastOutcome, Outcome};
 
 use crate::durable::{self, DurableError};
 
@@ -25,13 +25,16 @@ const LAYOUT: &str = "baremetal-journal-1";
 
 /// The newest accepted plan and how far it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+// A field that is not known may be an outcome that nobody would report.
+#[serde(deny_unknown_fields)]
 pub struct Journal {
     plan_id: String,
     generation: u64,
     kind: PlanKind,
     steps: Vec<Entry>,
-    /// The outcome that the coordinator has not acknowledged.
-    unreported: Option<Unreported>,
+    /// Kept when the coordinator has it: one that lost its own record, as by a
+    /// restored backup, waits for the end of a plan that is over here.
+    last: Option<LastOutcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +103,7 @@ impl Journal {
                 Kind::Custom => PlanKind::Custom,
             },
             steps: plan.steps.iter().map(entry).collect(),
-            unreported: None,
+            last: None,
         }
     }
 
@@ -144,8 +147,8 @@ impl Journal {
 
     /// The outcome that the coordinator has not acknowledged.
     #[must_use]
-    pub fn unreported(&self) -> Option<&Unreported> {
-        self.unreported.as_ref()
+    pub fn unreported(&self) -> Option<&LastOutcome> {
+        self.last.as_ref().filter(|last| !last.acknowledged)
     }
 
     /// The step begins, or begins again.
@@ -174,14 +177,24 @@ impl Journal {
             }
             (Outcome::Done { .. }, State::Pending | State::Failed) => State::Done { boot_id: String::new() },
         };
-        self.unreported = u32::try_from(index).ok().map(|step| Unreported { step, outcome });
+        self.last = u32::try_from(index).ok().map(|step| LastOutcome { step, outcome, acknowledged: false });
         self
     }
 
-    /// The coordinator has the outcome.
+    /// The coordinator has the last outcome.
     #[must_use]
-    pub fn acknowledged(mut self) -> Self {
-        self.unreported = None;
+    pub fn acknowledged(self) -> Self {
+        self.with_last_acknowledged(true)
+    }
+
+    /// The coordinator asks as if it did not have the last outcome.
+    #[must_use]
+    pub fn unacknowledged(self) -> Self {
+        self.with_last_acknowledged(false)
+    }
+
+    fn with_last_acknowledged(mut self, acknowledged: bool) -> Self {
+        self.last = self.last.map(|last| LastOutcome { acknowledged, ..last });
         self
     }
 }

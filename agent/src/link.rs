@@ -65,7 +65,7 @@ pub enum RunError {
     Identity(#[from] IdentityError),
     /// The persistent partition is empty or not mounted.
     #[error(
-        "this host has no identity key in {directory}: is the persistent partition mounted there? If so, boot the seed ISO to register the host"
+        "this host has no identity key in {directory}; next: mount the persistent partition there, or, if the key is lost, wipe the disk (wipefs -a) and boot a seed ISO to install anew"
     )]
     NoIdentity {
         /// Where it should be.
@@ -83,7 +83,7 @@ pub enum LinkError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The registration for another certificate did.
-    #[error("cannot get a certificate: {0}")]
+    #[error("cannot get a certificate")]
     Registration(#[from] AttemptError),
     /// The new certificate cannot be used.
     #[error(transparent)]

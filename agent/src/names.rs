@@ -27,7 +27,7 @@ const ANSWER_BYTES: usize = 4096;
 pub enum NameError {
     /// No file and no server knows the name.
     #[error(
-        "the name {name} has no address: {reason}; correct DNS, or use an address in the coordinator's server URL"
+        "the name {name} has no address: {reason}; next: correct DNS, or use an address in the coordinator's server URL"
     )]
     Unknown {
         /// As asked.

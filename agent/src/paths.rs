@@ -3,11 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
+use proto::plan::PlanId;
 use proto::v1alpha1::BootMode;
 
 /// Where the agent's state lies on the persistent partition of an installed
 /// disk (Elemental's bind layout), relative to that partition.
-pub const PERSISTENT_STATE: &str = ".state/var-lib-baremetal-agent.bind";
+const PERSISTENT_STATE: &str = ".state/var-lib-baremetal-agent.bind";
 
 /// The root directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +126,12 @@ impl StateDir {
         self.0.join("cleanup-requested")
     }
 
+    /// What an upstream agent leaves when it has run a step of a plan of ours.
+    #[must_use]
+    pub fn upstream_done(&self, plan: &PlanId, step: &str) -> PathBuf {
+        self.0.join("done").join(format!("{plan}.{step}"))
+    }
+
     /// What the last wipe left.
     #[must_use]
     pub fn cleanup_receipt(&self) -> PathBuf {
@@ -150,9 +157,9 @@ mod tests {
 
     #[test]
     fn paths_stay_below_the_root() {
-        let cases = [("absolute", "/etc/x", "/tmp/root/etc/x"), ("relative", "etc/x", "/tmp/root/etc/x")];
+        let cases = [("absolute", "/etc/x", "/elsewhere/etc/x"), ("relative", "etc/x", "/elsewhere/etc/x")];
         for (name, given, want) in cases {
-            assert_eq!(Root::at("/tmp/root").join(given), Path::new(want), "{name}");
+            assert_eq!(Root::at("/elsewhere").join(given), Path::new(want), "{name}");
         }
         assert_eq!(Root::host().state().journal(), Path::new("/var/lib/baremetal-agent/journal"));
     }

@@ -40,7 +40,7 @@ pub enum RegisterError {
     Identity(#[from] IdentityError),
     /// A record without the key that made it.
     #[error(
-        "{disk} carries an installed system without its identity key: nothing is touched; wipe it (wipefs -a) to install anew"
+        "{disk} carries an installed system without its identity key, so nothing is touched; next: wipe it (wipefs -a) to install anew"
     )]
     KeyLost {
         /// Kernel name.
@@ -61,11 +61,13 @@ pub enum AttemptError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// One of the two clocks is wrong.
-    #[error("the coordinator's certificate for this host has expired by this host's clock: set the clock")]
+    #[error(
+        "the coordinator's certificate for this host has expired by this host's clock; next: set the clock"
+    )]
     Expired,
     /// The answer is not what the contract says.
     #[error(
-        "the coordinator's answer is not understood ({what}): agent and coordinator are of different versions; build a fresh seed ISO"
+        "the coordinator's answer is not understood ({what}): agent and coordinator are of different versions; next: download a fresh seed ISO and boot it"
     )]
     Answer {
         /// Which part.

@@ -52,8 +52,8 @@ fn plan(text: &mut String, journal: &Journal) {
         };
         let _ = writeln!(text, "  {:<24} {state}", entry.name);
     }
-    if let Some(unreported) = journal.unreported() {
-        let _ = writeln!(text, "  the outcome of step {} is not reported yet", unreported.step);
+    if let Some(last) = journal.unreported() {
+        let _ = writeln!(text, "  the outcome of step {} is not reported yet", last.step);
     }
 }
 

@@ -19,7 +19,7 @@ use proto::v1alpha1::{FailureReason, SystemState};
 use crate::boot::kubelet::KubeletError;
 use crate::boot::seed::SeedError;
 use crate::boot::wipe::WipeError;
-use crate::console::chain;
+use crate::console::{NEXT, chain};
 use crate::durable::DurableError;
 use crate::paths::Root;
 use crate::system::{Job, System, SystemError};
@@ -79,11 +79,11 @@ impl Failure {
                 (FailureReason::NoSpace, "free space on the host's persistent partition")
             }
             std::io::ErrorKind::ReadOnlyFilesystem => {
-                (FailureReason::InputOutput, "the file system is read-only: check the disk")
+                (FailureReason::InputOutput, "check the disk, its file system is read-only")
             }
             _ => (FailureReason::InputOutput, "check the host's disk and its kernel log"),
         };
-        Self::new(reason, format!("{}; next: {action}", chain(error)))
+        Self::new(reason, with_action(chain(error), action))
     }
 }
 
@@ -126,21 +126,29 @@ impl From<KubeletError> for Failure {
 
 impl From<SystemError> for Failure {
     fn from(error: SystemError) -> Self {
-        let message = chain(&error);
-        let (reason, output) = match error {
-            SystemError::Run { .. } | SystemError::Parse { .. } => (FailureReason::Command, String::new()),
-            SystemError::Failed { output, .. } => (FailureReason::Command, output.0),
-            SystemError::TimedOut { output, .. } => (FailureReason::Timeout, output.0),
-            SystemError::Read { .. } => (FailureReason::InputOutput, String::new()),
+        let text = chain(&error);
+        let log = "look at the host's system log (`journalctl -b`)";
+        let (reason, action, output) = match error {
+            SystemError::Run { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                (FailureReason::Command, "use an image that holds this program", String::new())
+            }
+            SystemError::Run { .. } | SystemError::Parse { .. } => {
+                (FailureReason::Command, log, String::new())
+            }
+            SystemError::Failed { output, .. } => (FailureReason::Command, log, output.0),
+            SystemError::TimedOut { output, .. } => (FailureReason::Timeout, log, output.0),
+            SystemError::Busy { .. } => {
+                (FailureReason::Timeout, "stop it on the host (`systemctl stop`)", String::new())
+            }
+            SystemError::Read { .. } => (FailureReason::InputOutput, log, String::new()),
         };
-        Self {
-            reason,
-            message: format!(
-                "{message}; next: see the output, correct the cause, then have the plan written anew"
-            ),
-            output,
-        }
+        Self { reason, message: with_action(text, action), output }
     }
+}
+
+/// The action that the error itself names is the better one.
+fn with_action(text: String, action: &str) -> String {
+    if text.contains(NEXT) { text } else { format!("{text}{NEXT}{action}") }
 }
 
 /// Runs one step to its end. A reboot is not run here: it has none.

@@ -20,8 +20,8 @@ use proto::v1alpha1::{Install, SystemState};
 /// The OS work that steps and the installer need. The driver for real hosts is
 /// [`elemental::Elemental`].
 ///
-/// What takes long runs as a job: it outlives the agent, and a job of the same
-/// name that still runs is waited for, never started beside itself.
+/// What takes long runs as a job: it outlives the agent, and one that still
+/// runs is waited for before another starts.
 pub trait System: Send + Sync {
     /// Installs the running live system, or the image of the request, on
     /// `installation.device`. Never reboots or powers off.
@@ -36,6 +36,12 @@ pub trait System: Send + Sync {
 
     /// Source of the image that boots next, where the system can tell.
     fn next_image(&self) -> impl Future<Output = Result<Option<String>, SystemError>> + Send;
+
+    /// Waits until no job runs that an agent before this one began. By default
+    /// there are none: work ends with the process that began it.
+    fn earlier_jobs(&self) -> impl Future<Output = Result<(), SystemError>> + Send {
+        async { Ok(()) }
+    }
 
     /// What runs now.
     fn running(&self) -> impl Future<Output = Result<SystemState, SystemError>> + Send;
@@ -92,8 +98,8 @@ pub struct Installation<'a> {
 /// What the names of all jobs begin with.
 pub const JOB_PREFIX: &str = "baremetal-step-";
 
-/// Name of long work: the same at every attempt, so that a restarted agent
-/// finds what its predecessor started.
+/// Name of long work: all begin alike, so that a restarted agent finds what its
+/// predecessor started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job(String);
 
@@ -184,6 +190,14 @@ pub enum SystemError {
         deadline: Duration,
         /// What it printed until then.
         output: Output,
+    },
+    /// A job of an earlier agent does not end.
+    #[error("{unit}, which an earlier agent began, still runs after {} s", .patience.as_secs())]
+    Busy {
+        /// Its unit.
+        unit: String,
+        /// How long it was waited for.
+        patience: Duration,
     },
     /// A file could not be read.
     #[error("cannot read {path}")]

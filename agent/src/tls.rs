@@ -42,7 +42,7 @@ pub enum ConnectError {
     Name(#[from] NameError),
     /// Nobody answers.
     #[error(
-        "the coordinator at {address} does not answer: start it, or correct the network or firewall between"
+        "the coordinator at {address} does not answer; next: start it, or correct the network or firewall between"
     )]
     Away {
         /// Host and port.
@@ -52,7 +52,7 @@ pub enum ConnectError {
     },
     /// Somebody answers who is not the coordinator.
     #[error(
-        "whoever answers at {address} shows a certificate that the CA of this configuration did not sign: build a fresh seed ISO, or find out who answers there"
+        "whoever answers at {address} shows a certificate that the CA of this configuration did not sign; next: find out who answers there, or download a fresh seed ISO and boot it"
     )]
     WrongAuthority {
         /// Host and port.
@@ -60,7 +60,7 @@ pub enum ConnectError {
     },
     /// The certificate does not name the address.
     #[error(
-        "the certificate of the coordinator at {address} is for another name: use a server URL that its certificate names"
+        "the certificate of the coordinator at {address} is for another name; next: use a server URL that its certificate names"
     )]
     WrongName {
         /// Host and port.
@@ -68,7 +68,7 @@ pub enum ConnectError {
     },
     /// The certificate's time does not fit this host's clock.
     #[error(
-        "the certificate of the coordinator at {address} does not hold at this host's time ({now}): set the host's clock, or renew the certificate"
+        "the certificate of the coordinator at {address} does not hold at this host's time ({now}); next: set the host's clock, or renew the certificate"
     )]
     WrongTime {
         /// Host and port.
@@ -88,7 +88,7 @@ pub enum ConnectError {
     #[error("cannot use the configured certificates")]
     Configuration(#[source] rustls::Error),
     /// No HTTP/2 over the connection.
-    #[error("the coordinator at {address} does not speak gRPC: correct the server URL")]
+    #[error("the coordinator at {address} does not speak gRPC; next: correct the server URL")]
     Protocol {
         /// Host and port.
         address: String,

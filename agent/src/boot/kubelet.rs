@@ -31,7 +31,7 @@ pub enum KubeletError {
         source: io::Error,
     },
     /// `node-identity.json` is not what the agent writes.
-    #[error("node-identity.json is damaged: the next plan writes it again")]
+    #[error("node-identity.json is damaged; next: check the host's disk, another plan writes the file anew")]
     Parse(#[source] serde_json::Error),
     /// A file cannot be written.
     #[error("cannot write the kubelet's configuration")]

@@ -16,7 +16,7 @@ use crate::system::{SystemError, observed};
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The kernel does not give the ISO's file.
-    #[error("cannot read {path}: the ISO is not mounted, or not a seed ISO")]
+    #[error("cannot read {path}; next: boot a seed ISO")]
     Read {
         /// The file.
         path: PathBuf,
@@ -25,11 +25,11 @@ pub enum LiveError {
         source: io::Error,
     },
     /// It is no YAML.
-    #[error("livecd-cloud-config.yaml is not YAML: correct the SeedImage, then download the ISO again")]
+    #[error("livecd-cloud-config.yaml is not YAML; next: download a fresh seed ISO")]
     Parse(#[source] serde_norway::Error),
     /// It has keys that are no text.
     #[error(
-        "the cloud-config of the seed ISO has keys that are no text: correct spec.cloud-config of the SeedImage"
+        "the cloud-config of the seed ISO has keys that are no text; next: correct spec.cloud-config of the SeedImage, then download a fresh seed ISO"
     )]
     Render(#[source] serde_json::Error),
     /// The kernel does not tell which boot this is.

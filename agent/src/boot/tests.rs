@@ -28,20 +28,23 @@ fn only_the_plans_own_reboot_leads_to_a_wipe() {
     let mut other = plan(Kind::Reprovision);
     other.id = PlanId::parse("reprovision-02").unwrap();
     let active = BootMode::Active;
+    let upstream = |rebooted| Err(Witness::Upstream { rebooted });
     let cases = [
-        ("an agent without a journal", None, active, true),
-        ("power cut before the reboot", Some(begun), active, false),
-        ("rebooting", Some(rebooting.clone()), active, true),
-        ("no sentinel", Some(rebooting.clone()), BootMode::Unspecified, true),
-        ("fell back", Some(rebooting.clone()), BootMode::Passive, false),
-        ("recovery", Some(rebooting.clone()), BootMode::Recovery, false),
-        ("rebooted", Some(rebooting.clone().ended(1, done())), active, true),
-        ("never rebooted", Some(rebooting.ended(1, failed)), active, false),
-        ("a newer plan", Some(Journal::begin(&other).started(1, "a")), active, false),
-        ("a clean plan", Some(Journal::begin(&plan(Kind::Clean)).started(1, "a")), active, false),
+        ("an upstream agent, rebooting", upstream(true), active, true),
+        ("an upstream agent, fell back", upstream(true), BootMode::Passive, false),
+        ("nobody knows", upstream(false), active, false),
+        ("power cut before the reboot", Ok(begun), active, false),
+        ("rebooting", Ok(rebooting.clone()), active, true),
+        ("no sentinel", Ok(rebooting.clone()), BootMode::Unspecified, true),
+        ("fell back", Ok(rebooting.clone()), BootMode::Passive, false),
+        ("recovery", Ok(rebooting.clone()), BootMode::Recovery, false),
+        ("rebooted", Ok(rebooting.clone().ended(1, done())), active, true),
+        ("never rebooted", Ok(rebooting.ended(1, failed)), active, false),
+        ("a newer plan", Ok(Journal::begin(&other).started(1, "a")), active, false),
+        ("a clean plan", Ok(Journal::begin(&plan(Kind::Clean)).started(1, "a")), active, false),
     ];
-    for (name, journal, mode, wipes) in cases {
-        let early = decide(id(), journal.as_ref(), mode);
+    for (name, witness, mode, wipes) in cases {
+        let early = decide(id(), witness.as_ref().map_or_else(|upstream| *upstream, Witness::Journal), mode);
         assert_eq!(early == Early::Wipe(id()), wipes, "{name}: {early:?}");
     }
 }
@@ -114,6 +117,16 @@ fn after_its_reboot_the_host_is_wiped_seeded_and_knows_who_it_is() {
 }
 
 #[test]
+fn a_plan_that_an_upstream_agent_ran_to_its_reboot_leads_to_a_wipe() {
+    let host = Host::rebooted();
+    fs::remove_file(host.root.state().journal()).unwrap();
+    host.put("/var/lib/baremetal-agent/done/reprovision-01.reboot", "");
+    host.boot();
+    assert!(host.is_wiped() && !host.root.state().cleanup_marker().exists());
+    assert_eq!(receipt::read(&host.root).unwrap().plan_id, "reprovision-01");
+}
+
+#[test]
 fn the_new_node_is_never_wiped_for_the_plan_that_made_it() {
     let host = Host::rebooted();
     host.boot();
@@ -128,7 +141,8 @@ fn the_new_node_is_never_wiped_for_the_plan_that_made_it() {
 #[test]
 fn a_boot_that_the_plan_did_not_ask_for_neither_wipes_nor_starts_the_node() {
     type Spoil = fn(&Host);
-    let cases: [(&str, Spoil); 4] = [
+    let cases: [(&str, Spoil); 5] = [
+        ("lost journal", |host| fs::remove_file(host.root.state().journal()).unwrap()),
         ("power cut", |host| host.journal(&Journal::begin(&plan(Kind::Reprovision)))),
         ("damaged journal", |host| fs::write(host.root.state().journal(), "torn").unwrap()),
         ("damaged marker", |host| fs::write(host.root.state().cleanup_marker(), "\0\0").unwrap()),

@@ -16,7 +16,7 @@ pub const NODE_DIRECTORIES: [&str; 4] =
 #[derive(Debug, thiserror::Error)]
 pub enum WipeError {
     /// It is a link: what it leads to may be anybody's.
-    #[error("{0} is a link, not a directory: make it a directory or a mount point")]
+    #[error("{0} is a link, not a directory; next: make it a directory or a mount point")]
     Link(PathBuf),
     /// The kernel refused.
     #[error("cannot remove {path}")]

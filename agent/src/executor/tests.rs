@@ -176,12 +176,48 @@ async fn an_outcome_is_returned_until_the_coordinator_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_over_is_accepted_and_does_nothing() {
+async fn a_plan_that_is_over_and_comes_again_is_not_run_and_its_end_is_reported_again() {
+    type Spoil = fn(&Host);
+    let cases: [(&str, Spoil); 2] =
+        [("applied", |_| ()), ("failed half-way", |host| host.simulated.fail("upgrade", 18).unwrap())];
+    for (name, spoil) in cases {
+        let host = Host::new();
+        spoil(&host);
+        let end = host.play(&reprovision(1)).await.pop().unwrap();
+        let effects = host.simulated.effects();
+        let mut executor = host.executor();
+        assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}: nobody asks");
+        for round in ["asked again", "and again"] {
+            executor.accept(reprovision(1)).unwrap();
+            executor.accept(reprovision(1)).unwrap();
+            let again = executor.advance().await.unwrap();
+            assert_eq!(again, Advance::Report(end.clone()), "{name}, {round}");
+            executor.reported(&end).unwrap();
+            assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}, {round}");
+        }
+        assert_eq!(host.simulated.effects(), effects, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_that_a_killed_agent_began_is_waited_for_and_not_begun_again() {
     let host = Host::new();
-    host.play(&reprovision(1)).await;
-    let effects = host.simulated.effects();
-    assert!(host.play(&reprovision(1)).await.is_empty());
-    assert_eq!(host.simulated.effects(), effects);
+    let mut executor = host.executor();
+    let plan = reprovision(1);
+    executor.accept(plan.clone()).unwrap();
+    for _ in 0..4 {
+        let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+        executor.reported(&report).unwrap();
+    }
+    // As the agent leaves it that dies while its job runs.
+    executor.memory.start(4, "boot-1").unwrap();
+    host.simulated.leave_upgrade(V2).unwrap();
+    let mut restarted = host.executor();
+    restarted.accept(plan).unwrap();
+    let Advance::Report(report) = restarted.advance().await.unwrap() else { panic!() };
+    assert!(matches!(report.outcome, Some(Reported::Done(_))), "{report:?}");
+    let upgrades = host.simulated.effects().iter().filter(|effect| effect.starts_with("upgrade")).count();
+    assert_eq!(upgrades, 1);
 }
 
 #[tokio::test]
@@ -274,7 +310,7 @@ async fn a_failed_step_ends_the_plan_with_cause_and_next_action() {
         let (at, why, message) = failure(reports.last());
         assert_eq!((at, why), (step, reason), "{name}: {message}");
         assert!(message.contains(text) && message.contains("next: "), "{name}: {message}");
-        assert!(host.play(&reprovision(1)).await.is_empty(), "{name}: no retry by itself");
+        assert_eq!(host.play(&reprovision(1)).await, reports[reports.len() - 1..], "{name}: no retry");
     }
 }
 

@@ -186,8 +186,7 @@ pub fn parse_udev(text: &str, key: &str) -> String {
 }
 
 /// `major:minor` of what is mounted at `point` (proc(5), mountinfo).
-#[must_use]
-pub fn parse_mounted_device(mountinfo: &str, point: &str) -> Option<String> {
+fn parse_mounted_device(mountinfo: &str, point: &str) -> Option<String> {
     mountinfo.lines().find_map(|line| {
         let fields: Vec<_> = line.split(' ').collect();
         (fields.get(4) == Some(&point)).then(|| fields[2].to_owned())
@@ -197,8 +196,7 @@ pub fn parse_mounted_device(mountinfo: &str, point: &str) -> Option<String> {
 /// Label of the ext or FAT file system that starts with these bytes; empty
 /// where there is neither. Read here and not from `/dev/disk/by-label`: of two
 /// disks with one label that directory shows one.
-#[must_use]
-pub fn parse_label(bytes: &[u8]) -> String {
+fn parse_label(bytes: &[u8]) -> String {
     let at = |offset: usize, length: usize| bytes.get(offset..offset + length).unwrap_or_default();
     let field = if at(0x438, 2) == [0x53, 0xef] {
         at(0x478, 16)

@@ -7,6 +7,8 @@ use proto::v1alpha1::OperatingSystem;
 pub fn parse_os_release(text: &str) -> OperatingSystem {
     let field = |wanted: &str| {
         text.lines()
+            // As in the shell that it is written for: the last assignment holds.
+            .rev()
             .filter_map(|line| line.trim().split_once('='))
             .find_map(|(key, value)| (key == wanted).then(|| unquote(value)))
             .unwrap_or_default()
@@ -52,6 +54,17 @@ mod tests {
         ] {
             let system = parse_os_release(&format!("ID=x\nIMAGE={value}\n"));
             assert_eq!(system.image, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_assignment_of_the_very_name_holds() {
+        for (name, text, want) in [
+            ("last", "IMAGE=a\nIMAGE=b\n", "b"),
+            ("other names", "IMAGE_REPO=lab/os\nIMAGE_TAG=v1\n", ""),
+            ("nothing", "", ""),
+        ] {
+            assert_eq!(parse_os_release(text).image, want, "{name}");
         }
     }
 }

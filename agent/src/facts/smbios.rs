@@ -135,8 +135,7 @@ pub fn parse_version(entry: &[u8]) -> (u8, u8) {
 
 /// Takes the table apart up to its end or to the first structure that lies
 /// about its length.
-#[must_use]
-pub fn parse_table(mut table: &[u8], version: (u8, u8)) -> Vec<SmbiosSection> {
+fn parse_table(mut table: &[u8], version: (u8, u8)) -> Vec<SmbiosSection> {
     let mut sections = Vec::new();
     while let Some((structure, rest)) = next_structure(table) {
         table = rest;

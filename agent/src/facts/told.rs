@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 /// `${Title/Key}` with its value here, for `machineName` and label templates.
 /// Of sections with one title the last wins, as upstream.
-#[must_use]
-pub fn template_keys(facts: &HostFacts) -> BTreeMap<String, String> {
+fn template_keys(facts: &HostFacts) -> BTreeMap<String, String> {
     facts
         .smbios
         .iter()

@@ -26,7 +26,7 @@ pub enum Wish {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Choice {
     /// The path does not exist. Often on purpose: somebody will link it.
-    #[error("the install device {path} is not there yet; link it to the right disk, or {cure}. Disks: {candidates}", cure = CURE)]
+    #[error("the install device {path} is not there yet (disks: {candidates}); next: link it to the right disk, or {cure}", cure = CURE)]
     NotThere {
         /// As written.
         path: String,
@@ -34,7 +34,7 @@ pub enum Choice {
         candidates: String,
     },
     /// The path leads to a partition, an optical drive, or the live medium.
-    #[error("the install device {path} leads to {name}, which is no whole fixed disk of this host; {cure}. Disks: {candidates}", cure = CURE)]
+    #[error("the install device {path} leads to {name}, which is no whole fixed disk of this host (disks: {candidates}); next: {cure}", cure = CURE)]
     NotADisk {
         /// As written.
         path: String,
@@ -44,13 +44,13 @@ pub enum Choice {
         candidates: String,
     },
     /// Nothing fits.
-    #[error("no disk fits the device selector; correct it, or {cure}. Disks: {candidates}", cure = CURE)]
+    #[error("no disk fits the device selector (disks: {candidates}); next: correct it, or {cure}", cure = CURE)]
     NoneFits {
         /// What there is.
         candidates: String,
     },
     /// More than one fits.
-    #[error("{count} disks fit the device selector; narrow it, or {cure}. Fitting: {candidates}", cure = CURE)]
+    #[error("{count} disks fit the device selector ({candidates}); next: narrow it, or {cure}", cure = CURE)]
     SeveralFit {
         /// How many.
         count: usize,
@@ -58,14 +58,14 @@ pub enum Choice {
         candidates: String,
     },
     /// The selector cannot be understood.
-    #[error("the device selector is wrong: {reason}; correct it in the MachineRegistration")]
+    #[error("the device selector is wrong: {reason}; next: correct it in the MachineRegistration")]
     Selector {
         /// Which requirement, and why.
         reason: String,
     },
     /// A second Elemental system would make every label ambiguous.
     #[error(
-        "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}. Wipe them (wipefs -a) or take them out"
+        "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}; next: wipe them (wipefs -a) or take them out"
     )]
     ForeignLabels {
         /// Which, with their labels.

@@ -126,7 +126,7 @@ pub struct Found {
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// Two records: whatever we did could be wrong.
-    #[error("{count} disks carry an installed system of this agent ({disks}): nothing is touched; take out or wipe (wipefs -a) all but one and boot again", count = .names.len(), disks = .names.join(", "))]
+    #[error("{count} disks carry an installed system of this agent ({disks}), so nothing is touched; next: take out or wipe (wipefs -a) all but one, then boot again", count = .names.len(), disks = .names.join(", "))]
     Several {
         /// Which disks.
         names: Vec<String>,
@@ -134,7 +134,7 @@ pub enum FindError {
     /// A partition that may hold a record cannot be read: installing over it
     /// could destroy a system.
     #[error(
-        "cannot read the persistent partition {partition}, so it is not known whether this host is installed: check the disk, or wipe it (wipefs -a) to install anew"
+        "cannot read the persistent partition {partition}, so it is not known whether this host is installed; next: check the disk, or wipe it (wipefs -a) to install anew"
     )]
     Mount {
         /// Which.

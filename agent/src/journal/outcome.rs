@@ -37,13 +37,16 @@ pub struct Observed {
     addresses: Vec<String>,
 }
 
-/// An outcome that the coordinator has not acknowledged.
+/// What became of the step that ended last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unreported {
-    /// Of which step, counted from zero.
+#[serde(deny_unknown_fields)]
+pub struct LastOutcome {
+    /// Counted from zero.
     pub step: u32,
-    /// Which.
+    /// What became of it.
     pub outcome: Outcome,
+    /// Whether the coordinator has it.
+    pub acknowledged: bool,
 }
 
 impl Outcome {
@@ -54,7 +57,7 @@ impl Outcome {
     }
 }
 
-impl Unreported {
+impl LastOutcome {
     /// The report of this outcome, in the name of `journal`'s plan.
     #[must_use]
     pub fn report(&self, journal: &Journal) -> StepReport {

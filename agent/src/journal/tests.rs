@@ -33,7 +33,7 @@ fn a_journal_comes_back_as_it_was_written() {
     assert_eq!(read(&path).unwrap(), None);
     let unreported = journal()
         .ended(1, Outcome::failed(proto::v1alpha1::FailureReason::Command, "why".into(), "\n\"".into()));
-    for journal in [journal(), unreported] {
+    for journal in [Journal::begin(&plan()), journal(), unreported] {
         write(&path, &journal).unwrap();
         assert_eq!(read(&path).unwrap(), Some(journal));
     }
@@ -43,6 +43,32 @@ fn a_journal_comes_back_as_it_was_written() {
 fn a_step_that_starts_again_is_counted() {
     let journal = journal().started(1, "boot-2");
     assert_eq!(journal.steps()[1].state, State::Started { boot_id: "boot-2".into(), attempts: 2 });
+}
+
+#[test]
+fn the_last_outcome_is_kept_when_it_is_acknowledged_and_can_be_reported_again() {
+    let begun = Journal::begin(&plan());
+    let ended = begun.clone().started(0, "b").ended(0, done());
+    let two = ended.clone().acknowledged().started(1, "b").ended(1, done());
+    let cases = [
+        ("nothing ended", begun.clone(), None),
+        ("nothing ended, asked again", begun.unacknowledged(), None),
+        ("ended", ended.clone(), Some(0)),
+        ("acknowledged", ended.clone().acknowledged(), None),
+        ("asked again", ended.clone().acknowledged().unacknowledged(), Some(0)),
+        ("asked again before the answer", ended.unacknowledged(), Some(0)),
+        ("two ended, asked again", two.acknowledged().unacknowledged(), Some(1)),
+    ];
+    for (name, journal, want) in cases {
+        assert_eq!(journal.unreported().map(|last| last.step), want, "{name}");
+    }
+}
+
+#[test]
+fn a_journal_with_fields_of_another_version_is_damaged() {
+    let body = serde_json::to_string(&journal()).unwrap().replacen('{', r#"{"unreported":null,"#, 1);
+    let text = format!("{LAYOUT} {}\n{body}\n", checksum(&body));
+    assert!(parse(text.as_bytes()).is_err());
 }
 
 #[test]

@@ -59,8 +59,7 @@ pub fn read(root: &Root) -> HashMap<String, String> {
 }
 
 /// Whether a keyfile holds a secret.
-#[must_use]
-pub fn holds_secret(text: &str) -> bool {
+fn holds_secret(text: &str) -> bool {
     text.lines().map(str::trim).any(|line| {
         let key = line.split_once('=').map_or(line, |(key, _)| key.trim_end());
         let lower = key.to_ascii_lowercase();

@@ -11,7 +11,7 @@ pub(super) async fn clean<S: System>(context: &Context<'_, S>) -> Result<Done, F
     let instance = context.root.join("/var/lib/cloud/instance");
     // The link may lead nowhere: its own presence counts.
     if instance.symlink_metadata().is_ok() {
-        let message = "cloud-init clean left /var/lib/cloud/instance behind: cloud-init would take the new seed for done; next: see the output, then have the plan written anew";
+        let message = "cloud-init clean left /var/lib/cloud/instance behind: cloud-init would take the new seed for done; next: remove /var/lib/cloud/instance on the host";
         return Err(Failure { output: output.0, ..Failure::new(FailureReason::CloudInit, message) });
     }
     Ok(Done::said(output.0))

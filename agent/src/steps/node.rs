@@ -29,9 +29,7 @@ async fn stop<S: System>(system: &S, unit: &str) -> Result<(), Failure> {
     }
     let output = system.stop_unit(unit).await?;
     if system.unit_runs(unit).await? {
-        let message = format!(
-            "{unit} runs on after it was stopped; next: stop it by hand on the host, then have the plan written anew"
-        );
+        let message = format!("{unit} runs on after it was stopped; next: stop it by hand on the host");
         return Err(Failure { output: output.0, ..Failure::new(FailureReason::Command, message) });
     }
     Ok(())
@@ -47,7 +45,7 @@ pub(super) async fn remove_workload<S: System>(system: &S) -> Result<Done, Failu
         return Ok(Done::said(output.0));
     }
     let message = format!(
-        "{} pods or containers cannot be removed ({}); next: remove them by hand on the host, then have the plan written anew",
+        "{} pods or containers cannot be removed ({}); next: remove them by hand on the host",
         left.len(),
         left.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ")
     );

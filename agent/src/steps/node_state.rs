@@ -21,9 +21,7 @@ pub(super) async fn remove<S: System>(context: &Context<'_, S>) -> Result<Done, 
     if kept.is_empty() {
         return Ok(Done::default());
     }
-    let message = format!(
-        "still mounted, so not removed: {}; next: unmount them by hand on the host, then have the plan written anew",
-        list(&kept)
-    );
+    let message =
+        format!("still mounted, so not removed: {}; next: unmount them by hand on the host", list(&kept));
     Err(Failure::new(FailureReason::InputOutput, message))
 }

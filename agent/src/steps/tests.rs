@@ -37,6 +37,30 @@ fn a_full_disk_is_told_from_a_broken_one() {
     }
 }
 
+#[test]
+fn a_command_that_fails_leaves_one_action() {
+    let failed = |meaning: &str| SystemError::Failed {
+        program: "elemental".into(),
+        status: crate::system::Status::Code(1),
+        meaning: meaning.into(),
+        output: crate::system::Output("why".into()),
+    };
+    let missing =
+        SystemError::Run { program: "elemental".into(), source: std::io::ErrorKind::NotFound.into() };
+    let busy = SystemError::Busy { unit: "baremetal-step-p-4.service".into(), patience: Duration::ZERO };
+    let cases = [
+        ("unknown code", failed(""), "journalctl -b"),
+        ("known code", failed("no room; next: free some"), "; next: free some"),
+        ("not there", missing, "an image that holds this program"),
+        ("still running", busy, "systemctl stop"),
+    ];
+    for (name, error, want) in cases {
+        let message = Failure::from(error).message;
+        assert_eq!(message.matches(NEXT).count(), 1, "{name}: {message}");
+        assert!(message.contains(want), "{name}: {message}");
+    }
+}
+
 #[tokio::test]
 async fn pods_volumes_are_unmounted_before_their_directories_are_emptied() {
     let directory = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ use crate::system::{System, image};
 
 /// `elemental upgrade` makes another snapshot each time and flushes nothing:
 /// whether it is needed is looked up before, and it is done only when flushed.
+/// One that an earlier agent began has ended by now, see [`System::earlier_jobs`].
 pub(super) async fn upgrade<S: System>(context: &Context<'_, S>, wanted: &Image) -> Result<Done, Failure> {
     let running = context.system.running().await?;
     let next = next_image(context.system).await;

@@ -42,7 +42,7 @@ fn judge_system(
     rebooted_from: Option<&str>,
 ) -> Result<(), Failure> {
     if rebooted_from == Some(running.boot_id.as_str()) {
-        let message = "the host has not rebooted; next: reboot it by hand, then have the plan written anew";
+        let message = "the host has not rebooted; next: reboot it by hand";
         return Err(Failure::new(FailureReason::Command, message));
     }
     let fell_back = [BootMode::Passive, BootMode::Recovery, BootMode::Live]
@@ -50,16 +50,23 @@ fn judge_system(
         .find(|mode| running.boot_mode == i32::from(*mode));
     let runs = image::same(wanted.as_str(), &running.image)
         || active.is_some_and(|source| image::same(wanted.as_str(), source));
-    let why = match fell_back {
-        Some(BootMode::Live) => "the host booted the live ISO instead of its disk",
-        Some(_) => "the boot loader fell back to an older system",
+    let (why, action) = match fell_back {
+        Some(BootMode::Live) => (
+            "the host booted the live ISO instead of its disk",
+            "take the ISO out, or put the disk first in the firmware's boot order",
+        ),
+        Some(_) => (
+            "the boot loader fell back to an older system",
+            "look at the console of the host for why the new image does not boot, then correct the image",
+        ),
         None if runs => return Ok(()),
-        None => "the host booted another image",
+        None => (
+            "the host booted another image",
+            "check on the host (`elemental state`) what boots next, and that IMAGE in the image's os-release is the reference by which it was asked for",
+        ),
     };
     let image = if running.image.is_empty() { "an unnamed image" } else { &running.image };
-    let message = format!(
-        "{why}: {image} runs instead of {wanted}; next: look at the console of the host for why the new image does not boot, correct the image, then delete the machine so that another plan is written"
-    );
+    let message = format!("{why}: {image} runs instead of {wanted}; next: {action}");
     Err(Failure::new(FailureReason::BootFallback, message))
 }
 

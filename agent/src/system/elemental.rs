@@ -83,6 +83,10 @@ impl System for Elemental {
         state::active_source(&printed.stdout)
     }
 
+    async fn earlier_jobs(&self) -> Result<(), SystemError> {
+        units::wait_for_earlier(&self.root).await
+    }
+
     async fn running(&self) -> Result<SystemState, SystemError> {
         observed::system_state(&self.root)
     }
@@ -237,27 +241,29 @@ fn explain(error: SystemError) -> SystemError {
 fn meaning(code: i32) -> &'static str {
     match code {
         18 => {
-            "the source of the image cannot be pulled or unpacked: check that the image exists, that the host reaches its registry, and that the disk has room"
+            "the source of the image cannot be pulled or unpacked; next: check that the image exists, that the host reaches its registry, and that the disk has room"
         }
-        20 => "the source of the image is not understood: correct the image reference in the catalog",
+        20 => "the source of the image is not understood; next: correct the image's reference",
         33 => {
-            "the specification is not valid, or the disk's partitions are not visible: check with `elemental state` that this is an installed system"
+            "the specification is not valid, or the disk's partitions are not visible; next: check with `elemental state` that this is an installed system"
         }
-        34 | 35 => "the state or recovery partition cannot be mounted: check the disk",
-        36..=39 | 50..=52 | 61..=63 | 72..=74 => "a hook failed: see the output for which one",
+        34 | 35 => "the state or recovery partition cannot be mounted; next: check the disk",
+        36..=39 | 50..=52 | 61..=63 | 72..=74 => "a hook failed; next: see the output for which one",
         46 => "SELinux labels cannot be set",
-        47 => "the device is not a disk: correct the install device",
-        48 | 68 => "the image holds no bootable system: check how the image was built",
+        47 => "the device is not a disk; next: correct the install device",
+        48 | 68 => "the image holds no bootable system; next: check how the image was built",
         49 => "the boot loader cannot be installed",
-        54 => "partitions cannot be mounted: check the disk",
-        55 => "the disk is in use: a device mapper, RAID or mount holds it",
-        56 => "the disk cannot be partitioned: check the disk",
+        54 => "partitions cannot be mounted; next: check the disk",
+        55 => "the disk is in use; next: remove the device mapper, RAID or mount that holds it",
+        56 => "the disk cannot be partitioned; next: check the disk",
         57 => {
-            "the disk holds an installed system already: wipe it if it is not needed any more, then boot the seed ISO again"
+            "the disk holds an installed system already; next: wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again"
         }
         58 => "root is needed",
         83 => "the size of the image cannot be told",
-        84 | 85 => "the snapshot cannot be written or switched: check that the state partition has room",
+        84 | 85 => {
+            "the snapshot cannot be written or switched; next: check that the state partition has room"
+        }
         88 => "the recovery system cannot be written",
         _ => "",
     }

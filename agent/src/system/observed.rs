@@ -9,6 +9,7 @@ use proto::v1alpha1::SystemState;
 use serde::Deserialize;
 
 use super::{CloudInit, SystemError};
+use crate::facts::os_release::parse_os_release;
 use crate::paths::Root;
 
 /// The system as it runs.
@@ -20,7 +21,7 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
     let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     Ok(SystemState {
         boot_id: boot_id(root)?,
-        image: parse_image(&text(root.os_release())).unwrap_or_default(),
+        image: parse_os_release(&text(root.os_release())).image,
         boot_mode: root.boot_mode().into(),
         hostname: text(root.join("/proc/sys/kernel/hostname")).trim().to_owned(),
         addresses: if *root == Root::host() { addresses() } else { Vec::new() },
@@ -33,15 +34,6 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
 /// [`SystemError::Read`].
 pub fn boot_id(root: &Root) -> Result<String, SystemError> {
     read(root.boot_id()).map(|text| text.trim().to_owned())
-}
-
-/// `IMAGE` of an os-release file: the reference of the image that runs.
-#[must_use]
-pub fn parse_image(os_release: &str) -> Option<String> {
-    let mut lines = os_release.lines().rev();
-    let value = lines.find_map(|line| line.trim().strip_prefix("IMAGE="))?;
-    let value = value.trim_matches(|c| c == '"' || c == '\'');
-    (!value.is_empty()).then(|| value.to_owned())
 }
 
 fn read(path: PathBuf) -> Result<String, SystemError> {
@@ -111,7 +103,7 @@ pub fn cloud_init(root: &Root) -> Result<CloudInit, SystemError> {
 ///
 /// # Errors
 /// [`SystemError::Parse`] when it is not what cloud-init writes.
-pub fn parse_result(text: &str) -> Result<Vec<String>, SystemError> {
+fn parse_result(text: &str) -> Result<Vec<String>, SystemError> {
     #[derive(Deserialize)]
     struct Versions {
         v1: Stages,
@@ -129,20 +121,6 @@ pub fn parse_result(text: &str) -> Result<Vec<String>, SystemError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_image_is_read_from_os_release() {
-        let cases = [
-            ("quoted", "ID=x\nIMAGE=\"lab/os:v1\"\n", Some("lab/os:v1")),
-            ("plain", "IMAGE=lab/os:v1", Some("lab/os:v1")),
-            ("other names", "IMAGE_REPO=lab/os\nIMAGE_TAG=v1\n", None),
-            ("empty", "IMAGE=\"\"\n", None),
-            ("last wins", "IMAGE=a\nIMAGE=b\n", Some("b")),
-        ];
-        for (name, given, want) in cases {
-            assert_eq!(parse_image(given).as_deref(), want, "{name}");
-        }
-    }
 
     #[test]
     fn cloud_init_has_finished_only_with_both_marks_of_this_boot() {

@@ -84,6 +84,14 @@ impl Simulated {
         self.write("complaint", complaint)
     }
 
+    /// An upgrade that an agent began, and that goes on after its death.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn leave_upgrade(&self, image: &str) -> io::Result<()> {
+        self.write("job", image)
+    }
+
     /// Whether the agent has asked for a reboot in this boot.
     #[must_use]
     pub fn reboot_was_asked_for(&self) -> bool {
@@ -103,7 +111,7 @@ impl Simulated {
     /// # Errors
     /// As the file system has them.
     pub fn power_cycle(&self) -> io::Result<()> {
-        for lost in ["unflushed", "reboot"] {
+        for lost in ["unflushed", "reboot", "job"] {
             remove(&self.path(lost))?;
         }
         let running = self.read("running").unwrap_or_default();
@@ -249,12 +257,24 @@ impl System for Simulated {
     }
 
     async fn upgrade(&self, _: &Job, image: &Image) -> Result<Output, SystemError> {
+        self.earlier_jobs().await?;
         let write = || self.write("unflushed", image.as_str());
         self.perform("upgrade", &format!("upgrade {image}"), write)
     }
 
     async fn next_image(&self) -> Result<Option<String>, SystemError> {
         Ok(["unflushed", "next", "running"].into_iter().find_map(|name| self.read(name)))
+    }
+
+    async fn earlier_jobs(&self) -> Result<(), SystemError> {
+        let Some(image) = self.read("job") else {
+            return Ok(());
+        };
+        let write = || {
+            self.write("unflushed", &image)?;
+            remove(&self.path("job"))
+        };
+        self.perform("upgrade", &format!("upgrade {image}"), write).map(drop)
     }
 
     async fn running(&self) -> Result<SystemState, SystemError> {

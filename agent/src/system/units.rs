@@ -12,9 +12,11 @@ const SHORT: Duration = Duration::from_mins(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// systemd itself stops the job at the deadline; we only wait for the news.
 const NEWS: Duration = Duration::from_mins(1);
+/// Longer than any job may run, its stop included.
+const PATIENCE: Duration = Duration::from_mins(65);
 
 /// Whether systemd is there to run jobs.
-pub(super) fn available(root: &Root) -> bool {
+fn available(root: &Root) -> bool {
     root.join("/run/systemd/system").is_dir()
 }
 
@@ -24,7 +26,7 @@ pub(super) async fn run(root: &Root, job: &Job, work: &Invocation) -> Result<Out
     if !available(root) {
         return work.run().await.map(|captured| captured.shown);
     }
-    wait_for_earlier(work.deadline).await?;
+    wait_for_earlier(root).await?;
     let started = Instant::now();
     let ended = transient(job, work).run().await;
     let output = journal(job).await;
@@ -66,22 +68,25 @@ fn transient(job: &Job, work: &Invocation) -> Invocation {
     Invocation { program: "systemd-run".to_owned(), args, env: Vec::new(), deadline: work.deadline + NEWS }
 }
 
-async fn wait_for_earlier(deadline: Duration) -> Result<(), SystemError> {
+/// Waits until no job runs. Each has its own `RuntimeMaxSec`, so it ends.
+pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), SystemError> {
+    if !available(root) {
+        return Ok(());
+    }
     let pattern = format!("{JOB_PREFIX}*");
     let args = ["list-units", "--plain", "--no-legend", "--state=active,activating,deactivating", &pattern];
-    let list = Invocation::new("systemctl", &args, SHORT);
+    until_none(&Invocation::new("systemctl", &args, SHORT), PATIENCE).await
+}
+
+async fn until_none(list: &Invocation, patience: Duration) -> Result<(), SystemError> {
     let started = Instant::now();
     loop {
         let listed = list.run().await?.stdout;
         let Some(running) = listed.split_whitespace().next() else {
             return Ok(());
         };
-        if started.elapsed() >= deadline {
-            return Err(SystemError::TimedOut {
-                program: running.to_owned(),
-                deadline,
-                output: Output::default(),
-            });
+        if started.elapsed() >= patience {
+            return Err(SystemError::Busy { unit: running.to_owned(), patience });
         }
         tracing::info!(unit = running, "waiting for work that an earlier agent started");
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -138,5 +143,22 @@ mod tests {
             ]
         );
         assert!(unit.deadline > work.deadline);
+    }
+
+    #[tokio::test]
+    async fn a_job_of_an_earlier_agent_is_waited_for_and_named_when_it_does_not_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let listed = directory.path().join("listed");
+        std::fs::write(&listed, "").unwrap();
+        let script = format!("if rm {} 2>/dev/null; then echo unit; fi", listed.display());
+        let once = Invocation::new("/bin/sh", &["-c", &script], SHORT);
+        until_none(&once, SHORT).await.unwrap();
+        assert!(!listed.exists(), "it was asked for");
+        let always = Invocation::new("echo", &["baremetal-step-p-4.service loaded active running"], SHORT);
+        let error = until_none(&always, Duration::ZERO).await.unwrap_err();
+        assert!(
+            matches!(&error, SystemError::Busy { unit, .. } if unit == "baremetal-step-p-4.service"),
+            "{error}"
+        );
     }
 }

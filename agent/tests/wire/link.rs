@@ -84,7 +84,7 @@ async fn a_live_certificate_is_exchanged_and_the_host_says_where_it_stands() {
 }
 
 #[tokio::test]
-async fn a_plan_is_acknowledged_and_each_of_its_steps_is_reported_once() {
+async fn a_plan_is_acknowledged_each_of_its_steps_is_reported_and_its_end_again_when_it_comes_again() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     coordinator.memory().plans = vec![plan(1)];
@@ -94,7 +94,9 @@ async fn a_plan_is_acknowledged_and_each_of_its_steps_is_reported_once() {
         coordinator.until("both steps", |memory| memory.steps.len() == 2).await;
         coordinator.cut();
         coordinator
-            .until("another hello", |memory| memory.hellos.len() == 2 && memory.acknowledgements.len() == 2)
+            .until("the end again", |memory| {
+                memory.hellos.len() == 2 && memory.acknowledgements.len() == 2 && memory.steps.len() == 3
+            })
             .await;
     })
     .await;
@@ -105,7 +107,7 @@ async fn a_plan_is_acknowledged_and_each_of_its_steps_is_reported_once() {
         memory.acknowledgements
     );
     let steps: Vec<_> = memory.steps.iter().map(|report| report.step).collect();
-    assert_eq!(steps, [0, 1], "the plan came twice, its steps were run once");
+    assert_eq!(steps, [0, 1, 1], "the plan came twice, its steps were run once");
     assert!(memory.steps.iter().all(|report| matches!(report.outcome, Some(step_report::Outcome::Done(_)))));
     assert_eq!((memory.hellos[1].plan_id.as_str(), memory.hellos[1].generation), ("clean-1", 1));
     assert!(host.root.state().cleanup_marker().exists());

@@ -89,7 +89,7 @@ fn an_exit_code_of_elemental_is_put_into_words() {
     let cases = [
         (
             57,
-            "elemental failed with exit code 57: the disk holds an installed system already: wipe it if it is not needed any more, then boot the seed ISO again",
+            "elemental failed with exit code 57: the disk holds an installed system already; next: wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
         ),
         (3, "elemental failed with exit code 3"),
     ];
