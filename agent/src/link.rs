@@ -353,16 +353,25 @@ impl<S: System> Link<'_, S> {
 
     async fn report_observed(&mut self, client: &mut HostClient<Channel>) -> Result<(), LinkError> {
         self.pace.reported(Instant::now());
-        let network = match network::observe(self.root) {
-            Ok(network) => Some(network),
-            Err(error) => {
-                tracing::warn!(error = chain(&error), "the network is not reported");
-                None
-            }
-        };
+        let network = network::observe(self.root)
+            .inspect_err(|error| tracing::warn!(error = chain(error), "the network is not reported"))
+            .ok();
         let report = ObservedReport { network, system: Some(self.state().await?) };
-        client.report_observed(asked(report)).await?;
-        Ok(())
+        match client.report_observed(asked(report)).await.map_err(CallError::from) {
+            Err(error) if error.refusal().is_none() => Err(error.into()),
+            told => {
+                say_not_taken(told.err());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The stream is for plans: a network that the coordinator refuses must not
+/// keep the host from them.
+fn say_not_taken(refused: Option<CallError>) {
+    if let Some(error) = refused {
+        tracing::warn!(error = chain(&error), "the network is not taken");
     }
 }
 

@@ -216,20 +216,17 @@ fn follow(snapshot: &Snapshot<'_>, inventory: &MachineInventory, plan: &PlanStat
 fn deprovision(snapshot: &Snapshot<'_>, inventory: &MachineInventory) -> Decision {
     let machine = snapshot.machine;
     let plan = announced(inventory, machine);
-    match plan.filter(|plan| !clean_is_due(plan, machine)) {
-        Some(plan) => follow_clean(inventory, plan, machine),
-        None => {
-            let found = found(snapshot);
-            // Status can be lost; the providerID and the plan Secret tell too.
-            let touched = plan.is_some()
-                || machine.spec.provider_id.is_some()
-                || Some(&found.owner) == machine.uid().as_ref();
-            if touched {
-                clean(snapshot, inventory, &found)
-            } else {
-                Decision::Release { inventory: inventory.name_any() }
-            }
-        }
+    if let Some(plan) = plan.filter(|plan| !clean_is_due(plan, machine)) {
+        return follow_clean(inventory, plan, machine);
+    }
+    let found = found(snapshot);
+    // Status can be lost; the providerID and the plan Secret tell too.
+    let touched =
+        plan.is_some() || machine.spec.provider_id.is_some() || Some(&found.owner) == machine.uid().as_ref();
+    if touched {
+        clean(snapshot, inventory, &found)
+    } else {
+        Decision::Release { inventory: inventory.name_any() }
     }
 }
 

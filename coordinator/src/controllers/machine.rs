@@ -193,18 +193,8 @@ async fn apply(context: &Context, observed: &Observed, decision: &Decision) -> R
             context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
             Ok(())
         }
-        Decision::Release { inventory: name } => {
-            let Some(inventory) = inventory() else { return Ok(()) };
-            claim::release(client, inventory, AllocationState::Available).await?;
-            context.events.normal(inventory, "Released", &format!("{name} is available again")).await;
-            Ok(())
-        }
-        Decision::Abandon { inventory: name } => {
-            let Some(inventory) = inventory() else { return Ok(()) };
-            claim::release(client, inventory, AllocationState::Unavailable).await?;
-            context.events.warning(inventory, "ReleasedWithoutClean", &given_up(name)).await;
-            Ok(())
-        }
+        Decision::Release { .. } => release(context, observed, AllocationState::Available).await,
+        Decision::Abandon { .. } => release(context, observed, AllocationState::Unavailable).await,
         Decision::RemoveFinalizer if machine.finalizers().is_empty() => Ok(()),
         Decision::RemoveFinalizer => claim::remove_finalizer(client, machine).await,
         Decision::Fail(Failure::Plan { .. }) => match inventory() {
@@ -215,10 +205,19 @@ async fn apply(context: &Context, observed: &Observed, decision: &Decision) -> R
     }
 }
 
-fn given_up(name: &str) -> String {
-    format!(
+async fn release(context: &Context, observed: &Observed, state: AllocationState) -> Result<(), StoreError> {
+    let Some(inventory) = observed.inventory.as_deref() else { return Ok(()) };
+    claim::release(&context.client, inventory, state).await?;
+    let name = inventory.name_any();
+    if state == AllocationState::Available {
+        context.events.normal(inventory, "Released", &format!("{name} is available again")).await;
+        return Ok(());
+    }
+    let note = format!(
         "{name} was given up without a clean and may still hold a node's credentials: to use its host again, delete this MachineInventory and boot the seed ISO"
-    )
+    );
+    context.events.warning(inventory, "ReleasedWithoutClean", &note).await;
+    Ok(())
 }
 
 async fn assign(context: &Context, observed: &Observed, stored: &Stored) -> Result<(), StoreError> {

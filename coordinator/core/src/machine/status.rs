@@ -217,7 +217,9 @@ fn failed(failure: &Failure) -> (Type, Reason, String) {
             "the Machine has no spec.version: set it on the MachineDeployment or control plane".to_owned(),
         ),
         Failure::Image(error) => (Type::ImageResolved, image(error), error.to_string()),
-        Failure::Bootstrap(message) => (Type::BootstrapReady, Reason::BootstrapInvalid, message.clone()),
+        Failure::Bootstrap(message) | Failure::Unplannable(message) => {
+            (Type::BootstrapReady, Reason::BootstrapInvalid, message.clone())
+        }
         Failure::Network(message) => (Type::BootstrapReady, Reason::NetworkInvalid, message.clone()),
         Failure::Plan { message } => (
             Type::PlanApplied,
@@ -227,7 +229,6 @@ fn failed(failure: &Failure) -> (Type, Reason, String) {
                 annotation::RETRY_PLAN
             ),
         ),
-        Failure::Unplannable(message) => (Type::BootstrapReady, Reason::BootstrapInvalid, message.clone()),
         Failure::PoolOfOtherCluster { pool, cluster } => (
             Type::InventoryAllocated,
             Reason::PoolOfOtherCluster,
