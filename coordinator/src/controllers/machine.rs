@@ -1,15 +1,16 @@
 //! `BaremetalMachine`: one host for one Machine.
 
+mod effects;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
-use coordinator_api::conditions::{self, Reason, Type};
-use coordinator_api::inventory::{AllocationState, MachineInventory};
+use coordinator_api::conditions::{self, Type};
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineStatus};
 use coordinator_api::names::{annotation, label, plan_secret};
 use coordinator_core::machine::{self, Decision, Failure, SecretRead, Snapshot, Waiting};
-use coordinator_core::plan::Stored;
 use coordinator_core::retry;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -22,7 +23,7 @@ use super::pool::Roster;
 use super::{Context, Error, Waits};
 use crate::store::plan::Read;
 use crate::store::status::Written;
-use crate::store::{StoreError, claim, plan, status};
+use crate::store::{StoreError, plan, status};
 
 /// Key of a bootstrap Secret.
 const BOOTSTRAP: &str = "value";
@@ -69,7 +70,7 @@ pub async fn reconcile(machine: Arc<BaremetalMachine>, context: Arc<Context>) ->
         return Ok(Action::requeue(retry::GLANCE));
     }
     context.waiting.note(key, waits(&decision));
-    apply(&context, &observed, &decision).await?;
+    effects::apply(&context, &observed, &decision).await?;
     if is_shown(&decision) {
         show(&context, &observed.machine, &decision, new.clone()).await?;
     }
@@ -169,88 +170,6 @@ async fn read(context: &Context, observed: &mut Observed) -> Result<(), StoreErr
         observed.plan = plan::read(&context.client, &namespace, &name, plan_secret::PLAN).await?.into();
     }
     Ok(())
-}
-
-async fn apply(context: &Context, observed: &Observed, decision: &Decision) -> Result<(), StoreError> {
-    let (client, machine) = (&context.client, &*observed.machine);
-    let inventory = || observed.inventory.as_deref();
-    match decision {
-        Decision::Choose { inventory } => claim::choose(client, machine, inventory).await,
-        Decision::Claim { claim, .. } => {
-            let Some(inventory) = inventory() else { return Ok(()) };
-            claim::claim(client, inventory, claim).await?;
-            let note = format!("claimed MachineInventory {}", inventory.name_any());
-            context.events.normal(machine, "InventoryAllocated", &note).await;
-            Ok(())
-        }
-        Decision::Assign { stored, .. } => assign(context, observed, stored).await,
-        Decision::Announce { stored, .. } => announce(context, observed, stored).await,
-        Decision::Provide { provider_id, .. } => {
-            if let Some(inventory) = inventory() {
-                claim::mark(client, inventory, AllocationState::Allocated).await?;
-            }
-            claim::provide(client, machine, provider_id).await?;
-            context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
-            Ok(())
-        }
-        Decision::Release { .. } => release(context, observed, AllocationState::Available).await,
-        Decision::Abandon { .. } => release(context, observed, AllocationState::Unavailable).await,
-        Decision::RemoveFinalizer if machine.finalizers().is_empty() => Ok(()),
-        Decision::RemoveFinalizer => claim::remove_finalizer(client, machine).await,
-        Decision::Fail(Failure::Plan { .. }) => match inventory() {
-            Some(inventory) => claim::mark(client, inventory, AllocationState::Unavailable).await.map(drop),
-            None => Ok(()),
-        },
-        Decision::Rest | Decision::Wait(_) | Decision::Fail(_) => Ok(()),
-    }
-}
-
-async fn release(context: &Context, observed: &Observed, state: AllocationState) -> Result<(), StoreError> {
-    let Some(inventory) = observed.inventory.as_deref() else { return Ok(()) };
-    claim::release(&context.client, inventory, state).await?;
-    let name = inventory.name_any();
-    if state == AllocationState::Available {
-        context.events.normal(inventory, "Released", &format!("{name} is available again")).await;
-        return Ok(());
-    }
-    let note = format!(
-        "{name} was given up without a clean and may still hold a node's credentials: to use its host again, delete this MachineInventory and boot the seed ISO"
-    );
-    context.events.warning(inventory, "ReleasedWithoutClean", &note).await;
-    Ok(())
-}
-
-async fn assign(context: &Context, observed: &Observed, stored: &Stored) -> Result<(), StoreError> {
-    let Some(inventory) = observed.inventory.as_deref() else { return Ok(()) };
-    let (read, lost) = match &observed.plan {
-        Reading::NotAsked => return Ok(()),
-        Reading::Missing => {
-            (None, Some((Reason::PlanSecretMissing, "the plan Secret was missing".to_owned())))
-        }
-        Reading::Holds(read) => (Some(read), unusable(read)),
-    };
-    plan::write(&context.client, inventory, stored, read).await?;
-    if let Some((reason, why)) = lost {
-        let note = format!("{why}; it was made anew with plan {}", stored.plan.id);
-        context.events.warning(inventory, reason.as_str(), &note).await;
-    }
-    announce(context, observed, stored).await?;
-    let note = format!("plan {} for {}", stored.plan.id, inventory.name_any());
-    context.events.normal(&*observed.machine, "PlanAssigned", &note).await;
-    Ok(())
-}
-
-/// Why what the Secret held could not be gone on with.
-fn unusable(read: &Read) -> Option<(Reason, String)> {
-    let held = read.value.as_ref().map(|value| coordinator_core::plan::find(value.expose()))?;
-    held.unusable
-        .map(|error| (Reason::PlanSecretInvalid, format!("what the plan Secret held was no plan: {error}")))
-}
-
-async fn announce(context: &Context, observed: &Observed, stored: &Stored) -> Result<(), StoreError> {
-    let Some(inventory) = observed.inventory.as_deref() else { return Ok(()) };
-    plan::announce(&context.client, inventory, stored).await?;
-    claim::forget_retry(&context.client, &observed.machine).await
 }
 
 /// The other decisions change an object, and the next look at it shows more.
