@@ -126,7 +126,7 @@ fn generation_of(decision: &Decision) -> u64 {
 #[test]
 fn what_is_missing_before_a_claim_is_waited_for() {
     let member = |excluded: &str| Waiting::Member { pool: "workers".into(), excluded: excluded.into() };
-    for (name, world, want) in vec![
+    let cases: Vec<(&str, World, Waiting)> = vec![
         ("owner", with(|w| w.owner = None), Waiting::Owner),
         ("pool", with(|w| w.pool = None), Waiting::Pool { name: "workers".into() }),
         (
@@ -144,7 +144,8 @@ fn what_is_missing_before_a_claim_is_waited_for() {
             with(|w| drop(w.machine.annotations_mut().insert(annotation::PAUSED.into(), String::new()))),
             Waiting::Paused,
         ),
-    ] {
+    ];
+    for (name, world, want) in cases {
         assert_eq!(world.decide(), Decision::Wait(want), "{name}");
     }
 }
