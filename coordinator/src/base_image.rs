@@ -129,6 +129,10 @@ impl BaseImages {
     /// [`BaseImageError`].
     pub async fn fetch(&self, url: &str) -> Result<BaseImage, BaseImageError> {
         let uri = parse_url(url)?;
+        // Downloads ask too: they must not wait for the fetch of another.
+        if let Some(image) = self.known(url).await {
+            return Ok(image);
+        }
         let _turn = self.fetching.lock().await;
         if let Some(image) = self.known(url).await {
             return Ok(image);

@@ -16,12 +16,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
+use coordinator_core::seed_image::{self, Base};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use sha2::{Digest as _, Sha256};
 
 use crate::base_image::{BaseImage, BaseImageError, BaseImages};
 use crate::ca::Authority;
+use crate::telemetry::chain;
 use config::ConfigError;
 use layout::{DESCRIPTOR, Extent, LayoutError, SECTOR};
 use overlay::{Overlay, Piece};
@@ -97,6 +100,13 @@ struct Iso {
     sha256: String,
 }
 
+impl Iso {
+    /// The same bytes have the same name, other bytes another.
+    fn file(&self, registration: &MachineRegistration) -> String {
+        format!("{}-{}.iso", registration.name_any(), &self.sha256[..12])
+    }
+}
+
 /// What is known of a base image: where the reserved file is, and the state of
 /// the hash right before it.
 #[derive(Clone)]
@@ -136,8 +146,8 @@ impl SeedIsos {
     }
 
     /// Makes the seed ISO of `seed` ready. Cheap when nothing has changed: call
-    /// it with every reconcile. With `spec.retriggerBuild` the base image is
-    /// asked for again.
+    /// it with every reconcile. While `spec.retriggerBuild` is to be done the
+    /// base image is asked for again.
     ///
     /// # Errors
     /// [`SeedIsoError`].
@@ -146,23 +156,40 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Prepared, SeedIsoError> {
+        let iso = self.ready(seed, registration).await?;
+        Ok(Prepared { file: iso.file(registration), size: iso.overlay.size(), sha256: iso.sha256.clone() })
+    }
+
+    async fn ready(
+        &self,
+        seed: &SeedImage,
+        registration: &MachineRegistration,
+    ) -> Result<Arc<Iso>, SeedIsoError> {
         let text = config::render(seed, registration, self.authority.certificate())?;
         let url = seed.spec.base_image.as_deref().unwrap_or_default();
         if url.is_empty() {
             return Err(SeedIsoError::NoBase);
         }
-        if seed.spec.retrigger_build {
+        if seed_image::base(seed) == Base::Fresh {
             self.bases.forget(url).await?;
         }
         let base = self.bases.fetch(url).await?;
+        let held = self.held(seed).filter(|iso| iso.base == base.path);
+        if let Some(iso) = held
+            && config::fill(&text, iso.patch.len() as u64)? == iso.patch
+        {
+            return Ok(iso);
+        }
         let known = self.known(&base).await?;
         let patch = config::fill(&text, known.reserved.len)?;
-        let iso = self.iso(seed, &base, known, patch).await?;
-        Ok(Prepared {
-            file: format!("{}-{}.iso", registration.name_any(), &iso.sha256[..12]),
-            size: iso.overlay.size(),
-            sha256: iso.sha256.clone(),
-        })
+        let iso = Self::make(&base, known, patch).await?;
+        self.keep(ObjectRef::from_obj(seed), iso.clone());
+        Ok(iso)
+    }
+
+    fn held(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
+        let isos = self.isos.lock().unwrap_or_else(PoisonError::into_inner);
+        isos.get(&ObjectRef::from_obj(seed)).cloned()
     }
 
     async fn known(&self, base: &BaseImage) -> Result<Known, SeedIsoError> {
@@ -177,25 +204,12 @@ impl SeedIsos {
         Ok(found)
     }
 
-    async fn iso(
-        &self,
-        seed: &SeedImage,
-        base: &BaseImage,
-        known: Known,
-        patch: Bytes,
-    ) -> Result<Arc<Iso>, SeedIsoError> {
-        let key = ObjectRef::from_obj(seed);
-        let ready = self.isos.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(iso) = ready.filter(|iso| iso.base == base.path && iso.patch == patch) {
-            return Ok(iso);
-        }
+    async fn make(base: &BaseImage, known: Known, patch: Bytes) -> Result<Arc<Iso>, SeedIsoError> {
         let overlay = Overlay::new(base.size, known.reserved.at, patch.clone())
             .ok_or(SeedIsoError::Layout(LayoutError::Garbled))?;
         let (file, whole) = (base.path.clone(), overlay.clone());
         let sha256 = blocking(base, move || checksum(&file, &whole, known.before)).await?;
-        let iso = Arc::new(Iso { base: base.path.clone(), overlay, patch, sha256 });
-        self.keep(key, iso.clone());
-        Ok(iso)
+        Ok(Arc::new(Iso { base: base.path.clone(), overlay, patch, sha256 }))
     }
 
     /// Those of seeds that are gone leave as another comes: each holds its
@@ -206,31 +220,42 @@ impl SeedIsos {
         isos.insert(key, iso);
     }
 
-    /// The seed ISO behind a download token. A replica that has not made it
-    /// ready yet does so now.
-    async fn by_token(&self, token: &str) -> Option<Arc<Iso>> {
+    /// The seed ISO behind a download token, when `file` is what the status
+    /// names and what this replica would make now: the name holds the checksum,
+    /// so that a changed registration, authority or base is never sent under
+    /// the old one. A replica that has not made it ready yet does so now.
+    async fn open(&self, token: &str, file: &str) -> Option<Arc<Iso>> {
         let seed = self.seeds.find(|seed| {
             let known = seed.status.as_ref().and_then(|status| status.download_token.as_deref());
             known.is_some_and(|known| same(known, token))
         })?;
-        let key = ObjectRef::from_obj(&*seed);
-        let ready = || self.isos.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-        if let Some(iso) = ready() {
-            return Some(iso);
-        }
         let reference = &seed.spec.registration_ref;
         let namespace = reference.namespace.clone().or_else(|| seed.namespace())?;
         let name = ObjectRef::new(reference.name.as_deref()?).within(&namespace);
         let registration = self.registrations.get(&name)?;
-        let name = seed.name_any();
-        match self.prepare(&seed, &registration).await {
-            Ok(_) => ready(),
+        if !seed_image::may_download(&seed, Some(&registration), file, Timestamp::now()) {
+            return None;
+        }
+        match self.ready(&seed, &registration).await {
+            Ok(iso) if iso.file(&registration) == file => Some(iso),
+            Ok(iso) => {
+                say_changed(&seed, file, &iso.file(&registration));
+                None
+            }
             Err(error) => {
-                tracing::warn!(seed_image = name, %error, "cannot serve a seed image");
+                say_failed(&seed, &error);
                 None
             }
         }
     }
+}
+
+fn say_changed(seed: &SeedImage, asked: &str, now: &str) {
+    tracing::info!(seed_image = seed.name_any(), asked, now, "a seed image is not what its status names");
+}
+
+fn say_failed(seed: &SeedImage, error: &SeedIsoError) {
+    tracing::warn!(seed_image = seed.name_any(), error = %chain(error), "cannot serve a seed image");
 }
 
 /// Compares secrets in a time that tells nothing of where they differ.

@@ -63,7 +63,8 @@ pub struct MachineInventorySpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_claims: BTreeMap<String, Value>,
-    /// Accepted and ignored: address pools.
+    /// Pools of the registration's `config.network.ipAddresses`; otherwise
+    /// ignored, nothing is claimed from them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_pools: BTreeMap<String, Value>,

@@ -152,3 +152,21 @@ pub struct NetworkTemplate {
     #[schemars(schema_with = "crate::schema::any")]
     pub config: Option<Value>,
 }
+
+/// An explicit network for the hosts of a registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RegistrationNetwork {
+    /// How `config` is to be read.
+    pub configurator: Configurator,
+    /// Address pools by the `{name}` in `config`: kept in
+    /// `spec.ipAddressPools` of the inventory, whose `spec.network.ipAddresses`
+    /// a person fills.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub ip_addresses: BTreeMap<String, Value>,
+    /// The configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any")]
+    pub config: Option<Value>,
+}

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::network::NetworkTemplate;
+use crate::network::RegistrationNetwork;
 
 /// Declares how hosts register: the name, labels and annotations of their
 /// inventories, and how they are installed.
@@ -58,9 +58,10 @@ pub struct Config {
     /// Elemental's part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elemental: Option<Elemental>,
-    /// An explicit network for every host of this registration.
+    /// An explicit network for every host of this registration: copied to the
+    /// inventories that it makes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<NetworkTemplate>,
+    pub network: Option<RegistrationNetwork>,
 }
 
 /// Elemental's part.
@@ -75,8 +76,8 @@ pub struct Elemental {
     pub registration: Option<Registration>,
     /// Accepted and ignored: hosts are cleaned by plans.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any_object")]
-    pub reset: Option<Value>,
+    #[schemars(default = "reset")]
+    pub reset: Option<Reset>,
     /// Accepted and ignored: no host holds a Kubernetes credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
@@ -99,6 +100,7 @@ pub struct Install {
     pub system_uri: Option<String>,
     /// How snapshots are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default = "snapshotter")]
     pub snapshotter: Option<Snapshotter>,
     /// More output.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -188,12 +190,70 @@ impl Default for Snapshotter {
     }
 }
 
+#[allow(clippy::unnecessary_wraps)] // The type of the field.
+fn snapshotter() -> Option<Snapshotter> {
+    Some(Snapshotter::default())
+}
+
+/// How a host would be reset. Every field is accepted and ignored; what they
+/// default to is shown to people who expect it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Reset {
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub enabled: bool,
+    /// Accepted and ignored.
+    pub reset_persistent: bool,
+    /// Accepted and ignored.
+    pub reset_oem: bool,
+    /// Accepted and ignored.
+    pub reboot: bool,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub poweroff: bool,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub debug: bool,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub disable_boot_entry: bool,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_uri: Option<String>,
+    /// Accepted and ignored.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub config_urls: Vec<String>,
+}
+
+impl Default for Reset {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            reset_persistent: true,
+            reset_oem: true,
+            reboot: true,
+            poweroff: false,
+            debug: false,
+            disable_boot_entry: false,
+            system_uri: None,
+            config_urls: vec![],
+        }
+    }
+}
+
+#[allow(clippy::unnecessary_wraps)] // The type of the field.
+fn reset() -> Option<Reset> {
+    Some(Reset::default())
+}
+
 /// How to register.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Registration {
     /// Only `tpm` is implemented: a name printed on the box proves nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default = "tpm")]
     pub auth: Option<String>,
     /// Set by the coordinator.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,6 +273,11 @@ pub struct Registration {
     /// Set by the coordinator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
+}
+
+#[allow(clippy::unnecessary_wraps)] // The type of the field.
+fn tpm() -> Option<String> {
+    Some("tpm".to_owned())
 }
 
 /// Where hosts register.

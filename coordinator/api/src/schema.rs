@@ -13,9 +13,9 @@ pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A Kubernetes quantity.
-pub(crate) fn int_or_string(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?$",
         "x-kubernetes-int-or-string": true,
     })
 }

@@ -2,11 +2,10 @@
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// An ISO made from a base ISO and one registration, served by the
 /// coordinator.
@@ -45,10 +44,12 @@ pub struct SeedImageSpec {
     /// Make the ISO and its download token anew; set back to false when done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retrigger_build: bool,
+    // No `IntOrString`: the default is more than its 32 bits hold, and one
+    // object that cannot be read breaks the watch on all.
     /// Accepted and ignored: nothing is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::int_or_string")]
-    pub size: Option<IntOrString>,
+    #[schemars(schema_with = "crate::schema::quantity", default = "six_gibibytes")]
+    pub size: Option<Value>,
     /// Accepted and ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
@@ -60,6 +61,11 @@ pub struct SeedImageSpec {
 
 fn an_hour() -> i32 {
     60
+}
+
+#[allow(clippy::unnecessary_wraps)] // The type of the field.
+fn six_gibibytes() -> Option<Value> {
+    Some(json!(6_u64 << 30))
 }
 
 /// Form of the image.

@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::{annotation, label};
+use coordinator_api::network::{Configurator, NetworkTemplate, RegistrationNetwork};
 use coordinator_api::registration::MachineRegistration;
 use kube::ResourceExt;
 use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
+use serde_json::Value;
 
 pub use install::{InstallError, install};
 use template::{Field, Rendered, Values};
@@ -116,6 +118,10 @@ pub struct Draft {
     pub labels: BTreeMap<String, String>,
     /// Annotations of the registration.
     pub annotations: BTreeMap<String, String>,
+    /// `spec.network`: the registration's, when it says something.
+    pub network: Option<NetworkTemplate>,
+    /// `spec.ipAddressPools`: the registration's.
+    pub ip_address_pools: BTreeMap<String, Value>,
     /// What of the registration could not be rendered for this host.
     pub skipped: Vec<Skipped>,
 }
@@ -184,9 +190,28 @@ pub fn draft(
     for (key, text) in &spec.machine_inventory_annotations {
         draft.take(key, Field::Annotation, &values.render(text));
     }
+    if let Some(network) = spec.config.as_ref().and_then(|config| config.network.as_ref()) {
+        draft.network = explicit(network);
+        draft.ip_address_pools.clone_from(&network.ip_addresses);
+    }
     draft.labels.insert(label::MANAGED.to_owned(), "true".to_owned());
     draft.labels.insert(label::IDENTITY_CLASS.to_owned(), identity.class.as_str().to_owned());
     Ok(draft)
+}
+
+/// The network of a registration for one host. One that says nothing is left
+/// out: the host's own is replayed.
+fn explicit(network: &RegistrationNetwork) -> Option<NetworkTemplate> {
+    let RegistrationNetwork { configurator, config, ip_addresses: _ } = network;
+    let silent = *configurator == Configurator::None
+        && config.as_ref().is_none_or(|config| {
+            config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty)
+        });
+    (!silent).then(|| NetworkTemplate {
+        configurator: *configurator,
+        ip_addresses: BTreeMap::new(),
+        config: config.clone(),
+    })
 }
 
 impl Draft {
@@ -218,3 +243,6 @@ fn name(text: &str, values: &Values) -> Result<String, TemplateError> {
     let name = template::name(&rendered.text);
     if template::is_name(&name) { Ok(name) } else { Err(TemplateError::Name { name }) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,7 +147,10 @@ fn allocate(snapshot: &Snapshot<'_>) -> Decision {
     let members = &snapshot.members;
     let held = machine.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
     let is_chosen = |member: &&Member<'_>| Some(&member.listed.name) == chosen;
-    let still_free = members.iter().find(is_chosen).filter(|member| pool::is_free(member));
+    // A promise to another machine is no reason to choose again: a claim on the
+    // first choice may be under way, and only a change of the inventory stops it.
+    let available = |member: &&Member<'_>| pool::standing(member) == pool::Standing::Available;
+    let still_free = members.iter().find(is_chosen).filter(available);
     if let (true, Some(member)) = (held, still_free) {
         let claim = Claim {
             baremetal_machine: machine.name_any(),

@@ -6,6 +6,7 @@ use coordinator_api::conditions::{self, Finding, Reason, Type};
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageStatus, SeedImageType};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// What to do with a `SeedImage`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,10 +15,22 @@ pub enum Decision {
     Refuse(&'static str),
     /// Its registration is not there or not ready.
     AwaitRegistration,
+    /// Close what is open and say that it is being made: a large base takes
+    /// minutes.
+    Begin,
     /// Make it, or make sure that it is still what it should be.
     Build,
     /// Its time is over: close the download.
     Expire,
+}
+
+/// Which base ISO an image is made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The one that is there, when there is one.
+    Kept,
+    /// What the server has now.
+    Fresh,
 }
 
 /// How it went.
@@ -57,24 +70,84 @@ pub fn decide(image: &SeedImage, registration: Option<&MachineRegistration>, now
     if image.spec.base_image.as_deref().is_none_or(str::is_empty) {
         return Decision::Refuse("spec.baseImage is empty: give the http(s) URL of a base ISO");
     }
-    if !image.spec.retrigger_build && is_over(image, now) {
+    let asked = is_asked(image);
+    if !asked && is_over(image, now) {
         return Decision::Expire;
     }
     let ready = |status: &coordinator_api::registration::MachineRegistrationStatus| {
         status.registration_url.is_some() && conditions::is_true(&status.conditions, Type::Ready)
     };
-    if registration.and_then(|registration| registration.status.as_ref()).is_some_and(ready) {
-        Decision::Build
-    } else {
-        Decision::AwaitRegistration
+    if !registration.and_then(|registration| registration.status.as_ref()).is_some_and(ready) {
+        return Decision::AwaitRegistration;
     }
+    let begun = match state(image) {
+        None | Some(SeedImageState::NotStarted) => false,
+        // Whoever corrects what failed sees that it was heard.
+        Some(SeedImageState::Failed) => is_current(image),
+        Some(SeedImageState::Initialized | SeedImageState::Started | SeedImageState::Completed) => {
+            !asked || is_current(image)
+        }
+    };
+    if begun { Decision::Build } else { Decision::Begin }
+}
+
+fn state(image: &SeedImage) -> Option<SeedImageState> {
+    image.status.as_ref().and_then(|status| status.state)
+}
+
+fn ready(image: &SeedImage) -> Option<&Condition> {
+    conditions::find(&image.status.as_ref()?.conditions, Type::SeedImageReady)
+}
+
+/// Whether the status was decided on this spec. A wish of a person is a change
+/// of the spec, so that this tells a wish that was heard from a new one.
+fn is_current(image: &SeedImage) -> bool {
+    ready(image).is_some_and(|ready| ready.observed_generation == image.metadata.generation)
+}
+
+/// Whether `spec.retriggerBuild` is still to be done. It is done once for each
+/// change of the spec, also when it cannot be taken back: a token that is made
+/// anew for ever could never be used.
+#[must_use]
+pub fn is_asked(image: &SeedImage) -> bool {
+    let done = is_current(image) && (state(image) == Some(SeedImageState::Completed) || has_expired(image));
+    image.spec.retrigger_build && !done
+}
+
+/// Whether `spec.retriggerBuild` is done and still there. It is taken back only
+/// after the new token is in the status: a crash before does all of it again.
+#[must_use]
+pub fn is_answered(image: &SeedImage) -> bool {
+    image.spec.retrigger_build && !is_asked(image)
+}
+
+/// Which base ISO to make it from.
+#[must_use]
+pub fn base(image: &SeedImage) -> Base {
+    if is_asked(image) { Base::Fresh } else { Base::Kept }
+}
+
+/// Whether it may be downloaded as `file` now. Beside the status, which may
+/// lag, this looks at what makes a link useless.
+#[must_use]
+pub fn may_download(
+    image: &SeedImage,
+    registration: Option<&MachineRegistration>,
+    file: &str,
+    now: Timestamp,
+) -> bool {
+    let url = image.status.as_ref().and_then(|status| status.download_url.as_deref());
+    let named = url.and_then(|url| url.rsplit('/').next()).is_some_and(|last| last == file);
+    named
+        && state(image) == Some(SeedImageState::Completed)
+        && decide(image, registration, now) == Decision::Build
 }
 
 /// How long the download stays open; `None` is for ever, or not yet open.
 #[must_use]
 pub fn remaining(image: &SeedImage, now: Timestamp) -> Option<Duration> {
     let minutes = u64::try_from(image.spec.cleanup_after_minutes).ok().filter(|minutes| *minutes > 0)?;
-    let ready = conditions::find(&image.status.as_ref()?.conditions, Type::SeedImageReady)?;
+    let ready = ready(image)?;
     if ready.status != "True" {
         return None;
     }
@@ -83,12 +156,11 @@ pub fn remaining(image: &SeedImage, now: Timestamp) -> Option<Duration> {
 }
 
 fn is_over(image: &SeedImage, now: Timestamp) -> bool {
-    let expired = image
-        .status
-        .as_ref()
-        .and_then(|status| conditions::find(&status.conditions, Type::SeedImageReady))
-        .is_some_and(|ready| ready.reason == Reason::SeedImageBuildDeadline.as_str());
-    expired || remaining(image, now) == Some(Duration::ZERO)
+    has_expired(image) || remaining(image, now) == Some(Duration::ZERO)
+}
+
+fn has_expired(image: &SeedImage) -> bool {
+    ready(image).is_some_and(|ready| ready.reason == Reason::SeedImageBuildDeadline.as_str())
 }
 
 /// The status that follows.
@@ -157,87 +229,4 @@ fn findings(progress: &Progress, reason: Reason, message: &str) -> [Finding; 2] 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use coordinator_api::registration::{MachineRegistrationSpec, MachineRegistrationStatus};
-    use coordinator_api::seed_image::SeedImageSpec;
-
-    fn image() -> SeedImage {
-        let spec = SeedImageSpec {
-            base_image: Some("http://127.0.0.1/base.iso".into()),
-            cleanup_after_minutes: 60,
-            ..Default::default()
-        };
-        SeedImage::new("seed", spec)
-    }
-
-    fn registration() -> MachineRegistration {
-        let mut registration = MachineRegistration::new("r", MachineRegistrationSpec::default());
-        let mut status =
-            MachineRegistrationStatus { registration_url: Some("u".into()), ..Default::default() };
-        let ready = Finding::holds(Type::Ready, Reason::SuccessfullyCreated, "");
-        conditions::apply(&mut status.conditions, &[ready], None, Timestamp::UNIX_EPOCH);
-        registration.status = Some(status);
-        registration
-    }
-
-    fn minute(minute: i64) -> Timestamp {
-        Timestamp::from_second(minute * 60).unwrap()
-    }
-
-    fn completed(at: i64) -> SeedImage {
-        let mut image = image();
-        let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
-        image.status = Some(status(&image, &Progress::Completed(download), minute(at)));
-        image
-    }
-
-    #[test]
-    fn what_cannot_be_made_is_refused_with_the_next_action() {
-        let mut raw = image();
-        raw.spec.kind = SeedImageType::Raw;
-        let mut empty = image();
-        empty.spec.base_image = None;
-        for image in [raw, empty] {
-            let Decision::Refuse(why) = decide(&image, Some(&registration()), minute(0)) else { panic!() };
-            let status = status(&image, &Progress::Refused(why), minute(0));
-            assert_eq!(status.state, Some(SeedImageState::Failed));
-            assert!(status.conditions[0].message.contains(": "), "{why}");
-        }
-    }
-
-    #[test]
-    fn a_registration_is_waited_for() {
-        assert_eq!(decide(&image(), None, minute(0)), Decision::AwaitRegistration);
-        assert_eq!(decide(&image(), Some(&registration()), minute(0)), Decision::Build);
-    }
-
-    #[test]
-    fn a_completed_image_says_where_it_is() {
-        let status = completed(0).status.unwrap();
-        assert_eq!(status.state, Some(SeedImageState::Completed));
-        assert_eq!(status.download_url.as_deref(), Some("https://c:1/elemental/seedimage/t/r.iso"));
-        assert_eq!(status.checksum_url.as_deref(), Some("https://c:1/elemental/seedimage/t/r.iso.sha256"));
-    }
-
-    #[test]
-    fn a_download_closes_when_its_time_is_over_and_stays_closed() {
-        let mut image = completed(0);
-        let r = registration();
-        assert_eq!(decide(&image, Some(&r), minute(59)), Decision::Build);
-        assert_eq!(remaining(&image, minute(59)), Some(Duration::from_mins(1)));
-        assert_eq!(decide(&image, Some(&r), minute(60)), Decision::Expire);
-        image.status = Some(status(&image, &Progress::Expired, minute(60)));
-        assert_eq!(image.status.as_ref().unwrap().download_url, None);
-        assert_eq!(decide(&image, Some(&r), minute(61)), Decision::Expire);
-        image.spec.retrigger_build = true;
-        assert_eq!(decide(&image, Some(&r), minute(61)), Decision::Build);
-    }
-
-    #[test]
-    fn zero_minutes_keep_a_download_open() {
-        let mut image = completed(0);
-        image.spec.cleanup_after_minutes = 0;
-        assert_eq!(decide(&image, Some(&registration()), minute(100_000)), Decision::Build);
-    }
-}
+mod tests;

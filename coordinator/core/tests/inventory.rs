@@ -170,6 +170,7 @@ fn an_inventory_is_drafted_from_what_the_host_reports() {
             skipped("two words", "it is no key of a label or annotation"),
             skipped("example.com/family", "the host does not report Product/Family"),
         ],
+        ..Draft::default()
     };
     assert_eq!(draft(&registration, &facts(), ME, &[0; 32]), Ok(want));
 }

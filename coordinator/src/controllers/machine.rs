@@ -86,11 +86,13 @@ pub async fn reconcile(machine: Arc<BaremetalMachine>, context: Arc<Context>) ->
 /// or not wanted any more.
 fn promise(context: &Context, key: &ObjectRef<BaremetalMachine>, decision: &Decision) -> Promised {
     match decision {
-        Decision::Choose { inventory } | Decision::Claim { inventory, .. } => {
+        Decision::Choose { inventory } => {
             let host = ObjectRef::new(inventory).within(key.namespace.as_deref().unwrap_or_default());
             let lives = |other: &ObjectRef<_>| context.caches.baremetal_machines.get(other).is_some();
             context.choices.promise(&host, key, lives)
         }
+        // What was chosen by another leader is claimed, whoever it was promised to.
+        Decision::Claim { .. } => Promised::Yes,
         _ => {
             context.choices.forget(key);
             Promised::Yes

@@ -37,11 +37,15 @@ async fn answer(
     let Some(wanted) = parse_file(&file) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    let Some(iso) = isos.by_token(&token).await else {
+    let name = match wanted {
+        Wanted::Checksum { iso } => iso,
+        Wanted::Iso => &file,
+    };
+    let Some(iso) = isos.open(&token, name).await else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match wanted {
-        Wanted::Checksum { iso: name } => checksum(&iso, name),
+        Wanted::Checksum { .. } => checksum(&iso, name),
         Wanted::Iso => send(&iso, &headers),
     }
 }
@@ -64,6 +68,7 @@ fn parse_file(file: &str) -> Option<Wanted<'_>> {
     Some(iso.map_or(Wanted::Iso, |iso| Wanted::Checksum { iso }))
 }
 
+/// As sha256sum reads it, beside a download that keeps its name.
 fn checksum(iso: &Iso, name: &str) -> Response {
     let line = format!("{}  {name}\n", iso.sha256);
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], line).into_response()

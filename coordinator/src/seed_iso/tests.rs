@@ -2,9 +2,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
+use coordinator_core::seed_image::{Download, Progress};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
-use jiff::Timestamp;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -58,7 +58,8 @@ struct Served {
     registration: MachineRegistration,
     fetches: Arc<AtomicUsize>,
     seeds: Writer<SeedImage>,
-    _directory: tempfile::TempDir,
+    registrations: Writer<MachineRegistration>,
+    directory: tempfile::TempDir,
 }
 
 async fn base_server(iso: Vec<u8>, fetches: Arc<AtomicUsize>) -> String {
@@ -86,15 +87,21 @@ async fn serve(iso: Vec<u8>) -> Served {
     let seed: SeedImage = serde_json::from_value(object(
         "SeedImage",
         "seed",
-        json!({ "baseImage": url, "registrationRef": { "name": "reg" } }),
-        json!({ "downloadToken": "secret" }),
+        json!({ "baseImage": url, "registrationRef": { "name": "reg" }, "cleanupAfterMinutes": 0 }),
+        json!({}),
     ))
     .unwrap();
     let registration: MachineRegistration = serde_json::from_value(object(
         "MachineRegistration",
         "reg",
         json!({}),
-        json!({ "registrationURL": "https://127.0.0.1:1/elemental/registration/t" }),
+        json!({
+            "registrationURL": "https://127.0.0.1:1/elemental/registration/t",
+            "conditions": [{
+                "type": "Ready", "status": "True", "reason": "SuccessfullyCreated", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        }),
     ))
     .unwrap();
     let (mut seeds, mut registrations) = (Writer::default(), Writer::default());
@@ -107,10 +114,38 @@ async fn serve(iso: Vec<u8>) -> Served {
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
     );
-    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, _directory: directory }
+    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, registrations, directory }
 }
 
 impl Served {
+    /// What the leader does: prepare, then the status.
+    async fn complete(&mut self) -> Prepared {
+        let prepared = self.isos.prepare(&self.seed, &self.registration).await.unwrap();
+        self.name(&prepared.file);
+        prepared
+    }
+
+    fn name(&mut self, file: &str) {
+        let download = Download {
+            server_url: "https://127.0.0.1:1".into(),
+            token: "secret".into(),
+            file: file.to_owned(),
+        };
+        let progress = Progress::Completed(download);
+        self.seed.status = Some(seed_image::status(&self.seed, &progress, Timestamp::now()));
+        self.seeds.apply_watcher_event(&Event::Apply(self.seed.clone()));
+    }
+
+    /// Another replica, which has made nothing yet and sees the same objects.
+    fn replica(&self) -> SeedIsos {
+        SeedIsos::new(
+            BaseImages::new(self.directory.path().join("other")).unwrap(),
+            self.seeds.as_reader(),
+            self.registrations.as_reader(),
+            self.isos.authority.clone(),
+        )
+    }
+
     async fn get(&self, path: &str, range: Option<&str>) -> (StatusCode, http::HeaderMap, Vec<u8>) {
         let mut request = Request::get(format!("/elemental/seedimage/{path}"));
         if let Some(range) = range {
@@ -128,8 +163,8 @@ async fn a_seed_is_its_base_with_one_file_filled_in() {
     let directory = tempfile::tempdir().unwrap();
     let real = by_xorriso(directory.path());
     for base in [Some(by_hand()), real].into_iter().flatten() {
-        let served = serve(base.clone()).await;
-        let prepared = served.isos.prepare(&served.seed, &served.registration).await.unwrap();
+        let mut served = serve(base.clone()).await;
+        let prepared = served.complete().await;
         assert_eq!(prepared.size, base.len() as u64);
         let (status, headers, iso) = served.get(&format!("secret/{}", prepared.file), None).await;
         assert_eq!(status, StatusCode::OK);
@@ -150,8 +185,10 @@ async fn a_seed_is_its_base_with_one_file_filled_in() {
 
 #[tokio::test]
 async fn a_part_is_the_same_bytes_and_a_replica_serves_what_it_never_made() {
-    let served = serve(by_hand()).await;
-    let (status, _, whole) = served.get("secret/any.iso", None).await;
+    let mut served = serve(by_hand()).await;
+    let path = format!("secret/{}", served.complete().await.file);
+    served.isos = Arc::new(served.replica());
+    let (status, _, whole) = served.get(&path, None).await;
     assert_eq!(status, StatusCode::OK, "made ready by the download");
     let size = whole.len();
     for (range, from, to) in [
@@ -160,12 +197,12 @@ async fn a_part_is_the_same_bytes_and_a_replica_serves_what_it_never_made() {
         ("bytes=49100-49200", 49100, 49201),
         ("bytes=-10", size - 10, size),
     ] {
-        let (status, headers, part) = served.get("secret/any.iso", Some(range)).await;
+        let (status, headers, part) = served.get(&path, Some(range)).await;
         assert_eq!(status, StatusCode::PARTIAL_CONTENT, "{range}");
         assert_eq!(headers["content-range"], format!("bytes {from}-{}/{size}", to - 1));
         assert!(part == whole[from..to], "{range}");
     }
-    let (status, ..) = served.get("secret/any.iso", Some("bytes=65536-")).await;
+    let (status, ..) = served.get(&path, Some("bytes=65536-")).await;
     assert_eq!(status, StatusCode::RANGE_NOT_SATISFIABLE);
 }
 
@@ -192,10 +229,19 @@ async fn a_seed_that_is_gone_leaves_when_another_comes() {
 
 #[tokio::test]
 async fn every_wrong_address_looks_the_same() {
-    let served = serve(by_hand()).await;
+    let mut served = serve(by_hand()).await;
+    let file = served.complete().await.file;
     let mut answers = vec![];
-    for path in ["guess/any.iso", "secre/any.iso", "secret/any.raw", "secret/", "%20/any.iso"] {
-        let (status, _, body) = served.get(path, None).await;
+    for path in [
+        format!("guess/{file}"),
+        format!("secre/{file}"),
+        format!("%20/{file}"),
+        "secret/any.iso".to_owned(),
+        "secret/any.iso.sha256".to_owned(),
+        "secret/any.raw".to_owned(),
+        "secret/".to_owned(),
+    ] {
+        let (status, _, body) = served.get(&path, None).await;
         answers.push((status, body));
     }
     assert!(answers.iter().all(|answer| *answer == (StatusCode::NOT_FOUND, vec![])), "{answers:?}");
@@ -218,4 +264,70 @@ async fn a_base_without_room_for_the_seed_says_what_to_use_instead() {
         assert!(error.to_string().contains(want), "{name}: {error}");
         assert!(error.to_string().contains("this project's iso/") && error.is_terminal(), "{name}");
     }
+}
+
+#[tokio::test]
+async fn what_has_changed_is_not_sent_under_the_old_name() {
+    let mut served = serve(by_hand()).await;
+    let old = served.complete().await;
+    let (old_path, old_sum) = (format!("secret/{}", old.file), format!("secret/{}.sha256", old.file));
+    assert_eq!(served.get(&old_path, None).await.0, StatusCode::OK);
+    let status = served.registration.status.as_mut().unwrap();
+    status.registration_url = Some("https://127.0.0.1:1/elemental/registration/rotated".into());
+    served.registrations.apply_watcher_event(&Event::Apply(served.registration.clone()));
+    for path in [&old_path, &old_sum] {
+        assert_eq!(served.get(path, None).await.0, StatusCode::NOT_FOUND, "before the status follows");
+    }
+    let new = served.complete().await;
+    assert_ne!(new.file, old.file);
+    assert_eq!(served.get(&old_path, None).await.0, StatusCode::NOT_FOUND);
+    let (status, _, iso) = served.get(&format!("secret/{}", new.file), None).await;
+    assert_eq!((status, hex::encode(Sha256::digest(&iso))), (StatusCode::OK, new.sha256));
+}
+
+#[tokio::test]
+async fn a_replica_with_another_base_sends_nothing() {
+    let mut served = serve(by_hand()).await;
+    let made = served.complete().await;
+    let mut other = by_hand();
+    other[30 * 2048] ^= 1;
+    let url = base_server(other, Arc::default()).await;
+    served.isos = Arc::new(served.replica());
+    // What the server has under the URL of the status is no longer the same.
+    served.seed.spec.base_image = Some(url);
+    served.name(&made.file);
+    assert_eq!(served.get(&format!("secret/{}", made.file), None).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_retrigger_closes_the_download_at_once_and_asks_for_the_base_again() {
+    let mut served = serve(by_hand()).await;
+    served.seed.metadata.generation = Some(1);
+    let path = format!("secret/{}", served.complete().await.file);
+    served.seed.spec.retrigger_build = true;
+    served.seed.metadata.generation = Some(2);
+    served.seeds.apply_watcher_event(&Event::Apply(served.seed.clone()));
+    assert_eq!(served.get(&path, None).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 1);
+    // Done, but not taken back yet: neither link nor base is touched again.
+    served.complete().await;
+    assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
+    served.complete().await;
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn sha256sum_finds_a_download_beside_its_checksum() {
+    let mut served = serve(by_hand()).await;
+    let file = served.complete().await.file;
+    let directory = tempfile::tempdir().unwrap();
+    for name in [file.clone(), format!("{file}.sha256")] {
+        let (_, _, body) = served.get(&format!("secret/{name}"), None).await;
+        std::fs::write(directory.path().join(name), body).unwrap();
+    }
+    let checked = Command::new("sha256sum")
+        .args(["--check", "--strict", &format!("{file}.sha256")])
+        .current_dir(directory.path())
+        .status();
+    assert!(checked.unwrap().success());
 }

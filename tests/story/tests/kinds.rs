@@ -4,9 +4,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use coordinator_api::crds;
-use kube::Client;
+use coordinator_api::registration::{MachineRegistration, Reset, Snapshotter};
+use coordinator_api::seed_image::SeedImage;
+use kube::{Api, Client};
 use kubernetes_parts::parts::Parts;
 use kubernetes_parts::{ControlPlane, Settings, apply};
+use serde_json::json;
 
 const FIELD: &str = include_str!("kinds/field.yaml");
 
@@ -47,6 +50,34 @@ fn pool(name: &str, members: &str) -> String {
     )
 }
 
+async fn defaults_are_filled_in_and_read_back(client: &Client) {
+    let least = "{apiVersion: elemental.cattle.io/v1beta1, kind: MachineRegistration, metadata: {name: least, namespace: default}, spec: {config: {elemental: {install: {}, registration: {}}}}}";
+    said(client, least).await.unwrap();
+    let registrations: Api<MachineRegistration> = Api::namespaced(client.clone(), "default");
+    let elemental = registrations.get("least").await.unwrap().spec.config.unwrap().elemental.unwrap();
+    assert_eq!(elemental.reset, Some(Reset::default()));
+    assert_eq!(elemental.install.unwrap().snapshotter, Some(Snapshotter::default()));
+    assert_eq!(elemental.registration.unwrap().auth.as_deref(), Some("tpm"));
+    let images: Api<SeedImage> = Api::namespaced(client.clone(), "default");
+    for (name, size, want) in [
+        ("default", "", Ok(json!(6_442_450_944_u64))),
+        ("named", "size: 6Gi", Ok(json!("6Gi"))),
+        ("odd", "size: much", Err("spec.size")),
+    ] {
+        let image = format!(
+            "{{apiVersion: elemental.cattle.io/v1beta1, kind: SeedImage, metadata: {{name: {name}, namespace: default}}, spec: {{registrationRef: {{name: least}}, {size}}}}}"
+        );
+        match (said(client, &image).await, want) {
+            (Ok(()), Ok(want)) => {
+                let spec = images.get(name).await.unwrap().spec;
+                assert_eq!((spec.size, spec.cleanup_after_minutes), (Some(want), 60), "{name}");
+            }
+            (Err(said), Err(part)) => assert!(said.contains(part), "{name}: {said}"),
+            (said, want) => panic!("{name}: {said:?}, wanted {want:?}"),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn manifests_of_the_field_are_accepted_and_what_must_not_change_is_refused() {
     let parts = Parts::from_environment().unwrap();
@@ -56,6 +87,7 @@ async fn manifests_of_the_field_are_accepted_and_what_must_not_change_is_refused
         apply::manifest(&client, &crds::yaml(&crd).unwrap()).await.unwrap();
     }
     said(&client, FIELD).await.unwrap();
+    defaults_are_filled_in_and_read_back(&client).await;
     let steps: [(&str, String, Result<(), &str>); 15] = [
         ("a machine", machine("{machineInventoryPoolRef: {name: a}}"), Ok(())),
         (

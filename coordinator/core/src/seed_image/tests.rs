@@ -1,0 +1,203 @@
+use super::*;
+use coordinator_api::registration::{MachineRegistrationSpec, MachineRegistrationStatus};
+use coordinator_api::seed_image::SeedImageSpec;
+
+fn image() -> SeedImage {
+    let spec = SeedImageSpec {
+        base_image: Some("http://127.0.0.1/base.iso".into()),
+        cleanup_after_minutes: 60,
+        ..Default::default()
+    };
+    let mut image = SeedImage::new("seed", spec);
+    image.metadata.generation = Some(1);
+    image
+}
+
+/// A person edits the spec: the API server counts.
+fn edit(image: &mut SeedImage, change: impl FnOnce(&mut SeedImageSpec)) {
+    change(&mut image.spec);
+    image.metadata.generation = image.metadata.generation.map(|generation| generation + 1);
+}
+
+fn ask(image: &mut SeedImage) {
+    edit(image, |spec| spec.retrigger_build = true);
+}
+
+fn registration() -> MachineRegistration {
+    let mut registration = MachineRegistration::new("r", MachineRegistrationSpec::default());
+    let mut status = MachineRegistrationStatus { registration_url: Some("u".into()), ..Default::default() };
+    let ready = Finding::holds(Type::Ready, Reason::SuccessfullyCreated, "");
+    conditions::apply(&mut status.conditions, &[ready], None, Timestamp::UNIX_EPOCH);
+    registration.status = Some(status);
+    registration
+}
+
+fn minute(minute: i64) -> Timestamp {
+    Timestamp::from_second(minute * 60).unwrap()
+}
+
+fn completed(at: i64) -> SeedImage {
+    let mut image = image();
+    let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
+    image.status = Some(status(&image, &Progress::Completed(download), minute(at)));
+    image
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_with_the_next_action() {
+    let mut raw = image();
+    raw.spec.kind = SeedImageType::Raw;
+    let mut empty = image();
+    empty.spec.base_image = None;
+    for image in [raw, empty] {
+        let Decision::Refuse(why) = decide(&image, Some(&registration()), minute(0)) else { panic!() };
+        let status = status(&image, &Progress::Refused(why), minute(0));
+        assert_eq!(status.state, Some(SeedImageState::Failed));
+        assert!(status.conditions[0].message.contains(": "), "{why}");
+    }
+}
+
+#[test]
+fn a_registration_is_waited_for() {
+    assert_eq!(decide(&image(), None, minute(0)), Decision::AwaitRegistration);
+    assert_eq!(decide(&image(), Some(&registration()), minute(0)), Decision::Begin);
+}
+
+#[test]
+fn a_completed_image_says_where_it_is() {
+    let status = completed(0).status.unwrap();
+    assert_eq!(status.state, Some(SeedImageState::Completed));
+    assert_eq!(status.download_url.as_deref(), Some("https://c:1/elemental/seedimage/t/r.iso"));
+    assert_eq!(status.checksum_url.as_deref(), Some("https://c:1/elemental/seedimage/t/r.iso.sha256"));
+}
+
+#[test]
+fn a_download_closes_when_its_time_is_over_and_stays_closed() {
+    let mut image = completed(0);
+    let r = registration();
+    assert_eq!(decide(&image, Some(&r), minute(59)), Decision::Build);
+    assert_eq!(remaining(&image, minute(59)), Some(Duration::from_mins(1)));
+    assert_eq!(decide(&image, Some(&r), minute(60)), Decision::Expire);
+    image.status = Some(status(&image, &Progress::Expired, minute(60)));
+    assert_eq!(image.status.as_ref().unwrap().download_url, None);
+    assert_eq!(decide(&image, Some(&r), minute(61)), Decision::Expire);
+    ask(&mut image);
+    assert_eq!(decide(&image, Some(&r), minute(61)), Decision::Begin);
+}
+
+#[test]
+fn zero_minutes_keep_a_download_open() {
+    let mut image = completed(0);
+    image.spec.cleanup_after_minutes = 0;
+    assert_eq!(decide(&image, Some(&registration()), minute(100_000)), Decision::Build);
+}
+
+/// One reconcile as the controller does it, up to its one write of the status;
+/// what `fetch` says becomes of the base. The answer is the decision.
+fn look(image: &mut SeedImage, fetch: Result<&str, &str>, at: i64) -> Decision {
+    let decision = decide(image, Some(&registration()), minute(at));
+    let progress = match &decision {
+        Decision::Begin => Progress::Started,
+        Decision::Build => match fetch {
+            Ok(token) => {
+                let old = image.status.as_ref().and_then(|status| status.download_token.clone());
+                let token = old.unwrap_or_else(|| token.to_owned());
+                let download = Download { server_url: "https://c:1".into(), token, file: "r.iso".into() };
+                Progress::Completed(download)
+            }
+            Err(why) => Progress::Failed(why.to_owned()),
+        },
+        Decision::Expire => Progress::Expired,
+        Decision::Refuse(_) | Decision::AwaitRegistration => panic!("{decision:?}"),
+    };
+    image.status = Some(status(image, &progress, minute(at)));
+    decision
+}
+
+fn link(image: &SeedImage) -> Option<&str> {
+    image.status.as_ref()?.download_token.as_deref()
+}
+
+#[test]
+fn a_retrigger_closes_the_old_link_before_it_opens_the_new_one() {
+    let mut image = completed(0);
+    ask(&mut image);
+    assert!(is_asked(&image) && !is_answered(&image));
+    assert_eq!(look(&mut image, Ok("new"), 5), Decision::Begin);
+    assert_eq!((state(&image), link(&image)), (Some(SeedImageState::Started), None));
+    assert_eq!(base(&image), Base::Fresh);
+    // A crash here does the same again; so does a base that is not there.
+    assert_eq!(look(&mut image, Err("no answer"), 6), Decision::Build);
+    assert_eq!((state(&image), link(&image)), (Some(SeedImageState::Failed), None));
+    assert!(is_asked(&image) && base(&image) == Base::Fresh, "tried until it is done");
+    assert_eq!(look(&mut image, Ok("new"), 7), Decision::Build);
+    assert_eq!((state(&image), link(&image)), (Some(SeedImageState::Completed), Some("new")));
+    assert_eq!(remaining(&image, minute(7)), Some(Duration::from_hours(1)), "the hour begins anew");
+}
+
+#[test]
+fn a_retrigger_that_cannot_be_taken_back_is_done_once() {
+    let mut image = completed(0);
+    ask(&mut image);
+    look(&mut image, Ok("new"), 1);
+    look(&mut image, Ok("new"), 1);
+    for at in [2, 3] {
+        assert!(is_answered(&image) && base(&image) == Base::Kept);
+        assert_eq!(look(&mut image, Ok("newer"), at), Decision::Build);
+        assert_eq!(link(&image), Some("new"));
+    }
+    assert_eq!(look(&mut image, Ok("newer"), 61), Decision::Expire);
+    assert!(is_answered(&image));
+    assert_eq!(look(&mut image, Ok("newer"), 62), Decision::Expire, "closed stays closed");
+    edit(&mut image, |spec| spec.cleanup_after_minutes = 0);
+    assert!(is_asked(&image), "a change of the spec beside it is a new wish");
+}
+
+#[test]
+fn a_retrigger_taken_back_leaves_the_link_and_the_next_one_closes_it() {
+    let mut image = completed(0);
+    ask(&mut image);
+    look(&mut image, Ok("new"), 1);
+    look(&mut image, Ok("new"), 1);
+    edit(&mut image, |spec| spec.retrigger_build = false);
+    // Asked again before the taking back was even looked at.
+    let mut at_once = image.clone();
+    ask(&mut at_once);
+    assert_eq!(look(&mut at_once, Ok("newest"), 2), Decision::Begin);
+    assert_eq!(look(&mut image, Ok("newer"), 2), Decision::Build);
+    assert_eq!(link(&image), Some("new"));
+    ask(&mut image);
+    assert_eq!(look(&mut image, Ok("newest"), 3), Decision::Begin);
+    assert_eq!(link(&image), None);
+}
+
+#[test]
+fn a_download_is_what_the_status_names_and_no_more() {
+    let ready = registration();
+    let open = completed(0);
+    let mut asked = completed(0);
+    ask(&mut asked);
+    let mut started = open.clone();
+    started.status = Some(status(&started, &Progress::Started, minute(0)));
+    for (name, image, registration, file, at, want) in [
+        ("open", &open, Some(&ready), "r.iso", 1, true),
+        ("another name", &open, Some(&ready), "s.iso", 1, false),
+        ("no name", &open, Some(&ready), "", 1, false),
+        ("its time is over", &open, Some(&ready), "r.iso", 60, false),
+        ("its registration is gone", &open, None, "r.iso", 1, false),
+        ("retriggered", &asked, Some(&ready), "r.iso", 1, false),
+        ("being made", &started, Some(&ready), "r.iso", 1, false),
+    ] {
+        assert_eq!(may_download(image, registration, file, minute(at)), want, "{name}");
+    }
+}
+
+#[test]
+fn whoever_corrects_what_failed_sees_that_it_is_made() {
+    let mut image = completed(0);
+    look(&mut image, Err("no answer"), 1);
+    assert_eq!(look(&mut image, Err("no answer"), 2), Decision::Build, "tried again in silence");
+    edit(&mut image, |spec| spec.base_image = Some("http://127.0.0.1/other.iso".into()));
+    assert_eq!(look(&mut image, Ok("new"), 3), Decision::Begin);
+    assert_eq!(look(&mut image, Ok("new"), 3), Decision::Build);
+}

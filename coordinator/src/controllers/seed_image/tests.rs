@@ -1,0 +1,174 @@
+//! The whole coordinator on an API in memory: what a person sees of a seed
+//! image, in its order.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use clap::Parser as _;
+use coordinator_api::{capi, crds};
+use fake_api::{FakeApi, Kind, Matching, Refusal, Verb};
+use kube::api::PostParams;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::config::Config;
+use crate::controllers::{CapiVersions, lead};
+use crate::metrics::Metrics;
+use crate::service;
+
+const USER: &str = "coordinator";
+const SEED: (&str, &str, &str) = ("seedimages.elemental.cattle.io", "fleet", "seed");
+const RIGHTS: &str = include_str!("../../../config/rbac.yaml");
+
+/// State, token, and whether the wish of a person is there.
+type Look = (String, String, bool);
+
+struct World {
+    fake: FakeApi,
+    person: Api<SeedImage>,
+    looks: Arc<Mutex<Vec<Look>>>,
+    changes: watch::Receiver<()>,
+    _directory: tempfile::TempDir,
+    _tasks: JoinSet<()>,
+}
+
+fn text(object: &Value, pointer: &str) -> String {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn look(object: &Value) -> Look {
+    let asked = object["spec"]["retriggerBuild"] == true;
+    (text(object, "/status/state"), text(object, "/status/downloadToken"), asked)
+}
+
+/// The least that is a base ISO: a descriptor, a root directory, the reserved
+/// file.
+fn iso() -> Vec<u8> {
+    let mut iso = vec![7; 32 * 2048];
+    iso[16 * 2048..20 * 2048].fill(0);
+    iso[16 * 2048..16 * 2048 + 6].copy_from_slice(b"\x01CD001");
+    let name = b"LIVECD-CLOUD-CONFIG.YAML;1";
+    for (at, sector, len, name) in
+        [(16 * 2048 + 156, 18_u32, 2048_u32, &[0][..]), (18 * 2048, 20, 4 * 2048, &name[..])]
+    {
+        iso[at] = u8::try_from((33 + name.len()).next_multiple_of(2)).unwrap();
+        iso[at + 2..at + 6].copy_from_slice(&sector.to_le_bytes());
+        iso[at + 10..at + 14].copy_from_slice(&len.to_le_bytes());
+        iso[at + 32] = u8::try_from(name.len()).unwrap();
+        iso[at + 33..at + 33 + name.len()].copy_from_slice(name);
+    }
+    iso[20 * 2048..24 * 2048].fill(b'\n');
+    iso
+}
+
+async fn base_server(tasks: &mut JoinSet<()>) -> String {
+    let router = axum::Router::new().route("/base.iso", axum::routing::get(|| async { iso() }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/base.iso", listener.local_addr().unwrap());
+    tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    url
+}
+
+impl World {
+    async fn new() -> Self {
+        let (fake, mut tasks) = (FakeApi::new(), JoinSet::new());
+        for crd in crds::all() {
+            fake.register_crd(&crd);
+        }
+        for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
+            fake.register(Kind::namespaced(capi::GROUP, "v1beta2", kind, plural).with_status());
+        }
+        let looks = Arc::<Mutex<Vec<Look>>>::default();
+        let (tell, changes) = watch::channel(());
+        let noted = looks.clone();
+        fake.observe(move |key, object| {
+            if let Some(object) = object.filter(|_| key == SEED) {
+                let mut noted = noted.lock().unwrap();
+                if noted.last() != Some(&look(object)) {
+                    noted.push(look(object));
+                }
+                tell.send_replace(());
+            }
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let cache = format!("--cache-directory={}", directory.path().display());
+        let config =
+            Config::parse_from(["c", "--server-url=https://c.example:1", "--namespace=here", &cache]);
+        let client = fake.client(USER);
+        let versions = CapiVersions { machine: capi::machine("v1beta2"), cluster: capi::cluster("v1beta2") };
+        tasks.spawn(async move {
+            let parts = service::assemble(&config, &client, versions, Metrics::default()).await.unwrap();
+            Box::pin(lead(parts.context, parts.leading, std::future::pending())).await;
+        });
+        let base = base_server(&mut tasks).await;
+        let object = |kind: &str, name: &str, spec: Value| {
+            let metadata = json!({ "name": name, "namespace": "fleet" });
+            json!({ "apiVersion": "elemental.cattle.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec })
+        };
+        let person = fake.client_in("person", "fleet");
+        let registration = object("MachineRegistration", "reg", json!({}));
+        let registrations: Api<MachineRegistration> = Api::default_namespaced(person.clone());
+        let made = serde_json::from_value(registration).unwrap();
+        registrations.create(&PostParams::default(), &made).await.unwrap();
+        let seed = json!({ "registrationRef": { "name": "reg" }, "baseImage": base });
+        let person: Api<SeedImage> = Api::default_namespaced(person);
+        let made = serde_json::from_value(object("SeedImage", "seed", seed)).unwrap();
+        person.create(&PostParams::default(), &made).await.unwrap();
+        Self { fake, person, looks, changes, _directory: directory, _tasks: tasks }
+    }
+
+    async fn until(&mut self, what: &str, wanted: impl Fn(&Look) -> bool) -> Look {
+        let fake = self.fake.clone();
+        let found = async {
+            loop {
+                let now = fake.look(SEED.0, SEED.1, SEED.2).map(|object| look(&object));
+                if let Some(now) = now.filter(&wanted) {
+                    return now;
+                }
+                self.changes.changed().await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), found).await.unwrap_or_else(|_| panic!("never {what}"))
+    }
+
+    async fn ask(&self) {
+        let patch = Patch::Merge(json!({ "spec": { "retriggerBuild": true } }));
+        self.person.patch("seed", &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+/// Whether a rule of the coordinator names it.
+fn is_allowed(verb: Verb, resource: &str) -> bool {
+    use serde::Deserialize as _;
+    let documents = serde_norway::Deserializer::from_str(RIGHTS).map(|one| Value::deserialize(one).unwrap());
+    let ours = documents.filter(|one| one["metadata"]["name"] == "baremetal-coordinator");
+    let has = |list: &Value, word: &str| list.as_array().is_some_and(|list| list.contains(&json!(word)));
+    let rules: Vec<_> = ours.filter_map(|one| one["rules"].as_array().cloned()).flatten().collect();
+    rules.iter().any(|rule| has(&rule["resources"], resource) && has(&rule["verbs"], verb.as_str()))
+}
+
+#[tokio::test]
+async fn a_retrigger_is_seen_to_happen_and_happens_once_even_if_it_is_hard_to_take_back() {
+    let mut world = World::new().await;
+    let (_, old, _) = world.until("completed", |(state, ..)| state == "Completed").await;
+    let take_back = Matching::any().user(USER).verb(Verb::Patch).resource("seedimages");
+    world.fake.faults().fail(take_back, 3, Refusal::Conflict);
+    let before = world.looks.lock().unwrap().len();
+    world.ask().await;
+    let (_, new, _) = world
+        .until("made anew", |(state, token, asked)| state == "Completed" && *token != old && !asked)
+        .await;
+    let look = |state: &str, token: &str, asked| (state.to_owned(), token.to_owned(), asked);
+    let want = [
+        look("Completed", &old, true),
+        look("Started", "", true),
+        look("Completed", &new, true),
+        look("Completed", &new, false),
+    ];
+    assert_eq!(world.looks.lock().unwrap()[before..], want);
+    for ((verb, resource), _) in world.fake.journal().counts_of(USER).by_resource {
+        assert!(is_allowed(verb, &resource), "no right to {} {resource}", verb.as_str());
+    }
+}
