@@ -43,7 +43,7 @@ fn the_coordinator_may_do_what_it_does_and_no_more() {
         ("machineregistrations/status", "update"),
         ("seedimages/status", "update"),
         ("baremetalclusters", "list patch watch"),
-        ("baremetalmachines", "list patch watch"),
+        ("baremetalmachines", "get list patch watch"),
         ("machineinventorypools", "list watch"),
         ("baremetalclusters/status", "update"),
         ("baremetalmachines/status", "update"),

@@ -1,5 +1,6 @@
 //! From a host that registers to its `MachineInventory`.
 
+pub mod owner;
 pub mod template;
 
 mod facts;

@@ -1,5 +1,7 @@
-//! `MachineInventory`: what a person may ask of it by annotation, and whether
-//! its network is the intended one.
+//! `MachineInventory`: what a person may ask of it by annotation, whether its
+//! network is the intended one, and whether its owner is there.
+
+mod owner;
 
 use std::sync::Arc;
 
@@ -16,13 +18,14 @@ use super::{Context, Error};
 use crate::store::report::difference;
 use crate::store::{StoreError, status};
 
-/// Takes the network that was reported last as the intended one, when a person
-/// asks for it. It never changes by itself: a node that holds a virtual
+/// Looks after the claim, and takes the network that was reported last as the
+/// intended one, when a person asks for it. It never changes by itself: a node that holds a virtual
 /// address at the moment of a report must not keep it for ever.
 ///
 /// # Errors
 /// When Kubernetes cannot be told.
 pub async fn reconcile(inventory: Arc<MachineInventory>, context: Arc<Context>) -> Result<Action, Error> {
+    owner::look_after(&inventory, &context).await?;
     if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) {
         accept(&inventory, &context).await?;
     } else if let Some(new) = judged(&inventory, Timestamp::now()) {

@@ -21,6 +21,7 @@ pub async fn route(seen: Seen<'_>, caches: &Caches, waiting: &Waiting, queues: &
         }
         Seen::BaremetalMachine(machine) => {
             send(&queues.baremetal_machines, [ObjectRef::from_obj(machine)]).await;
+            send(&queues.inventories, left_behind(machine, caches)).await;
         }
         Seen::Machine(machine) => send(&queues.baremetal_machines, infrastructure(machine)).await,
         Seen::Cluster(cluster) => {
@@ -106,6 +107,14 @@ fn pools_beside(pool: &MachineInventoryPool, caches: &Caches) -> Vec<ObjectRef<M
     let pools = caches.pools.state();
     let beside = pools.iter().filter(|other| other.namespace() == pool.namespace() && shares(other));
     beside.map(|other| ObjectRef::from_obj(&**other)).chain([ObjectRef::from_obj(pool)]).collect()
+}
+
+/// The host of a machine that is gone: somebody must see whether it was given
+/// back.
+fn left_behind(machine: &BaremetalMachine, caches: &Caches) -> Option<ObjectRef<MachineInventory>> {
+    let gone = caches.baremetal_machines.get(&ObjectRef::from_obj(machine)).is_none();
+    let chosen = machine.annotations().get(annotation::MACHINE_INVENTORY).filter(|_| gone)?;
+    Some(within(chosen, machine))
 }
 
 fn infrastructure(machine: &Machine) -> Option<ObjectRef<BaremetalMachine>> {

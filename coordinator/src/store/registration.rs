@@ -98,6 +98,8 @@ fn render(draft: Draft, newcomer: Newcomer) -> MachineInventory {
     let spec = MachineInventorySpec {
         tpm_hash: Some(newcomer.tpm_hash),
         observed_network: newcomer.observed_network,
+        network: draft.network,
+        ip_address_pools: draft.ip_address_pools,
         ..MachineInventorySpec::default()
     };
     let mut inventory = MachineInventory::new(&draft.name, spec);

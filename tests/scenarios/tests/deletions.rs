@@ -1,9 +1,10 @@
 //! Objects deleted in any order: nothing is lost, nothing is wedged.
 
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::AllocationState;
 use coordinator_api::machine::Phase;
 use scenarios::World;
-use serde_json::json;
+use serde_json::{Value, json};
 
 async fn running() -> World {
     let world = World::with_hosts(&["host-1"]).await;
@@ -82,6 +83,23 @@ async fn a_dead_host_is_let_go_when_a_person_gives_it_up_and_offered_to_nobody()
     let why = world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
     assert!(why.contains("1 marked Unavailable"), "{why}");
     world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_vanishes_without_a_clean_leaves_a_host_that_nobody_gets() {
+    let world = running().await;
+    world.fake.vanish(("baremetalmachines.infrastructure.cluster.x-k8s.io", scenarios::NAMESPACE, "m-1"));
+    let marked =
+        |world: &World| world.inventory("host-1").unwrap().allocation_state() == AllocationState::Unavailable;
+    world.until("the inventory is marked", marked).await;
+    let events = world.fake.look_at_all("events.events.k8s.io");
+    let told = |event: &Value| {
+        event["reason"] == "OwnerMissing" && event["note"].as_str().unwrap().contains("boot the seed ISO")
+    };
+    assert_eq!(events.iter().filter(|event| told(event)).count(), 1, "{events:#?}");
+    assert!(world.inventory("host-1").unwrap().claim().is_some(), "no destructive step on a guess");
+    world.delete("MachineInventory", "host-1").await;
+    world.until("the inventory is gone", |world| world.inventory("host-1").is_none()).await;
 }
 
 /// How far the machine may come before it is deleted.

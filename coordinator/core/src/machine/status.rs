@@ -8,10 +8,11 @@ use coordinator_api::machine::{
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use proto::plan::Kind;
 
-use super::{Decision, Failure, Snapshot, Trouble, Waiting, announced};
-use crate::cluster;
+use super::{Decision, Failure, SecretRead, Snapshot, Trouble, Waiting, announced};
 use crate::image_catalog::ImageError;
+use crate::{cluster, plan};
 
 /// The status that follows from a decision.
 #[must_use]
@@ -24,6 +25,11 @@ pub fn status(snapshot: &Snapshot<'_>, decision: &Decision, now: Timestamp) -> B
         let phase = phase(snapshot, decision);
         status.phase = Some(phase);
         host(&mut status, snapshot.owned(), machine);
+        if let (Decision::Assign { stored, .. }, SecretRead::Holds(data)) = (decision, snapshot.bootstrap)
+            && stored.plan.kind == Kind::Reprovision
+        {
+            status.last_applied_bootstrap_hash = Some(plan::checksum(data.expose()));
+        }
         findings.extend(steps(snapshot, decision));
         findings.push(ready(machine, decision, phase));
     }
