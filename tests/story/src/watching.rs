@@ -84,7 +84,7 @@ fn facts(object: &DynamicObject) -> Vec<(String, String)> {
     facts.extend(state.map(|state| ("is".to_owned(), state.clone())));
     for condition in status["conditions"].as_array().into_iter().flatten() {
         let text = |key: &str| condition[key].as_str().unwrap_or_default();
-        let unread = [
+        let told = [
             "Ready",
             "Installed",
             "InventoryAllocated",
@@ -94,8 +94,10 @@ fn facts(object: &DynamicObject) -> Vec<(String, String)> {
             "MembersValid",
             "SeedImageReady",
         ];
-        if unread.contains(&text("type")) {
-            let why = if text("status") == "True" { String::new() } else { format!(" {}", text("message")) };
+        if told.contains(&text("type")) {
+            // Cluster API lists causes one to a line; here each change has one.
+            let message = text("message").split_whitespace().collect::<Vec<_>>().join(" ");
+            let why = if text("status") == "True" { String::new() } else { format!(" {message}") };
             facts.push((text("type").to_owned(), format!("{} {}{why}", text("status"), text("reason"))));
         }
     }
