@@ -11,6 +11,8 @@ export BAREMETAL_CACHE := $(CACHE)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+# It is in every ISO and in every OS image.
+AGENT_BYTES := 6291456
 TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
 PARTS := cargo run --quiet --package kubernetes-parts --bin parts
@@ -33,7 +35,7 @@ demo: packages parts agent iso ## Play the story live: a QEMU host from seed ISO
 	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: test
-test: packages parts agent iso ## Pass all tests: pure, scenarios, real API servers, one QEMU host
+test: packages parts agent iso ## Pass the tests: pure, scenarios, real API servers, one QEMU host
 	@$(INPUTS)
 	cargo build --quiet --package coordinator
 	cargo test --workspace
@@ -66,6 +68,8 @@ $(DENY):
 agent: ## Build the static agent and print its path
 	@echo 'building the static agent…' >&2
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --package agent --profile agent --target $(TARGET)
+	size=$$(stat --format %s $(AGENT))
+	[ "$$size" -le $(AGENT_BYTES) ] || { echo "the agent has $$size bytes, $(AGENT_BYTES) are allowed" >&2; exit 1; }
 	echo $(AGENT)
 
 .PHONY: iso

@@ -84,7 +84,8 @@ os() {
   rm -rf "$work/tree"
   # An ISO file system: read-only by nature, and made without root or a size to guess. -iso-level 3 for large files.
   mkdir "$work/disk" && ln "$work/v1.squashfs" "$work/v2.squashfs" "$work/disk/"
-  xorriso -as mkisofs -quiet -iso-level 3 -r -V OS_IMAGES -o "$work/os-images.iso" "$work/disk" >&2
+  xorriso -as mkisofs -quiet -iso-level 3 -r -V OS_IMAGES -o "$work/os-images.iso" "$work/disk" \
+    >"$cache/os-images.log" 2>&1 || { tail "$cache/os-images.log" >&2; die "xorriso failed"; }
   rm -rf "$work/disk" "$work/v1.squashfs" "$work/v2.squashfs"
   keep "os-$key"
   prune os 3

@@ -59,8 +59,8 @@ pub struct Member<'a> {
     pub listed: &'a PoolMember,
     /// The inventory, when there is one.
     pub inventory: Option<&'a MachineInventory>,
-    /// Whether an older pool lists it too.
-    pub in_older_pool: bool,
+    /// The older pool that lists it too.
+    pub older_pool: Option<&'a str>,
     /// Whether another machine has chosen it and will claim it.
     pub is_promised: bool,
 }
@@ -84,7 +84,7 @@ pub fn standing(member: &Member<'_>) -> Standing {
     let marked = inventory.allocation_state() == AllocationState::Unavailable;
     for (excluded, why) in [
         (inventory.metadata.deletion_timestamp.is_some(), Unavailable::Deleting),
-        (member.in_older_pool, Unavailable::OtherPool),
+        (member.older_pool.is_some(), Unavailable::OtherPool),
         (marked, Unavailable::Marked),
         (failed, Unavailable::PlanFailed),
         (!ready, Unavailable::NotReady),
@@ -180,20 +180,22 @@ pub fn status(
 }
 
 fn validity(members: &[Member<'_>]) -> Finding {
-    let names = |wanted: Unavailable| -> Vec<&str> {
-        let matching = |member: &&Member<'_>| standing(member) == Standing::Unavailable(wanted);
-        members.iter().filter(matching).map(|member| member.listed.name.as_str()).take(8).collect()
+    let stand = |wanted: Unavailable| {
+        let matching = move |member: &&Member<'_>| standing(member) == Standing::Unavailable(wanted);
+        members.iter().filter(matching).take(8)
     };
-    let missing = names(Unavailable::Missing);
+    let missing: Vec<_> = stand(Unavailable::Missing).map(|member| member.listed.name.as_str()).collect();
     if !missing.is_empty() {
         let message =
             format!("no MachineInventory {}: register the host or remove the entry", missing.join(", "));
         return Finding::fails(Type::MembersValid, Reason::MemberMissing, message);
     }
-    let shared = names(Unavailable::OtherPool);
+    let shared: Vec<_> = stand(Unavailable::OtherPool)
+        .map(|member| format!("{} (in {})", member.listed.name, member.older_pool.unwrap_or_default()))
+        .collect();
     if !shared.is_empty() {
         let message =
-            format!("{} belongs to an older pool: remove it from one of the two", shared.join(", "));
+            format!("belongs to an older pool: {}; remove it from one of the two", shared.join(", "));
         return Finding::fails(Type::MembersValid, Reason::MemberInAnotherPool, message);
     }
     Finding::holds(Type::MembersValid, Reason::MembersFound, "")
@@ -246,12 +248,8 @@ mod tests {
             let mut inventory = samples::inventory("host-1");
             change(&mut inventory);
             let listed = PoolMember { name: "host-1".into(), ..Default::default() };
-            let member = Member {
-                listed: &listed,
-                inventory: Some(&inventory),
-                in_older_pool: false,
-                is_promised: false,
-            };
+            let member =
+                Member { listed: &listed, inventory: Some(&inventory), older_pool: None, is_promised: false };
             assert_eq!(standing(&member), want, "{name}");
         }
     }
@@ -262,9 +260,9 @@ mod tests {
         let mut taken = samples::inventory("a");
         samples::claim(&mut taken, AllocationState::Allocated);
         let members = [
-            Member { listed: &listed, inventory: None, in_older_pool: false, is_promised: false },
-            Member { listed: &listed, inventory: Some(&taken), in_older_pool: false, is_promised: false },
-            Member { listed: &listed, inventory: None, in_older_pool: false, is_promised: false },
+            Member { listed: &listed, inventory: None, older_pool: None, is_promised: false },
+            Member { listed: &listed, inventory: Some(&taken), older_pool: None, is_promised: false },
+            Member { listed: &listed, inventory: None, older_pool: None, is_promised: false },
         ];
         assert_eq!(
             choose(&members).unwrap_err(),
@@ -280,7 +278,7 @@ mod tests {
             let members = [first, &second].map(|i| Member {
                 listed: &listed,
                 inventory: Some(i),
-                in_older_pool: false,
+                older_pool: None,
                 is_promised: false,
             });
             choose(&members).unwrap().name_any()
@@ -298,13 +296,13 @@ mod tests {
             Member {
                 listed: &pool.spec.machine_inventories[0],
                 inventory: Some(&free),
-                in_older_pool: false,
+                older_pool: None,
                 is_promised: false,
             },
             Member {
                 listed: &pool.spec.machine_inventories[1],
                 inventory: None,
-                in_older_pool: false,
+                older_pool: None,
                 is_promised: false,
             },
         ];

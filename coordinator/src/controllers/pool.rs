@@ -18,15 +18,14 @@ use crate::watch::Caches;
 /// The members of a pool, as the caches have them.
 pub(super) struct Roster {
     pool: Arc<MachineInventoryPool>,
-    found: Vec<(Option<Arc<MachineInventory>>, Seniority)>,
+    found: Vec<Found>,
     promised: HashSet<String>,
 }
 
-/// Whether an older pool has a member too.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Seniority {
-    Ours,
-    Older,
+/// One member: its inventory, and the older pool that lists it too.
+struct Found {
+    inventory: Option<Arc<MachineInventory>>,
+    older_pool: Option<String>,
 }
 
 impl Roster {
@@ -44,8 +43,8 @@ impl Roster {
         };
         let find = |name: &str| {
             let inventory = caches.inventories.get(&ObjectRef::new(name).within(namespace));
-            let taken = older.iter().any(|rival| listed(rival, name));
-            (inventory, if taken { Seniority::Older } else { Seniority::Ours })
+            let older_pool = older.iter().find(|rival| listed(rival, name)).map(|rival| rival.name_any());
+            Found { inventory, older_pool }
         };
         let found = pool.spec.machine_inventories.iter().map(|member| find(&member.name)).collect();
         Some(Self { pool, found, promised: HashSet::new() })
@@ -73,10 +72,10 @@ impl Roster {
         let listed = self.pool.spec.machine_inventories.iter();
         listed
             .zip(&self.found)
-            .map(|(listed, (inventory, seniority))| Member {
+            .map(|(listed, found)| Member {
                 listed,
-                inventory: inventory.as_deref(),
-                in_older_pool: *seniority == Seniority::Older,
+                inventory: found.inventory.as_deref(),
+                older_pool: found.older_pool.as_deref(),
                 is_promised: self.promised.contains(&listed.name),
             })
             .collect()

@@ -25,17 +25,21 @@ pub struct ImageInputs {
     pub kubernetes: PathBuf,
     /// Directory with containerd, its shim and ctr.
     pub containerd: PathBuf,
+    /// The real `elemental`; without it the stand-in is in the images.
+    pub elemental: Option<PathBuf>,
 }
 
 impl ImageInputs {
-    /// From `AGENT`, `KUBERNETES_BIN` and `CONTAINERD_BIN`; none when one is unset.
+    /// From `AGENT`, `KUBERNETES_BIN`, `CONTAINERD_BIN` and, where it is set, `ELEMENTAL`; none
+    /// when one of the first three is unset.
     #[must_use]
     pub fn from_env() -> Option<Self> {
-        let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let path = |name: &str| std::env::var_os(name).filter(|text| !text.is_empty()).map(PathBuf::from);
         Some(Self {
             agent: path("AGENT")?,
             kubernetes: path("KUBERNETES_BIN")?,
             containerd: path("CONTAINERD_BIN")?,
+            elemental: path("ELEMENTAL"),
         })
     }
 }

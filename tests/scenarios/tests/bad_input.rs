@@ -145,6 +145,29 @@ async fn a_plan_that_is_garbled_while_it_waits_for_its_host_is_said_on_the_inven
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plan_secret_restored_from_an_old_copy_is_not_run() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.runs("m-1").await;
+    let old = world.look("secrets", "host-1").unwrap()["data"]["plan"].clone();
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    let announced = |world: &World| world.inventory("host-1").unwrap().plan().unwrap().generation == Some(2);
+    world.until("the clean is announced", announced).await;
+    let new = world.look("secrets", "host-1").unwrap()["data"]["plan"].clone();
+    world.patch("Secret", "host-1", json!({ "data": { "plan": old } })).await;
+    let before = world.host("host-1").system().effects().len();
+    world.host_mut("host-1").power_on();
+    let action = "restored from an old copy";
+    world.explains("m-1", Type::PlanApplied, Reason::PlanSecretInvalid, action).await;
+    let effects = world.host("host-1").system().effects();
+    assert!(!effects[before..].iter().any(|effect| effect.starts_with("upgrade")), "{effects:?}");
+    world.patch("Secret", "host-1", json!({ "data": { "plan": new } })).await;
+    world.gone("m-1", "host-1").await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_in_two_pools_belongs_to_the_older_one() {
     let world = World::with_hosts(&["host-1"]).await;
     world.pass(std::time::Duration::from_secs(5)).await;

@@ -91,6 +91,21 @@ impl Metal {
         }
     }
 
+    /// Asserts what the host calls itself.
+    ///
+    /// # Errors
+    /// When that is another name.
+    pub async fn check_name(&self, name: &str) -> anyhow::Result<()> {
+        match self {
+            Self::Simulated(_) => Ok(()),
+            Self::Qemu(host) => {
+                let found = host.inside("hostname").await?;
+                anyhow::ensure!(found.trim() == name, "the host is named {found:?}, wanted {name}");
+                Ok(())
+            }
+        }
+    }
+
     /// Asserts that nothing of the node is left.
     ///
     /// # Errors

@@ -200,7 +200,10 @@ impl<'a> Play<'a> {
         );
         let status = machine.status.clone().context("a machine without status")?;
         ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
-        ensure!(status.initialization.and_then(|done| done.provisioned) == Some(true), "{status:?}");
+        let done = status.initialization.as_ref().and_then(|done| done.provisioned);
+        ensure!(done == Some(true), "{status:?}");
+        let told = |kind: &str| status.addresses.iter().any(|address| address.kind == kind);
+        ensure!(told("InternalIP") && told("Hostname"), "addresses are {:?}", status.addresses);
         let host = self
             .api::<MachineInventory>()
             .get(&name)
@@ -219,6 +222,7 @@ impl<'a> Play<'a> {
             "Node {} has our providerID and label, and the Machine its nodeRef",
             node.name_any()
         ));
+        self.metal.check_name(&node.name_any()).await?;
         self.metal.check_network().await?;
         self.prove("the network is as before: static is static, DHCP is DHCP");
         Ok(node)
@@ -289,7 +293,23 @@ impl<'a> Play<'a> {
     /// Whatever is not as the story says.
     pub async fn give_back(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
         self.progress.step("the MachineDeployment is scaled to 0: the host is cleaned and released");
-        self.scale(json!({ "spec": { "replicas": 0 } })).await?;
+        let machines = self.api::<BaremetalMachine>().list(&ListParams::default()).await?.items;
+        let machine = machines.first().context("there is no machine to delete")?.name_any();
+        // Watched from before: a fast host is clean in no time.
+        let scale = self.scale(json!({ "spec": { "replicas": 0 } }));
+        tokio::try_join!(self.prepares(&machine), scale)?;
+        self.free(inventory).await?;
+        self.metal.check_clean().await?;
+        self.metal.check_network().await?;
+        self.prove("released: no credential or workload of the node is left, the host is up and attached");
+        Ok(())
+    }
+
+    /// Waits until the host was cleaned and nobody holds it.
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub async fn free(&self, inventory: &MachineInventory) -> anyhow::Result<()> {
         let name = inventory.name_any();
         let free = |inventory: &MachineInventory| {
             inventory.claim().is_none()
@@ -301,10 +321,36 @@ impl<'a> Play<'a> {
                     .is_some_and(|id| id.starts_with("clean-"))
         };
         until(&self.api::<MachineInventory>(), &name, self.metal.patience(), free).await?;
-        self.metal.check_clean().await?;
-        self.metal.check_network().await?;
-        self.prove("released: no credential or workload of the node is left, the host is up and attached");
         Ok(())
+    }
+
+    /// Deletes the Cluster and waits until all of it is gone.
+    ///
+    /// # Errors
+    /// When it stays.
+    pub async fn delete_cluster(&self) -> anyhow::Result<()> {
+        self.progress.step("the Cluster is deleted, and everything in it goes");
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", "Cluster"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.stage.admin.clone(), NAMESPACE, &kind);
+        api.delete("lab", &DeleteParams::default()).await?;
+        let end = tokio::time::Instant::now() + self.metal.patience();
+        while let Some(cluster) = api.get_opt("lab").await? {
+            let late = tokio::time::Instant::now() > end;
+            ensure!(!late, "the Cluster stays: {:#}", cluster.data["status"]["conditions"]);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        let machines = self.api::<BaremetalMachine>().list(&ListParams::default()).await?.items;
+        ensure!(machines.is_empty(), "machines are left: {machines:#?}");
+        Ok(())
+    }
+
+    /// The machine that goes says so.
+    async fn prepares(&self, machine: &str) -> anyhow::Result<()> {
+        let preparing = |machine: &BaremetalMachine| {
+            machine.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Preparing))
+        };
+        let api = self.api::<BaremetalMachine>();
+        until(&api, machine, self.metal.patience(), preparing).await.map(drop)
     }
 
     /// Cluster API deletes the Node of a Machine only where the Cluster has a

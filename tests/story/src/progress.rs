@@ -51,7 +51,7 @@ impl Progress {
         self.line(&text);
     }
 
-    /// The last step has ended.
+    /// The last step has ended well.
     pub fn end(&self) {
         let mut state = self.state();
         if let Some((name, since)) = state.current.take() {
@@ -74,7 +74,7 @@ impl Progress {
         self.line(&format!("      {text}"));
     }
 
-    /// The step that is played now.
+    /// The step that is played now; after a failure, the one that failed.
     #[must_use]
     pub fn current(&self) -> String {
         self.state().current.as_ref().map_or_else(String::new, |(name, _)| name.clone())
@@ -88,7 +88,6 @@ impl Progress {
 
     /// Takes the live line away.
     pub fn finish(&self) {
-        self.end();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -96,5 +95,23 @@ impl Progress {
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_failed_is_still_the_current_one_at_the_end() {
+        let progress = Progress::default();
+        progress.step("one");
+        progress.step("two");
+        progress.finish();
+        assert_eq!(progress.current(), "two");
+        let done: Vec<_> = progress.done().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(done, ["one"]);
+        progress.end();
+        assert_eq!((progress.current().as_str(), progress.done().len()), ("", 2));
     }
 }

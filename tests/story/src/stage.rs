@@ -50,8 +50,10 @@ pub struct Stage {
     /// Port of the coordinator on loopback.
     pub port: u16,
     health: u16,
-    /// Logs and files; gone with the stage.
-    pub directory: Directory,
+    /// Parts of the Kubernetes release.
+    pub parts: Parts,
+    /// Logs and files; gone with the last who holds it.
+    pub directory: Arc<Directory>,
 }
 
 impl Stage {
@@ -60,7 +62,18 @@ impl Stage {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn set(reach: Reach, progress: &Arc<Progress>) -> anyhow::Result<Self> {
-        let directory = Directory::temporary()?;
+        Self::set_in(Arc::new(Directory::temporary()?), reach, progress).await
+    }
+
+    /// The same, with logs and files in `directory`.
+    ///
+    /// # Errors
+    /// Whatever does not start, with the end of its log.
+    pub async fn set_in(
+        directory: Arc<Directory>,
+        reach: Reach,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager");
         let management = ControlPlane::start(
@@ -84,7 +97,8 @@ impl Stage {
         progress.step("coordinator, as its own least-privilege user");
         let (port, health) = (ports::free()?, ports::free()?);
         let coordinator = Server::start(coordinator(&management, &directory, reach, (port, health))?)?;
-        let stage = Self { management, cluster_api, workload, admin, coordinator, port, health, directory };
+        let stage =
+            Self { management, cluster_api, workload, admin, coordinator, port, health, parts, directory };
         stage.coordinator_ready().await?;
         Ok(stage)
     }

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use coordinator_api::capi;
+use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::pool::MachineInventoryPool;
+use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
-use futures::TryStreamExt as _;
+use futures::StreamExt as _;
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -30,14 +32,16 @@ impl Watching {
     #[must_use]
     pub fn start(client: &Client, progress: &Arc<Progress>) -> Self {
         let mut tasks = JoinSet::new();
-        let kinds = [
+        let ours = [
+            api::<MachineRegistration>(),
             api::<SeedImage>(),
             api::<MachineInventory>(),
             api::<MachineInventoryPool>(),
+            api::<BaremetalCluster>(),
             api::<BaremetalMachine>(),
-            capi::machine("v1beta2"),
         ];
-        for kind in kinds {
+        let theirs = ["Cluster", "MachineDeployment", "Machine"].map(cluster_api);
+        for kind in ours.into_iter().chain(theirs) {
             tasks.spawn(tell(Api::all_with(client.clone(), &kind), kind.kind.clone(), progress.clone()));
         }
         Self(tasks)
@@ -48,11 +52,17 @@ fn api<K: Resource<DynamicType = ()>>() -> kube::core::ApiResource {
     kube::core::ApiResource::erase::<K>(&())
 }
 
+fn cluster_api(kind: &str) -> kube::core::ApiResource {
+    kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind))
+}
+
 async fn tell(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
     let mut seen = HashMap::<String, Vec<(String, String)>>::new();
     let mut objects =
         std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
-    while let Ok(Some(object)) = objects.try_next().await {
+    while let Some(object) = objects.next().await {
+        // A watch that breaks is opened again by the stream itself.
+        let Ok(object) = object else { continue };
         let name = object.name_any();
         let new = facts(&object);
         let old = seen.insert(name.clone(), new.clone()).unwrap_or_default();
@@ -84,17 +94,9 @@ fn facts(object: &DynamicObject) -> Vec<(String, String)> {
     facts.extend(state.map(|state| ("is".to_owned(), state.clone())));
     for condition in status["conditions"].as_array().into_iter().flatten() {
         let text = |key: &str| condition[key].as_str().unwrap_or_default();
-        let told = [
-            "Ready",
-            "Installed",
-            "InventoryAllocated",
-            "BootstrapReady",
-            "ImageResolved",
-            "PlanApplied",
-            "MembersValid",
-            "SeedImageReady",
-        ];
-        if told.contains(&text("type")) {
+        // Cluster API has two dozen types; what is in the way is in Ready.
+        let is_ours = object.types.as_ref().is_none_or(|types| !types.api_version.starts_with(capi::GROUP));
+        if is_ours || text("type") == "Ready" || text("type") == "Available" {
             // Cluster API lists causes one to a line; here each change has one.
             let message = text("message").split_whitespace().collect::<Vec<_>>().join(" ");
             let why = if text("status") == "True" { String::new() } else { format!(" {message}") };
@@ -117,7 +119,8 @@ where
     let mut last = None;
     let found = tokio::time::timeout(limit, async {
         let mut objects = std::pin::pin!(watcher(api.clone(), config).default_backoff().applied_objects());
-        while let Some(object) = objects.try_next().await? {
+        while let Some(object) = objects.next().await {
+            let Ok(object) = object else { continue };
             if is(&object) {
                 return Ok(object);
             }

@@ -171,7 +171,7 @@ fn steps(snapshot: &Snapshot<'_>, decision: &Decision) -> Vec<Finding> {
 fn waited(waiting: &Waiting) -> (Type, Reason, String) {
     match waiting {
         Waiting::Owner => {
-            (Type::Ready, Reason::OwnerWaiting, "no Cluster API Machine owns this object yet".to_owned())
+            (Type::Ready, Reason::OwnerWaiting, "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment, not this object".to_owned())
         }
         Waiting::Paused => (Type::Paused, Reason::Paused, String::new()),
         Waiting::Pool { name } => (
@@ -187,7 +187,7 @@ fn waited(waiting: &Waiting) -> (Type, Reason, String) {
         Waiting::BootstrapName => (
             Type::BootstrapReady,
             Reason::BootstrapWaiting,
-            "the Machine has no spec.bootstrap.dataSecretName yet".to_owned(),
+            "the Machine has no spec.bootstrap.dataSecretName yet: wait for its bootstrap provider, or set it".to_owned(),
         ),
         Waiting::BootstrapSecret { name } => (
             Type::BootstrapReady,

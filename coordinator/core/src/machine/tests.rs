@@ -67,7 +67,7 @@ impl World {
         let member = |listed| Member {
             listed,
             inventory: self.inventory.as_ref(),
-            in_older_pool: false,
+            older_pool: None,
             is_promised: false,
         };
         let members = listed.map(member).collect();

@@ -1,11 +1,13 @@
 //! Plays the story live, with a QEMU host.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser;
+use kubernetes_parts::directory::Directory;
+use kubernetes_parts::parts::Part;
 use lab::{Image, ImageInputs};
 use story::metal::{Metal, Qemu};
 use story::play::{Play, Proof};
@@ -26,46 +28,69 @@ struct Arguments {
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let progress = Arc::new(Progress::default());
+    let directory = match Directory::temporary() {
+        Ok(directory) => Arc::new(directory),
+        Err(error) => {
+            eprintln!("The demo needs a temporary directory: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     // Whatever ends it, dropping the stage ends every process.
     let played = tokio::select! {
-        played = Box::pin(demo(&arguments, &progress)) => played,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("stopped by Ctrl-C")),
+        played = Box::pin(demo(&directory, &progress)) => played,
+        () = stopped() => Err(anyhow::anyhow!("stopped by a signal")),
     };
     progress.finish();
     match played {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok((stage, metal)) => {
+            if arguments.keep {
+                look_around(&stage, &metal);
+                stopped().await;
+            }
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             eprintln!("\nThe demo failed in step {:?}:\n{error:#}", progress.current());
+            match keep_logs(directory.path()) {
+                Ok(logs) => eprintln!("\nThe logs are in {}", logs.display()),
+                Err(error) => eprintln!("\nThe logs could not be kept: {error:#}"),
+            }
             ExitCode::FAILURE
         }
     }
 }
 
-async fn demo(arguments: &Arguments, progress: &Arc<Progress>) -> anyhow::Result<()> {
+/// Ctrl-C, a closed terminal, or a polite kill.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let wait = async |kind| match signal(kind) {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => {}
+        () = wait(SignalKind::terminate()) => {}
+        () = wait(SignalKind::hangup()) => {}
+    }
+}
+
+async fn demo(directory: &Arc<Directory>, progress: &Arc<Progress>) -> anyhow::Result<(Stage, Metal)> {
     let inputs = ImageInputs::from_env()
         .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make demo`")?;
     progress.step("base ISO and OS images");
     let base = lab::build(Image::Iso, &inputs).await?;
-    let stage = Stage::set(Reach::Guests, progress).await?;
+    let stage = Stage::set_in(directory.clone(), Reach::Guests, progress).await?;
     let watching = Watching::start(&stage.admin, progress);
     let base = serve(base).await?;
     let mut metal = Metal::Qemu(Box::new(Qemu::new(&stage, &inputs).await?));
     let played = Play::new(&stage, &mut metal, progress.clone()).all(&base).await;
     drop(watching);
-    match played {
-        Ok(proof) => told(&proof, progress),
-        Err(error) => {
-            let logs = keep_logs(&stage, &metal)?;
-            return Err(error.context(format!("the logs are in {}", logs.display())));
-        }
-    }
-    if arguments.keep {
-        look_around(&stage, &metal).await;
-    }
-    Ok(())
+    told(&played?, progress);
+    Ok((stage, metal))
 }
 
 fn told(proof: &Proof, progress: &Progress) {
+    progress.end();
     progress.finish();
     println!("\nProven:");
     for line in &proof.proven {
@@ -85,29 +110,36 @@ fn told(proof: &Proof, progress: &Progress) {
     );
 }
 
-/// The stage's directory goes with the stage: what a person needs is moved.
-fn keep_logs(stage: &Stage, metal: &Metal) -> anyhow::Result<PathBuf> {
+/// The stage's directory goes with the stage: what a person needs is copied.
+fn keep_logs(directory: &Path) -> anyhow::Result<PathBuf> {
     let kept = std::env::temp_dir().join(format!("baremetal-demo-{}", std::process::id()));
     std::fs::create_dir_all(&kept)?;
-    let coordinator = stage.directory.path().join("coordinator.log");
-    for log in [coordinator, PathBuf::from(metal.log())] {
-        if let (true, Some(name)) = (log.is_file(), log.file_name()) {
-            std::fs::copy(&log, kept.join(name))?;
+    let mut pending = vec![directory.to_owned()];
+    while let Some(next) = pending.pop() {
+        for entry in std::fs::read_dir(next)? {
+            let path = entry?.path();
+            let is_log = path.extension().is_some_and(|extension| extension == "log");
+            if path.is_dir() && !path.is_symlink() {
+                pending.push(path);
+            } else if is_log && let Ok(name) = path.strip_prefix(directory) {
+                std::fs::copy(&path, kept.join(name.to_string_lossy().replace('/', "-")))?;
+            }
         }
     }
     Ok(kept)
 }
 
-async fn look_around(stage: &Stage, metal: &Metal) {
-    println!("\nEverything runs until Ctrl-C. Look around with kubectl:");
+fn look_around(stage: &Stage, metal: &Metal) {
+    let kubectl = stage.parts.path(Part::Kubectl).map(|path| path.display().to_string());
+    let kubectl = kubectl.unwrap_or_else(|_| "kubectl".to_owned());
+    println!("\nEverything runs until Ctrl-C. In another terminal:");
+    println!("  alias kubectl={kubectl}");
     println!("  export KUBECONFIG={}", stage.management.admin_kubeconfig().display());
     println!("  kubectl get machineregistrations,seedimages,machineinventories,mip,bmc,bmm,machines -A");
     println!("the workload cluster:");
     println!(
-        "  KUBECONFIG={} kubectl get nodes --show-labels",
+        "  kubectl --kubeconfig {} get nodes --show-labels",
         stage.workload.control_plane().admin_kubeconfig().display()
     );
     println!("the host's console: {}", metal.log());
-    // The signal ends the demo from outside of this future.
-    std::future::pending::<()>().await;
 }

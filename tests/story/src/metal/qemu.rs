@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use lab::{BootOrder, Host, HostConfig, Image, ImageDisk, ImageInputs};
+use lab::{BootOrder, Firmware, Host, HostConfig, Image, ImageDisk, ImageInputs};
 
 use crate::stage::{GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY, Stage};
 
@@ -28,6 +28,10 @@ impl Qemu {
             .forward(GUEST_GATEWAY, GUEST_API, api);
         config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images }];
         config.boot_order = BootOrder::Disk;
+        if inputs.elemental.is_some() {
+            // The real CLI installs for nothing else.
+            config.firmware = Firmware::Uefi;
+        }
         Ok(Self { config, host: None })
     }
 
@@ -98,6 +102,7 @@ impl Qemu {
             .inside(
                 "find /etc/kubernetes /var/lib/kubelet -mindepth 1 2>/dev/null; \
                  ls /var/lib/baremetal-agent/node-identity.json 2>/dev/null; \
+                 grep -sE 'provider-id|metal3.io/uuid' /etc/default/kubelet; \
                  grep -l 'kubeadm join' /var/lib/cloud/seed/nocloud/user-data /var/lib/baremetal-agent/seed/user-data 2>/dev/null; \
                  pgrep -a -x 'kubelet|containerd|containerd-shim-runc-v2'; true",
             )
