@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use proto::limits;
-use proto::refusal::{METADATA_KEY, Refusal};
+use proto::refusal::{METADATA_KEY, NEXT, Refusal};
 use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::registration_client::RegistrationClient;
@@ -24,18 +24,22 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The coordinator says no, and why.
-    #[error("refused ({code}): {message}; next: {next}", code = .refusal.code(), next = .refusal.next_action())]
+    #[error("refused ({code}): {message}; next: {next}", code = .refusal.code())]
     Refused {
         /// Which no.
         refusal: Refusal,
         /// The coordinator's words.
         message: String,
+        /// What a person does.
+        next: String,
     },
     /// The call failed: the connection broke, or the coordinator is in trouble.
-    #[error("the coordinator did not answer the call: {message}")]
+    #[error("the coordinator did not answer the call: {message}; next: {next}")]
     Failed {
         /// gRPC's words.
         message: String,
+        /// What a person does.
+        next: String,
     },
 }
 
@@ -53,13 +57,26 @@ impl CallError {
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
         let code = status.metadata().get(METADATA_KEY).and_then(|value| value.to_str().ok());
-        let message = status.message().to_owned();
+        let (message, told) = status
+            .message()
+            .split_once(NEXT)
+            .map_or((status.message(), None), |(what, todo)| (what, Some(todo)));
+        // The coordinator may be newer than we are and know better.
+        let or = |ours: &str| told.unwrap_or(ours).to_owned();
         match code.and_then(Refusal::from_code) {
-            Some(refusal) => Self::Refused { refusal, message },
-            None => Self::Failed { message: format!("{} ({:?})", message, status.code()) },
+            Some(refusal) => {
+                Self::Refused { refusal, message: message.to_owned(), next: or(refusal.next_action()) }
+            }
+            None => {
+                Self::Failed { message: format!("{message} ({:?})", status.code()), next: or(WHEN_IT_STAYS) }
+            }
         }
     }
 }
+
+/// A call that fails once is tried again by the host itself.
+const WHEN_IT_STAYS: &str =
+    "none at first, the host tries again by itself; if it stays, read the coordinator's log";
 
 /// A request with the deadline of a call that answers once.
 pub fn asked<T>(message: T) -> Request<T> {
@@ -158,5 +175,42 @@ mod tests {
         assert!(text.contains("default/a") && text.contains("delete its MachineInventory"), "{text}");
         let broken = CallError::from(Status::unavailable("connection reset"));
         assert_eq!(broken.refusal(), None);
+    }
+
+    #[test]
+    fn what_a_status_says_is_told_once_and_always_with_a_next_action() {
+        let known = |text: &str| {
+            let mut status = Status::not_found(text);
+            status.metadata_mut().insert(METADATA_KEY, "InventoryGone".parse().unwrap());
+            status
+        };
+        let newer = {
+            let mut status = known("odd; next: ask its maker");
+            status.metadata_mut().insert(METADATA_KEY, "OfTomorrow".parse().unwrap());
+            status
+        };
+        let ours = Refusal::InventoryGone.next_action();
+        for (name, status, want) in [
+            (
+                "its action",
+                known("it is gone; next: mourn"),
+                "refused (InventoryGone): it is gone; next: mourn".to_owned(),
+            ),
+            ("our action", known("it is gone"), format!("refused (InventoryGone): it is gone; next: {ours}")),
+            (
+                "a refusal of a newer coordinator",
+                newer,
+                "the coordinator did not answer the call: odd (NotFound); next: ask its maker".to_owned(),
+            ),
+            (
+                "a broken call",
+                Status::unavailable("reset"),
+                format!(
+                    "the coordinator did not answer the call: reset (Unavailable); next: {WHEN_IT_STAYS}"
+                ),
+            ),
+        ] {
+            assert_eq!(crate::console::chain(&CallError::from(status)), want, "{name}");
+        }
     }
 }

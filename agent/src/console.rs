@@ -34,8 +34,7 @@ impl Console {
     }
 }
 
-/// What stands between the cause and what a person does about it.
-pub const NEXT: &str = "; next: ";
+pub use proto::refusal::NEXT;
 
 /// An error with its causes, for one line; what a person does comes last, and
 /// of several actions the one that is nearest to the cause.

@@ -13,10 +13,14 @@ use proto::proof;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SigningKey as _};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
 
 use crate::durable::{self, DurableError};
 
 const KEY: &str = "key.pem";
+/// The name in a host's certificate is `baremetal://NAMESPACE/NAME/UID/ROLE`.
+const SCHEME: &str = "baremetal://";
 
 /// Why the host cannot say who it is.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +88,8 @@ pub struct Certificate {
     pub role: Role,
     /// Leaf first, PEM.
     pub chain: String,
+    /// `namespace/name` of the inventory that it was made for, when it names one.
+    pub inventory: Option<String>,
     /// First moment of its life.
     pub not_before: SystemTime,
     /// Last moment of its life.
@@ -108,6 +114,7 @@ impl Certificate {
         Ok(Self {
             role,
             chain: chain.to_owned(),
+            inventory: inventory(&leaf),
             not_before: moment(leaf.validity().not_before.timestamp()),
             not_after: moment(leaf.validity().not_after.timestamp()),
         })
@@ -125,6 +132,19 @@ impl Certificate {
         let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
         self.not_before + life * 2 / 3
     }
+}
+
+fn inventory(leaf: &X509Certificate<'_>) -> Option<String> {
+    let names = leaf.subject_alternative_name().ok()??;
+    names.value.general_names.iter().find_map(|name| match name {
+        GeneralName::URI(uri) => parse_name(uri),
+        _ => None,
+    })
+}
+
+fn parse_name(uri: &str) -> Option<String> {
+    let mut parts = uri.strip_prefix(SCHEME)?.split('/').filter(|part| !part.is_empty());
+    Some(format!("{}/{}", parts.next()?, parts.next()?))
 }
 
 /// The host's key and where it is kept.
@@ -228,16 +248,21 @@ impl Identity {
         Ok(())
     }
 
-    /// The strongest certificate that holds at `now`. A file that cannot be
-    /// understood is as good as none: the host registers again.
+    /// The strongest certificate that holds at `now`.
     #[must_use]
     pub fn certificate(&self, now: SystemTime) -> Option<Certificate> {
-        [Role::Installed, Role::Live].into_iter().find_map(|role| {
+        self.kept().find(|certificate| certificate.holds(now))
+    }
+
+    /// Every certificate that is kept, the strongest first, also those that do
+    /// not hold any more. A file that cannot be understood is as good as none:
+    /// the host registers again.
+    pub fn kept(&self) -> impl Iterator<Item = Certificate> {
+        [Role::Installed, Role::Live].into_iter().filter_map(|role| {
             let chain = fs::read_to_string(self.directory.join(role.file())).ok()?;
             Certificate::parse(role, &chain, &self.public_key())
                 .inspect_err(|error| tracing::warn!(%error, ?role, "ignored a stored certificate"))
                 .ok()
-                .filter(|certificate| certificate.holds(now))
         })
     }
 
@@ -248,12 +273,13 @@ impl Identity {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod fake {
     use super::*;
-    use rcgen::{BasicConstraints, CertificateSigningRequestParams, IsCa, Issuer};
-    use std::os::unix::fs::PermissionsExt as _;
+    use rcgen::{BasicConstraints, CertificateSigningRequestParams, IsCa, Issuer, SanType};
 
-    fn certify(identity: &Identity) -> String {
+    /// A chain for the key of `identity` that holds for three days of January
+    /// 2026 and names the inventory `fleet/host-1`.
+    pub(crate) fn certify(identity: &Identity) -> String {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -262,8 +288,22 @@ mod tests {
         let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
         request.params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         request.params.not_after = rcgen::date_time_ymd(2026, 1, 4);
+        let name = format!("{SCHEME}fleet/host-1/uid-1/live").try_into().unwrap();
+        request.params.subject_alt_names = vec![SanType::URI(name)];
         request.signed_by(&issuer).unwrap().pem()
     }
+
+    /// Midnight of that day of January 2026.
+    pub(crate) fn january(day: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_767_225_600 + (day - 1) * 86_400)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::{certify, january as day};
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_host_stays_who_it_is_and_its_key_is_for_root_alone() {
@@ -296,17 +336,29 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity::load_or_make(directory.path()).unwrap();
         let chain = certify(&identity);
-        let day = |day: u64| UNIX_EPOCH + Duration::from_secs(1_767_225_600 + (day - 1) * 86_400);
         assert_eq!(identity.certificate(day(2)), None);
         let live = Certificate::parse(Role::Live, &chain, &identity.public_key()).unwrap();
         assert_eq!(live.renewal(), day(3));
+        assert_eq!(live.inventory.as_deref(), Some("fleet/host-1"));
         identity.keep(&live).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
         identity.keep(&Certificate { role: Role::Installed, ..live.clone() }).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
         assert_eq!(identity.certificate(day(5)), None, "expired");
+        assert_eq!(identity.kept().count(), 2, "yet kept");
         identity.keep(&live).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live, "a new registration starts over");
+    }
+
+    #[test]
+    fn the_inventory_is_the_first_two_parts_of_the_name() {
+        for (uri, want) in [
+            ("baremetal://fleet/host-1/uid/live", Some("fleet/host-1")),
+            ("baremetal://fleet", None),
+            ("https://fleet/host-1/uid/live", None),
+        ] {
+            assert_eq!(parse_name(uri).as_deref(), want, "{uri}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The `baremetal-agent` command: one static file, five verbs.
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use agent::console::chain;
 use agent::executor::{CustomInstructions, Executor, Policy};
@@ -17,7 +18,7 @@ Usage: baremetal-agent [OPTIONS] VERB
   run       in an installed system: attach to the coordinator, carry out plans
   boot      at every early boot: wipe, put the seed back, name the node
   facts     print what a registration would send, and the template keys
-  status    print what this host runs and how far its plan is
+  status    print who this host is, what it runs, and how far its plan is
 
 Options:
   --root DIRECTORY             the host's files, default /
@@ -94,7 +95,7 @@ fn carry_out(arguments: Arguments) -> ExitCode {
         Verb::Boot => early_boot(&root),
         Verb::Facts => print_facts(&root),
         Verb::Status => {
-            print!("{}", status::render(&root));
+            print!("{}", status::render(&root, SystemTime::now()));
             ExitCode::SUCCESS
         }
     }

@@ -1,48 +1,103 @@
 //! The `status` verb: what a person at the host's console wants to know.
 
 use std::fmt::Write as _;
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use proto::v1alpha1::BootMode;
 
 use crate::boot::receipt;
+use crate::config;
 use crate::console::chain;
+use crate::identity::{Certificate, Identity, Role};
+use crate::install::found::InstallRecord;
 use crate::journal::{self, Journal, State};
 use crate::paths::Root;
 use crate::system::observed;
 
-/// Plain text, a few lines. Never fails: what is not known is said.
+/// Plain text, a few lines; `now` is for the certificate. Never fails: what is
+/// not known is said.
 #[must_use]
-pub fn render(root: &Root) -> String {
+pub fn render(root: &Root, now: SystemTime) -> String {
     let mut text = String::new();
     match observed::system_state(root) {
         Ok(system) => {
-            let _ = writeln!(text, "host      {}", system.hostname);
+            say(&mut text, "host", &system.hostname);
             let image = if system.image.is_empty() { "unknown" } else { &system.image };
             let mode = system.boot_mode().as_str_name().trim_start_matches("BOOT_MODE_");
-            let _ = writeln!(text, "image     {image} ({})", mode.to_lowercase());
-            let _ = writeln!(text, "boot      {}", system.boot_id);
+            say(&mut text, "image", &format!("{image} ({})", mode.to_lowercase()));
+            say(&mut text, "boot", &system.boot_id);
         }
-        Err(error) => {
-            let _ = writeln!(text, "host      unknown: {}", chain(&error));
-        }
+        Err(error) => say(&mut text, "host", &format!("unknown: {}", chain(&error))),
     }
+    membership(&mut text, root, now);
     match journal::read(&root.state().journal()) {
-        Ok(None) => text.push_str("plan      none yet\n"),
+        Ok(None) => say(&mut text, "plan", "none yet"),
         Ok(Some(journal)) => plan(&mut text, &journal),
-        Err(error) => {
-            let _ = writeln!(text, "plan      safe mode, none is run: {}", chain(&error));
-        }
+        Err(error) => say(&mut text, "plan", &format!("safe mode, none is run: {}", chain(&error))),
     }
     if root.state().cleanup_marker().exists() {
-        text.push_str("cleanup   asked for, done by the boot that the plan asks for\n");
+        say(&mut text, "cleanup", "asked for, done by the boot that the plan asks for");
     }
     if let Some(receipt) = receipt::read(root) {
-        let _ = writeln!(text, "wiped     for plan {} in boot {}", receipt.plan_id, receipt.boot_id);
+        say(&mut text, "wiped", &format!("for plan {} in boot {}", receipt.plan_id, receipt.boot_id));
     }
     text
 }
 
+fn say(text: &mut String, what: &str, value: &str) {
+    let _ = writeln!(text, "{what:<12}{value}");
+}
+
+/// Who this host is to which coordinator.
+fn membership(text: &mut String, root: &Root, now: SystemTime) {
+    let live = root.boot_mode() == BootMode::Live;
+    let config = if live { root.live_config() } else { root.state().config() };
+    match config::read(&config) {
+        Ok(config) => say(text, "coordinator", &config.address()),
+        Err(error) => say(text, "coordinator", &format!("unknown: {}", chain(&error))),
+    }
+    let identity = match Identity::load(&root.state().identity()) {
+        Ok(identity) => identity,
+        Err(error) => return say(text, "identity", &format!("unknown: {}", chain(&error))),
+    };
+    let kept: Vec<_> = identity.iter().flat_map(Identity::kept).collect();
+    // What the agent calls with, or would.
+    let certificate = kept.iter().find(|kept| kept.holds(now)).or_else(|| kept.first());
+    let named = certificate.and_then(|certificate| certificate.inventory.clone());
+    say(text, "inventory", &named.or_else(|| recorded(root)).unwrap_or_else(|| "none yet".to_owned()));
+    say(text, "identity", &identity.map_or_else(|| "none yet".to_owned(), |identity| identity.hash()));
+    say(text, "certificate", &certificate.map_or_else(|| "none yet".to_owned(), |one| validity(one, now)));
+}
+
+/// The inventory that the install was for.
+fn recorded(root: &Root) -> Option<String> {
+    let text = fs::read_to_string(root.state().install_record()).ok()?;
+    let record: InstallRecord = serde_json::from_str(&text).ok()?;
+    Some(record.inventory).filter(|inventory| !inventory.is_empty())
+}
+
+fn validity(certificate: &Certificate, now: SystemTime) -> String {
+    let role = match certificate.role {
+        Role::Live => "live system's",
+        Role::Installed => "installed system's",
+    };
+    if certificate.holds(now) {
+        let left = certificate.not_after.duration_since(now).unwrap_or_default();
+        return format!("the {role}, holds for another {}", told(left));
+    }
+    let past = now.duration_since(certificate.not_after).unwrap_or_default();
+    format!("the {role}, expired {} ago: the agent registers again by itself", told(past))
+}
+
+fn told(time: Duration) -> String {
+    let minutes = time.as_secs() / 60;
+    format!("{} h {} min", minutes / 60, minutes % 60)
+}
+
 fn plan(text: &mut String, journal: &Journal) {
     let (id, generation) = (journal.plan_id(), journal.generation());
-    let _ = writeln!(text, "plan      {id}, generation {generation}");
+    say(text, "plan", &format!("{id}, generation {generation}"));
     for entry in journal.steps() {
         let state = match &entry.state {
             State::Pending => "pending".to_owned(),
@@ -59,18 +114,57 @@ fn plan(text: &mut String, journal: &Journal) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use proto::plan::{Generation, Kind, Plan, PlanId, Step};
 
     use super::*;
+    use crate::durable;
+    use crate::identity::fake::{certify, january};
+
+    /// What stands behind a word in the first column.
+    fn value<'a>(text: &'a str, what: &str) -> &'a str {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(what));
+        line.unwrap_or_else(|| panic!("{what}: {text}"))[what.len()..].trim()
+    }
+
+    #[test]
+    fn the_status_says_who_the_host_is_to_which_coordinator() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let text = render(&root, january(2));
+        for what in ["inventory", "identity", "certificate"] {
+            assert_eq!(value(&text, what), "none yet", "{what}");
+        }
+        assert!(value(&text, "coordinator").contains("; next: "), "{text}");
+        let state = root.state();
+        let identity = Identity::load_or_make(&state.identity()).unwrap();
+        let config = "elemental:\n  registration:\n    url: https://c.example:8443/elemental/registration/secret\n    ca-cert: '-----BEGIN CERTIFICATE-----'\n";
+        durable::write(&state.config(), config.as_bytes()).unwrap();
+        durable::write(&state.install_record(), br#"{"inventory":"fleet/as-installed"}"#).unwrap();
+        let text = render(&root, january(2));
+        assert_eq!(value(&text, "coordinator"), "c.example:8443");
+        assert_eq!(value(&text, "identity"), identity.hash());
+        assert_eq!(value(&text, "inventory"), "fleet/as-installed", "no certificate yet");
+        let chain = certify(&identity);
+        identity.keep(&Certificate::parse(Role::Live, &chain, &identity.public_key()).unwrap()).unwrap();
+        for (day, want) in [
+            (2, "the live system's, holds for another 48 h 0 min"),
+            (5, "the live system's, expired 24 h 0 min ago: the agent registers again by itself"),
+        ] {
+            let text = render(&root, january(day));
+            assert_eq!(value(&text, "certificate"), want);
+            assert_eq!(value(&text, "inventory"), "fleet/host-1", "the certificate knows better");
+            assert!(!text.contains("secret") && !text.contains("PRIVATE"), "{text}");
+        }
+        fs::write(state.identity().join("key.pem"), "torn").unwrap();
+        assert!(value(&render(&root, january(2)), "identity").starts_with("unknown: "));
+    }
 
     #[test]
     fn the_status_says_how_far_the_plan_is_and_when_it_is_not_known() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let text = render(&root);
-        assert!(text.contains("host      unknown") && text.contains("none yet"), "{text}");
+        let text = render(&root, SystemTime::now());
+        assert!(text.contains("host        unknown") && text.contains("none yet"), "{text}");
         fs::create_dir_all(root.state().path()).unwrap();
         let plan = Plan {
             id: PlanId::parse("clean-1").unwrap(),
@@ -80,10 +174,10 @@ mod tests {
         };
         let journal = Journal::begin(&plan).started(0, "b");
         journal::write(&root.state().journal(), &journal).unwrap();
-        let text = render(&root);
+        let text = render(&root, SystemTime::now());
         assert!(text.contains("clean-1, generation 3"), "{text}");
         assert!(text.contains("stop-kubelet             started (1. attempt)"), "{text}");
         fs::write(root.state().journal(), "torn").unwrap();
-        assert!(render(&root).contains("safe mode"));
+        assert!(render(&root, SystemTime::now()).contains("safe mode"));
     }
 }

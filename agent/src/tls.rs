@@ -77,7 +77,9 @@ pub enum ConnectError {
         now: u64,
     },
     /// Any other end of the handshake.
-    #[error("no secure connection to {address}")]
+    #[error(
+        "no secure connection to {address}; next: find out who answers there: a coordinator behind a proxy that ends TLS cannot be reached"
+    )]
     Handshake {
         /// Host and port.
         address: String,
@@ -85,7 +87,7 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The CA or our certificate cannot be used.
-    #[error("cannot use the configured certificates")]
+    #[error("cannot use the configured certificates; next: download a fresh seed ISO and boot it")]
     Configuration(#[source] rustls::Error),
     /// No HTTP/2 over the connection.
     #[error("the coordinator at {address} does not speak gRPC; next: correct the server URL")]
@@ -239,4 +241,34 @@ where
             async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
         }))
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::console::chain;
+
+    #[test]
+    fn every_end_of_a_handshake_says_what_a_person_does() {
+        let of = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let bad = |error| of(rustls::Error::InvalidCertificate(error));
+        for (name, source, want) in [
+            ("another authority", bad(CertificateError::UnknownIssuer), "did not sign; next: find out who"),
+            ("another name", bad(CertificateError::NotValidForName), "; next: use a server URL"),
+            ("another time", bad(CertificateError::Expired), "; next: set the host's clock"),
+            ("an odd certificate", bad(CertificateError::BadEncoding), "; next: find out who answers there"),
+            (
+                "no TLS at all",
+                of(rustls::Error::General("no".into())),
+                "no; next: find out who answers there",
+            ),
+            ("it hung up", io::ErrorKind::UnexpectedEof.into(), "; next: find out who answers there"),
+        ] {
+            let message = chain(&explain(source, "192.0.2.1:443".to_owned()));
+            assert!(message.contains("192.0.2.1:443") && message.contains(want), "{name}: {message}");
+        }
+        let garbled = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+        let message = chain(&client(garbled, None).map_err(ConnectError::Configuration).unwrap_err());
+        assert!(message.ends_with("; next: download a fresh seed ISO and boot it"), "{message}");
+    }
 }

@@ -47,9 +47,9 @@ impl Metrics {
         self.failures.get_or_create(&Failed { kind, class: class.into() }).inc();
     }
 
-    /// A host was refused.
-    pub fn refused(&self, refusal: proto::refusal::Refusal) {
-        self.refusals.get_or_create(&Refused { reason: refusal.code() }).inc();
+    /// A host was refused; `reason` is one of a few, or the label is unbounded.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&Refused { reason }).inc();
     }
 
     /// The text that Prometheus reads.

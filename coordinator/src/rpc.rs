@@ -30,9 +30,11 @@ use announcements::Announcements;
 use complaints::Complaints;
 use plans::Plans;
 use presence::Presence;
-use tally::Tally;
 
 pub use failure::RpcError;
+pub use tally::Tally;
+#[cfg(test)]
+pub(crate) use tally::log;
 
 /// An idle connection is asked for a sign of life this often.
 pub const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -54,7 +56,8 @@ pub struct Context {
     pub authority: Arc<Authority>,
     /// Streams of this replica.
     pub presence: Arc<Presence>,
-    tally: Arc<Tally>,
+    /// What is refused is counted here, also by the port.
+    pub tally: Arc<Tally>,
     plans: Arc<Plans>,
     complaints: Arc<Complaints>,
 }
@@ -127,9 +130,14 @@ impl Context {
     }
 }
 
+/// For the words of a refusal: a bare name does not say what it names.
+fn inventory_of(name: &str) -> String {
+    format!("the inventory is {name}")
+}
+
 fn not_quarantined(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
     if inventory.annotations().contains_key(annotation::QUARANTINED) {
-        return Err(RpcError::refused(Refusal::Quarantined, inventory.name_any()));
+        return Err(RpcError::refused(Refusal::Quarantined, inventory_of(&inventory.name_any())));
     }
     Ok(inventory)
 }

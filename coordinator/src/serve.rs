@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use proto::limits;
 use proto::v1alpha1::host_server::HostServer;
 use proto::v1alpha1::registration_server::RegistrationServer;
+use rustls::{AlertDescription, CertificateError, Error as Rustls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt as _;
@@ -22,7 +23,7 @@ use tower::ServiceExt as _;
 use crate::ca::{Authority, SERVER_LIFE};
 use crate::rpc::host::HostService;
 use crate::rpc::registration::RegistrationService;
-use crate::rpc::{Context, KEEPALIVE, KEEPALIVE_ANSWER};
+use crate::rpc::{Context, KEEPALIVE, KEEPALIVE_ANSWER, Tally};
 use crate::seed_iso::{SeedIsos, download};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
@@ -39,7 +40,15 @@ const GRACE: Duration = Duration::from_secs(5);
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Everything that the port answers.
-pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Router {
+#[derive(Clone)]
+pub struct Routes {
+    router: Router,
+    /// Where hosts are counted that never come to a call.
+    tally: Arc<Tally>,
+}
+
+/// The hosts' calls, and the seed ISOs where there are any.
+pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
     let registration = RegistrationServer::new(RegistrationService::new(context.clone()))
         .max_decoding_message_size(limits::REGISTRATION_BYTES)
         .max_encoding_message_size(limits::REGISTRATION_BYTES);
@@ -48,7 +57,7 @@ pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Router {
         .max_encoding_message_size(limits::PLAN_BYTES);
     let calls = tonic::service::Routes::new(registration).add_service(host).prepare();
     let downloads = isos.map(download::router).unwrap_or_default();
-    calls.into_axum_router().merge(downloads)
+    Routes { router: calls.into_axum_router().merge(downloads), tally: context.tally.clone() }
 }
 
 /// Serves until `shutdown`, then lets open requests end for a few seconds.
@@ -56,15 +65,15 @@ pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Router {
 pub async fn run(
     mut port: impl Port,
     acceptor: Acceptor,
-    router: Router,
+    routes: Routes,
     shutdown: impl Future<Output = ()>,
 ) {
     let connections = GracefulShutdown::new();
     let accept = async {
         loop {
             let (stream, remote) = port.accept().await;
-            let (acceptor, router) = (acceptor.clone(), router.clone());
-            tokio::spawn(connection(acceptor, router, (stream, remote), connections.watcher()));
+            let (acceptor, routes) = (acceptor.clone(), routes.clone());
+            tokio::spawn(connection(acceptor, routes, (stream, remote), connections.watcher()));
         }
     };
     tokio::select! {
@@ -108,13 +117,13 @@ impl Port for TcpListener {
 
 async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     acceptor: Acceptor,
-    router: Router,
+    Routes { router, tally }: Routes,
     (stream, remote): (S, SocketAddr),
     watcher: Watcher,
 ) {
     let (stream, session) = match acceptor.accept(stream, remote).await {
         Ok(accepted) => accepted,
-        Err(error) => return turned_away(remote, &error),
+        Err(error) => return turned_away(&tally, remote, &error),
     };
     let service = router.map_request(move |request: http::Request<Incoming>| {
         let mut request = request.map(Body::new);
@@ -129,11 +138,43 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 }
 
 /// A flood of these must not flood the log: one that fails for itself says why,
-/// those that are too many do not.
-fn turned_away(remote: SocketAddr, error: &TlsError) {
-    let is_many = matches!(error, TlsError::Busy | TlsError::Timeout);
-    if !is_many {
-        tracing::info!(%remote, error = chain(error), "no TLS session");
+/// those that are too many do not, and what a person cures is told now and then.
+fn turned_away(tally: &Tally, remote: SocketAddr, error: &TlsError) {
+    match end(error) {
+        End::Strangers => tally.distrusted(&format!("{remote}: {}", chain(error))),
+        End::Crowd => {}
+        End::Other => tracing::info!(%remote, error = chain(error), "no TLS session"),
+    }
+}
+
+/// What an end before the first call says of the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// One side has a certificate that the other's authority did not sign.
+    Strangers,
+    /// Too many, or too slow.
+    Crowd,
+    /// Whatever else: a scanner, a proxy, a clock.
+    Other,
+}
+
+fn end(error: &TlsError) -> End {
+    let source = match error {
+        TlsError::Busy | TlsError::Timeout => return End::Crowd,
+        TlsError::Handshake(source) => source,
+        TlsError::Setup(_) | TlsError::Verifier(_) | TlsError::Exporter(_) | TlsError::Peer(_) => {
+            return End::Other;
+        }
+    };
+    match source.get_ref().and_then(|cause| cause.downcast_ref()) {
+        // The first two are the host's word on our certificate. The second is
+        // what it says when two authorities have one name and two keys, as
+        // those of two coordinators have.
+        Some(
+            Rustls::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError)
+            | Rustls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature),
+        ) => End::Strangers,
+        _ => End::Other,
     }
 }
 
@@ -164,6 +205,49 @@ pub async fn renew(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<Str
         };
         if let Err(error) = renewed {
             tracing::error!(error, "cannot renew the server certificate");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::log;
+    use std::io;
+
+    fn handshake(error: Rustls) -> TlsError {
+        TlsError::Handshake(io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    #[test]
+    fn of_all_ends_of_a_handshake_another_authority_is_known() {
+        let alert = |alert| handshake(Rustls::AlertReceived(alert));
+        let bad = |error| handshake(Rustls::InvalidCertificate(error));
+        for (error, want) in [
+            (alert(AlertDescription::UnknownCA), End::Strangers),
+            (alert(AlertDescription::DecryptError), End::Strangers),
+            (bad(CertificateError::UnknownIssuer), End::Strangers),
+            (bad(CertificateError::BadSignature), End::Strangers),
+            (alert(AlertDescription::CertificateExpired), End::Other),
+            (bad(CertificateError::Expired), End::Other),
+            (TlsError::Handshake(io::ErrorKind::UnexpectedEof.into()), End::Other),
+            (TlsError::Busy, End::Crowd),
+            (TlsError::Timeout, End::Crowd),
+        ] {
+            assert_eq!(end(&error), want, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_crowd_of_hosts_of_another_coordinator_is_a_few_lines_with_the_next_action() {
+        let tally = Tally::default();
+        let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
+        let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
+        let lines = log::caught(|| (0..90).for_each(|_| turned_away(&tally, remote, &error)));
+        // One, unless the machine that tests stands still for a second.
+        assert!(lines.lines().count() < 9, "{lines}");
+        for part in ["192.0.2.7:4711", "of another coordinator: download a fresh seed ISO"] {
+            assert!(lines.contains(part), "{part}: {lines}");
         }
     }
 }

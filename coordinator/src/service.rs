@@ -92,7 +92,7 @@ pub struct Parts {
     /// TLS for the port.
     pub acceptor: Acceptor,
     /// What the port answers.
-    pub routes: axum::Router,
+    pub routes: serve::Routes,
     /// For [`controllers::lead`].
     pub context: controllers::Context,
     /// Where the lead is taken.

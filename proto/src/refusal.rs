@@ -3,6 +3,10 @@
 /// Metadata key of a gRPC status that carries [`Refusal::code`].
 pub const METADATA_KEY: &str = "baremetal-refusal";
 
+/// What stands between what happened and what a person does about it, in every
+/// text that crosses the wire or ends on a console.
+pub const NEXT: &str = "; next: ";
+
 /// Every reason for which a host is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
@@ -66,12 +70,14 @@ impl Refusal {
         Self::ALL.into_iter().find(|refusal| refusal.code() == code)
     }
 
-    /// What a person does next; shown on the host's console.
+    /// What a person does next; shown on the console of a live and of an
+    /// installed host alike. A seed ISO booted on an installed host installs
+    /// nothing: it refreshes what the disk knows of the coordinator.
     #[must_use]
     pub const fn next_action(self) -> &'static str {
         match self {
             Self::UnknownToken => {
-                "download a fresh seed ISO: its MachineRegistration is gone or its token was changed"
+                "download a fresh seed ISO and boot the host from it once, installed or not: the MachineRegistration is gone, not ready, or its token was changed"
             }
             Self::TpmRequired => {
                 "use a host with a TPM 2.0, or set spec.config.elemental.registration.emulate-tpm: true on the MachineRegistration"
@@ -79,7 +85,9 @@ impl Refusal {
             Self::BadProof => {
                 "boot the seed ISO again; if it repeats, something stands between host and coordinator"
             }
-            Self::BadRequest => "use an agent of the coordinator's version: build a fresh seed ISO",
+            Self::BadRequest => {
+                "bring the agent to the coordinator's version: a live system by a fresh seed ISO, an installed one by an upgrade of its OS image"
+            }
             Self::BadTemplate => {
                 "correct spec.machineName of the MachineRegistration; `baremetal-agent facts` prints what the host offers"
             }
@@ -106,5 +114,21 @@ mod tests {
             assert_eq!(Refusal::from_code(refusal.code()), Some(refusal));
         }
         assert_eq!(Refusal::from_code("Nonsense"), None);
+    }
+
+    #[test]
+    fn every_next_action_is_for_a_person_and_stands_alone() {
+        for refusal in Refusal::ALL {
+            let action = refusal.next_action();
+            assert!(!action.is_empty() && !action.contains(NEXT) && !action.contains('\n'), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_live_and_an_installed_host_can_meet_is_cured_for_both() {
+        for refusal in [Refusal::UnknownToken, Refusal::BadRequest] {
+            let action = refusal.next_action();
+            assert!(action.contains("fresh seed ISO") && action.contains("installed"), "{action}");
+        }
     }
 }

@@ -223,6 +223,8 @@ async fn whoever_is_not_the_coordinator_of_the_iso_is_not_talked_to() {
         host.write("/run/initramfs/live/livecd-cloud-config.yaml", &config);
         let message = chain(&host.attempt().await.unwrap_err());
         assert!(message.contains(want), "{name}: {message}");
+        let (_, next) = message.split_once("; next: ").unwrap_or_else(|| panic!("{name}: {message}"));
+        assert!(!next.is_empty() && !next.contains("; next: "), "{name}: {message}");
     }
     assert!(other.memory().registrations.is_empty());
 }

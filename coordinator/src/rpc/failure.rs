@@ -1,6 +1,6 @@
 //! From what went wrong to what the host is told: one mapping.
 
-use proto::refusal::{METADATA_KEY, Refusal};
+use proto::refusal::{METADATA_KEY, NEXT, Refusal};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
@@ -104,8 +104,9 @@ const fn code(refusal: Refusal) -> Code {
 impl From<RpcError> for Status {
     fn from(error: RpcError) -> Self {
         match &error {
-            RpcError::Refused { refusal, .. } => {
-                let text = format!("{error}; {}", refusal.next_action());
+            RpcError::Refused { refusal, detail } => {
+                // The code has its own place: the host would say it twice.
+                let text = format!("{detail}{NEXT}{}", refusal.next_action());
                 let mut status = Self::new(code(*refusal), text);
                 let value = MetadataValue::from_static(refusal.code());
                 status.metadata_mut().insert(METADATA_KEY, value);
@@ -133,7 +134,7 @@ mod tests {
             let status = Status::from(RpcError::refused(refusal, "detail"));
             let value = status.metadata().get(METADATA_KEY).unwrap().to_str().unwrap();
             assert_eq!(Refusal::from_code(value), Some(refusal));
-            assert!(status.message().contains(refusal.next_action()), "{status:?}");
+            assert_eq!(status.message(), format!("detail; next: {}", refusal.next_action()));
         }
     }
 

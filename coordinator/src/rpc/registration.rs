@@ -1,6 +1,6 @@
 //! A host becomes a `MachineInventory`: who it says it is, then the proof.
-//! Nothing is read from or written to the API before the proof, and nothing
-//! that matters is told.
+//! Before the proof nothing is read from the API, nothing is written but one
+//! Event in a while, and nothing that matters is told.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use wire::begin_request::Attestation;
 use wire::complete_response::Next;
 
 use super::identity;
-use super::{Context, RpcError, not_quarantined};
+use super::{Context, RpcError, inventory_of, not_quarantined};
 use crate::ca::{RequestedKey, Role, Subject, p256_point};
 use crate::store::registration::{self as store, Newcomer};
 use crate::tls::{Challenge, Session};
@@ -57,7 +57,9 @@ fn accept(
         None => return refused(Refusal::BadRequest, "the request does not say how the key is held"),
     };
     match inventory::refuse_key(class, registration) {
-        Some(refusal) => refused(refusal, registration.name_any()),
+        Some(refusal) => {
+            refused(refusal, format!("{} does not take a key held in software", registration.name_any()))
+        }
         None => Ok(class),
     }
 }
@@ -69,19 +71,32 @@ impl RegistrationService {
         Self { context }
     }
 
-    fn begin(&self, session: &Session, request: wire::BeginRequest) -> Result<wire::BeginResponse, RpcError> {
+    async fn begin(
+        &self,
+        session: &Session,
+        request: wire::BeginRequest,
+    ) -> Result<wire::BeginResponse, RpcError> {
         let found = self.context.registrations.find(|registration| {
             let status = registration.status.as_ref();
             let token = status.and_then(|status| status.registration_token.as_deref());
             token.is_some_and(|token| same(token, &request.registration_token))
         });
         let Some(registration) = found.filter(|registration| is_ready(registration)) else {
-            return refused(Refusal::UnknownToken, format!("from {}", session.remote()));
+            return refused(
+                Refusal::UnknownToken,
+                format!("no ready registration has the token of {}", session.remote()),
+            );
         };
         if p256_point(&request.public_key).is_none() {
             return refused(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
         }
-        let class = accept(&registration, request.attestation.as_ref())?;
+        let accepted = accept(&registration, request.attestation.as_ref());
+        // Told before the proof, unlike the rest: such a host never comes to
+        // it. The detail does not name the host: a rack of them is one Event.
+        if let Err(RpcError::Refused { refusal: refusal @ Refusal::TpmRequired, detail }) = &accepted {
+            self.context.complaints.tell(&registration, *refusal, detail).await;
+        }
+        let class = accepted?;
         let mut nonce = [0; NONCE_BYTES];
         if ring::rand::SystemRandom::new().fill(&mut nonce).is_err() {
             return Err(RpcError::Randomness);
@@ -167,7 +182,7 @@ impl RegistrationService {
         if let Some(known) = known {
             let existing = Existing { by_key: Some(&known), by_name: None };
             return match inventory::identify(existing, identity, registration) {
-                Identified::Refused(refusal) => refused(refusal, known.name_any()),
+                Identified::Refused(refusal) => refused(refusal, inventory_of(&known.name_any())),
                 Identified::Known(_) | Identified::Create => Ok(known),
             };
         }
@@ -178,7 +193,7 @@ impl RegistrationService {
         let named = self.context.inventories.get(&ObjectRef::new(&draft.name).within(&namespace));
         let existing = Existing { by_key: None, by_name: named.as_deref() };
         match inventory::identify(existing, identity, registration) {
-            Identified::Refused(refusal) => return refused(refusal, draft.name),
+            Identified::Refused(refusal) => return refused(refusal, inventory_of(&draft.name)),
             Identified::Known(known) => return Ok(Arc::new(known.clone())),
             Identified::Create => {}
         }
@@ -211,7 +226,7 @@ fn prove(session: &Session, signature: &[u8]) -> Result<Challenge, RpcError> {
     let point = p256_point(&challenge.public_key).unwrap_or_default();
     match UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature) {
         Ok(()) => Ok(challenge),
-        Err(_) => refused(Refusal::BadProof, format!("from {}", session.remote())),
+        Err(_) => refused(Refusal::BadProof, format!("the signature of {} does not fit", session.remote())),
     }
 }
 
@@ -230,8 +245,10 @@ impl wire::registration_server::Registration for RegistrationService {
         &self,
         request: Request<wire::BeginRequest>,
     ) -> Result<Response<wire::BeginResponse>, Status> {
-        let begun =
-            identity::session(&request).and_then(|session| self.begin(&session, request.into_inner()));
+        let begun = match identity::session(&request) {
+            Ok(session) => self.begin(&session, request.into_inner()).await,
+            Err(error) => Err(error),
+        };
         self.context.answer(begun).map(Response::new)
     }
 

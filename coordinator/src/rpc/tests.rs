@@ -105,7 +105,6 @@ async fn a_stranger_costs_no_request_at_all() {
         ("unknown", Refusal::UnknownToken),
         ("", Refusal::UnknownToken),
         ("token-not-ready", Refusal::UnknownToken),
-        ("token-tpm-only", Refusal::TpmRequired),
     ] {
         let refused = world.connect(None).await.register(&host, token).await.unwrap_err();
         assert_eq!(refusal(&refused), Some(want), "{token:?}");
@@ -115,13 +114,23 @@ async fn a_stranger_costs_no_request_at_all() {
 
 #[tokio::test]
 async fn what_a_person_cures_at_the_registration_is_told_there_once() {
-    let world = World::start().await;
-    for _ in 0..3 {
-        let refused = world.connect(None).await.register(&Host::new(""), "token").await.unwrap_err();
-        assert_eq!(refusal(&refused), Some(Refusal::BadTemplate));
+    for (token, want) in [("token", Refusal::BadTemplate), ("token-tpm-only", Refusal::TpmRequired)] {
+        let world = World::start().await;
+        for _ in 0..3 {
+            // Each time another key: what is told is the registration's affair.
+            let refused = world.connect(None).await.register(&Host::new(""), token).await.unwrap_err();
+            assert_eq!(refusal(&refused), Some(want));
+        }
+        let counts = world.spent();
+        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((1, 1), 1), "{want:?}: {counts}");
+        let events = world.fake.look_at_all("events.events.k8s.io");
+        let note = events[0]["note"].as_str().unwrap();
+        assert_eq!(events[0]["reason"], want.code());
+        assert_eq!(
+            (&events[0]["regarding"]["name"], note.contains(want.next_action())),
+            (&json!(token), true)
+        );
     }
-    let counts = world.spent();
-    assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((1, 1), 1), "{counts}");
 }
 
 #[tokio::test]
@@ -143,6 +152,7 @@ async fn nobody_talks_to_a_coordinator_that_is_not_theirs() {
     let other = Authority::generate(jiff::Timestamp::now()).unwrap();
     let host = Host::new("a");
     assert!(world.try_connect(&other, None).await.is_err(), "another authority");
+    world.until(|| world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 1")).await;
     let chain = host.certificate(&other, Role::Installed, "uid");
     let refused = match world.try_connect(&world.authority, Some((&host, &chain))).await {
         // TLS 1.3 tells the client of a refused certificate after its handshake.
@@ -150,6 +160,7 @@ async fn nobody_talks_to_a_coordinator_that_is_not_theirs() {
         Err(_) => true,
     };
     assert!(refused, "a certificate of another authority");
+    world.until(|| world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 2")).await;
 }
 
 #[tokio::test]

@@ -47,6 +47,7 @@ pub(super) struct World {
     pub(super) fake: FakeApi,
     pub(super) context: Context,
     pub(super) authority: Arc<Authority>,
+    metrics: Metrics,
     address: SocketAddr,
     marks: std::sync::Mutex<usize>,
     _tasks: JoinSet<()>,
@@ -136,11 +137,12 @@ impl World {
         tasks.spawn(follow(Api::all(fake.client("watcher")), writer, announcements.clone()));
         inventories.wait_until_ready().await.unwrap();
         let authority = Arc::new(Authority::generate(Timestamp::now()).unwrap());
+        let metrics = Metrics::default();
         let mut context = Context::new(
             fake.client("coordinator"),
             Seen { inventories, registrations: registrations(), announcements },
             authority.clone(),
-            Metrics::default(),
+            metrics.clone(),
         );
         context.presence = Arc::new(presence);
         let identity = authority.server(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
@@ -149,7 +151,7 @@ impl World {
         let address = listener.local_addr().unwrap();
         let router = serve::router(&context, None);
         tasks.spawn(serve::run(listener, acceptor, router, std::future::pending()));
-        Self { fake, context, authority, address, marks: 0.into(), _tasks: tasks }
+        Self { fake, context, authority, metrics, address, marks: 0.into(), _tasks: tasks }
     }
 
     /// Requests of the coordinator since the last time this was asked.
@@ -159,6 +161,10 @@ impl World {
         let entries = journal.since(*mark);
         *mark = journal.mark();
         Counts::of(entries.iter().filter(|entry| entry.request.user == "coordinator"))
+    }
+
+    pub(super) fn metrics(&self) -> String {
+        self.metrics.encode().unwrap()
     }
 
     pub(super) fn inventory(&self, name: &str) -> Option<Value> {
