@@ -202,8 +202,6 @@ impl<'a> Play<'a> {
         ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
         let done = status.initialization.as_ref().and_then(|done| done.provisioned);
         ensure!(done == Some(true), "{status:?}");
-        let told = |kind: &str| status.addresses.iter().any(|address| address.kind == kind);
-        ensure!(told("InternalIP") && told("Hostname"), "addresses are {:?}", status.addresses);
         let host = self
             .api::<MachineInventory>()
             .get(&name)
@@ -211,6 +209,14 @@ impl<'a> Play<'a> {
             .status
             .and_then(|status| status.host)
             .unwrap_or_default();
+        let told: Vec<_> = status.addresses.iter().map(|known| known.address.clone()).collect();
+        let all = host.addresses.iter().chain([&host.hostname]).all(|address| told.contains(address));
+        let real = matches!(self.metal, Metal::Qemu(_));
+        ensure!(
+            all && (!real || told.len() > 1),
+            "the host is at {:?}, the machine says {told:?}",
+            host.addresses
+        );
         ensure!(host.image == image.runs, "the host runs {}, wanted {}", host.image, image.runs);
         self.prove(format!("Applied was observed: the host runs {}", host.image));
         let owner = machine.owner_references().first().map(|owner| owner.name.clone()).context("no owner")?;
