@@ -50,7 +50,7 @@ async fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("\nThe demo failed in step {:?}:\n{error:#}", progress.current());
+            eprintln!("\nThe demo did not come to its end. In step {:?}:\n{error:#}", progress.current());
             match keep_logs(directory.path()) {
                 Ok(logs) => eprintln!("\nThe logs are in {}", logs.display()),
                 Err(error) => eprintln!("\nThe logs could not be kept: {error:#}"),
