@@ -12,29 +12,58 @@ use proto::plan::Kind;
 
 use super::{Decision, Failure, SecretRead, Snapshot, Trouble, Waiting, announced};
 use crate::image_catalog::ImageError;
+use crate::plan::Stored;
 use crate::{cluster, plan};
 
 /// The status that follows from a decision.
 #[must_use]
 pub fn status(snapshot: &Snapshot<'_>, decision: &Decision, now: Timestamp) -> BaremetalMachineStatus {
+    let given = given(decision);
+    let is_new = matches!(decision, Decision::Assign { .. });
+    let waiting = given.map(works_on);
+    let decision = waiting.as_ref().unwrap_or(decision);
     let machine = snapshot.machine;
     let mut status = machine.status.clone().unwrap_or_default();
     let paused = *decision == Decision::Wait(Waiting::Paused);
     let mut findings = vec![cluster::paused(paused)];
     if !paused {
-        let phase = phase(snapshot, decision);
-        status.phase = Some(phase);
+        status.phase = Some(phase(decision));
         host(&mut status, snapshot.owned(), machine);
-        if let (Decision::Assign { stored, .. }, SecretRead::Holds(data)) = (decision, snapshot.bootstrap)
-            && stored.plan.kind == Kind::Reprovision
-        {
+        if let Some(stored) = given {
+            status.last_applied_plan_checksum = Some(stored.checksum.clone());
+            findings.extend(inputs());
+        }
+        if let (true, SecretRead::Holds(data)) = (is_new, snapshot.bootstrap) {
             status.last_applied_bootstrap_hash = Some(plan::checksum(data.expose()));
         }
         findings.extend(steps(snapshot, decision));
-        findings.push(ready(machine, decision, phase));
+        findings.push(ready(machine, decision));
     }
     conditions::apply(&mut status.conditions, &findings, machine.metadata.generation, now);
     status
+}
+
+/// The plan that is given to the host by a decision.
+fn given(decision: &Decision) -> Option<&Stored> {
+    match decision {
+        Decision::Assign { stored, .. } | Decision::Announce { stored, .. } => Some(stored),
+        _ => None,
+    }
+}
+
+/// What is seen of a plan that was just given: the same as a moment later, or
+/// each plan would cost a write more.
+fn works_on(stored: &Stored) -> Decision {
+    let plan = stored.plan.id.to_string();
+    Decision::Wait(match stored.plan.kind {
+        Kind::Clean => Waiting::Clean { plan, trouble: None },
+        Kind::Reprovision | Kind::Custom => Waiting::Reprovision { plan, trouble: None },
+    })
+}
+
+/// What a plan was made of was there.
+fn inputs() -> [Finding; 2] {
+    [Type::BootstrapReady, Type::ImageResolved].map(|kind| Finding::holds(kind, Reason::Available, ""))
 }
 
 fn host(
@@ -75,8 +104,7 @@ fn addresses(inventory: &MachineInventory) -> Vec<MachineAddress> {
         .collect()
 }
 
-fn phase(snapshot: &Snapshot<'_>, decision: &Decision) -> Phase {
-    let deleting = snapshot.machine.metadata.deletion_timestamp.is_some();
+fn phase(decision: &Decision) -> Phase {
     match decision {
         Decision::Fail(_) => Phase::Failed,
         Decision::Choose { .. }
@@ -85,7 +113,6 @@ fn phase(snapshot: &Snapshot<'_>, decision: &Decision) -> Phase {
             Phase::Pending
         }
         Decision::Wait(Waiting::BootstrapName | Waiting::BootstrapSecret { .. }) => Phase::Allocated,
-        Decision::Assign { .. } | Decision::Announce { .. } if !deleting => Phase::Reprovisioning,
         Decision::Wait(Waiting::Reprovision { .. }) => Phase::Reprovisioning,
         Decision::Provide { .. } | Decision::Rest => Phase::Running,
         Decision::Assign { .. }
@@ -97,7 +124,7 @@ fn phase(snapshot: &Snapshot<'_>, decision: &Decision) -> Phase {
     }
 }
 
-fn ready(machine: &BaremetalMachine, decision: &Decision, phase: Phase) -> Finding {
+fn ready(machine: &BaremetalMachine, decision: &Decision) -> Finding {
     match decision {
         Decision::Rest if machine.spec.provider_id.is_some() => {
             Finding::holds(Type::Ready, Reason::Running, "")
@@ -110,14 +137,11 @@ fn ready(machine: &BaremetalMachine, decision: &Decision, phase: Phase) -> Findi
             let (_, reason, message) = failed(failure);
             Finding::fails(Type::Ready, reason, message)
         }
-        Decision::Assign { .. } | Decision::Announce { .. } | Decision::Rest | Decision::Provide { .. }
-            if phase != Phase::Preparing =>
-        {
-            Finding::fails(Type::Ready, Reason::PlanRunning, "the plan is being given to the host")
-        }
         Decision::Choose { .. } | Decision::Claim { .. } => {
             Finding::fails(Type::Ready, Reason::Available, "a host is being claimed")
         }
+        // Nobody sees these: a plan that is given is seen as the wait for it, and
+        // after the others the next look shows what came of them.
         Decision::Assign { .. }
         | Decision::Announce { .. }
         | Decision::Rest
@@ -138,8 +162,7 @@ fn steps(snapshot: &Snapshot<'_>, decision: &Decision) -> Vec<Finding> {
         let message = format!("MachineInventory {}", inventory.name_any());
         findings.push(Finding::holds(Type::InventoryAllocated, Reason::Allocated, message));
         if let Some(plan) = announced(inventory, snapshot.machine) {
-            findings.push(Finding::holds(Type::BootstrapReady, Reason::Available, ""));
-            findings.push(Finding::holds(Type::ImageResolved, Reason::Available, ""));
+            findings.extend(inputs());
             if plan.state == Some(coordinator_api::inventory::PlanState::Applied) {
                 findings.push(Finding::holds(Type::PlanApplied, Reason::PlanApplied, ""));
             }
@@ -148,13 +171,10 @@ fn steps(snapshot: &Snapshot<'_>, decision: &Decision) -> Vec<Finding> {
     let (kind, reason, message) = match decision {
         Decision::Wait(waiting) => waited(waiting),
         Decision::Fail(failure) => failed(failure),
-        Decision::Assign { stored, .. } | Decision::Announce { stored, .. } => (
-            Type::PlanApplied,
-            Reason::PlanRunning,
-            format!("plan {} is being given to the host", stored.plan.id),
-        ),
         Decision::Choose { .. }
         | Decision::Claim { .. }
+        | Decision::Assign { .. }
+        | Decision::Announce { .. }
         | Decision::Provide { .. }
         | Decision::Release { .. }
         | Decision::Abandon { .. }

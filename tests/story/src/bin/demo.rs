@@ -104,9 +104,10 @@ fn told(proof: &Proof, progress: &Progress) {
     let economy = lease("patch") + lease("update") + lease("get");
     let events = proof.lifecycle.of("create", "events") + proof.lifecycle.of("patch", "events");
     println!(
-        "\nAPI: from registration to release the coordinator sent {} requests, {} of them writes, and {events} events.",
-        proof.lifecycle.requests - economy - events,
-        proof.lifecycle.writes - lease("patch") - lease("update") - events
+        "\nAPI: from registration to release the coordinator sent {} requests, {} of them writes, and {events} events; it renewed {} watches.",
+        proof.lifecycle.requests - economy - events - proof.lifecycle.watches,
+        proof.lifecycle.writes - lease("patch") - lease("update") - events,
+        proof.lifecycle.watches
     );
 }
 
