@@ -198,6 +198,12 @@ fn assign(inventory: &MachineInventory, rendered: Result<Stored, Failure>) -> De
 
 /// The plan is announced: what the host made of it decides.
 fn follow(snapshot: &Snapshot<'_>, inventory: &MachineInventory, plan: &PlanStatus) -> Decision {
+    // A clean on a machine that is not seen to be deleted: the view of the
+    // machine is behind, and what the host proved is no node.
+    if is_clean(plan) {
+        let (plan, trouble) = (plan.id.clone().unwrap_or_default(), trouble(inventory));
+        return Decision::Wait(Waiting::Clean { plan, trouble });
+    }
     match plan.state {
         None => {
             let (plan, trouble) = (plan.id.clone().unwrap_or_default(), trouble(inventory));
@@ -260,12 +266,15 @@ fn trouble(inventory: &MachineInventory) -> Option<Trouble> {
     Some(Trouble { reason, message: ready.message.clone() })
 }
 
+fn is_clean(plan: &PlanStatus) -> bool {
+    plan.id.as_deref().is_some_and(|id| id.starts_with("clean-"))
+}
+
 /// Whether the newest plan is not a clean, or is a failed one that a person
 /// wants tried again.
 fn clean_is_due(plan: &PlanStatus, machine: &BaremetalMachine) -> bool {
-    let is_clean = plan.id.as_deref().is_some_and(|id| id.starts_with("clean-"));
     let retry = machine.annotations().contains_key(annotation::RETRY_PLAN);
-    !is_clean || (retry && plan.state == Some(PlanState::Failed))
+    !is_clean(plan) || (retry && plan.state == Some(PlanState::Failed))
 }
 
 fn clean(snapshot: &Snapshot<'_>, inventory: &MachineInventory, found: &Found) -> Decision {

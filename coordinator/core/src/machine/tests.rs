@@ -353,6 +353,15 @@ fn a_deleted_machine_cleans_before_it_releases() {
 }
 
 #[test]
+fn a_view_that_has_not_seen_the_deletion_takes_no_clean_for_a_node() {
+    for state in [None, Some(PlanState::Applied), Some(PlanState::Failed)] {
+        let mut world = world().claimed().assigned(Some(PlanState::Applied)).deleting().assigned(state);
+        world.machine.metadata.deletion_timestamp = None;
+        assert!(matches!(world.decide(), Decision::Wait(Waiting::Clean { .. })), "{state:?}");
+    }
+}
+
+#[test]
 fn a_machine_deleted_before_its_plan_releases_an_untouched_host() {
     assert_eq!(world().claimed().deleting().decide(), Decision::Release { inventory: "host-1".into() });
     assert_eq!(world().deleting().decide(), Decision::RemoveFinalizer);
