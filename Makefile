@@ -15,7 +15,7 @@ DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 AGENT_BYTES := 6291456
 TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
-PARTS := cargo run --quiet --package kubernetes-parts --bin parts
+PARTS := cargo run --quiet --package control-plane --bin parts
 # What goes into the images, for build.sh and for the tests that build them.
 define INPUTS
 	AGENT=$(AGENT)
@@ -31,7 +31,7 @@ help: ## List the targets
 .PHONY: demo
 demo: packages parts agent iso ## Play the story live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running)
 	@$(INPUTS)
-	cargo build --quiet --package coordinator --package story --bins
+	cargo build --quiet --package coordinator --package e2e --bins
 	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: test
@@ -44,8 +44,8 @@ test: packages parts agent iso ## Pass the tests: pure, scenarios, real API serv
 test-lab: packages parts agent iso ## Pass the slow tests too: faults on QEMU hosts (about 30 min)
 	@$(INPUTS)
 	cargo build --quiet --package coordinator
-	cargo test --package story --features slow --test qemu_faults
-	cargo test --package lab --features slow --test life_of_a_host
+	cargo test --package e2e --features slow --test qemu_faults
+	cargo test --package qemu --features slow --test life_of_a_host
 
 .PHONY: test-fast
 test-fast: ## Only the tests that need nothing but Rust
@@ -55,7 +55,7 @@ test-fast: ## Only the tests that need nothing but Rust
 lint: $(DENY) ## Formatting, clippy, licences, bans, sources
 	@cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --package story --package lab --all-targets --features slow -- -D warnings
+	cargo clippy --quiet --package e2e --package qemu --all-targets --features slow -- -D warnings
 	cargo clippy --quiet --package coordinator-core -- -D warnings
 	cargo clippy --quiet --package agent -- -D warnings
 	$(DENY) --log-level error check bans licenses sources

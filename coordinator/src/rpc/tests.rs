@@ -5,7 +5,7 @@ mod world;
 use std::time::Duration;
 
 use coordinator_core::plan::{self, Clean, Job};
-use fake_api::{Counts, Matching, Refusal as Fault, Verb};
+use fake_apiserver::{Counts, Matching, Refusal as Fault, Verb};
 use proto::plan::Generation;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
@@ -434,7 +434,7 @@ async fn hosts_are_told_when_a_replica_goes_away() {
 
 #[tokio::test]
 async fn two_replicas_that_start_at_once_have_one_authority() {
-    let fake = fake_api::FakeApi::new();
+    let fake = fake_apiserver::FakeApi::new();
     let secrets = |user: &str| kube::Api::namespaced(fake.client(user), "system");
     let (one, other) = (secrets("one"), secrets("other"));
     let now = jiff::Timestamp::now();

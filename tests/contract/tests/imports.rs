@@ -56,7 +56,7 @@ fn each_crate_is_built_without_what_it_must_not_know() {
                 "aws-lc-rs",
             ],
         ),
-        ("coordinator", vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-api"]),
+        ("coordinator", vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-apiserver"]),
     ];
     for (package, forbidden) in cases {
         let built_from = dependencies(package);

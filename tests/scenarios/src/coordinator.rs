@@ -11,7 +11,7 @@ use coordinator::controllers::{self, CapiVersions};
 use coordinator::metrics::Metrics;
 use coordinator::{serve, service};
 use coordinator_api::capi;
-use fake_api::FakeApi;
+use fake_apiserver::FakeApi;
 use tokio::task::JoinHandle;
 
 use crate::cables::Cables;

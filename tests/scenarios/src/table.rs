@@ -1,6 +1,6 @@
 //! Requests in a story, part by part.
 
-use fake_api::{Counts, Verb};
+use fake_apiserver::{Counts, Verb};
 
 /// What each part of a story cost.
 #[derive(Default)]

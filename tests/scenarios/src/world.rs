@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use coordinator_api::machine::Phase;
-use fake_api::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Side, Stopped, Verb};
+use fake_apiserver::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Side, Stopped, Verb};
 use kube::Client;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_api::{End, Matching, Outage};
+use fake_apiserver::{End, Matching, Outage};
 use scenarios::{Ending, Outcome, Side, World};
 
 /// From an empty cluster to a node and back.
@@ -26,7 +26,7 @@ async fn undisturbed() -> (Outcome, usize, usize) {
     (outcome, writes, calls)
 }
 
-async fn dies_at_every_write(side: fake_api::Side) {
+async fn dies_at_every_write(side: fake_apiserver::Side) {
     let (want, writes, _) = undisturbed().await;
     assert_eq!(want.plans, ["reprovision 1", "clean 2"]);
     for write in 1..=writes {
@@ -43,12 +43,12 @@ async fn dies_at_every_write(side: fake_api::Side) {
 
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_that_dies_before_any_of_its_writes_changes_nothing_of_the_story() {
-    dies_at_every_write(fake_api::Side::Before).await;
+    dies_at_every_write(fake_apiserver::Side::Before).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_coordinator_that_dies_after_any_of_its_writes_changes_nothing_of_the_story() {
-    dies_at_every_write(fake_api::Side::After).await;
+    dies_at_every_write(fake_apiserver::Side::After).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +57,9 @@ async fn a_coordinator_that_dies_three_times_in_a_row_changes_nothing_of_the_sto
     for write in 1..=writes {
         let mut world = World::without_coordinator();
         for (again, side) in
-            [fake_api::Side::After, fake_api::Side::Before, fake_api::Side::After].into_iter().enumerate()
+            [fake_apiserver::Side::After, fake_apiserver::Side::Before, fake_apiserver::Side::After]
+                .into_iter()
+                .enumerate()
         {
             world.stop_coordinator_at(write + again, side);
         }

@@ -145,7 +145,7 @@ async fn a_machine_deleted_while_its_claim_is_not_seen_yet_gives_its_host_back()
     let world = World::with_hosts(&["host-1"]).await;
     let fake = world.fake.clone();
     let claims =
-        fake_api::Matching::writes().user("coordinator").resource("machineinventories").subresource("");
+        fake_apiserver::Matching::writes().user("coordinator").resource("machineinventories").subresource("");
     // The claim is on its way when a person deletes the machine.
     world.fake.faults().interrupt(claims, move || {
         fake.edit(
@@ -161,7 +161,7 @@ async fn a_machine_deleted_while_its_claim_is_not_seen_yet_gives_its_host_back()
     world.end().await;
 }
 
-fn fake_api_lag(fake: &fake_api::FakeApi) {
+fn fake_api_lag(fake: &fake_apiserver::FakeApi) {
     fake.faults().lag(std::time::Duration::from_secs(2));
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fake_api::{Matching, Outage};
+use fake_apiserver::{Matching, Outage};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use scenarios::World;
@@ -93,7 +93,10 @@ async fn apply(
         }
         Event::WatchesExpire => {
             world.fake.compact();
-            world.fake.faults().end_watches(&Matching::any().user("coordinator"), fake_api::End::Expired);
+            world
+                .fake
+                .faults()
+                .end_watches(&Matching::any().user("coordinator"), fake_apiserver::End::Expired);
         }
         Event::Pass { seconds } => world.pass(Duration::from_secs(seconds)).await,
         Event::Apply { .. } => {}

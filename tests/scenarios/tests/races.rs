@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
-use fake_api::{Matching, Outage, Refusal, Verb};
+use fake_apiserver::{Matching, Outage, Refusal, Verb};
 use scenarios::World;
 
 /// Interleavings of one race.

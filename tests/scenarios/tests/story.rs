@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fake_api::{Counts, Verb};
+use fake_apiserver::{Counts, Verb};
 use scenarios::{Table, World};
 
 /// What a part of the story may ask the API server for, Events included.

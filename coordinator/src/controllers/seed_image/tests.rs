@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser as _;
 use coordinator_api::{capi, crds};
-use fake_api::{FakeApi, Kind, Matching, Refusal, Verb};
+use fake_apiserver::{FakeApi, Kind, Matching, Refusal, Verb};
 use kube::api::PostParams;
 use serde_json::Value;
 use tokio::sync::watch;

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::plan::Stored;
-use fake_api::{Counts, FakeApi};
+use fake_apiserver::{Counts, FakeApi};
 use futures::StreamExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;

@@ -1,0 +1,165 @@
+//! Where the binaries come from: a directory of ready ones, the cache, or a build from source.
+
+mod build;
+mod catalogue;
+
+use std::path::{Path, PathBuf};
+
+pub use build::Error;
+pub use catalogue::{Module, Part};
+
+/// Says one line about what takes long.
+pub type Progress<'a> = &'a dyn Fn(&str);
+
+/// Progress on standard error, past the capture of a test runner: a first build takes minutes, and
+/// a silent test looks like a hanging one.
+pub fn to_stderr(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The rendered manifest of Cluster API's core provider, kept beside its binary.
+const CLUSTER_API_COMPONENTS: &str = "core-components.yaml";
+
+/// Finds the binaries. Each is looked for in the directory of ready binaries, then in the cache;
+/// a missing one is built once into the cache.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    ready: Option<PathBuf>,
+    cache: PathBuf,
+    sources: PathBuf,
+    go: String,
+}
+
+impl Parts {
+    /// Reads `KUBEBUILDER_ASSETS`, `BAREMETAL_CACHE`, `XDG_CACHE_HOME`, `HOME` and `GO`.
+    ///
+    /// # Errors
+    /// [`Error::NoCache`] when none of them says where the cache may be.
+    pub fn from_environment() -> Result<Self, Error> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let cache = cache_directory(|name| variable(name).map(PathBuf::from));
+        Ok(Self {
+            ready: variable("KUBEBUILDER_ASSETS").map(PathBuf::from),
+            cache: cache.ok_or(Error::NoCache)?.join("parts"),
+            sources: Path::new(env!("CARGO_MANIFEST_DIR")).join("parts"),
+            go: std::env::var("GO").unwrap_or_else(|_| "go".to_owned()),
+        })
+    }
+
+    /// The same, but blind to the directory of ready binaries.
+    #[must_use]
+    pub fn without_ready(mut self) -> Self {
+        self.ready = None;
+        self
+    }
+
+    /// The path of `part`, built first when it is nowhere.
+    ///
+    /// # Errors
+    /// When it is missing and cannot be built; the message names the next action.
+    pub fn path(&self, part: Part) -> Result<PathBuf, Error> {
+        self.ensure(&[part], &to_stderr)?;
+        Ok(self.find(part).unwrap_or_else(|| self.cached(part)))
+    }
+
+    /// The path of `part` if it is there.
+    #[must_use]
+    pub fn find(&self, part: Part) -> Option<PathBuf> {
+        let ready = self.ready.iter().map(|ready| ready.join(part.name()));
+        let mut places = ready.chain([self.cached(part)]);
+        places.find(|path| path.is_file())
+    }
+
+    /// Builds every one of `parts` that is nowhere, one after the other.
+    ///
+    /// # Errors
+    /// When one cannot be built.
+    pub fn ensure(&self, parts: &[Part], progress: Progress<'_>) -> Result<(), Error> {
+        let missing: Vec<Part> = parts.iter().copied().filter(|part| self.find(*part).is_none()).collect();
+        for (index, part) in missing.iter().enumerate() {
+            let at = format!("[{}/{}]", index + 1, missing.len());
+            build::part(self, *part, &|line| progress(&format!("{at} {line}")))?;
+        }
+        Ok(())
+    }
+
+    /// Cluster API's core components as one YAML stream: its own kustomization, rendered once.
+    ///
+    /// # Errors
+    /// When it is missing and cannot be rendered.
+    pub fn cluster_api_components(&self) -> Result<PathBuf, Error> {
+        let ready = self.ready.iter().map(|path| path.join(CLUSTER_API_COMPONENTS));
+        let cached = self.directory(Module::ClusterApi).join(CLUSTER_API_COMPONENTS);
+        let found = ready.chain([cached.clone()]).find(|path| path.is_file());
+        if let Some(path) = found {
+            return Ok(path);
+        }
+        build::components(self, &cached)?;
+        Ok(cached)
+    }
+
+    /// The cache directory of a module at the version of its `go.mod`.
+    #[must_use]
+    pub fn directory(&self, module: Module) -> PathBuf {
+        self.cache.join(format!("{}-{}", module.name(), module.version()))
+    }
+
+    fn cached(&self, part: Part) -> PathBuf {
+        self.directory(part.module()).join(part.name())
+    }
+}
+
+/// `${BAREMETAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cluster-api-provider-baremetal}`.
+fn cache_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    variable("BAREMETAL_CACHE").or_else(|| {
+        variable("XDG_CACHE_HOME")
+            .or_else(|| variable("HOME").map(|home| home.join(".cache")))
+            .map(|cache| cache.join("cluster-api-provider-baremetal"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_where_the_nearest_variable_says() {
+        let home = ("HOME", "/h");
+        let cache = ("XDG_CACHE_HOME", "/c");
+        let own = ("BAREMETAL_CACHE", "/b");
+        let ours = "cluster-api-provider-baremetal";
+        let cases = [
+            ("nothing set", vec![], None),
+            ("home", vec![home], Some(format!("/h/.cache/{ours}"))),
+            ("cache home", vec![home, cache], Some(format!("/c/{ours}"))),
+            ("our own", vec![home, cache, own], Some("/b".to_owned())),
+        ];
+        for (name, given, want) in cases {
+            let variable = |key: &str| {
+                let found = given.iter().find(|(name, _)| *name == key);
+                found.map(|(_, value)| PathBuf::from(value))
+            };
+            assert_eq!(cache_directory(variable), want.map(PathBuf::from), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_ready_binary_wins_part_by_part() {
+        let ready = tempfile::tempdir().unwrap();
+        let cache = tempfile::tempdir().unwrap();
+        let parts = Parts {
+            ready: Some(ready.path().to_owned()),
+            cache: cache.path().to_owned(),
+            sources: PathBuf::new(),
+            go: "go".to_owned(),
+        };
+        let kubernetes = parts.directory(Module::Kubernetes);
+        std::fs::create_dir(&kubernetes).unwrap();
+        for path in [ready.path().join("kubectl"), kubernetes.join("kubectl"), kubernetes.join("kubelet")] {
+            std::fs::write(path, "").unwrap();
+        }
+        let found = [Part::Kubectl, Part::Kubelet, Part::Etcd].map(|part| parts.find(part));
+        assert_eq!(found, [Some(ready.path().join("kubectl")), Some(kubernetes.join("kubelet")), None]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Building a part from its Go module.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use serde::Deserialize;
+
+use super::{Module, Part, Parts, Progress};
+use crate::process::tail;
+
+/// A part is missing and could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No variable says where the cache is.
+    #[error("no place for built binaries: set HOME or BAREMETAL_CACHE")]
+    NoCache,
+    /// The Go toolchain is missing.
+    #[error(
+        "{part} is not built yet and {go:?} does not run: install Go {wanted} or a later 1.26 and put it into PATH, \
+         name it by GO=/path/to/go, or name a directory of ready binaries by KUBEBUILDER_ASSETS"
+    )]
+    NoGo {
+        /// What was to be built.
+        part: &'static str,
+        /// The command that was tried.
+        go: String,
+        /// The oldest version that will do.
+        wanted: &'static str,
+        /// Why it does not run.
+        source: io::Error,
+    },
+    /// The Go toolchain is of the wrong version.
+    #[error(
+        "{part} is not built yet and {go:?} is {found}, but it takes Go {wanted} or a later 1.26 \
+         (1.27 encodes JSON differently, which breaks the API server's OpenAPI): name another by GO=/path/to/go, \
+         or name a directory of ready binaries by KUBEBUILDER_ASSETS"
+    )]
+    WrongGo {
+        /// What was to be built.
+        part: &'static str,
+        /// The command that was tried.
+        go: String,
+        /// The version that it says.
+        found: String,
+        /// The oldest version that will do.
+        wanted: &'static str,
+    },
+    /// A file of the cache could not be made.
+    #[error("write {}", path.display())]
+    Cache {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A command did not run.
+    #[error("run {command}")]
+    Run {
+        /// The command.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A command failed.
+    #[error("{command} failed; its output ends with:\n{tail}")]
+    Failed {
+        /// The command.
+        command: String,
+        /// The end of its output.
+        tail: String,
+    },
+}
+
+/// Builds `part` into the cache. A second process that wants it meanwhile waits and finds it.
+pub(super) fn part(parts: &Parts, part: Part, progress: Progress<'_>) -> Result<(), Error> {
+    let directory = parts.directory(part.module());
+    fs::create_dir_all(&directory).map_err(|source| cache(&directory, source))?;
+    let _lock = lock(&directory, part, progress)?;
+    if parts.find(part).is_some() {
+        return Ok(());
+    }
+    check_go(parts, part)?;
+    progress(&format!("building {} ({})…", part.name(), about(part.seconds())));
+    let started = Instant::now();
+    let unfinished = directory.join(format!(".{}.unfinished", part.name()));
+    let log = directory.join(format!("{}.log", part.name()));
+    go_build(parts, part, &unfinished, &log)?;
+    // The name appears only with the whole file behind it: an interrupted build leaves no half
+    // binary that a later run would start.
+    let path = directory.join(part.name());
+    fs::rename(&unfinished, &path).map_err(|source| cache(&path, source))?;
+    let seconds = started.elapsed().as_secs();
+    progress(&format!("built {} in {seconds} s", part.name()));
+    Ok(())
+}
+
+fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), Error> {
+    let module = part.module();
+    let written = File::create(log).map_err(|source| cache(log, source))?;
+    let errors = written.try_clone().map_err(|source| cache(log, source))?;
+    let mut command = go(parts, module);
+    command
+        .args(["build", "-trimpath", "-buildvcs=false", "-tags", module.tags()])
+        .args(["-ldflags", &module.linker_flags(), "-o"])
+        .arg(output)
+        .arg(part.package())
+        .stdout(written)
+        .stderr(errors);
+    let status = command
+        .status()
+        .map_err(|source| Error::Run { command: format!("go build {}", part.package()), source })?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Failed { command: format!("go build {}", part.package()), tail: tail(log) })
+}
+
+/// Renders the core provider's kustomization from the module's own files.
+pub(super) fn components(parts: &Parts, output: &Path) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    struct Download {
+        #[serde(rename = "Dir")]
+        directory: PathBuf,
+    }
+    let kubectl = parts.path(Part::Kubectl)?;
+    let directory = parts.directory(Module::ClusterApi);
+    fs::create_dir_all(&directory).map_err(|source| cache(&directory, source))?;
+    let _lock = lock(&directory, Part::ClusterApiCore, &super::to_stderr)?;
+    check_go(parts, Part::ClusterApiCore)?;
+    let mut download = go(parts, Module::ClusterApi);
+    download.args(["mod", "download", "-json", Module::ClusterApi.path()]);
+    let said = stdout(download, "go mod download")?;
+    let module: Download = serde_json::from_slice(&said)
+        .map_err(|error| Error::Failed { command: "go mod download".to_owned(), tail: error.to_string() })?;
+    let mut kustomize = Command::new(kubectl);
+    kustomize.arg("kustomize").arg(module.directory.join("core/config/default"));
+    let rendered = stdout(kustomize, "kubectl kustomize")?;
+    let unfinished = output.with_extension("unfinished");
+    fs::write(&unfinished, rendered).map_err(|source| cache(&unfinished, source))?;
+    fs::rename(&unfinished, output).map_err(|source| cache(output, source))
+}
+
+fn stdout(mut command: Command, name: &str) -> Result<Vec<u8>, Error> {
+    let output = command.output().map_err(|source| Error::Run { command: name.to_owned(), source })?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(Error::Failed {
+        command: name.to_owned(),
+        tail: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// The Go command in the module's directory. No other toolchain is fetched unless the person asked
+/// for that, and nothing of the surroundings changes what is built.
+fn go(parts: &Parts, module: Module) -> Command {
+    let mut command = Command::new(&parts.go);
+    command
+        .current_dir(parts.sources.join(module.name()))
+        .env("CGO_ENABLED", "0")
+        .env("GOWORK", "off")
+        .env_remove("GOFLAGS")
+        .env_remove("GOOS")
+        .env_remove("GOARCH");
+    if std::env::var_os("GOTOOLCHAIN").is_none() {
+        command.env("GOTOOLCHAIN", "local");
+    }
+    command
+}
+
+fn check_go(parts: &Parts, part: Part) -> Result<(), Error> {
+    let wanted = part.module().go_version();
+    let output = go(parts, part.module())
+        .args(["env", "GOVERSION"])
+        .output()
+        .map_err(|source| Error::NoGo { part: part.name(), go: parts.go.clone(), wanted, source })?;
+    let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if will_do(&found, wanted) {
+        return Ok(());
+    }
+    Err(Error::WrongGo { part: part.name(), go: parts.go.clone(), found, wanted })
+}
+
+/// Whether the toolchain that calls itself `found` is of the minor version of `wanted`, and not
+/// older.
+fn will_do(found: &str, wanted: &str) -> bool {
+    let (found, wanted) = (parse_version(found), parse_version(wanted));
+    matches!((found, wanted), (Some(found), Some(wanted)) if found[..2] == wanted[..2] && found >= wanted)
+}
+
+/// `go1.26.8`, `1.26.0` or `go1.26.8 X:something`.
+fn parse_version(text: &str) -> Option<[u32; 3]> {
+    let word = text.split_whitespace().next()?.trim_start_matches("go");
+    let mut numbers = word.split('.').map(|number| number.parse::<u32>().ok());
+    let (major, minor) = (numbers.next()??, numbers.next()??);
+    Some([major, minor, numbers.next().flatten().unwrap_or(0)])
+}
+
+fn lock(directory: &Path, part: Part, progress: Progress<'_>) -> Result<File, Error> {
+    let path = directory.join(".lock");
+    let lock = File::create(&path).map_err(|source| cache(&path, source))?;
+    if let Err(TryLockError::WouldBlock) = lock.try_lock() {
+        progress(&format!("waiting for another run that builds {}…", part.name()));
+    }
+    lock.lock().map_err(|source| cache(&path, source))?;
+    Ok(lock)
+}
+
+fn cache(path: &Path, source: io::Error) -> Error {
+    Error::Cache { path: path.to_owned(), source }
+}
+
+fn about(seconds: u64) -> String {
+    if seconds < 60 { format!("about {seconds} s") } else { format!("about {} min", seconds.div_ceil(60)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_toolchain_of_the_same_minor_version_and_not_older_will_do() {
+        let cases = [
+            ("the same", "go1.26.0", "1.26.0", true),
+            ("a later patch", "go1.26.8", "1.26.0", true),
+            ("an earlier patch", "go1.26.2", "1.26.8", false),
+            ("Debian 12's", "go1.19.8", "1.26.0", false),
+            ("a later minor", "go1.27.1", "1.26.0", false),
+            ("with experiments", "go1.26.8 X:nojsonv2", "1.26.0", true),
+            ("nothing said", "", "1.26.0", false),
+        ];
+        for (name, found, wanted, want) in cases {
+            assert_eq!(will_do(found, wanted), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_missing_toolchain_names_the_next_action() {
+        let cache = tempfile::tempdir().unwrap();
+        let parts = Parts {
+            ready: None,
+            cache: cache.path().to_owned(),
+            sources: Path::new(env!("CARGO_MANIFEST_DIR")).join("parts"),
+            go: "/nowhere/go".to_owned(),
+        };
+        let error = parts.path(Part::Kubectl).unwrap_err();
+        assert!(matches!(error, Error::NoGo { .. }), "{error:?}");
+        let message = error.to_string();
+        for word in ["kubectl", "install Go 1.26", "GO=", "KUBEBUILDER_ASSETS"] {
+            assert!(message.contains(word), "{word}: {message}");
+        }
+    }
+}

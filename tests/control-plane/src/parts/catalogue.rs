@@ -1,0 +1,217 @@
+//! What there is to build, at which version. The `go.mod` files are the one source of versions.
+
+/// A Go module that holds some of the parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Module {
+    /// `k8s.io/kubernetes`.
+    Kubernetes,
+    /// etcd's server.
+    Etcd,
+    /// `sigs.k8s.io/cluster-api`.
+    ClusterApi,
+    /// containerd 2.
+    Containerd,
+}
+
+/// One binary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The store.
+    Etcd,
+    /// The API server.
+    KubeApiserver,
+    /// Garbage collector, namespaces, certificate signing and the rest.
+    KubeControllerManager,
+    /// For people, and for kustomize.
+    Kubectl,
+    /// Joins hosts.
+    Kubeadm,
+    /// Runs on hosts.
+    Kubelet,
+    /// Cluster API's core manager.
+    ClusterApiCore,
+    /// Runs on hosts.
+    Containerd,
+    /// containerd's shim.
+    ContainerdShim,
+    /// containerd's debugging client.
+    Ctr,
+}
+
+impl Module {
+    /// Every module.
+    pub const ALL: [Self; 4] = [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd];
+
+    /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "kubernetes",
+            Self::Etcd => "etcd",
+            Self::ClusterApi => "cluster-api",
+            Self::Containerd => "containerd",
+        }
+    }
+
+    /// The version that its `go.mod` requires, as in `v1.36.3`.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        parse_requirement(self.go_mod(), self.path()).unwrap_or("unknown")
+    }
+
+    /// The Go version that its `go.mod` asks for, as in `1.26.0`.
+    #[must_use]
+    pub(super) fn go_version(self) -> &'static str {
+        let lines = self.go_mod().lines();
+        let mut versions = lines.filter_map(|line| line.strip_prefix("go "));
+        versions.next().unwrap_or("1.26.0").trim()
+    }
+
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Kubernetes => "k8s.io/kubernetes",
+            Self::Etcd => "go.etcd.io/etcd/server/v3",
+            Self::ClusterApi => "sigs.k8s.io/cluster-api",
+            Self::Containerd => "github.com/containerd/containerd/v2",
+        }
+    }
+
+    fn go_mod(self) -> &'static str {
+        match self {
+            Self::Kubernetes => include_str!("../../parts/kubernetes/go.mod"),
+            Self::Etcd => include_str!("../../parts/etcd/go.mod"),
+            Self::ClusterApi => include_str!("../../parts/cluster-api/go.mod"),
+            Self::Containerd => include_str!("../../parts/containerd/go.mod"),
+        }
+    }
+
+    /// Build tags: what would need C headers, and no host of ours uses.
+    pub(super) fn tags(self) -> &'static str {
+        match self {
+            Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
+            Self::Kubernetes | Self::Etcd | Self::ClusterApi => "",
+        }
+    }
+
+    /// Linker flags. Without its version a server of Kubernetes says v0.0.0-master, and clients
+    /// refuse it; the other modules do without.
+    pub(super) fn linker_flags(self) -> String {
+        match self {
+            Self::Kubernetes => format!("-s -w {}", stamp(self.version())),
+            Self::Etcd | Self::ClusterApi | Self::Containerd => "-s -w".to_owned(),
+        }
+    }
+}
+
+fn stamp(version: &str) -> String {
+    let package = "k8s.io/component-base/version";
+    let mut numbers = version.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or(""), numbers.next().unwrap_or(""));
+    format!("-X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}")
+}
+
+impl Part {
+    /// Every part, in the order in which building them shares most work.
+    pub const ALL: [Self; 10] = [
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::Kubectl,
+        Self::Kubeadm,
+        Self::Kubelet,
+        Self::Etcd,
+        Self::ClusterApiCore,
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Ctr,
+    ];
+
+    /// The binary's file name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::Kubectl => "kubectl",
+            Self::Kubeadm => "kubeadm",
+            Self::Kubelet => "kubelet",
+            Self::ClusterApiCore => "cluster-api-core",
+            Self::Containerd => "containerd",
+            Self::ContainerdShim => "containerd-shim-runc-v2",
+            Self::Ctr => "ctr",
+        }
+    }
+
+    /// The module that it is built from.
+    #[must_use]
+    pub fn module(self) -> Module {
+        match self {
+            Self::KubeApiserver
+            | Self::KubeControllerManager
+            | Self::Kubectl
+            | Self::Kubeadm
+            | Self::Kubelet => Module::Kubernetes,
+            Self::Etcd => Module::Etcd,
+            Self::ClusterApiCore => Module::ClusterApi,
+            Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
+        }
+    }
+
+    pub(super) fn package(self) -> String {
+        let module = self.module().path();
+        match self {
+            Self::Etcd => module.to_owned(),
+            Self::ClusterApiCore => format!("{module}/core"),
+            _ => format!("{module}/cmd/{}", self.name()),
+        }
+    }
+
+    /// Wall seconds on two quiet cores, built in the order of [`Part::ALL`].
+    pub(super) fn seconds(self) -> u64 {
+        match self {
+            Self::KubeApiserver => 390,
+            Self::ClusterApiCore => 180,
+            Self::KubeControllerManager => 100,
+            Self::Containerd => 90,
+            Self::Etcd => 45,
+            Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
+            Self::ContainerdShim | Self::Ctr => 5,
+        }
+    }
+}
+
+/// The version at which `go_mod` requires `module`.
+fn parse_requirement<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
+    go_mod.lines().find_map(|line| {
+        let line = line.trim().trim_start_matches("require ");
+        let rest = line.strip_prefix(module)?.strip_prefix(' ')?;
+        rest.split_whitespace().next()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_one_of_the_module_itself() {
+        let block = "require (\n\tk8s.io/kubernetes v1.36.3 // indirect\n)";
+        let cases = [
+            ("in a block", block, "k8s.io/kubernetes", Some("v1.36.3")),
+            ("alone", "require a/b v2.0.0", "a/b", Some("v2.0.0")),
+            ("a longer path", "\ta/b/api v1.0.0\n\ta/b v1.1.0", "a/b", Some("v1.1.0")),
+            ("missing", block, "a/b", None),
+        ];
+        for (name, given, module, want) in cases {
+            assert_eq!(parse_requirement(given, module), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_module_names_its_versions() {
+        for module in Module::ALL {
+            assert!(module.version().starts_with('v'), "{module:?}");
+            assert!(module.go_version().starts_with("1."), "{module:?}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! A QEMU host.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ::qemu::{BootOrder, Firmware, Host, HostConfig, Image, ImageDisk, ImageInputs};
+use anyhow::{Context as _, bail, ensure};
+
+use crate::stage::{GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY, Stage};
+
+/// A virtual machine with two NICs, a disk, and the OS images on another.
+pub struct Qemu {
+    config: HostConfig,
+    host: Option<Host>,
+}
+
+impl Qemu {
+    /// A host that reaches `stage`, not yet powered on. Builds the OS images
+    /// when they are not in the cache.
+    ///
+    /// # Errors
+    /// When they cannot be built.
+    pub async fn new(stage: &Stage, inputs: &ImageInputs) -> anyhow::Result<Self> {
+        let images = ::qemu::build(Image::Os, inputs).await.context("build the OS images")?;
+        let api = stage.workload.control_plane().port();
+        let mut config = HostConfig::new("host", &stage.directory.path().join("host"), 1)
+            .forward(GUEST_GATEWAY, GUEST_COORDINATOR, stage.port)
+            .forward(GUEST_GATEWAY, GUEST_API, api);
+        config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images }];
+        config.boot_order = BootOrder::Disk;
+        if inputs.elemental.is_some() {
+            // The real CLI installs for nothing else.
+            config.firmware = Firmware::Uefi;
+        }
+        Ok(Self { config, host: None })
+    }
+
+    pub(super) fn uuid(&self) -> &str {
+        &self.config.uuid
+    }
+
+    pub(super) fn static_mac(&self) -> String {
+        self.config.nics.get(1).map(|nic| nic.mac.clone()).unwrap_or_default()
+    }
+
+    pub(super) async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
+        self.config.cd = Some(iso.to_owned());
+        self.host = Some(Host::start(self.config.clone()).await?);
+        Ok(())
+    }
+
+    /// The host, once it is powered on.
+    ///
+    /// # Errors
+    /// Before that.
+    pub fn host(&self) -> anyhow::Result<&Host> {
+        self.host.as_ref().context("the host is not powered on")
+    }
+
+    /// The same, to pull its plug.
+    ///
+    /// # Errors
+    /// Before it is powered on.
+    pub fn host_mut(&mut self) -> anyhow::Result<&mut Host> {
+        self.host.as_mut().context("the host is not powered on")
+    }
+
+    /// What a command says inside.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn inside(&self, script: &str) -> anyhow::Result<String> {
+        let output = self.host()?.exec_within(&["sh", "-c", script], Duration::from_mins(2)).await?;
+        ensure!(
+            output.code == 0,
+            "`{script}` ended with {} inside the host: {}{}",
+            output.code,
+            output.stdout,
+            output.stderr
+        );
+        Ok(output.stdout)
+    }
+
+    pub(super) async fn check_network(&self) -> anyhow::Result<()> {
+        let addresses = self.inside("ip -o -4 address show scope global").await?;
+        let routes = self.inside("ip -4 route show").await?;
+        for (what, wanted, seen) in [
+            ("the static address", "10.77.0.10/24", &addresses),
+            ("the static route", "10.78.0.0/16 via 10.77.0.2", &routes),
+            ("the DHCP address", "10.0.2.15/24", &addresses),
+            ("the static default route", "default via 10.77.0.2", &routes),
+        ] {
+            ensure!(seen.contains(wanted), "{what} is not as before; inside the host:\n{addresses}{routes}");
+        }
+        let leased = addresses.lines().any(|line| line.contains("10.0.2.15/24") && line.contains("dynamic"));
+        ensure!(leased, "what was DHCP is static now:\n{addresses}");
+        Ok(())
+    }
+
+    pub(super) async fn check_clean(&self) -> anyhow::Result<()> {
+        let left = self
+            .inside(
+                "find /etc/kubernetes /var/lib/kubelet -mindepth 1 2>/dev/null; \
+                 ls /var/lib/baremetal-agent/node-identity.json 2>/dev/null; \
+                 grep -sE 'provider-id|metal3.io/uuid' /etc/default/kubelet; \
+                 grep -l 'kubeadm join' /var/lib/cloud/seed/nocloud/user-data /var/lib/baremetal-agent/seed/user-data 2>/dev/null; \
+                 pgrep -a -x 'kubelet|containerd|containerd-shim-runc-v2'; true",
+            )
+            .await?;
+        if !left.trim().is_empty() {
+            bail!("something of the node is left on the host:\n{left}");
+        }
+        Ok(())
+    }
+
+    pub(super) fn log(&self) -> String {
+        let console = self.host.as_ref().map(|host| host.console().display().to_string());
+        console.unwrap_or_else(|| "the host was not powered on".to_owned())
+    }
+}

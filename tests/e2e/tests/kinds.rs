@@ -1,0 +1,143 @@
+//! What the real API server accepts and refuses of our kinds.
+
+// The exemption for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use control_plane::parts::Parts;
+use control_plane::{ControlPlane, Settings, apply};
+use coordinator_api::crds;
+use coordinator_api::registration::{MachineRegistration, Reset, Snapshotter};
+use coordinator_api::seed_image::SeedImage;
+use kube::{Api, Client};
+use serde_json::json;
+
+const FIELD: &str = include_str!("kinds/field.yaml");
+
+async fn said(client: &Client, manifest: &str) -> Result<(), String> {
+    let told = |error: &dyn std::error::Error| {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    };
+    apply::manifest(client, manifest).await.map(drop).map_err(|error| told(&error))
+}
+
+fn machine(spec: &str) -> String {
+    format!(
+        "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalMachine, metadata: {{name: m, namespace: default}}, spec: {spec}}}"
+    )
+}
+
+fn cluster(spec: &str) -> String {
+    format!(
+        "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: BaremetalCluster, metadata: {{name: c, namespace: default}}, spec: {spec}}}"
+    )
+}
+
+fn inventory(spec: &str) -> String {
+    format!(
+        "{{apiVersion: elemental.cattle.io/v1beta1, kind: MachineInventory, metadata: {{name: i, namespace: default}}, spec: {spec}}}"
+    )
+}
+
+fn pool(name: &str, members: &str) -> String {
+    format!(
+        "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: MachineInventoryPool, metadata: {{name: {name}, namespace: default}}, spec: {{clusterName: c, machineInventories: {members}}}}}"
+    )
+}
+
+async fn defaults_are_filled_in_and_read_back(client: &Client) {
+    let least = "{apiVersion: elemental.cattle.io/v1beta1, kind: MachineRegistration, metadata: {name: least, namespace: default}, spec: {config: {elemental: {install: {}, registration: {}}}}}";
+    said(client, least).await.unwrap();
+    let registrations: Api<MachineRegistration> = Api::namespaced(client.clone(), "default");
+    let elemental = registrations.get("least").await.unwrap().spec.config.unwrap().elemental.unwrap();
+    assert_eq!(elemental.reset, Some(Reset::default()));
+    assert_eq!(elemental.install.unwrap().snapshotter, Some(Snapshotter::default()));
+    assert_eq!(elemental.registration.unwrap().auth.as_deref(), Some("tpm"));
+    let images: Api<SeedImage> = Api::namespaced(client.clone(), "default");
+    for (name, size, want) in [
+        ("default", "", Ok(json!(6_442_450_944_u64))),
+        ("named", "size: 6Gi", Ok(json!("6Gi"))),
+        ("odd", "size: much", Err("spec.size")),
+    ] {
+        let image = format!(
+            "{{apiVersion: elemental.cattle.io/v1beta1, kind: SeedImage, metadata: {{name: {name}, namespace: default}}, spec: {{registrationRef: {{name: least}}, {size}}}}}"
+        );
+        match (said(client, &image).await, want) {
+            (Ok(()), Ok(want)) => {
+                let spec = images.get(name).await.unwrap().spec;
+                assert_eq!((spec.size, spec.cleanup_after_minutes), (Some(want), 60), "{name}");
+            }
+            (Err(said), Err(part)) => assert!(said.contains(part), "{name}: {said}"),
+            (said, want) => panic!("{name}: {said:?}, wanted {want:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_of_the_field_are_accepted_and_what_must_not_change_is_refused() {
+    let parts = Parts::from_environment().unwrap();
+    let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
+    let client = management.admin().await.unwrap();
+    for crd in crds::all() {
+        apply::manifest(&client, &crds::yaml(&crd).unwrap()).await.unwrap();
+    }
+    said(&client, FIELD).await.unwrap();
+    defaults_are_filled_in_and_read_back(&client).await;
+    let steps: [(&str, String, Result<(), &str>); 15] = [
+        ("a machine", machine("{machineInventoryPoolRef: {name: a}}"), Ok(())),
+        (
+            "its providerID once",
+            machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///h'}"),
+            Ok(()),
+        ),
+        (
+            "another providerID",
+            machine("{machineInventoryPoolRef: {name: a}, providerID: 'baremetal:///x'}"),
+            Err("providerID never changes"),
+        ),
+        (
+            "another pool",
+            machine("{machineInventoryPoolRef: {name: b}, providerID: 'baremetal:///h'}"),
+            Err("machineInventoryPoolRef never changes"),
+        ),
+        (
+            "a pool without name",
+            machine("{machineInventoryPoolRef: {name: ''}}"),
+            Err("machineInventoryPoolRef.name"),
+        ),
+        ("a cluster", cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443}}"), Ok(())),
+        (
+            "vrid of an external balancer",
+            cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443, vrid: 7}}"),
+            Err("vrid is for type Internal only"),
+        ),
+        (
+            "a port that is none",
+            cluster("{controlPlaneEndpoint: {host: h, port: 70000}}"),
+            Err("controlPlaneEndpoint.port"),
+        ),
+        ("an endpoint", cluster("{controlPlaneEndpoint: {host: h, port: 6443}}"), Ok(())),
+        (
+            "another endpoint",
+            cluster("{controlPlaneEndpoint: {host: other, port: 6443}}"),
+            Err("controlPlaneEndpoint never changes"),
+        ),
+        ("an inventory", inventory("{tpmHash: a}"), Ok(())),
+        ("another identity", inventory("{tpmHash: b}"), Err("tpmHash is the identity")),
+        ("a pool", pool("p", "[{name: a, hostname: n1}, {name: b}]"), Ok(())),
+        ("an empty pool", pool("empty", "[]"), Ok(())),
+        ("a member twice", pool("twice", "[{name: a}, {name: a}]"), Err("duplicate")),
+    ];
+    for (name, manifest, want) in steps {
+        match (said(&client, &manifest).await, want) {
+            (Ok(()), Ok(())) => {}
+            (Err(said), Err(part)) => assert!(said.contains(part), "{name}: {said}"),
+            (said, want) => panic!("{name}: {said:?}, wanted {want:?}"),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! An in-memory Kubernetes API server behind a real `kube::Client`, for tests in virtual time.
+//!
+//! It is generic over kinds, deterministic (uids, generated names, resource versions), counts
+//! every request in a [`Journal`] and fails on request through [`Faults`]. What it does is
+//! compared with the real kube-apiserver by [`conformance`], which runs on any client.
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::ConfigMap;
+//! # async fn doc() -> kube::Result<()> {
+//! let fake = fake_apiserver::FakeApi::new();
+//! let client = fake.client("coordinator");
+//! let maps: kube::Api<ConfigMap> = kube::Api::namespaced(client, "default");
+//! maps.list(&Default::default()).await?;
+//! assert_eq!(fake.journal().counts_of("coordinator").requests, 1);
+//! # Ok(())
+//! # }
+//! ```
+
+mod apply;
+mod clock;
+pub mod conformance;
+mod create;
+mod delete;
+mod failure;
+mod faults;
+mod fields;
+mod journal;
+mod kinds;
+mod matching;
+mod object;
+mod owners;
+mod patch;
+mod read;
+mod request;
+mod rules;
+mod selector;
+mod server;
+mod shape;
+mod store;
+mod update;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+pub use clock::Clock;
+pub use faults::{End, Faults, Outage, Refusal, Side, Stopped};
+pub use journal::{Counts, Entry, Journal, Outcome};
+pub use kinds::{Kind, Scope};
+pub use matching::Matching;
+pub use request::{Request, Verb};
+
+use server::{Connection, Server};
+
+/// Does the server delete what has lost its owners? A real kube-apiserver alone does not:
+/// kube-controller-manager does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GarbageCollection {
+    /// Owner references are only data.
+    Off,
+    /// After every change, at once.
+    Immediate,
+}
+
+/// The server. Clones are the same server.
+#[derive(Clone)]
+pub struct FakeApi {
+    server: Arc<Server>,
+}
+
+impl Default for FakeApi {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FakeApi {
+    /// A server with the built-in kinds, whose clock starts at 2026-01-01T00:00:00Z and runs with
+    /// tokio's.
+    #[must_use]
+    pub fn new() -> Self {
+        let start = Timestamp::from_second(1_767_225_600).unwrap_or(Timestamp::UNIX_EPOCH);
+        Self::with_clock(Clock::starting_at(start))
+    }
+
+    /// A server with a clock of the caller's own.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        Self { server: Arc::new(Server::new(clock)) }
+    }
+
+    /// Serves one more kind.
+    pub fn register(&self, kind: Kind) {
+        self.server.store().kinds.register(kind);
+    }
+
+    /// Serves the kinds of a CRD, by its own rules for status, lists and maps. Schemas are not
+    /// enforced, and nothing is defaulted or pruned.
+    pub fn register_crd(&self, crd: &CustomResourceDefinition) {
+        for kind in Kind::from_crd(crd) {
+            self.register(kind);
+        }
+    }
+
+    /// A client of its own for this user, in the namespace `default`. Needs a tokio runtime.
+    #[must_use]
+    pub fn client(&self, user: &str) -> kube::Client {
+        self.client_in(user, "default")
+    }
+
+    /// As [`FakeApi::client`], with another default namespace.
+    #[must_use]
+    pub fn client_in(&self, user: &str, namespace: &str) -> kube::Client {
+        let connection = Connection {
+            server: self.server.clone(),
+            user: user.into(),
+            session: self.server.faults.new_session(),
+        };
+        kube::Client::new(connection, namespace)
+    }
+
+    /// Every request so far.
+    #[must_use]
+    pub fn journal(&self) -> Journal {
+        self.server.journal.clone()
+    }
+
+    /// What shall go wrong.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        self.server.faults.clone()
+    }
+
+    /// Switches the garbage collector.
+    pub fn garbage_collection(&self, collection: GarbageCollection) {
+        let on = collection == GarbageCollection::Immediate;
+        self.server.collects_garbage.store(on, Ordering::Relaxed);
+    }
+
+    /// Forgets all history: watches that resume must list again (410).
+    pub fn compact(&self) {
+        self.server.store().compact();
+    }
+
+    /// An object as it is, without a request. `resource` is `plural.group`, or the plural alone
+    /// in the core group; `namespace` is empty for cluster-scoped kinds.
+    #[must_use]
+    pub fn look(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
+        let store = self.server.store();
+        store.get(&key).map(|stored| Value::clone(&stored.object))
+    }
+
+    /// All objects of a resource, in all namespaces, without a request.
+    #[must_use]
+    pub fn look_at_all(&self, resource: &str) -> Vec<Value> {
+        let store = self.server.store();
+        store.list(resource, None).map(|(_, stored)| Value::clone(&stored.object)).collect()
+    }
+
+    /// Changes an object behind everybody's back: a new resource version and an event, but no
+    /// request, no generation and no rule. Returns whether the object was there.
+    pub fn edit(
+        &self,
+        (resource, namespace, name): (&str, &str, &str),
+        edit: impl FnOnce(&mut Value),
+    ) -> bool {
+        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
+        let mut store = self.server.store();
+        let Some(stored) = store.get(&key).cloned() else {
+            return false;
+        };
+        let mut object = Value::clone(&stored.object);
+        edit(&mut object);
+        store.put(key, object, stored.owners);
+        self.server.news.send_replace(store.revision());
+        true
+    }
+
+    /// Tells `watcher` of every change in the order in which they happen, whatever is wrong with
+    /// watches: resource, namespace and name, and the object as it is then, nothing when it was
+    /// deleted. It must not ask the server.
+    pub fn observe(&self, watcher: impl Fn((&str, &str, &str), Option<&Value>) + Send + 'static) {
+        let watcher = move |(resource, namespace, name): &(String, String, String), now: Option<&Value>| {
+            watcher((resource, namespace, name), now);
+        };
+        self.server.store().observe(Box::new(watcher));
+    }
+
+    /// Takes an object away behind everybody's back, finalizers or not.
+    pub fn vanish(&self, (resource, namespace, name): (&str, &str, &str)) {
+        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
+        let mut store = self.server.store();
+        store.remove(&key);
+        self.server.news.send_replace(store.revision());
+    }
+}
+
+impl std::fmt::Debug for FakeApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let store = self.server.store();
+        f.debug_struct("FakeApi").field("revision", &store.revision()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! What goes wrong on request, and what the journal says of it.
+
+#![expect(clippy::unwrap_used, reason = "clippy allows them only in functions marked as tests")]
+
+use std::time::Duration;
+
+use fake_apiserver::{Counts, End, FakeApi, Kind, Matching, Outage, Outcome, Refusal, Side, Verb};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_hours(1);
+
+fn maps(client: Client) -> Api<ConfigMap> {
+    Api::default_namespaced(client)
+}
+
+fn map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name }, "data": { "a": "1" } })).unwrap()
+}
+
+async fn set(maps: &Api<ConfigMap>, name: &str, value: &str) -> kube::Result<ConfigMap> {
+    let patch = Patch::Merge(json!({ "data": { "a": value } }));
+    maps.patch(name, &PatchParams::default(), &patch).await
+}
+
+fn code(result: kube::Result<ConfigMap>) -> u16 {
+    match result {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(_) => 0,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_come_as_often_as_planned_and_change_nothing() {
+    let cases = [
+        (Refusal::Conflict, 409),
+        (Refusal::TooManyRequests { retry_after: 1 }, 429),
+        (Refusal::Forbidden, 403),
+        (Refusal::Internal, 500),
+        (Refusal::Unavailable, 503),
+        (Refusal::Timeout, 504),
+        (Refusal::Disconnected, 0),
+    ];
+    for (refusal, want) in cases {
+        let fake = FakeApi::new();
+        let maps = maps(fake.client("one"));
+        maps.create(&PostParams::default(), &map("a")).await.unwrap();
+        let patches = Matching::writes().verb(Verb::Patch).resource("configmaps").after(1);
+        fake.faults().fail(patches, 2, refusal);
+        let mut codes = Vec::new();
+        for value in ["2", "3", "4", "5"] {
+            codes.push(code(set(&maps, "a", value).await));
+        }
+        assert_eq!(codes, [200, want, want, 200], "{refusal:?}");
+        assert_eq!(fake.journal().counts().changes, 3, "{refusal:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_response_hides_a_write_that_was_done() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    fake.faults().lose_responses(Matching::writes(), 1);
+    assert_eq!(code(maps.create(&PostParams::default(), &map("a")).await), 0);
+    assert!(fake.look("configmaps", "default", "a").is_some());
+    assert_eq!(code(maps.create(&PostParams::default(), &map("a")).await), 409);
+    let outcomes: Vec<_> = fake.journal().entries().iter().map(|entry| entry.outcome).collect();
+    assert_eq!(outcomes, [Outcome::Lost, Outcome::Answered(409)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_comes_between_a_read_and_its_write() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
+    let other = fake.clone();
+    fake.faults().interrupt(Matching::any().verb(Verb::Update), move || {
+        other.edit(("configmaps", "default", "a"), |object| {
+            object["data"]["a"] = json!("other");
+        });
+    });
+    let read = maps.get("a").await.unwrap();
+    assert_eq!(code(maps.replace("a", &PostParams::default(), &read).await), 409);
+    let read = maps.get("a").await.unwrap();
+    assert_eq!(read.data.as_ref().unwrap()["a"], "other");
+    assert_eq!(code(maps.replace("a", &PostParams::default(), &read).await), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_write_can_be_the_last_one_of_a_process() {
+    for side in [Side::Before, Side::After] {
+        for write in 1..=3 {
+            let fake = FakeApi::new();
+            let mut stopped = fake.faults().stop("one", Matching::writes(), write, side);
+            let client = fake.client("one");
+            let story = async {
+                for name in ["a", "b", "c"] {
+                    maps(client.clone()).create(&PostParams::default(), &map(name)).await.unwrap();
+                }
+            };
+            tokio::select! {
+                () = stopped.reached() => {}
+                () = story => panic!("the process went on"),
+            }
+            let done = fake.look_at_all("configmaps").len();
+            let want = if side == Side::Before { write - 1 } else { write };
+            assert_eq!(done, want, "{side:?} {write}");
+            // The dead process stays dead, its successor does not.
+            let dead = maps(client);
+            assert!(timeout(SOON, dead.get("a")).await.is_err());
+            let next = maps(fake.client("one"));
+            assert!(timeout(SOON, next.list(&ListParams::default())).await.is_ok());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_refuses_or_hangs_and_ends() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
+    fake.faults().outage(Outage::Refused);
+    assert_eq!(code(maps.get("a").await), 0);
+    fake.faults().outage(Outage::Hanging);
+    let hanging = tokio::spawn({
+        let maps = maps.clone();
+        async move { maps.get("a").await }
+    });
+    assert!(timeout(SOON, maps.get("a")).await.is_err());
+    fake.faults().outage(Outage::Over);
+    assert_eq!(code(hanging.await.unwrap()), 0);
+    assert_eq!(code(maps.get("a").await), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_lag_while_reads_do_not() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    let stream = maps.watch(&WatchParams::default().disable_bookmarks(), "100").await.unwrap();
+    let mut stream = std::pin::pin!(stream);
+    fake.faults().lag(Duration::from_secs(30));
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
+    maps.get("a").await.unwrap();
+    assert!(timeout(Duration::from_secs(29), stream.next()).await.is_err());
+    let event = timeout(Duration::from_secs(2), stream.next()).await.unwrap();
+    assert!(matches!(event, Some(Ok(WatchEvent::Added(map))) if map.name_any() == "a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_end_as_told() {
+    let cases =
+        [(End::Closed, "end"), (End::Broken, "error"), (End::Expired, "410"), (End::Silent, "silence")];
+    for (end, want) in cases {
+        let fake = FakeApi::new();
+        let maps = maps(fake.client("one"));
+        let wp = WatchParams::default().disable_bookmarks();
+        let mut stream = std::pin::pin!(maps.watch(&wp, "100").await.unwrap());
+        let faults = fake.faults();
+        assert_eq!(faults.running_watches().len(), 1);
+        faults.end_watches(&Matching::any().resource("configmaps"), end);
+        let got = match timeout(SOON, stream.next()).await {
+            Err(_) => "silence",
+            Ok(None) => "end",
+            Ok(Some(Ok(WatchEvent::Error(status)))) if status.code == 410 => "410",
+            Ok(Some(Err(_))) => "error",
+            Ok(Some(Ok(_))) => "event",
+        };
+        assert_eq!(got, want, "{end:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_before_the_compaction_must_list_again() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
+    fake.compact();
+    let mut stream = std::pin::pin!(maps.watch(&WatchParams::default(), "100").await.unwrap());
+    let first = stream.next().await;
+    assert!(matches!(first, Some(Ok(WatchEvent::Error(status))) if status.code == 410));
+    assert!(stream.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_counts_by_user_verb_and_resource() {
+    let fake = FakeApi::new();
+    fake.register(Kind::namespaced("test.io", "v1", "Thing", "things").with_status());
+    let (one, two) = (maps(fake.client("one")), maps(fake.client("two")));
+    one.create(&PostParams::default(), &map("a")).await.unwrap();
+    let mark = fake.journal().mark();
+    set(&one, "a", "1").await.unwrap();
+    two.get("a").await.unwrap();
+    two.list(&ListParams::default()).await.unwrap();
+    let counts = fake.journal().counts();
+    assert_eq!((counts.requests, counts.writes, counts.changes), (4, 2, 1));
+    assert_eq!(counts.on(Verb::Patch, "configmaps"), 1);
+    assert_eq!(fake.journal().counts_of("two").writes, 0);
+    assert_eq!(Counts::of(&fake.journal().since(mark)).requests, 3);
+    assert!(counts.to_string().contains("1 create configmaps"), "{counts}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn latency_passes_in_virtual_time() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    fake.faults().latency(Duration::from_secs(2));
+    let begun = tokio::time::Instant::now();
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::from_secs(4));
+}

@@ -1,0 +1,146 @@
+//! One QEMU host from the live ISO through install, upgrade and a broken upgrade, with the lab's `elemental`.
+//!
+//! It needs root and three variables, which `make test` sets: `AGENT`, `KUBERNETES_BIN`, `CONTAINERD_BIN`.
+
+// The exemption for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::time::Duration;
+
+use ::qemu::{BootOrder, Host, HostConfig, HostState, Image, ImageDisk, ImageInputs, Stop, build};
+
+/// Five times what a boot takes on a quiet machine, and more.
+const BOOT: Duration = Duration::from_secs(400);
+const INSTALL: Duration = Duration::from_secs(400);
+
+async fn shell(host: &Host, script: &str) -> String {
+    let output = host.exec_within(&["sh", "-c", script], INSTALL).await.unwrap();
+    assert_eq!(output.code, 0, "{script}: {}{}", output.stdout, output.stderr);
+    output.stdout.trim().to_owned()
+}
+
+async fn code(host: &Host, command: &[&str]) -> i64 {
+    host.exec_within(command, INSTALL).await.unwrap().code
+}
+
+async fn reboot(host: &Host, boot: u32) {
+    // The guest agent may be stopped before it has answered.
+    let _ = host.exec(&["systemctl", "--no-block", "reboot"]).await;
+    host.wait_for_boot(boot, BOOT).await.unwrap();
+}
+
+/// What runs: the mode's sentinel and the image's tag.
+async fn running(host: &Host) -> String {
+    shell(host, "cd /run/elemental; ls -d *_mode; . /etc/os-release; echo $IMAGE_TAG")
+        .await
+        .replace('\n', " ")
+}
+
+/// The trial of a new snapshot ends in the active mode only.
+async fn wait_for_assessment(host: &Host) {
+    host.wait_until("cleared boot assessment", BOOT, || async {
+        let listed =
+            host.exec(&["grub-editenv", "/oem/grubenv", "list"]).await.map_err(|error| error.to_string())?;
+        if listed.stdout.contains("boot_assessment_check") { Err(listed.stdout) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+}
+
+async fn new_host() -> Host {
+    let inputs =
+        ImageInputs::from_env().expect("set AGENT, KUBERNETES_BIN and CONTAINERD_BIN, or run `make test`");
+    let iso = build(Image::Iso, &inputs).await.unwrap();
+    let os = build(Image::Os, &inputs).await.unwrap();
+    let directory = std::env::temp_dir().join(format!("life-of-a-host-{}", std::process::id()));
+    let mut config = HostConfig::new("life", &directory, 1);
+    config.cd = Some(iso);
+    config.images = vec![ImageDisk { serial: "os-images".into(), path: os }];
+    Host::start(config).await.unwrap()
+}
+
+/// Boot 1: the ISO, found although the empty disk is first.
+async fn the_live_iso_registers_and_installs(host: &Host) {
+    host.wait_for_boot(1, BOOT).await.unwrap();
+    host.wait_for_console("register and install this host", BOOT).await.unwrap();
+    assert_eq!(running(host).await, "live_mode live");
+    let room = "f=/run/initramfs/live/livecd-cloud-config.yaml; wc -c <$f; tr -d '\\n' <$f | wc -c";
+    assert_eq!(shell(host, room).await, "65536\n0");
+    assert_eq!(
+        code(host, &["elemental", "upgrade", "--system", "file:/run/os-images/v1.squashfs"]).await,
+        33
+    );
+    assert_eq!(code(host, &["elemental", "install", "--reboot=false", "/dev/nothing"]).await, 47);
+    shell(
+        host,
+        "elemental install --reboot=false --system dir:/run/rootfsbase /dev/disk/by-id/virtio-system",
+    )
+    .await;
+    assert_eq!(code(host, &["elemental", "install", "--reboot=false", "/dev/vda"]).await, 57);
+}
+
+/// Boot 2: from the disk, while the ISO is still in the drive.
+async fn the_disk_boots(host: &Host) -> String {
+    reboot(host, 2).await;
+    assert_eq!(running(host).await, "active_mode live");
+    shell(host, "echo kept >/var/lib/baremetal-agent/witness; echo lost >/etc/witness").await;
+    wait_for_assessment(host).await;
+    assert!(shell(host, "elemental state").await.contains("source: dir:/run/rootfsbase"));
+    assert_eq!(code(host, &["elemental", "upgrade", "--system", "nonsense:x"]).await, 20);
+    assert_eq!(code(host, &["elemental", "upgrade", "--system", "file:/nowhere"]).await, 18);
+    shell(host, "cat /etc/machine-id").await
+}
+
+/// Boot 3: the upgrade's image, with what persists and without what does not.
+async fn an_upgrade_boots(host: &Host, machine_id: &str) {
+    shell(host, "elemental upgrade --reboot=false --system file:/run/os-images/v1.squashfs && sync").await;
+    assert_eq!(running(host).await, "active_mode live", "an upgrade changes nothing that runs");
+    reboot(host, 3).await;
+    assert_eq!(running(host).await, "active_mode v1");
+    assert_eq!(
+        shell(host, "cat /var/lib/baremetal-agent/witness; ls /etc/witness 2>/dev/null; true").await,
+        "kept"
+    );
+    assert_eq!(shell(host, "cat /etc/machine-id").await, machine_id);
+    wait_for_assessment(host).await;
+}
+
+/// Boots 4 to 6: the new image is damaged, grub goes back to the old one, and stays there.
+async fn a_broken_upgrade_falls_back_and_latches(host: &Host) {
+    shell(host, "elemental upgrade --reboot=false --system file:/run/os-images/v2.squashfs").await;
+    let damage = "set -e; mkdir -p /tmp/state; mount LABEL=COS_STATE /tmp/state; \
+        dd if=/dev/zero of=/tmp/state/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; sync; umount /tmp/state";
+    shell(host, damage).await;
+    // Boot 4 is the damaged image, whose initramfs reboots.
+    reboot(host, 5).await;
+    assert_eq!(running(host).await, "passive_mode v1");
+    reboot(host, 6).await;
+    assert_eq!(running(host).await, "passive_mode v1", "a fallback is not left by itself");
+    assert!(shell(host, "elemental state").await.contains("v2.squashfs"), "state names what should run");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_installs_upgrades_and_falls_back() {
+    let mut host = new_host().await;
+    the_live_iso_registers_and_installs(&host).await;
+    let machine_id = the_disk_boots(&host).await;
+    an_upgrade_boots(&host, &machine_id).await;
+    a_broken_upgrade_falls_back_and_latches(&host).await;
+
+    // A good upgrade ends the fallback; a plug pulled after a sync costs nothing.
+    shell(&host, "elemental upgrade --reboot=false --system file:/run/os-images/v2.squashfs && sync").await;
+    host.power_cut().await;
+    assert_eq!(host.state(), HostState::Off(Stop::PowerCut));
+    host.power_on().await.unwrap();
+    host.wait_for_boot(7, BOOT).await.unwrap();
+    assert_eq!(running(&host).await, "active_mode v2");
+
+    // The CD first: the ISO still knows that it is only a guest here, and the agent decides what to do.
+    host.set_boot_order(BootOrder::Cd);
+    reboot(&host, 8).await;
+    assert_eq!(running(&host).await, "live_mode live");
+    let _ = host.exec(&["systemctl", "--no-block", "poweroff"]).await;
+    assert_eq!(host.wait_for_off(BOOT).await.unwrap(), Stop::PowerOff);
+    // Kept when something failed above: the console log is in it.
+    std::fs::remove_dir_all(host.console().parent().unwrap()).unwrap();
+}
