@@ -1,4 +1,4 @@
-//! Makes the generated code anew, without `protoc`.
+//! Regenerates the code of the contract, without `protoc`.
 
 use std::path::Path;
 
@@ -21,6 +21,7 @@ pub fn generate(root: &Path, out: &Path) -> Result<(), Box<dyn std::error::Error
         .out_dir(out)
         .client_mod_attribute(".", "#[cfg(feature = \"client\")]")
         .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
+        .type_attribute(".", "#[derive(serde::Serialize, serde::Deserialize)]")
         .skip_debug(SECRET.map(|message| format!("baremetal.v1alpha1.{message}")))
         .compile_fds(descriptors)?;
     Ok(())

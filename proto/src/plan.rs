@@ -46,6 +46,41 @@ impl fmt::Display for Generation {
     }
 }
 
+/// Lower-case hexadecimal SHA-256 of a plan record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Checksum(String);
+
+impl Checksum {
+    /// The checksum of `bytes`.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(crate::proof::identity(bytes))
+    }
+
+    /// # Errors
+    /// [`PlanError::Checksum`] when it is not 64 lower-case hexadecimal digits.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() == 64 && text.bytes().all(digit) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(PlanError::Checksum)
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Checksum {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -53,7 +88,7 @@ pub enum Kind {
     Clean,
     /// Make the host a node.
     Reprovision,
-    /// Written by somebody else in the upstream format.
+    /// Not written by the coordinator, in the upstream format.
     Custom,
 }
 
@@ -76,6 +111,8 @@ pub struct Plan {
     pub id: PlanId,
     /// Never goes back.
     pub generation: Generation,
+    /// Of the plan record that the coordinator announced.
+    pub checksum: Checksum,
     /// What it is for.
     pub kind: Kind,
     /// Run in order, each at most once. At most one is a [`Step::Reboot`].
@@ -285,6 +322,9 @@ pub enum PlanError {
     /// See [`PlanId::parse`].
     #[error("plan id is not 1 to 64 characters of a-z, 0-9 and dash")]
     Id,
+    /// See [`Checksum::parse`].
+    #[error("plan checksum is not 64 lower-case hexadecimal digits")]
+    Checksum,
     /// Generations start at 1.
     #[error("plan generation is zero")]
     Generation,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::plan::{
-    CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId, Secret,
+    Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId, Secret,
     Seed, Step,
 };
 use crate::v1alpha1 as wire;
@@ -25,7 +25,8 @@ impl TryFrom<wire::Plan> for Plan {
             .enumerate()
             .map(|(index, step)| parse_step(step.action.ok_or(PlanError::Step(index))?))
             .collect::<Result<_, _>>()?;
-        Self { id: PlanId::parse(&plan.id)?, generation: Generation(plan.generation), kind, steps }.check()
+        let (id, checksum) = (PlanId::parse(&plan.id)?, Checksum::parse(&plan.checksum)?);
+        Self { id, generation: Generation(plan.generation), checksum, kind, steps }.check()
     }
 }
 
@@ -91,6 +92,7 @@ impl From<&Plan> for wire::Plan {
         Self {
             id: plan.id.to_string(),
             generation: plan.generation.0,
+            checksum: plan.checksum.to_string(),
             kind: kind.into(),
             steps: plan.steps.iter().map(|step| wire::Step { action: Some(step.into()) }).collect(),
         }
@@ -171,6 +173,7 @@ mod tests {
         Plan {
             id: PlanId::parse("reprovision-0011223344556677").unwrap(),
             generation: Generation(3),
+            checksum: Checksum::of(b"plan"),
             kind: Kind::Reprovision,
             steps: vec![
                 Step::RequestCleanup,
@@ -197,10 +200,11 @@ mod tests {
     #[test]
     fn what_is_not_a_plan_is_refused_with_its_cause() {
         type Spoil = fn(&mut wire::Plan);
-        let cases: [(&str, Spoil, PlanError); 7] = [
+        let cases: [(&str, Spoil, PlanError); 8] = [
             ("kind", |plan| plan.kind = 99, PlanError::Kind(99)),
             ("generation", |plan| plan.generation = 0, PlanError::Generation),
             ("id", |plan| plan.id = "../etc".into(), PlanError::Id),
+            ("checksum", |plan| plan.checksum.truncate(63), PlanError::Checksum),
             ("no steps", |plan| plan.steps.clear(), PlanError::Steps(0)),
             ("unknown step", |plan| plan.steps[0].action = None, PlanError::Step(0)),
             ("unproven reboot", |plan| drop(plan.steps.pop()), PlanError::Reboot),
