@@ -69,7 +69,7 @@ fn reason(outcome: &Outcome) -> Option<Reason> {
 }
 
 fn phase(outcome: &Outcome) -> Option<Phase> {
-    outcome.state.as_ref().map(|state| state.phase)
+    outcome.state.as_ref()?.phase
 }
 
 fn assignment(outcome: &Outcome) -> &Assignment {
@@ -290,8 +290,8 @@ fn plans_before_the_claim_do_not_count() {
 
 #[test]
 fn running_machine_stays_as_its_host_states() {
-    let demand = samples::running(samples::demand());
     type Change = fn(&mut MachineInventory);
+    let demand = samples::running(samples::demand());
     let cases: [(&str, Change, Option<Reason>); 5] = [
         ("carries the node", |_| {}, None),
         ("status lost", |i| i.status = None, Some(Reason::HostStatementMissing)),
@@ -414,7 +414,7 @@ fn dead_host_is_held_or_abandoned() {
     assert_eq!((reason(&within), within.wake), (Some(Reason::Cleaning), Wake::At(seconds(300))));
     let held = decide(&demand, seconds(100_000));
     assert_eq!((held.effect.as_ref(), reason(&held)), (None, Some(Reason::HostUnreachable)));
-    let opted = Demand { abandon_after: Some(Duration::from_secs(600)), ..demand.clone() };
+    let opted = Demand { abandon_after: Some(Duration::from_mins(10)), ..demand.clone() };
     assert_eq!(decide(&opted, seconds(301)).wake, Wake::At(seconds(600)));
     assert_eq!(decide(&opted, seconds(600)).effect, Some(Effect::Abandon));
     let by_hand = Demand { release_without_clean: true, ..demand };

@@ -22,8 +22,8 @@ fn used(kind: PlanType, state: Option<PlanState>) -> MachineInventory {
     inventory
 }
 
-fn naming(host: Option<&str>) -> Option<ClaimingMachine> {
-    Some(ClaimingMachine { host: host.and_then(HostName::parse), is_paused: false })
+fn naming(host: Option<&str>) -> ClaimingMachine {
+    ClaimingMachine { host: host.and_then(HostName::parse), is_paused: false }
 }
 
 fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_paused: bool) -> HostOutcome {
@@ -52,8 +52,8 @@ fn claims_that_hold_are_left_alone() {
     let node = used(PlanType::Reprovision, Some(PlanState::Applied));
     for (name, inventory, machine) in [
         ("no claim", &samples::inventory("host-1"), None),
-        ("both sides name each other", &node, naming(Some("host-1"))),
-        ("the machine names no host yet", &node, naming(None)),
+        ("both sides name each other", &node, Some(naming(Some("host-1")))),
+        ("the machine names no host yet", &node, Some(naming(None))),
     ] {
         assert_eq!(decide(inventory, machine.as_ref(), false).effect, None, "{name}");
     }
@@ -65,7 +65,7 @@ fn orphan_is_released_on_proof_only() {
     silent.status = None;
     let node = used(PlanType::Reprovision, Some(PlanState::Applied));
     let cleaned = used(PlanType::Clean, Some(PlanState::Applied));
-    let elsewhere = naming(Some("host-2"));
+    let elsewhere = Some(naming(Some("host-2")));
     for (name, inventory, machine, is_released) in [
         ("nothing carried", &claimed(), None, true),
         ("nothing carried, machine elsewhere", &claimed(), elsewhere.clone(), true),
@@ -95,7 +95,7 @@ fn deleted_inventory_of_a_missing_machine_goes() {
     let mut inventory = used(PlanType::Reprovision, Some(PlanState::Applied));
     inventory.metadata.deletion_timestamp = Some(Time(NOW));
     assert_eq!(verified(decide(&inventory, None, false)), Some(HostEffect::RemoveFinalizer));
-    assert_eq!(decide(&inventory, naming(Some("host-1")).as_ref(), false).effect, None);
+    assert_eq!(decide(&inventory, Some(&naming(Some("host-1"))), false).effect, None);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn move_waits_for_the_plan() {
     let blocked = |state| {
         let mut inventory = used(PlanType::Reprovision, state);
         samples::annotate(&mut inventory, annotation::BLOCK_MOVE, "x");
-        decide(&inventory, naming(Some("host-1")).as_ref(), true).effect
+        decide(&inventory, Some(&naming(Some("host-1"))), true).effect
     };
     assert_eq!(blocked(None), None);
     assert_eq!(blocked(Some(PlanState::Applied)), Some(HostEffect::AllowMove));

@@ -15,10 +15,9 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-#[test]
-fn standing_follows_claim_plan_and_session() {
+const STANDINGS: [(&str, Change, Standing); 14] = {
     use Standing::Unavailable;
-    let cases: [(&str, Change, Standing); 14] = [
+    [
         ("attached and free", |_| {}, Standing::Available),
         ("never attached", |i| samples::host_status(i).session = None, Unavailable(Exclusion::NotAttached)),
         ("session ended", end_session, Unavailable(Exclusion::NotAttached)),
@@ -71,13 +70,17 @@ fn standing_follows_claim_plan_and_session() {
             },
             Standing::Preparing,
         ),
-    ];
-    for (name, change, want) in cases {
+    ]
+};
+
+#[test]
+fn standing_follows_claim_plan_and_session() {
+    for (name, change, want) in STANDINGS {
         let mut inventory = samples::inventory("host-1");
         change(&mut inventory);
         assert_eq!(standing("workers", Some(&samples::record(&inventory))), want, "{name}");
     }
-    assert_eq!(standing("workers", None), Unavailable(Exclusion::Missing));
+    assert_eq!(standing("workers", None), Standing::Unavailable(Exclusion::Missing));
 }
 
 #[test]

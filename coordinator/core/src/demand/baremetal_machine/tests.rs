@@ -60,7 +60,7 @@ fn demand_names_everything_of_a_node() {
         ("worker-1", "c1", "workers")
     );
     assert_eq!(node.candidate.as_ref().map(HostName::as_str), Ok("host-1"));
-    assert_eq!(node.image.as_ref().map(|image| image.as_str()), Ok("registry.example/os:v1"));
+    assert_eq!(node.image.as_ref().map(proto::plan::Image::as_str), Ok("registry.example/os:v1"));
     let names = node.names.as_ref().unwrap();
     assert_eq!((names.hostname.as_str(), names.provider_id.as_str()), ("host-1", "baremetal:///host-1"));
     assert_eq!(demand.hold, None);
