@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::plan::{
-    Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId, Secret,
-    Seed, Step,
+    Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId,
+    Secret, Seed, Step,
 };
 use crate::v1alpha1 as wire;
 use wire::step::Action;
