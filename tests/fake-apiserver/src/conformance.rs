@@ -4,7 +4,6 @@
 //! kube-apiserver: the fake is right where both agree. The suite makes a namespace and the CRD
 //! `widgets.test.baremetal.cluster.io` by itself.
 
-mod applies;
 mod built_in;
 mod deletes;
 mod garbage;
@@ -93,7 +92,6 @@ pub fn cases() -> Vec<Case> {
         objects::CASES,
         status::CASES,
         patches::CASES,
-        applies::CASES,
         deletes::CASES,
         lists::CASES,
         watches::CASES,

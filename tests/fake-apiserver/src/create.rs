@@ -1,29 +1,17 @@
-//! POST, and the birth of objects by apply.
+//! POST.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::kinds::{CRDS, Kind, Scope};
+use crate::managed::record_manager;
 use crate::object::{SYSTEM, is_valid_name, normalise, set, text};
-use crate::owners::{Operation, Owners, Writer};
 use crate::read::Done;
 use crate::request::Call;
 use crate::store::Store;
 
 impl Call {
-    /// Who writes, for managed fields.
-    pub(crate) fn writer(&self, operation: Operation) -> Writer {
-        let manager = self.query("fieldManager");
-        let subresource = &self.request.subresource;
-        Writer {
-            manager: if manager.is_empty() { "unknown".into() } else { manager.into() },
-            operation,
-            subresource: (!subresource.is_empty()).then(|| subresource.clone()),
-            api_version: self.kind.api_version(),
-        }
-    }
-
     /// The body, if it is an object of the kind of the URL.
     pub(crate) fn object(&self) -> Result<Value, Failure> {
         let object: Value = serde_json::from_slice(&self.body)
@@ -70,16 +58,10 @@ impl Store {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Failure::unforeseen(message));
         }
-        self.insert(call, object, None)
+        self.insert(call, object)
     }
 
-    /// Makes a new object. `owners` come with an apply; otherwise the caller owns all of it.
-    pub(crate) fn insert(
-        &mut self,
-        call: &Call,
-        mut object: Value,
-        owners: Option<Owners>,
-    ) -> Result<Done, Failure> {
+    fn insert(&mut self, call: &Call, mut object: Value) -> Result<Done, Failure> {
         let kind = &*call.kind;
         if kind.scope == Scope::Namespaced && call.request.namespace.is_empty() {
             return Err(Failure::not_allowed());
@@ -87,7 +69,7 @@ impl Store {
         let name = self.name_for(call, &object)?;
         let key = (kind.resource(), call.request.namespace.clone(), name.clone());
         if let Some(old) = self.get(&key) {
-            let deleting = crate::object::is_deleting(&old.object);
+            let deleting = crate::object::is_deleting(old);
             return Err(Failure::already_exists(kind, &name, deleting));
         }
         for field in SYSTEM {
@@ -109,19 +91,14 @@ impl Store {
         if kind.counts_generations() {
             set(&mut object, "generation", json!(1));
         }
-        let owners = owners.unwrap_or_else(|| {
-            let mut owners = Owners::default();
-            let writer = call.writer(Operation::Update);
-            owners.record(&writer, &now, (&json!({}), &object), &kind.shape);
-            owners
-        });
+        record_manager(call, &now, &json!({}), &mut object);
         if call.is_dry_run() {
             return Ok(Done { code: 201, body: call.present(&object), changed: false });
         }
         if kind.plural == CRDS {
             self.serve(kind, &mut object)?;
         }
-        let object = self.put(key, object, owners);
+        let object = self.put(key, object);
         Ok(Done { code: 201, body: call.present(&object), changed: true })
     }
 

@@ -1,6 +1,7 @@
 //! DELETE, finalizers, and the garbage collector that a test can switch on.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -8,7 +9,7 @@ use crate::failure::Failure;
 use crate::object::{finalizers, is_deleting, set, text};
 use crate::read::Done;
 use crate::request::Call;
-use crate::store::{Key, Store, Stored};
+use crate::store::{Key, Store};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -19,7 +20,7 @@ impl Store {
         let (kind, name) = (&*call.kind, &call.request.name);
         let stored = self.existing(call)?;
         for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-            let actual = text(&stored.object, field);
+            let actual = text(&stored, field);
             let wanted = options["preconditions"][field].as_str().unwrap_or(actual);
             if wanted != actual {
                 let why = format!(
@@ -29,14 +30,14 @@ impl Store {
                 return Err(Failure::conflict(kind, name, &why));
             }
         }
-        let uid = text(&stored.object, "uid").to_owned();
+        let uid = text(&stored, "uid").to_owned();
         if call.is_dry_run() {
-            return Ok(Done::unchanged(call.present(&stored.object)));
+            return Ok(Done::unchanged(call.present(&stored)));
         }
         let policy = options["propagationPolicy"].as_str().unwrap_or_default();
         let changed = self.delete_stored(&call.key(), &stored, policy);
         match self.get(&call.key()) {
-            Some(left) => Ok(Done { code: 200, body: call.present(&left.object), changed }),
+            Some(left) => Ok(Done { code: 200, body: call.present(left), changed }),
             None => Ok(Done {
                 code: 200,
                 body: json!({
@@ -69,8 +70,8 @@ impl Store {
     }
 
     /// Removes the object, or marks it when finalizers hold it. Returns whether anything changed.
-    fn delete_stored(&mut self, key: &Key, stored: &Stored, policy: &str) -> bool {
-        let mut object = Value::clone(&stored.object);
+    fn delete_stored(&mut self, key: &Key, stored: &Value, policy: &str) -> bool {
+        let mut object = Value::clone(stored);
         let mut holding: Vec<_> = finalizers(&object).into_iter().map(str::to_owned).collect();
         if !policy.is_empty() {
             holding.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
@@ -93,10 +94,10 @@ impl Store {
             set(&mut object, "deletionTimestamp", json!(self.clock.rfc3339()));
             set(&mut object, "deletionGracePeriodSeconds", json!(0));
         }
-        if object == *stored.object {
+        if object == *stored {
             return false;
         }
-        self.put(key.clone(), object, stored.owners.clone());
+        self.put(key.clone(), object);
         true
     }
 
@@ -109,53 +110,52 @@ impl Store {
                     self.delete_stored(&key, &stored, "Background");
                 }
                 Garbage::Release(key, stored, finalizer) => {
-                    let mut object = Value::clone(&stored.object);
-                    let kept: Vec<_> =
-                        finalizers(&stored.object).into_iter().filter(|f| *f != finalizer).collect();
+                    let mut object = Value::clone(&stored);
+                    let kept: Vec<_> = finalizers(&stored).into_iter().filter(|f| *f != finalizer).collect();
                     if kept.is_empty() {
                         self.remove(&key);
                     } else {
                         set(&mut object, "finalizers", json!(kept));
-                        self.put(key, object, stored.owners);
+                        self.put(key, object);
                     }
                 }
                 Garbage::Orphan(key, stored, owner) => {
-                    let mut object = Value::clone(&stored.object);
+                    let mut object = Value::clone(&stored);
                     let others: Vec<_> =
                         references(&object).filter(|r| r["uid"] != json!(owner)).cloned().collect();
                     let others = if others.is_empty() { Value::Null } else { json!(others) };
                     set(&mut object, "ownerReferences", others);
-                    self.put(key, object, stored.owners);
+                    self.put(key, object);
                 }
             }
         }
     }
 
     fn next_garbage(&self) -> Option<Garbage> {
-        let uids: BTreeSet<_> = self.all().map(|(_, stored)| text(&stored.object, "uid")).collect();
+        let uids: BTreeSet<_> = self.all().map(|(_, stored)| text(&stored, "uid")).collect();
         let held_by = |finalizer: &str| -> BTreeSet<&str> {
-            let objects = self.all().map(|(_, stored)| &*stored.object);
+            let objects = self.all().map(|(_, stored)| &**stored);
             let held = objects.filter(|o| is_deleting(o) && finalizers(o).contains(&finalizer));
             held.map(|object| text(object, "uid")).collect()
         };
         let (foreground, orphaning) = (held_by(FOREGROUND), held_by(ORPHAN));
         for (key, stored) in self.all() {
-            let owners: Vec<_> = references(&stored.object).filter_map(|r| r["uid"].as_str()).collect();
+            let owners: Vec<_> = references(&stored).filter_map(|r| r["uid"].as_str()).collect();
             if let Some(owner) = owners.iter().find(|uid| orphaning.contains(**uid)) {
                 return Some(Garbage::Orphan(key.clone(), stored.clone(), (*owner).to_owned()));
             }
             let solid = |uid: &&str| uids.contains(uid) && !foreground.contains(uid);
-            if !owners.is_empty() && !owners.iter().any(solid) && !is_deleting(&stored.object) {
+            if !owners.is_empty() && !owners.iter().any(solid) && !is_deleting(&stored) {
                 return Some(Garbage::Delete(key.clone(), stored.clone()));
             }
         }
         let blocked = |owner: &str| {
-            self.all().flat_map(|(_, stored)| references(&stored.object)).any(|reference| {
+            self.all().flat_map(|(_, stored)| references(&stored)).any(|reference| {
                 reference["uid"] == json!(owner) && reference["blockOwnerDeletion"] == json!(true)
             })
         };
         self.all().find_map(|(key, stored)| {
-            let uid = text(&stored.object, "uid");
+            let uid = text(&stored, "uid");
             let finalizer = if orphaning.contains(uid) {
                 ORPHAN
             } else if foreground.contains(uid) && !blocked(uid) {
@@ -170,9 +170,9 @@ impl Store {
 
 /// One step of the garbage collector.
 enum Garbage {
-    Delete(Key, Stored),
-    Release(Key, Stored, &'static str),
-    Orphan(Key, Stored, String),
+    Delete(Key, Arc<Value>),
+    Release(Key, Arc<Value>, &'static str),
+    Orphan(Key, Arc<Value>, String),
 }
 
 fn references(object: &Value) -> impl Iterator<Item = &Value> {

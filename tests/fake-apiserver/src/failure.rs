@@ -69,28 +69,6 @@ impl Failure {
         Self::conflict(kind, name, why)
     }
 
-    /// An apply without force over fields of others. `fields`: owner and path.
-    pub(crate) fn apply_conflict(fields: &[(String, String)]) -> Self {
-        let causes: Vec<_> = fields
-            .iter()
-            .map(|(owner, field)| {
-                let message = format!("conflict with \"{owner}\"");
-                json!({ "reason": "FieldManagerConflict", "message": message, "field": field })
-            })
-            .collect();
-        let list: Vec<_> =
-            fields.iter().map(|(owner, field)| format!("conflict with \"{owner}\": {field}")).collect();
-        let message = format!(
-            "Apply failed with {} conflict{}: {}",
-            list.len(),
-            if list.len() == 1 { "" } else { "s" },
-            list.join(", ")
-        );
-        let mut failure = Self::new(409, "Conflict", message);
-        failure.details = json!({ "causes": causes });
-        failure
-    }
-
     pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, why: &str) -> Self {
         let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
         let message = format!("{}{group} \"{name}\" is invalid: {field}: {why}", kind.name);

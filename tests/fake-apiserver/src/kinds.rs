@@ -1,11 +1,9 @@
-//! What the server knows of each kind: where it is served, and how its fields merge.
+//! What the server knows of each kind: where it is served, and by which rules.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-
-use crate::shape::Shape;
 
 /// Whether objects of a kind live in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +35,10 @@ pub struct Kind {
     pub(crate) origin: Origin,
     pub(crate) has_status: bool,
     pub(crate) unconditional_update: bool,
-    pub(crate) shape: Arc<Shape>,
 }
 
 impl Kind {
-    /// A namespaced custom kind whose schema is not known: lists named `conditions` merge by
-    /// `type`, every other list is atomic. Prefer [`Kind::from_crd`].
+    /// A namespaced custom kind whose schema is not known. Prefer [`Kind::from_crd`].
     #[must_use]
     pub fn namespaced(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self {
@@ -54,7 +50,6 @@ impl Kind {
             origin: Origin::Custom,
             has_status: false,
             unconditional_update: false,
-            shape: Arc::new(Shape::by_convention()),
         }
     }
 
@@ -71,8 +66,8 @@ impl Kind {
         self
     }
 
-    /// The kinds of a CRD, one for each served version: scope, status subresource and the merge
-    /// rules of its lists and maps are the CRD's own.
+    /// The kinds of a CRD, one for each served version: scope and status subresource are the CRD's
+    /// own.
     #[must_use]
     pub fn from_crd(crd: &CustomResourceDefinition) -> Vec<Self> {
         let names = &crd.spec.names;
@@ -80,13 +75,10 @@ impl Kind {
         let served = crd.spec.versions.iter().filter(|version| version.served);
         served
             .map(|version| {
-                let schema = version.schema.as_ref();
-                let root = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
                 let status = version.subresources.as_ref().and_then(|s| s.status.as_ref());
                 Self {
                     scope,
                     has_status: status.is_some(),
-                    shape: Arc::new(root.map_or_else(Shape::by_convention, Shape::from_schema)),
                     ..Self::namespaced(&crd.spec.group, &version.name, &names.kind, &names.plural)
                 }
             })

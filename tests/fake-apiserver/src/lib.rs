@@ -16,26 +16,23 @@
 //! # }
 //! ```
 
-mod apply;
 mod clock;
 pub mod conformance;
 mod create;
 mod delete;
 mod failure;
 mod faults;
-mod fields;
 mod journal;
 mod kinds;
+mod managed;
 mod matching;
 mod object;
-mod owners;
 mod patch;
 mod read;
 mod request;
 mod rules;
 mod selector;
 mod server;
-mod shape;
 mod store;
 mod update;
 mod watch;
@@ -152,14 +149,14 @@ impl FakeApi {
     pub fn look(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
         let store = self.server.store();
-        store.get(&key).map(|stored| Value::clone(&stored.object))
+        store.get(&key).map(|stored| Value::clone(stored))
     }
 
     /// All objects of a resource, in all namespaces, without a request.
     #[must_use]
     pub fn look_at_all(&self, resource: &str) -> Vec<Value> {
         let store = self.server.store();
-        store.list(resource, None).map(|(_, stored)| Value::clone(&stored.object)).collect()
+        store.list(resource, None).map(|(_, stored)| Value::clone(stored)).collect()
     }
 
     /// Changes an object behind everybody's back: a new resource version and an event, but no
@@ -174,9 +171,9 @@ impl FakeApi {
         let Some(stored) = store.get(&key).cloned() else {
             return false;
         };
-        let mut object = Value::clone(&stored.object);
+        let mut object = Value::clone(&stored);
         edit(&mut object);
-        store.put(key, object, stored.owners);
+        store.put(key, object);
         self.server.news.send_replace(store.revision());
         true
     }

@@ -57,7 +57,7 @@ impl Store {
     pub(crate) fn read(&self, call: &Call) -> Result<Done, Failure> {
         let found = self.get(&call.key());
         let stored = found.ok_or_else(|| Failure::not_found(&call.kind, &call.request.name))?;
-        Ok(Done::unchanged(call.present(&stored.object)))
+        Ok(Done::unchanged(call.present(stored)))
     }
 
     pub(crate) fn read_all(&self, call: &Call) -> Result<Done, Failure> {
@@ -92,7 +92,7 @@ impl Store {
     pub(crate) fn select(&self, call: &Call, selector: &Selector) -> Vec<Arc<Value>> {
         let resource = call.kind.resource();
         let all = self.list(&resource, call.namespace());
-        let chosen = all.filter(|(_, stored)| selector.matches(&stored.object));
-        chosen.map(|(_, stored)| stored.object.clone()).collect()
+        let chosen = all.filter(|(_, stored)| selector.matches(stored));
+        chosen.map(|(_, stored)| stored.clone()).collect()
     }
 }

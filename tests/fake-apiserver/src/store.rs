@@ -9,20 +9,12 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::kinds::Kinds;
 use crate::object::set;
-use crate::owners::Owners;
 
 /// Resource, namespace (empty for the cluster), name.
 pub(crate) type Key = (String, String, String);
 
 /// Watches that ask for something older than this many changes must list again.
 const REMEMBERED: usize = 20_000;
-
-/// An object and its owners.
-#[derive(Clone, Debug)]
-pub(crate) struct Stored {
-    pub(crate) object: Arc<Value>,
-    pub(crate) owners: Owners,
-}
 
 /// One change, as a watch without selectors would see it.
 #[derive(Clone, Debug)]
@@ -53,7 +45,7 @@ impl std::fmt::Debug for Observer {
 pub(crate) struct Store {
     pub(crate) kinds: Kinds,
     pub(crate) clock: Clock,
-    objects: BTreeMap<Key, Stored>,
+    objects: BTreeMap<Key, Arc<Value>>,
     history: VecDeque<Change>,
     revision: u64,
     oldest: u64,
@@ -88,7 +80,7 @@ impl Store {
         self.oldest
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&Stored> {
+    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
         self.objects.get(key)
     }
 
@@ -97,14 +89,14 @@ impl Store {
         &'a self,
         resource: &'a str,
         namespace: Option<&'a str>,
-    ) -> impl Iterator<Item = (&'a Key, &'a Stored)> {
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
         let first = (resource.to_owned(), namespace.unwrap_or_default().to_owned(), String::new());
         self.objects.range(first..).take_while(move |((of, place, _), _)| {
             of == resource && namespace.is_none_or(|namespace| namespace == place)
         })
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Stored)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
         self.objects.iter()
     }
 
@@ -129,22 +121,20 @@ impl Store {
     }
 
     /// Keeps an object under a new resource version.
-    pub(crate) fn put(&mut self, key: Key, mut object: Value, owners: Owners) -> Arc<Value> {
+    pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
         self.revision += 1;
         set(&mut object, "resourceVersion", json!(self.revision.to_string()));
-        set(&mut object, "managedFields", owners.managed_fields());
         let object = Arc::new(object);
-        let stored = Stored { object: object.clone(), owners };
-        let before = self.objects.insert(key.clone(), stored).map(|old| old.object);
+        let before = self.objects.insert(key.clone(), object.clone());
         self.remember(key, Some(object.clone()), before);
         object
     }
 
     /// Forgets an object. Watches see its last state under the new resource version.
     pub(crate) fn remove(&mut self, key: &Key) {
-        if let Some(stored) = self.objects.remove(key) {
+        if let Some(object) = self.objects.remove(key) {
             self.revision += 1;
-            let mut last = Value::clone(&stored.object);
+            let mut last = Value::clone(&object);
             set(&mut last, "resourceVersion", json!(self.revision.to_string()));
             self.remember(key.clone(), None, Some(Arc::new(last)));
         }

@@ -1,15 +1,17 @@
 //! PUT, and the one way in which every change of an existing object is kept.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::managed::record_manager;
 use crate::object::{
     SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text, without_metadata,
 };
-use crate::owners::{Operation, Owners};
 use crate::read::Done;
 use crate::request::Call;
-use crate::store::{Store, Stored};
+use crate::store::Store;
 
 impl Store {
     pub(crate) fn replace(&mut self, call: &Call) -> Result<Done, Failure> {
@@ -19,30 +21,24 @@ impl Store {
             return Err(Failure::bad_request("name must be provided"));
         }
         let stored = self.existing(call)?;
-        let (wanted, actual) = (text(&object, "uid"), text(&stored.object, "uid"));
+        let (wanted, actual) = (text(&object, "uid"), text(&stored, "uid"));
         if !wanted.is_empty() && wanted != actual {
             let why =
                 format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}");
             return Err(Failure::conflict(&call.kind, name, &why));
         }
-        self.change(call, object, None)
+        self.change(call, object)
     }
 
-    pub(crate) fn existing(&self, call: &Call) -> Result<Stored, Failure> {
+    pub(crate) fn existing(&self, call: &Call) -> Result<Arc<Value>, Failure> {
         let stored = self.get(&call.key()).cloned();
         stored.ok_or_else(|| Failure::not_found(&call.kind, &call.request.name))
     }
 
-    /// Keeps `new` in place of what is there, unless the server's rules forbid it. `applied`:
-    /// the owners that an apply leaves; otherwise what changed becomes the caller's.
-    pub(crate) fn change(
-        &mut self,
-        call: &Call,
-        mut new: Value,
-        applied: Option<Owners>,
-    ) -> Result<Done, Failure> {
+    /// Keeps `new` in place of what is there, unless the server's rules forbid it.
+    pub(crate) fn change(&mut self, call: &Call, mut new: Value) -> Result<Done, Failure> {
         let (kind, name) = (&*call.kind, &call.request.name);
-        let Stored { object: old, owners } = self.existing(call)?;
+        let old = self.existing(call)?;
         check_version(call, &old, &new)?;
         isolate_status(call, &old, &mut new);
         normalise(kind, &mut new)?;
@@ -61,16 +57,10 @@ impl Store {
         {
             set(&mut new, "generation", json!(generation + 1));
         }
-        let now = self.clock.rfc3339();
-        let owners_after = applied.unwrap_or_else(|| {
-            let mut owners = owners.clone();
-            let writer = call.writer(Operation::Update);
-            owners.record(&writer, &now, (&old, &new), &kind.shape);
-            owners
-        });
-        if content(&old) == content(&new) && owners.same_as(&owners_after) {
+        if content(&old) == content(&new) {
             return Ok(Done::unchanged(call.present(&old)));
         }
+        record_manager(call, &self.clock.rfc3339(), &old, &mut new);
         if call.is_dry_run() {
             return Ok(Done::unchanged(call.present(&new)));
         }
@@ -78,7 +68,7 @@ impl Store {
             self.remove(&call.key());
             return Ok(Done { code: 200, body: call.present(&new), changed: true });
         }
-        let object = self.put(call.key(), new, owners_after);
+        let object = self.put(call.key(), new);
         Ok(Done { code: 200, body: call.present(&object), changed: true })
     }
 }

@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::{Bench, Verdict, refused, same, sentences, version};
+use super::{Bench, Verdict, refused, same, sentences};
 
 sentences![
     string_data_of_a_secret_becomes_data,
@@ -18,7 +18,6 @@ sentences![
     a_config_map_can_be_replaced_without_a_version,
     a_lease_cannot_be_replaced_without_a_version,
     only_one_of_two_takes_a_lease,
-    a_secret_can_be_applied_key_by_key,
     an_event_can_be_made_and_counted,
 ];
 
@@ -108,24 +107,6 @@ async fn only_one_of_two_takes_a_lease(bench: Bench) -> Verdict {
     refused(leases.replace("election", &pp(), &take("c")).await, 409, "Conflict")?;
     let holder = taken.spec.and_then(|spec| spec.holder_identity);
     same("holder", holder.as_deref(), Some("b"))
-}
-
-async fn a_secret_can_be_applied_key_by_key(bench: Bench) -> Verdict {
-    let secrets = bench.api::<Secret>();
-    let config = |data: serde_json::Value| {
-        let metadata = json!({ "name": "applied" });
-        Patch::Apply(json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data,
-        }))
-    };
-    let (one, two) = (PatchParams::apply("one").force(), PatchParams::apply("two").force());
-    secrets.patch("applied", &one, &config(json!({ "a": "MQ==", "b": "Mg==" }))).await?;
-    secrets.patch("applied", &two, &config(json!({ "c": "Mw==" }))).await?;
-    let after = secrets.patch("applied", &one, &config(json!({ "b": "Mg==" }))).await?;
-    let again = secrets.patch("applied", &one, &config(json!({ "b": "Mg==" }))).await?;
-    let keys: Vec<_> = after.data.clone().unwrap_or_default().into_keys().collect();
-    same("keys", keys, vec!["b".to_owned(), "c".to_owned()])?;
-    same("version", version(&again), version(&after))
 }
 
 async fn an_event_can_be_made_and_counted(bench: Bench) -> Verdict {

@@ -94,12 +94,9 @@ async fn a_uid_in_a_status_patch_guards_nothing(bench: Bench) -> Verdict {
 }
 
 async fn a_status_cannot_be_made_for_what_is_not_there(bench: Bench) -> Verdict {
-    let patch = json!({
-        "apiVersion": "test.baremetal.cluster.io/v1", "kind": "Widget",
-        "status": { "phase": "One" },
-    });
-    let (widgets, pp) = (bench.widgets(), PatchParams::apply("suite").force());
-    refused(widgets.patch_status("absent", &pp, &Patch::Apply(&patch)).await, 404, "NotFound")
+    let patch = Patch::Merge(json!({ "status": { "phase": "One" } }));
+    let refusal = bench.widgets().patch_status("absent", &PatchParams::default(), &patch).await;
+    refused(refusal, 404, "NotFound")
 }
 
 async fn a_replace_of_the_status_of_another_incarnation_is_refused(bench: Bench) -> Verdict {
