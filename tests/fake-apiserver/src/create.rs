@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::kinds::{CRDS, Kind, Scope};
 use crate::managed::record_manager;
-use crate::object::{SYSTEM, is_valid_name, normalise, set, text};
+use crate::object::{SYSTEM, is_valid_name, normalise, set, text, validate};
 use crate::read::Done;
 use crate::request::Call;
 use crate::store::Store;
@@ -91,6 +91,7 @@ impl Store {
         if kind.counts_generations() {
             set(&mut object, "generation", json!(1));
         }
+        validate(kind, &name, &object, None)?;
         record_manager(call, &now, &json!({}), &mut object);
         if call.is_dry_run() {
             return Ok(Done { code: 201, body: call.present(&object), changed: false });

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
+use crate::schema::Violation;
 
 /// Why a request was refused.
 #[derive(Clone, Debug)]
@@ -70,10 +71,22 @@ impl Failure {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, why: &str) -> Self {
+        let violation =
+            Violation { field: field.to_owned(), reason: "FieldValueInvalid", message: why.to_owned() };
+        Self::violations(kind, name, &[violation])
+    }
+
+    /// One message and one cause for each violation.
+    pub(crate) fn violations(kind: &Kind, name: &str, violations: &[Violation]) -> Self {
+        let list: Vec<_> = violations.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
+        let list = if let [one] = list.as_slice() { one.clone() } else { format!("[{}]", list.join(", ")) };
+        let causes: Vec<_> = violations
+            .iter()
+            .map(|one| json!({ "reason": one.reason, "message": one.message, "field": one.field }))
+            .collect();
         let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
-        let message = format!("{}{group} \"{name}\" is invalid: {field}: {why}", kind.name);
+        let message = format!("{}{group} \"{name}\" is invalid: {list}", kind.name);
         let mut failure = Self::new(422, "Invalid", message);
-        let causes = json!([{ "reason": "FieldValueInvalid", "message": why, "field": field }]);
         failure.details = json!({ "name": name, "group": kind.group, "kind": kind.name, "causes": causes });
         failure
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+use crate::schema::Schema;
+
 /// Whether objects of a kind live in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -35,6 +37,7 @@ pub struct Kind {
     pub(crate) origin: Origin,
     pub(crate) has_status: bool,
     pub(crate) unconditional_update: bool,
+    pub(crate) schema: Option<Arc<Schema>>,
 }
 
 impl Kind {
@@ -50,6 +53,7 @@ impl Kind {
             origin: Origin::Custom,
             has_status: false,
             unconditional_update: false,
+            schema: None,
         }
     }
 
@@ -66,8 +70,8 @@ impl Kind {
         self
     }
 
-    /// The kinds of a CRD, one for each served version: scope and status subresource are the CRD's
-    /// own.
+    /// The kinds of a CRD, one for each served version: scope, status subresource and schema
+    /// are the CRD's own.
     #[must_use]
     pub fn from_crd(crd: &CustomResourceDefinition) -> Vec<Self> {
         let names = &crd.spec.names;
@@ -75,10 +79,13 @@ impl Kind {
         let served = crd.spec.versions.iter().filter(|version| version.served);
         served
             .map(|version| {
+                let schema = version.schema.as_ref();
+                let root = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
                 let status = version.subresources.as_ref().and_then(|s| s.status.as_ref());
                 Self {
                     scope,
                     has_status: status.is_some(),
+                    schema: root.map(|root| Arc::new(Schema::compile(root))),
                     ..Self::namespaced(&crd.spec.group, &version.name, &names.kind, &names.plural)
                 }
             })

@@ -31,6 +31,7 @@ mod patch;
 mod read;
 mod request;
 mod rules;
+mod schema;
 mod selector;
 mod server;
 mod store;
@@ -95,8 +96,8 @@ impl FakeApi {
         self.server.store().kinds.register(kind);
     }
 
-    /// Serves the kinds of a CRD, by its own rules for status, lists and maps. Schemas are not
-    /// enforced, and nothing is defaulted or pruned.
+    /// Serves the kinds of a CRD, whose schemas are enforced: unknown fields are pruned, defaults
+    /// set, and violations answered with 422, those of rules in CEL included.
     pub fn register_crd(&self, crd: &CustomResourceDefinition) {
         for kind in Kind::from_crd(crd) {
             self.register(kind);

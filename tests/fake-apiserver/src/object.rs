@@ -85,12 +85,21 @@ pub(crate) fn normalise(kind: &Kind, object: &mut Value) -> Result<(), Failure> 
     if is_secret(kind) {
         normalise_secret(object)?;
     }
+    if let Some(schema) = &kind.schema {
+        schema.normalise(object);
+    }
     object["apiVersion"] = json!(kind.api_version());
     object["kind"] = json!(kind.name);
     if let Some(metadata) = metadata(object) {
         metadata.retain(|_, value| !is_empty(value));
     }
     Ok(())
+}
+
+/// By the schema of the kind. `old` is the stored object of an update.
+pub(crate) fn validate(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+    let violations = kind.schema.as_ref().map(|schema| schema.validate(new, old)).unwrap_or_default();
+    if violations.is_empty() { Ok(()) } else { Err(Failure::violations(kind, name, &violations)) }
 }
 
 fn is_secret(kind: &Kind) -> bool {

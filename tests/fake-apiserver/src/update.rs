@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::failure::Failure;
 use crate::managed::record_manager;
 use crate::object::{
-    SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text, without_metadata,
+    SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text, validate,
+    without_metadata,
 };
 use crate::read::Done;
 use crate::request::Call;
@@ -51,6 +52,7 @@ impl Store {
         if let Some((field, why)) = immutable_change(kind, &old, &new) {
             return Err(Failure::invalid(kind, name, field, why));
         }
+        validate(kind, name, &new, Some(&old))?;
         let generation = old["metadata"]["generation"].as_u64();
         if let Some(generation) = generation
             && without_metadata(&old, kind) != without_metadata(&new, kind)

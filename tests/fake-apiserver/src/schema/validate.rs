@@ -1,0 +1,199 @@
+//! Validation. A value that an update leaves as it was is not validated again (ratcheting).
+
+use serde_json::{Map, Value};
+
+use super::{Schema, Violation, join};
+
+/// Collects violations.
+#[derive(Default)]
+struct Findings(Vec<Violation>);
+
+impl Findings {
+    fn add(&mut self, field: &str, reason: &'static str, message: impl Into<String>) {
+        self.0.push(Violation { field: field.to_owned(), reason, message: message.into() });
+    }
+
+    fn invalid(&mut self, field: &str, value: &Value, why: &str) {
+        self.add(field, "FieldValueInvalid", format!("Invalid value: {value}: {field} in body {why}"));
+    }
+}
+
+impl Schema {
+    /// Validates an object without the rules in CEL, then, if it has no violation, by them.
+    /// `old` is the stored object of an update.
+    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Violation> {
+        let mut findings = Findings::default();
+        self.check("", new, old, &mut findings);
+        if findings.0.is_empty() {
+            self.evaluate_rules("", new, old, &mut findings.0);
+        }
+        findings.0
+    }
+
+    fn check(&self, path: &str, new: &Value, old: Option<&Value>, findings: &mut Findings) {
+        if old == Some(new) {
+            return;
+        }
+        if new.is_null() && self.is_nullable() {
+            return;
+        }
+        if !self.has_type(new) {
+            let wanted = self.props.type_.as_deref().unwrap_or("integer or string");
+            let why =
+                format!("Invalid value: {new}: {path} in body must be of type {wanted}: {}", type_of(new));
+            findings.add(path, "FieldValueTypeInvalid", why);
+            return;
+        }
+        self.check_enum(path, new, findings);
+        match new {
+            Value::Object(members) => self.check_object(path, members, old, findings),
+            Value::Array(items) => self.check_list(path, items, old, findings),
+            Value::String(text) => self.check_string(path, text, findings),
+            Value::Number(_) => self.check_number(path, new, findings),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn has_type(&self, value: &Value) -> bool {
+        if self.props.x_kubernetes_int_or_string == Some(true) {
+            return value.is_string() || is_integer(value);
+        }
+        match self.props.type_.as_deref() {
+            Some("object") => value.is_object(),
+            Some("array") => value.is_array(),
+            Some("string") => value.is_string(),
+            Some("boolean") => value.is_boolean(),
+            Some("number") => value.is_number(),
+            Some("integer") => is_integer(value),
+            _ => true,
+        }
+    }
+
+    fn check_enum(&self, path: &str, value: &Value, findings: &mut Findings) {
+        let Some(allowed) = &self.props.enum_ else {
+            return;
+        };
+        if !allowed.iter().any(|one| one.0 == *value) {
+            let names: Vec<_> = allowed.iter().map(|one| one.0.to_string()).collect();
+            let why = format!("Unsupported value: {value}: supported values: {}", names.join(", "));
+            findings.add(path, "FieldValueNotSupported", why);
+        }
+    }
+
+    fn check_object(
+        &self,
+        path: &str,
+        members: &Map<String, Value>,
+        old: Option<&Value>,
+        findings: &mut Findings,
+    ) {
+        for name in self.props.required.iter().flatten() {
+            if !members.contains_key(name) {
+                findings.add(&join(path, name), "FieldValueRequired", "Required value");
+            }
+        }
+        let count = members.len();
+        if above(count, self.props.max_properties) {
+            findings.add(path, "FieldValueTooMany", format!("Too many: {count}"));
+        }
+        if below(count, self.props.min_properties) {
+            findings.invalid(path, &members.clone().into(), "should have more properties");
+        }
+        for (name, member) in members {
+            if let Some(schema) = self.member(name) {
+                schema.check(&join(path, name), member, old.and_then(|old| old.get(name)), findings);
+            }
+        }
+    }
+
+    fn check_list(&self, path: &str, items: &[Value], old: Option<&Value>, findings: &mut Findings) {
+        if above(items.len(), self.props.max_items) {
+            findings.add(path, "FieldValueTooMany", format!("Too many: {}", items.len()));
+        }
+        if below(items.len(), self.props.min_items) {
+            findings.invalid(path, &items.into(), "should have more items");
+        }
+        let is_set = self.props.x_kubernetes_list_type.as_deref() == Some("set");
+        let keys = self.map_keys();
+        let is_same = |one: &Value, other: &Value| match keys {
+            Some(keys) => keys.iter().all(|key| one[key] == other[key]),
+            None => is_set && one == other,
+        };
+        for (index, item) in items.iter().enumerate() {
+            let path = format!("{path}[{index}]");
+            if items[..index].iter().any(|earlier| is_same(earlier, item)) {
+                findings.add(&path, "FieldValueDuplicate", format!("Duplicate value: {item}"));
+            }
+            if let Some(schema) = &self.items {
+                schema.check(&path, item, self.correlated(item, old), findings);
+            }
+        }
+    }
+
+    fn check_string(&self, path: &str, text: &str, findings: &mut Findings) {
+        let length = text.chars().count();
+        let value = Value::from(text);
+        if above(length, self.props.max_length) {
+            let max = self.props.max_length.unwrap_or_default();
+            findings.add(path, "FieldValueTooLong", format!("Too long: may not be more than {max} bytes"));
+        }
+        if below(length, self.props.min_length) {
+            let min = self.props.min_length.unwrap_or_default();
+            findings.invalid(path, &value, &format!("should be at least {min} chars long"));
+        }
+        match &self.pattern {
+            Some(Ok(pattern)) if !pattern.is_match(text) => {
+                findings.invalid(path, &value, &format!("should match '{pattern}'"));
+            }
+            Some(Err(error)) => findings.invalid(path, &value, error),
+            _ => {}
+        }
+        let is_time = self.props.format.as_deref() == Some("date-time");
+        if is_time && text.parse::<k8s_openapi::jiff::Timestamp>().is_err() {
+            findings.invalid(path, &value, &format!("must be of type date-time: {value}"));
+        }
+    }
+
+    fn check_number(&self, path: &str, value: &Value, findings: &mut Findings) {
+        let number = value.as_f64().unwrap_or_default();
+        if let Some(minimum) = self.props.minimum {
+            let exclusive = self.props.exclusive_minimum == Some(true);
+            if number < minimum || (exclusive && number <= minimum) {
+                findings.invalid(path, value, &format!("should be greater than or equal to {minimum}"));
+            }
+        }
+        if let Some(maximum) = self.props.maximum {
+            let exclusive = self.props.exclusive_maximum == Some(true);
+            if number > maximum || (exclusive && number >= maximum) {
+                findings.invalid(path, value, &format!("should be less than or equal to {maximum}"));
+            }
+        }
+        let is_small = self.props.format.as_deref() == Some("int32");
+        if is_small && value.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
+            findings.invalid(path, value, "must be of type int32");
+        }
+    }
+}
+
+fn is_integer(value: &Value) -> bool {
+    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+}
+
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "\"null\"",
+        Value::Bool(_) => "\"boolean\"",
+        Value::Number(_) => "\"number\"",
+        Value::String(_) => "\"string\"",
+        Value::Array(_) => "\"array\"",
+        Value::Object(_) => "\"object\"",
+    }
+}
+
+fn above(count: usize, limit: Option<i64>) -> bool {
+    limit.is_some_and(|limit| i64::try_from(count).is_ok_and(|count| count > limit))
+}
+
+fn below(count: usize, limit: Option<i64>) -> bool {
+    limit.is_some_and(|limit| i64::try_from(count).is_ok_and(|count| count < limit))
+}
