@@ -134,8 +134,8 @@ impl Store {
         }
     }
 
-    /// A new CRD is served from the moment it exists.
-    fn serve(&mut self, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+    /// A CRD is served from the moment it exists, and a changed one from its change.
+    pub(crate) fn serve(&mut self, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
         let crd: CustomResourceDefinition = serde_json::from_value(object.clone())
             .map_err(|error| Failure::invalid(kind, text(object, "name"), "spec", &error.to_string()))?;
         for kind in Kind::from_crd(&crd) {

@@ -1,18 +1,13 @@
-//! DELETE, finalizers, and the garbage collector that a test can switch on.
-
-use std::collections::BTreeSet;
-use std::sync::Arc;
+//! DELETE and finalizers.
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::garbage::{FOREGROUND, ORPHAN};
 use crate::object::{finalizers, is_deleting, set, text};
 use crate::read::Done;
 use crate::request::Call;
 use crate::store::{Key, Store};
-
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
 
 impl Store {
     pub(crate) fn delete(&mut self, call: &Call) -> Result<Done, Failure> {
@@ -70,7 +65,7 @@ impl Store {
     }
 
     /// Removes the object, or marks it when finalizers hold it. Returns whether anything changed.
-    fn delete_stored(&mut self, key: &Key, stored: &Value, policy: &str) -> bool {
+    pub(crate) fn delete_stored(&mut self, key: &Key, stored: &Value, policy: &str) -> bool {
         let mut object = Value::clone(stored);
         let mut holding: Vec<_> = finalizers(&object).into_iter().map(str::to_owned).collect();
         if !policy.is_empty() {
@@ -100,83 +95,6 @@ impl Store {
         self.put(key.clone(), object);
         true
     }
-
-    /// What kube-controller-manager's garbage collector does, at once and until nothing is left
-    /// to do.
-    pub(crate) fn collect_garbage(&mut self) {
-        while let Some(step) = self.next_garbage() {
-            match step {
-                Garbage::Delete(key, stored) => {
-                    self.delete_stored(&key, &stored, "Background");
-                }
-                Garbage::Release(key, stored, finalizer) => {
-                    let mut object = Value::clone(&stored);
-                    let kept: Vec<_> = finalizers(&stored).into_iter().filter(|f| *f != finalizer).collect();
-                    if kept.is_empty() {
-                        self.remove(&key);
-                    } else {
-                        set(&mut object, "finalizers", json!(kept));
-                        self.put(key, object);
-                    }
-                }
-                Garbage::Orphan(key, stored, owner) => {
-                    let mut object = Value::clone(&stored);
-                    let others: Vec<_> =
-                        references(&object).filter(|r| r["uid"] != json!(owner)).cloned().collect();
-                    let others = if others.is_empty() { Value::Null } else { json!(others) };
-                    set(&mut object, "ownerReferences", others);
-                    self.put(key, object);
-                }
-            }
-        }
-    }
-
-    fn next_garbage(&self) -> Option<Garbage> {
-        let uids: BTreeSet<_> = self.all().map(|(_, stored)| text(&stored, "uid")).collect();
-        let held_by = |finalizer: &str| -> BTreeSet<&str> {
-            let objects = self.all().map(|(_, stored)| &**stored);
-            let held = objects.filter(|o| is_deleting(o) && finalizers(o).contains(&finalizer));
-            held.map(|object| text(object, "uid")).collect()
-        };
-        let (foreground, orphaning) = (held_by(FOREGROUND), held_by(ORPHAN));
-        for (key, stored) in self.all() {
-            let owners: Vec<_> = references(&stored).filter_map(|r| r["uid"].as_str()).collect();
-            if let Some(owner) = owners.iter().find(|uid| orphaning.contains(**uid)) {
-                return Some(Garbage::Orphan(key.clone(), stored.clone(), (*owner).to_owned()));
-            }
-            let solid = |uid: &&str| uids.contains(uid) && !foreground.contains(uid);
-            if !owners.is_empty() && !owners.iter().any(solid) && !is_deleting(&stored) {
-                return Some(Garbage::Delete(key.clone(), stored.clone()));
-            }
-        }
-        let blocked = |owner: &str| {
-            self.all().flat_map(|(_, stored)| references(&stored)).any(|reference| {
-                reference["uid"] == json!(owner) && reference["blockOwnerDeletion"] == json!(true)
-            })
-        };
-        self.all().find_map(|(key, stored)| {
-            let uid = text(&stored, "uid");
-            let finalizer = if orphaning.contains(uid) {
-                ORPHAN
-            } else if foreground.contains(uid) && !blocked(uid) {
-                FOREGROUND
-            } else {
-                return None;
-            };
-            Some(Garbage::Release(key.clone(), stored.clone(), finalizer))
-        })
-    }
-}
-
-/// One step of the garbage collector.
-enum Garbage {
-    Delete(Key, Arc<Value>),
-    Release(Key, Arc<Value>, &'static str),
-    Orphan(Key, Arc<Value>, String),
-}
-
-fn references(object: &Value) -> impl Iterator<Item = &Value> {
-    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }
 
 fn options(call: &Call) -> Result<Value, Failure> {

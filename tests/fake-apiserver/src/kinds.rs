@@ -154,6 +154,15 @@ impl Kinds {
         let at = (group.to_owned(), version.to_owned(), plural.to_owned());
         self.0.get(&at).cloned()
     }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.0.values()
+    }
+
+    /// By the name in manifests, in any version.
+    pub(crate) fn find_by_name(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.all().find(|one| one.group == group && one.name == kind).cloned()
+    }
 }
 
 /// Creating one of these registers its kinds, as on a real server.

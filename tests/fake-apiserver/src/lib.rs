@@ -2,7 +2,7 @@
 //!
 //! It is generic over kinds, deterministic (uids, generated names, resource versions), counts
 //! every request in a [`Journal`] and fails on request through [`Faults`]. What it does is
-//! compared with the real kube-apiserver by [`conformance`], which runs on any client.
+//! compared with the real kube-apiserver by the suite in `tests/suite`, which runs on any client.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,12 +16,13 @@
 //! # }
 //! ```
 
+mod beneath;
 mod clock;
-pub mod conformance;
 mod create;
 mod delete;
 mod failure;
 mod faults;
+mod garbage;
 mod journal;
 mod kinds;
 mod managed;
@@ -39,30 +40,20 @@ mod update;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 
+pub use beneath::OwnerReferences;
 pub use clock::Clock;
 pub use faults::{End, Faults, Outage, Refusal, Side, Stopped};
+pub use garbage::GarbageCollection;
 pub use journal::{Counts, Entry, Journal, Outcome};
 pub use kinds::{Kind, Scope};
 pub use matching::Matching;
 pub use request::{Request, Verb};
 
 use server::{Connection, Server};
-
-/// Does the server delete what has lost its owners? A real kube-apiserver alone does not:
-/// kube-controller-manager does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GarbageCollection {
-    /// Owner references are only data.
-    Off,
-    /// After every change, at once.
-    Immediate,
-}
 
 /// The server. Clones are the same server.
 #[derive(Clone)]
@@ -135,66 +126,9 @@ impl FakeApi {
 
     /// Switches the garbage collector.
     pub fn garbage_collection(&self, collection: GarbageCollection) {
-        let on = collection == GarbageCollection::Immediate;
-        self.server.collects_garbage.store(on, Ordering::Relaxed);
-    }
-
-    /// Forgets all history: watches that resume must list again (410).
-    pub fn compact(&self) {
-        self.server.store().compact();
-    }
-
-    /// An object as it is, without a request. `resource` is `plural.group`, or the plural alone
-    /// in the core group; `namespace` is empty for cluster-scoped kinds.
-    #[must_use]
-    pub fn look(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
-        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
-        let store = self.server.store();
-        store.get(&key).map(|stored| Value::clone(stored))
-    }
-
-    /// All objects of a resource, in all namespaces, without a request.
-    #[must_use]
-    pub fn look_at_all(&self, resource: &str) -> Vec<Value> {
-        let store = self.server.store();
-        store.list(resource, None).map(|(_, stored)| Value::clone(stored)).collect()
-    }
-
-    /// Changes an object behind everybody's back: a new resource version and an event, but no
-    /// request, no generation and no rule. Returns whether the object was there.
-    pub fn edit(
-        &self,
-        (resource, namespace, name): (&str, &str, &str),
-        edit: impl FnOnce(&mut Value),
-    ) -> bool {
-        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
         let mut store = self.server.store();
-        let Some(stored) = store.get(&key).cloned() else {
-            return false;
-        };
-        let mut object = Value::clone(&stored);
-        edit(&mut object);
-        store.put(key, object);
-        self.server.news.send_replace(store.revision());
-        true
-    }
-
-    /// Tells `watcher` of every change in the order in which they happen, whatever is wrong with
-    /// watches: resource, namespace and name, and the object as it is then, nothing when it was
-    /// deleted. It must not ask the server.
-    pub fn observe(&self, watcher: impl Fn((&str, &str, &str), Option<&Value>) + Send + 'static) {
-        let watcher = move |(resource, namespace, name): &(String, String, String), now: Option<&Value>| {
-            watcher((resource, namespace, name), now);
-        };
-        self.server.store().observe(Box::new(watcher));
-    }
-
-    /// Takes an object away behind everybody's back, finalizers or not.
-    pub fn vanish(&self, (resource, namespace, name): (&str, &str, &str)) {
-        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
-        let mut store = self.server.store();
-        store.remove(&key);
-        self.server.news.send_replace(store.revision());
+        self.server.set_garbage_collection(collection);
+        self.server.publish(&mut store);
     }
 }
 

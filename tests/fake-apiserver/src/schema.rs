@@ -54,6 +54,7 @@ impl Schema {
             Some(JSONSchemaPropsOrBool::Schema(of)) => Some(Box::new(Self::compile_props(*of))),
             Some(JSONSchemaPropsOrBool::Bool(true)) => Some(Box::new(Self::compile_props(JSONSchemaProps {
                 x_kubernetes_preserve_unknown_fields: Some(true),
+                nullable: Some(true),
                 ..JSONSchemaProps::default()
             }))),
             _ => None,
@@ -77,6 +78,11 @@ impl Schema {
 
     fn member(&self, name: &str) -> Option<&Self> {
         self.members.get(name).or(self.others.as_deref())
+    }
+
+    fn has_rules(&self) -> bool {
+        let mut children = self.members.values().chain(self.others.as_deref()).chain(self.items.as_deref());
+        !self.rules.is_empty() || children.any(Self::has_rules)
     }
 
     fn is_nullable(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -18,6 +17,7 @@ use tower::BoxError;
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::faults::{Faults, Outage};
+use crate::garbage::GarbageCollection;
 use crate::journal::{Journal, Outcome};
 use crate::read::Done;
 use crate::request::{Call, Verb};
@@ -33,8 +33,8 @@ pub(crate) struct Server {
     pub(crate) faults: Faults,
     pub(crate) journal: Journal,
     /// The newest resource version: wakes watches.
-    pub(crate) news: watch::Sender<u64>,
-    pub(crate) collects_garbage: AtomicBool,
+    pub(crate) revisions: watch::Sender<u64>,
+    garbage_collection: Mutex<GarbageCollection>,
 }
 
 impl Server {
@@ -43,8 +43,8 @@ impl Server {
             store: Mutex::new(Store::new(clock)),
             faults: Faults::new(),
             journal: Journal::new(),
-            news: watch::Sender::new(0),
-            collects_garbage: AtomicBool::new(false),
+            revisions: watch::Sender::new(0),
+            garbage_collection: Mutex::default(),
         }
     }
 
@@ -52,8 +52,16 @@ impl Server {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn garbage_collection(&self) -> GarbageCollection {
+        *self.garbage_collection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_garbage_collection(&self, collection: GarbageCollection) {
+        *self.garbage_collection.lock().unwrap_or_else(PoisonError::into_inner) = collection;
+    }
+
     /// Serves everything but watches.
-    pub(crate) fn serve(&self, call: &Call) -> Result<Done, Failure> {
+    pub(crate) fn serve(self: &Arc<Self>, call: &Call) -> Result<Done, Failure> {
         let mut store = self.store();
         let done = match call.request.verb {
             Verb::Get => store.read(call),
@@ -66,10 +74,7 @@ impl Server {
             Verb::Watch => Err(Failure::not_allowed()),
         }?;
         if done.changed {
-            if self.collects_garbage.load(Ordering::Relaxed) {
-                store.collect_garbage();
-            }
-            self.news.send_replace(store.revision());
+            self.publish(&mut store);
         }
         Ok(done)
     }

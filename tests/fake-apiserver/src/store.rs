@@ -50,6 +50,8 @@ pub(crate) struct Store {
     revision: u64,
     oldest: u64,
     serial: u64,
+    /// When the garbage collector deletes, by UID.
+    pub(crate) due: BTreeMap<String, Instant>,
     observer: Observer,
 }
 
@@ -63,6 +65,7 @@ impl Store {
             revision: 100,
             oldest: 100,
             serial: 0,
+            due: BTreeMap::new(),
             observer: Observer::default(),
         }
     }
@@ -131,13 +134,13 @@ impl Store {
     }
 
     /// Forgets an object. Watches see its last state under the new resource version.
-    pub(crate) fn remove(&mut self, key: &Key) {
-        if let Some(object) = self.objects.remove(key) {
-            self.revision += 1;
-            let mut last = Value::clone(&object);
-            set(&mut last, "resourceVersion", json!(self.revision.to_string()));
-            self.remember(key.clone(), None, Some(Arc::new(last)));
-        }
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
+        let object = self.objects.remove(key)?;
+        self.revision += 1;
+        let mut last = Value::clone(&object);
+        set(&mut last, "resourceVersion", json!(self.revision.to_string()));
+        self.remember(key.clone(), None, Some(Arc::new(last)));
+        Some(object)
     }
 
     fn remember(&mut self, key: Key, now: Option<Arc<Value>>, before: Option<Arc<Value>>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::kinds::CRDS;
 use crate::managed::record_manager;
 use crate::object::{
     SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text, validate,
@@ -69,6 +70,9 @@ impl Store {
         if is_deleting(&old) && finalizers(&new).is_empty() {
             self.remove(&call.key());
             return Ok(Done { code: 200, body: call.present(&new), changed: true });
+        }
+        if kind.plural == CRDS && call.request.subresource.is_empty() {
+            self.serve(kind, &mut new)?;
         }
         let object = self.put(call.key(), new);
         Ok(Done { code: 200, body: call.present(&object), changed: true })

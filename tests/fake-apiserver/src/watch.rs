@@ -35,7 +35,7 @@ pub(crate) struct Watch {
     deadline: Instant,
     bookmark: Option<Instant>,
     order: watch::Receiver<Option<End>>,
-    news: watch::Receiver<u64>,
+    revisions: watch::Receiver<u64>,
     ended: bool,
 }
 
@@ -58,7 +58,7 @@ impl Watch {
         let bookmarks = call.query("allowWatchBookmarks") == "true";
         let timeout = call.query("timeoutSeconds").parse().unwrap_or(DEFAULT_TIMEOUT);
         let order = server.faults.open_watch(&call.request);
-        let news = server.news.subscribe();
+        let revisions = server.revisions.subscribe();
         let mut watch = Self {
             server: server.clone(),
             call,
@@ -68,7 +68,7 @@ impl Watch {
             deadline: Instant::now() + Duration::from_secs(timeout),
             bookmark: bookmarks.then(|| Instant::now() + BOOKMARK_EVERY),
             order,
-            news,
+            revisions,
             ended: false,
         };
         let store = server.store();
@@ -166,7 +166,7 @@ impl Watch {
         let wake = [due, self.bookmark].into_iter().flatten().fold(self.deadline, Instant::min);
         tokio::select! {
             _ = self.order.changed() => {}
-            _ = self.news.changed(), if due.is_none() => {}
+            _ = self.revisions.changed(), if due.is_none() => {}
             () = sleep_until(wake) => {}
         }
         if let Some(at) = self.bookmark

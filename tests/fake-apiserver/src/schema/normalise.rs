@@ -68,7 +68,6 @@ impl Schema {
     }
 
     fn drops_null(&self, value: &Value) -> bool {
-        let is_typed = self.props.type_.is_some();
-        value.is_null() && is_typed && !self.is_nullable()
+        value.is_null() && !self.is_nullable()
     }
 }

@@ -4,6 +4,17 @@ use serde_json::{Map, Value};
 
 use super::{Schema, Violation, join};
 
+/// The rules in CEL are not evaluated for an object with one of these.
+const BLOCKING: [&str; 5] = [
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+];
+/// The field of violations for which the real server names none.
+const NO_FIELD: &str = "<nil>";
+
 /// Collects violations.
 #[derive(Default)]
 struct Findings(Vec<Violation>);
@@ -24,8 +35,12 @@ impl Schema {
     pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Violation> {
         let mut findings = Findings::default();
         self.check("", new, old, &mut findings);
-        if findings.0.is_empty() {
+        if !findings.0.iter().any(|one| BLOCKING.contains(&one.reason)) {
             self.evaluate_rules("", new, old, &mut findings.0);
+        } else if self.has_rules() {
+            let why = "some validation rules were not checked because the object was invalid; correct the \
+                       existing errors to complete validation";
+            findings.add(NO_FIELD, "FieldValueInvalid", why);
         }
         findings.0
     }
@@ -42,6 +57,10 @@ impl Schema {
             let why =
                 format!("Invalid value: {new}: {path} in body must be of type {wanted}: {}", type_of(new));
             findings.add(path, "FieldValueTypeInvalid", why);
+            if new.is_f64() && self.props.type_.as_deref() == Some("integer") {
+                let why = format!("Invalid value: {new}: Checked value must be of type integer");
+                findings.add(NO_FIELD, "FieldValueInvalid", why);
+            }
             return;
         }
         self.check_enum(path, new, findings);
@@ -150,7 +169,8 @@ impl Schema {
         }
         let is_time = self.props.format.as_deref() == Some("date-time");
         if is_time && text.parse::<k8s_openapi::jiff::Timestamp>().is_err() {
-            findings.invalid(path, &value, &format!("must be of type date-time: {value}"));
+            let why = format!("Invalid value: {value}: {path} in body must be of type date-time: {value}");
+            findings.add(path, "FieldValueTypeInvalid", why);
         }
     }
 
@@ -170,7 +190,9 @@ impl Schema {
         }
         let is_small = self.props.format.as_deref() == Some("int32");
         if is_small && value.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
-            findings.invalid(path, value, "must be of type int32");
+            let why =
+                format!("Invalid value: {value}: Checked value must be of type integer with format int32");
+            findings.add(NO_FIELD, "FieldValueInvalid", why);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! kube's own runtime on the fake: watchers, reflectors and the events recorder.
 
-#![expect(clippy::unwrap_used, reason = "clippy allows them only in functions marked as tests")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

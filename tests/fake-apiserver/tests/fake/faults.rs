@@ -1,7 +1,5 @@
 //! What goes wrong on request, and what the journal says of it.
 
-#![expect(clippy::unwrap_used, reason = "clippy allows them only in functions marked as tests")]
-
 use std::time::Duration;
 
 use fake_apiserver::{Counts, End, FakeApi, Kind, Matching, Outage, Outcome, Refusal, Side, Verb};

@@ -1,0 +1,15 @@
+//! Tests of the fake against itself, and of the fake by the suite that the real server passes.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "clippy allows them only in functions marked as tests"
+)]
+
+mod conformance;
+mod faults;
+mod patch_types;
+mod restore;
+mod runtime;
+#[path = "../suite/mod.rs"]
+mod suite;
