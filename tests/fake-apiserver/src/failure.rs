@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
+use crate::request::Request;
 use crate::schema::Violation;
 
 /// Why a request was refused.
@@ -99,6 +100,29 @@ impl Failure {
 
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(422, "Invalid", message)
+    }
+
+    /// No rule of the user allows the request.
+    pub(crate) fn forbidden(request: &Request) -> Self {
+        let Request { user, verb, group, resource, namespace, name, subresource } = request;
+        let mut path = resource.clone();
+        if !subresource.is_empty() {
+            path = format!("{path}/{subresource}");
+        }
+        let place = if namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{namespace}\"")
+        };
+        let qualified = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+        let message = format!(
+            "{qualified} \"{name}\" is forbidden: User \"{user}\" cannot {} resource \"{path}\" in API \
+             group \"{group}\" {place}",
+            verb.as_str(),
+        );
+        let mut failure = Self::new(403, "Forbidden", message);
+        failure.details = json!({ "name": name, "group": group, "kind": resource });
+        failure
     }
 
     /// The resource version is older than what the server remembers.

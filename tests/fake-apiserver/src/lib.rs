@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+mod access;
 mod beneath;
 mod clock;
 mod create;
@@ -44,6 +45,7 @@ use std::sync::Arc;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 
+pub use access::Rules;
 pub use beneath::OwnerReferences;
 pub use clock::Clock;
 pub use faults::{End, Faults, Outage, Refusal, Side, Stopped};
@@ -110,6 +112,12 @@ impl FakeApi {
             session: self.server.faults.new_session(),
         };
         kube::Client::new(connection, namespace)
+    }
+
+    /// Lets a user do what these rules allow, and answers everything else with 403. Users without
+    /// rules may do everything.
+    pub fn authorize(&self, user: &str, rules: Rules) {
+        self.server.access().set(user, rules);
     }
 
     /// Every request so far.

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tower::BoxError;
 
+use crate::access::Access;
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::faults::{Faults, Outage};
@@ -35,6 +36,7 @@ pub(crate) struct Server {
     /// The newest resource version: wakes watches.
     pub(crate) revisions: watch::Sender<u64>,
     garbage_collection: Mutex<GarbageCollection>,
+    access: Mutex<Access>,
 }
 
 impl Server {
@@ -45,6 +47,7 @@ impl Server {
             journal: Journal::new(),
             revisions: watch::Sender::new(0),
             garbage_collection: Mutex::default(),
+            access: Mutex::default(),
         }
     }
 
@@ -60,8 +63,17 @@ impl Server {
         *self.garbage_collection.lock().unwrap_or_else(PoisonError::into_inner) = collection;
     }
 
+    pub(crate) fn access(&self) -> MutexGuard<'_, Access> {
+        self.access.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn authorize(&self, call: &Call) -> Result<(), Failure> {
+        self.access().check(call)
+    }
+
     /// Serves everything but watches.
     pub(crate) fn serve(self: &Arc<Self>, call: &Call) -> Result<Done, Failure> {
+        self.authorize(call)?;
         let mut store = self.store();
         let done = match call.request.verb {
             Verb::Get => store.read(call),

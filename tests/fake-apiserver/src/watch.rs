@@ -41,6 +41,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) fn open(server: &Arc<Server>, call: Call) -> Result<Self, Failure> {
+        server.authorize(&call)?;
         let selector = call.selector()?;
         let from: u64 = match call.query("resourceVersion") {
             "" => 0,

@@ -52,6 +52,7 @@ impl Schema {
         if new.is_null() && self.is_nullable() {
             return;
         }
+        self.check_enum(path, new, findings);
         if !self.has_type(new) {
             let wanted = self.props.type_.as_deref().unwrap_or("integer or string");
             let why =
@@ -63,7 +64,6 @@ impl Schema {
             }
             return;
         }
-        self.check_enum(path, new, findings);
         match new {
             Value::Object(members) => self.check_object(path, members, old, findings),
             Value::Array(items) => self.check_list(path, items, old, findings),

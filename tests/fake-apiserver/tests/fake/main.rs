@@ -6,6 +6,7 @@
     reason = "clippy allows them only in functions marked as tests"
 )]
 
+mod access;
 mod conformance;
 mod faults;
 mod patch_types;
