@@ -91,7 +91,7 @@ impl Store {
         if kind.counts_generations() {
             set(&mut object, "generation", json!(1));
         }
-        validate(kind, &name, &object, None)?;
+        validate(call, &name, &object, None)?;
         record_manager(call, &now, &json!({}), &mut object);
         if call.is_dry_run() {
             return Ok(Done { code: 201, body: call.present(&object), changed: false });

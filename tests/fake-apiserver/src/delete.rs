@@ -26,13 +26,13 @@ impl Store {
             }
         }
         let uid = text(&stored, "uid").to_owned();
-        if call.is_dry_run() {
-            return Ok(Done::unchanged(call.present(&stored)));
-        }
         let policy = options["propagationPolicy"].as_str().unwrap_or_default();
-        let changed = self.delete_stored(&call.key(), &stored, policy);
-        match self.get(&call.key()) {
-            Some(left) => Ok(Done { code: 200, body: call.present(left), changed }),
+        let left = self.mark_deleted(&stored, policy);
+        let is_dry_run = is_dry_run(call, &options);
+        let changed = !is_dry_run && self.delete_stored(&call.key(), &stored, policy);
+        let left = if is_dry_run { left } else { self.get(&call.key()).map(|left| Value::clone(left)) };
+        match left {
+            Some(left) => Ok(Done { code: 200, body: call.present(&left), changed }),
             None => Ok(Done {
                 code: 200,
                 body: json!({
@@ -54,7 +54,7 @@ impl Store {
         let policy = options["propagationPolicy"].as_str().unwrap_or_default();
         let chosen = self.select(call, &call.selector()?);
         let mut list = self.read_all(call)?;
-        for object in chosen.iter().filter(|_| !call.is_dry_run()) {
+        for object in chosen.iter().filter(|_| !is_dry_run(call, &options)) {
             let (namespace, name) = (text(object, "namespace"), text(object, "name"));
             let key = (call.kind.resource(), namespace.to_owned(), name.to_owned());
             if let Some(stored) = self.get(&key).cloned() {
@@ -66,7 +66,22 @@ impl Store {
 
     /// Removes the object, or marks it when finalizers hold it. Returns whether anything changed.
     pub(crate) fn delete_stored(&mut self, key: &Key, stored: &Value, policy: &str) -> bool {
-        let mut object = Value::clone(stored);
+        match self.mark_deleted(stored, policy) {
+            None => {
+                self.remove(key);
+                true
+            }
+            Some(object) if object == *stored => false,
+            Some(object) => {
+                self.put(key.clone(), object);
+                true
+            }
+        }
+    }
+
+    /// The object as a delete leaves it; `None` if no finalizer holds it.
+    fn mark_deleted(&self, stored: &Value, policy: &str) -> Option<Value> {
+        let mut object = stored.clone();
         let mut holding: Vec<_> = finalizers(&object).into_iter().map(str::to_owned).collect();
         if !policy.is_empty() {
             holding.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
@@ -77,8 +92,7 @@ impl Store {
             _ => {}
         }
         if holding.is_empty() {
-            self.remove(key);
-            return true;
+            return None;
         }
         set(&mut object, "finalizers", json!(holding));
         if !is_deleting(&object) {
@@ -89,12 +103,13 @@ impl Store {
             set(&mut object, "deletionTimestamp", json!(self.clock.rfc3339()));
             set(&mut object, "deletionGracePeriodSeconds", json!(0));
         }
-        if object == *stored {
-            return false;
-        }
-        self.put(key.clone(), object);
-        true
+        Some(object)
     }
+}
+
+/// In the query, or in the options in the body.
+fn is_dry_run(call: &Call, options: &Value) -> bool {
+    call.is_dry_run() || options["dryRun"] == json!(["All"])
 }
 
 fn options(call: &Call) -> Result<Value, Failure> {

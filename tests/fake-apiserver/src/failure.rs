@@ -131,6 +131,17 @@ impl Failure {
         Self::new(410, "Expired", message)
     }
 
+    /// The resource version is one that does not exist yet.
+    pub(crate) fn future_version(asked: u64, newest: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {newest}");
+        Self::new(504, "Timeout", message).retry_after(1)
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(413, "RequestEntityTooLarge", message)
+    }
+
     /// A fault that a test asked for.
     pub(crate) fn injected(code: u16, reason: &'static str, message: &str) -> Self {
         Self::new(code, reason, message)

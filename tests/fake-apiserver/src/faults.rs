@@ -1,5 +1,6 @@
 //! What can go wrong between a client and its API server, on request.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use crate::matching::Matching;
 use crate::request::Request;
 use crate::rules::{Effect, Plan, Rule, State, Stop};
 
-/// How the server, or the way to it, says no.
+/// How the server, or the network before it, rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// 409: somebody else was faster.
+    /// 409: the write of another client came first.
     Conflict,
     /// 429 with `Retry-After`.
     TooManyRequests {
@@ -91,6 +92,29 @@ impl Stopped {
     }
 }
 
+/// Tells whether an injected fault was met.
+#[derive(Clone, Debug, Default)]
+pub struct Fault(Arc<AtomicUsize>);
+
+impl Fault {
+    /// Whether a request has met the fault. A test asserts this: a fault that no request meets
+    /// proves nothing.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.times_met() > 0
+    }
+
+    /// How many requests have met the fault.
+    #[must_use]
+    pub fn times_met(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl Faults {
     pub(crate) fn new() -> Self {
         Self {
@@ -104,27 +128,35 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn rule(&self, matching: Matching, left: usize, effect: Effect) {
+    fn inject(&self, matching: Matching, left: usize, effect: Effect) -> Fault {
+        let fault = Fault::default();
         let skip = matching.skip;
-        let rule = Rule { matching, skip, left, effect };
+        let rule = Rule { matching, skip, left, effect, fault: fault.clone() };
         self.lock().rules.push(rule);
+        fault
     }
 
-    /// The next `times` matching requests are refused, without effect.
-    pub fn fail(&self, matching: Matching, times: usize, refusal: Refusal) {
-        self.rule(matching, times, Effect::Fail(refusal));
+    /// The next `times` matching requests, reads included, are rejected without effect.
+    pub fn fail(&self, matching: Matching, times: usize, refusal: Refusal) -> Fault {
+        self.inject(matching, times, Effect::Fail(refusal))
     }
 
     /// The next `times` matching requests are done, but their callers see the connection break.
-    pub fn lose_responses(&self, matching: Matching, times: usize) {
-        self.rule(matching, times, Effect::LoseResponse);
+    pub fn lose_responses(&self, matching: Matching, times: usize) -> Fault {
+        self.inject(matching, times, Effect::LoseResponse)
     }
 
-    /// Just before the next matching request is served, `act` runs: what somebody else did between
-    /// a read and the write that came of it. It may use [`crate::FakeApi::edit`] and its like, and
-    /// must not wait.
-    pub fn interrupt(&self, matching: Matching, act: impl FnOnce() + Send + 'static) {
-        self.rule(matching, 1, Effect::Interrupt(Box::new(act)));
+    /// The next `times` matching requests take this much longer to arrive. Other faults apply to
+    /// them too.
+    pub fn delay(&self, matching: Matching, times: usize, delay: Duration) -> Fault {
+        self.inject(matching, times, Effect::Delay(delay))
+    }
+
+    /// Just before the next matching request is served, `act` runs: what another client did
+    /// between a read and the write that came of it. It may use [`crate::FakeApi::edit`] and its
+    /// like, and must not wait.
+    pub fn interrupt(&self, matching: Matching, act: impl FnOnce() + Send + 'static) -> Fault {
+        self.inject(matching, 1, Effect::Interrupt(Box::new(act)))
     }
 
     /// The user's process stops at its `write`th matching write from now, counted from 1: that
@@ -152,6 +184,11 @@ impl Faults {
     /// Watches see every change this much later. Reads do not: a stale cache.
     pub fn lag(&self, lag: Duration) {
         self.lock().lag = lag;
+    }
+
+    /// As [`Faults::lag`], for the watches of one user: caches of two processes are apart.
+    pub fn lag_of(&self, user: &str, lag: Duration) {
+        self.lock().lag_of_users.insert(user.to_owned(), lag);
     }
 
     /// Every request takes this long to arrive, and its answer as long to return.
@@ -182,6 +219,7 @@ impl Faults {
         state.rules.clear();
         state.stops.clear();
         state.lag = Duration::ZERO;
+        state.lag_of_users.clear();
         state.latency = Duration::ZERO;
     }
 
@@ -190,8 +228,9 @@ impl Faults {
         *self.sessions.borrow()
     }
 
-    pub(crate) fn present_lag(&self) -> Duration {
-        self.lock().lag
+    pub(crate) fn present_lag(&self, user: &str) -> Duration {
+        let state = self.lock();
+        state.lag_of_users.get(user).copied().unwrap_or(state.lag)
     }
 
     pub(crate) fn present_latency(&self) -> Duration {
@@ -212,6 +251,11 @@ impl Faults {
 
     pub(crate) fn is_dead(&self, user: &str, session: u64) -> bool {
         self.lock().dead.get(user).is_some_and(|last| session <= *last)
+    }
+
+    /// How much later this request arrives.
+    pub(crate) fn take_delay(&self, request: &Request) -> Duration {
+        self.lock().take_delay(request)
     }
 
     /// Decides about one request. Interrupts run in here, in no lock.

@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::kinds::{Kind, Origin};
+use crate::metadata;
+use crate::request::Call;
 
 /// Members of `metadata` that only the server writes.
 pub(crate) const SYSTEM: [&str; 7] = [
@@ -33,7 +35,7 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
 }
 
 /// `metadata`, made when it is missing; `None` only if `object` is no object.
-pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
+pub(crate) fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let metadata = object.as_object_mut()?.entry("metadata").or_insert(Value::Null);
     if !metadata.is_object() {
         *metadata = json!({});
@@ -43,7 +45,7 @@ pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
 
 /// Sets one member of `metadata`; null takes it away.
 pub(crate) fn set(object: &mut Value, name: &str, value: Value) {
-    let Some(metadata) = metadata(object) else {
+    let Some(metadata) = metadata_mut(object) else {
         return;
     };
     if value.is_null() {
@@ -88,18 +90,25 @@ pub(crate) fn normalise(kind: &Kind, object: &mut Value) -> Result<(), Failure> 
     if let Some(schema) = &kind.schema {
         schema.normalise(object);
     }
+    metadata::normalise(object)?;
     object["apiVersion"] = json!(kind.api_version());
     object["kind"] = json!(kind.name);
-    if let Some(metadata) = metadata(object) {
+    if let Some(metadata) = metadata_mut(object) {
         metadata.retain(|_, value| !is_empty(value));
     }
     Ok(())
 }
 
-/// By the schema of the kind. `old` is the stored object of an update.
-pub(crate) fn validate(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
-    let violations = kind.schema.as_ref().map(|schema| schema.validate(new, old)).unwrap_or_default();
-    if violations.is_empty() { Ok(()) } else { Err(Failure::violations(kind, name, &violations)) }
+/// By the rules for metadata and sizes, and by the schema of the kind. `old` is the stored object of an update.
+pub(crate) fn validate(call: &Call, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Failure> {
+    let mut violations = metadata::validate(&call.kind, new)?;
+    if let Some(schema) = &call.kind.schema {
+        violations.extend(schema.validate(new, old, &call.request.subresource));
+    }
+    if !violations.is_empty() {
+        return Err(Failure::violations(&call.kind, name, &violations));
+    }
+    metadata::check_object_size(&call.kind, name, new)
 }
 
 fn is_secret(kind: &Kind) -> bool {

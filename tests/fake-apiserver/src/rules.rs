@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
-use crate::faults::{End, Refusal, Side};
+use crate::faults::{End, Fault, Refusal, Side};
 use crate::matching::Matching;
 use crate::request::Request;
 
@@ -14,6 +14,7 @@ use crate::request::Request;
 pub(crate) enum Effect {
     Fail(Refusal),
     LoseResponse,
+    Delay(Duration),
     Interrupt(Box<dyn FnOnce() + Send>),
 }
 
@@ -24,6 +25,7 @@ pub(crate) struct Rule {
     pub(crate) skip: usize,
     pub(crate) left: usize,
     pub(crate) effect: Effect,
+    pub(crate) fault: Fault,
 }
 
 /// A process that stops at a write.
@@ -54,12 +56,17 @@ pub(crate) struct State {
     pub(crate) dead: BTreeMap<String, u64>,
     pub(crate) watches: Vec<(Request, watch::Sender<Option<End>>)>,
     pub(crate) lag: Duration,
+    pub(crate) lag_of_users: BTreeMap<String, Duration>,
     pub(crate) latency: Duration,
 }
 
 impl Rule {
     fn is_interrupt(&self) -> bool {
         matches!(self.effect, Effect::Interrupt(_))
+    }
+
+    fn is_answer(&self) -> bool {
+        matches!(self.effect, Effect::Fail(_) | Effect::LoseResponse)
     }
 
     /// Counts the request; true if the fault is for it.
@@ -72,6 +79,7 @@ impl Rule {
             return false;
         }
         self.left -= 1;
+        self.fault.count();
         true
     }
 }
@@ -86,9 +94,22 @@ impl State {
         let due = self.rules.extract_if(.., spent);
         due.filter_map(|rule| match rule.effect {
             Effect::Interrupt(act) => Some(act),
-            Effect::Fail(_) | Effect::LoseResponse => None,
+            Effect::Fail(_) | Effect::LoseResponse | Effect::Delay(_) => None,
         })
         .collect()
+    }
+
+    /// The sum of the delays that this request meets.
+    pub(crate) fn take_delay(&mut self, request: &Request) -> Duration {
+        let mut sum = Duration::ZERO;
+        for rule in &mut self.rules {
+            if let Effect::Delay(delay) = rule.effect
+                && rule.meets(request)
+            {
+                sum += delay;
+            }
+        }
+        sum
     }
 
     /// Decides about one request. `newest`: the newest session of all.
@@ -100,12 +121,12 @@ impl State {
                 Side::After => Plan::HangAfter,
             };
         }
-        let mut faults = self.rules.iter_mut().filter(|rule| !rule.is_interrupt());
+        let mut faults = self.rules.iter_mut().filter(|rule| rule.is_answer());
         match faults.find_map(|rule| rule.meets(request).then_some(&rule.effect)) {
             Some(Effect::Fail(Refusal::Disconnected)) => Plan::Disconnect,
             Some(Effect::Fail(refusal)) => Plan::Fail(refusal.failure(request)),
             Some(Effect::LoseResponse) => Plan::LoseResponse,
-            Some(Effect::Interrupt(_)) | None => Plan::Serve,
+            Some(Effect::Delay(_) | Effect::Interrupt(_)) | None => Plan::Serve,
         }
     }
 

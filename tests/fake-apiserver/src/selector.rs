@@ -39,6 +39,10 @@ impl Selector {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let label = |key: &str| object["metadata"]["labels"][key].as_str();
         let field = |key: &str| Some(text(object, key.trim_start_matches("metadata.")));

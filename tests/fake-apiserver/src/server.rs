@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::Response;
+use http::request::Parts;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::Body;
@@ -16,12 +17,14 @@ use tower::BoxError;
 
 use crate::access::Access;
 use crate::clock::Clock;
+use crate::discovery::find_document;
 use crate::failure::Failure;
 use crate::faults::{Faults, Outage};
 use crate::garbage::GarbageCollection;
 use crate::journal::{Journal, Outcome};
+use crate::metadata::check_body_size;
 use crate::read::Done;
-use crate::request::{Call, Verb};
+use crate::request::{Call, Request, Verb};
 use crate::rules::Plan;
 use crate::store::Store;
 use crate::watch::Watch;
@@ -48,6 +51,14 @@ impl Server {
             revisions: watch::Sender::new(0),
             garbage_collection: Mutex::default(),
             access: Mutex::default(),
+        }
+    }
+
+    /// Serves a request whose answer is lost. Returns whether it changed anything.
+    fn change(self: &Arc<Self>, target: &Target) -> bool {
+        match target {
+            Target::Objects(call) => self.serve(call).is_ok_and(|done| done.changed),
+            Target::Document(..) => false,
         }
     }
 
@@ -119,29 +130,34 @@ impl Connection {
     async fn answer(self, request: http::Request<Body>) -> Result<Answer, BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let parsed = {
-            let store = self.server.store();
-            Call::parse(&store.kinds, &self.user, &parts, body)
-        };
-        let call = match parsed {
-            Ok(call) => call,
+        let target = match self.find_target(&parts, body) {
+            Ok(target) => target,
             Err(failure) => return Ok(refuse(&failure)),
         };
         let latency = self.server.faults.present_latency();
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
-        let answer = self.reach(call).await?;
+        let answer = self.reach(target).await?;
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
         Ok(answer)
     }
 
+    fn find_target(&self, parts: &Parts, body: Bytes) -> Result<Target, Failure> {
+        check_body_size(body.len())?;
+        let store = self.server.store();
+        match find_document(&store.kinds, &self.user, parts.uri.path()) {
+            Some((request, document)) => Ok(Target::Document(request, document)),
+            None => Call::parse(&store.kinds, &self.user, parts, body).map(Target::Objects),
+        }
+    }
+
     /// The way through outages and planned faults.
-    async fn reach(self, call: Call) -> Result<Answer, BoxError> {
+    async fn reach(self, target: Target) -> Result<Answer, BoxError> {
         let Server { faults, journal, .. } = &*self.server;
-        let request = call.request.clone();
+        let request = target.request().clone();
         if faults.is_dead(&self.user, self.session) {
             std::future::pending::<()>().await;
         }
@@ -156,8 +172,12 @@ impl Connection {
             }
             return Err("connection refused".into());
         }
+        let delay = faults.take_delay(&request);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
         match faults.plan(&request, self.session) {
-            Plan::Serve => Ok(self.serve(call)),
+            Plan::Serve => Ok(self.serve(target)),
             Plan::Fail(failure) => {
                 journal.note(request, Outcome::Answered(failure.code), false);
                 Ok(refuse(&failure))
@@ -167,7 +187,7 @@ impl Connection {
                 Err("connection reset by peer".into())
             }
             Plan::LoseResponse => {
-                let changed = self.server.serve(&call).is_ok_and(|done| done.changed);
+                let changed = self.server.change(&target);
                 journal.note(request, Outcome::Lost, changed);
                 Err("connection reset by peer".into())
             }
@@ -176,29 +196,44 @@ impl Connection {
                 std::future::pending().await
             }
             Plan::HangAfter => {
-                let changed = self.server.serve(&call).is_ok_and(|done| done.changed);
+                let changed = self.server.change(&target);
                 journal.note(request, Outcome::Lost, changed);
                 std::future::pending().await
             }
         }
     }
 
-    fn serve(self, call: Call) -> Answer {
-        let request = call.request.clone();
+    fn serve(self, target: Target) -> Answer {
+        let request = target.request().clone();
         let journal = self.server.journal.clone();
-        let (answer, changed) = if request.verb == Verb::Watch {
-            match Watch::open(&self.server, call) {
+        let (answer, changed) = match target {
+            Target::Document(_, document) => (reply(200, &document), false),
+            Target::Objects(call) if request.verb == Verb::Watch => match Watch::open(&self.server, call) {
                 Ok(watch) => (stream(watch), false),
                 Err(failure) => (refuse(&failure), false),
-            }
-        } else {
-            match self.server.serve(&call) {
+            },
+            Target::Objects(call) => match self.server.serve(&call) {
                 Ok(done) => (reply(done.code, &done.body), done.changed),
                 Err(failure) => (refuse(&failure), false),
-            }
+            },
         };
         journal.note(request, Outcome::Answered(answer.status().as_u16()), changed);
         answer
+    }
+}
+
+/// What a request is for.
+enum Target {
+    Objects(Call),
+    Document(Request, Value),
+}
+
+impl Target {
+    fn request(&self) -> &Request {
+        match self {
+            Self::Objects(call) => &call.request,
+            Self::Document(request, _) => request,
+        }
     }
 }
 

@@ -24,8 +24,14 @@ pub(crate) struct Change {
     pub(crate) key: Key,
     /// After the change; `None` once deleted.
     pub(crate) now: Option<Arc<Value>>,
-    /// Before it; `None` when created. A deletion carries the new resource version.
+    /// Before it; `None` when created.
     pub(crate) before: Option<Arc<Value>>,
+}
+
+impl Change {
+    fn is_of(&self, resource: &str, namespace: Option<&str>) -> bool {
+        self.key.0 == resource && namespace.is_none_or(|wanted| wanted == self.key.1)
+    }
 }
 
 type Watcher = Box<dyn Fn(&Key, Option<&Value>) + Send>;
@@ -99,6 +105,27 @@ impl Store {
         })
     }
 
+    /// As [`Store::list`], at an earlier revision that is not older than the oldest.
+    pub(crate) fn snapshot(
+        &self,
+        revision: u64,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> BTreeMap<Key, Arc<Value>> {
+        let present = self.list(resource, namespace);
+        let mut objects: BTreeMap<_, _> =
+            present.map(|(key, object)| (key.clone(), object.clone())).collect();
+        let later = self.history.partition_point(|change| change.revision <= revision);
+        let changes = self.history.range(later..).rev();
+        for change in changes.filter(|change| change.is_of(resource, namespace)) {
+            match &change.before {
+                Some(before) => objects.insert(change.key.clone(), before.clone()),
+                None => objects.remove(&change.key),
+            };
+        }
+        objects
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
         self.objects.iter()
     }
@@ -137,9 +164,7 @@ impl Store {
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
         let object = self.objects.remove(key)?;
         self.revision += 1;
-        let mut last = Value::clone(&object);
-        set(&mut last, "resourceVersion", json!(self.revision.to_string()));
-        self.remember(key.clone(), None, Some(Arc::new(last)));
+        self.remember(key.clone(), None, Some(object.clone()));
         Some(object)
     }
 
@@ -161,9 +186,7 @@ impl Store {
         namespace: Option<&str>,
     ) -> Option<&Change> {
         let start = self.history.partition_point(|change| change.revision <= revision);
-        self.history
-            .range(start..)
-            .find(|change| change.key.0 == resource && namespace.is_none_or(|wanted| wanted == change.key.1))
+        self.history.range(start..).find(|change| change.is_of(resource, namespace))
     }
 
     /// Forgets all history: who asks for an old resource version gets 410.

@@ -53,7 +53,7 @@ impl Store {
         if let Some((field, why)) = immutable_change(kind, &old, &new) {
             return Err(Failure::invalid(kind, name, field, why));
         }
-        validate(kind, name, &new, Some(&old))?;
+        validate(call, name, &new, Some(&old))?;
         let generation = old["metadata"]["generation"].as_u64();
         if let Some(generation) = generation
             && without_metadata(&old, kind) != without_metadata(&new, kind)
@@ -105,17 +105,15 @@ fn isolate_status(call: &Call, old: &Value, new: &mut Value) {
         return;
     }
     let status = if call.request.subresource == "status" {
-        let status = new["status"].take();
+        let status = new.get("status").cloned();
         new.clone_from(old);
         status
     } else {
-        old["status"].clone()
+        old.get("status").cloned()
     };
     if let Value::Object(members) = new {
         members.remove("status");
-        if !status.is_null() {
-            members.insert("status".into(), status);
-        }
+        members.extend(status.map(|status| ("status".to_owned(), status)));
     }
 }
 

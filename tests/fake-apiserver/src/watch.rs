@@ -13,7 +13,7 @@ use tower::BoxError;
 
 use crate::failure::Failure;
 use crate::faults::End;
-use crate::object::{set, text};
+use crate::object::set;
 use crate::request::Call;
 use crate::selector::Selector;
 use crate::server::Server;
@@ -153,7 +153,8 @@ impl Watch {
             let change = store.next_change(self.seen, &resource, self.call.namespace());
             (change.cloned(), store.revision())
         };
-        let due = change.as_ref().map(|change| change.at + self.server.faults.present_lag());
+        let due =
+            change.as_ref().map(|change| change.at + self.server.faults.present_lag(&self.call.request.user));
         if let Some(change) = change
             && due.is_none_or(|due| due <= Instant::now())
         {
@@ -189,9 +190,7 @@ impl Watch {
             (Some(before), None) => {
                 // The last state that was selected, at the version that took it away.
                 let mut last = self.call.present(&before);
-                let version = change.revision.to_string();
-                debug_assert!(change.now.is_some() || text(&before, "resourceVersion") == version);
-                set(&mut last, "resourceVersion", json!(version));
+                set(&mut last, "resourceVersion", json!(change.revision.to_string()));
                 Some(line("DELETED", &last))
             }
         }

@@ -53,6 +53,9 @@ impl Schema {
         old: Option<&Value>,
         found: &mut Vec<Violation>,
     ) {
+        if new.is_null() {
+            return;
+        }
         for rule in &self.rules {
             let applies = if rule.is_transition { old.is_some() } else { old != Some(new) };
             if applies && let Some(message) = rule.failure(new, old) {

@@ -12,16 +12,19 @@ const BLOCKING: [&str; 5] = [
     "FieldValueTooMany",
     "FieldValueTypeInvalid",
 ];
-/// The field of violations for which the real server names none.
+/// How the real server spells an empty path.
 const NO_FIELD: &str = "<nil>";
 
 /// Collects violations.
-#[derive(Default)]
-struct Findings(Vec<Violation>);
+struct Findings {
+    found: Vec<Violation>,
+    /// The field of violations for which the real server names none.
+    root: &'static str,
+}
 
 impl Findings {
     fn add(&mut self, field: &str, reason: &'static str, message: impl Into<String>) {
-        self.0.push(Violation { field: field.to_owned(), reason, message: message.into() });
+        self.found.push(Violation { field: field.to_owned(), reason, message: message.into() });
     }
 
     fn invalid(&mut self, field: &str, value: &Value, why: &str) {
@@ -31,28 +34,29 @@ impl Findings {
 
 impl Schema {
     /// Validates an object without the rules in CEL, then, if it has no violation, by them.
-    /// `old` is the stored object of an update.
-    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<Violation> {
-        let mut findings = Findings::default();
+    /// `old` is the stored object of an update, `subresource` what the request is for.
+    pub(crate) fn validate(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Violation> {
+        let root = if subresource == "status" { "status" } else { NO_FIELD };
+        let mut findings = Findings { found: Vec::new(), root };
         self.check("", new, old, &mut findings);
-        if !findings.0.iter().any(|one| BLOCKING.contains(&one.reason)) {
-            self.evaluate_rules("", new, old, &mut findings.0);
+        if !findings.found.iter().any(|one| BLOCKING.contains(&one.reason)) {
+            self.evaluate_rules("", new, old, &mut findings.found);
         } else if self.has_rules() {
             let why = "some validation rules were not checked because the object was invalid; correct the \
                        existing errors to complete validation";
             findings.add(NO_FIELD, "FieldValueInvalid", why);
         }
-        findings.0
+        findings.found
     }
 
     fn check(&self, path: &str, new: &Value, old: Option<&Value>, findings: &mut Findings) {
         if old == Some(new) {
             return;
         }
+        self.check_enum(path, new, findings);
         if new.is_null() && self.is_nullable() {
             return;
         }
-        self.check_enum(path, new, findings);
         if !self.has_type(new) {
             let wanted = self.props.type_.as_deref().unwrap_or("integer or string");
             let why =
@@ -60,7 +64,8 @@ impl Schema {
             findings.add(path, "FieldValueTypeInvalid", why);
             if new.is_f64() && self.props.type_.as_deref() == Some("integer") {
                 let why = format!("Invalid value: {new}: Checked value must be of type integer");
-                findings.add(NO_FIELD, "FieldValueInvalid", why);
+                findings.add(findings.root, "FieldValueInvalid", why);
+                self.check_number(path, new, findings);
             }
             return;
         }
@@ -92,7 +97,8 @@ impl Schema {
         let Some(allowed) = &self.props.enum_ else {
             return;
         };
-        if !allowed.iter().any(|one| one.0 == *value) {
+        // Null never is, even where it is nullable and listed.
+        if value.is_null() || !allowed.iter().any(|one| one.0 == *value) {
             let names: Vec<_> = allowed.iter().map(|one| one.0.to_string()).collect();
             let why = format!("Unsupported value: {value}: supported values: {}", names.join(", "));
             findings.add(path, "FieldValueNotSupported", why);
@@ -143,6 +149,10 @@ impl Schema {
             if items[..index].iter().any(|earlier| is_same(earlier, item)) {
                 findings.add(&path, "FieldValueDuplicate", format!("Duplicate value: {item}"));
             }
+            if keys.is_some() && !item.is_object() && !item.is_null() {
+                let why = format!("Invalid value: {item}: must be an object for an array of list-type map");
+                findings.add(&path, "FieldValueInvalid", why);
+            }
             if let Some(schema) = &self.items {
                 schema.check(&path, item, self.correlated(item, old), findings);
             }
@@ -189,10 +199,11 @@ impl Schema {
             }
         }
         let is_small = self.props.format.as_deref() == Some("int32");
-        if is_small && value.as_i64().is_none_or(|number| i32::try_from(number).is_err()) {
+        if is_small && is_integer(value) && value.as_i64().is_none_or(|number| i32::try_from(number).is_err())
+        {
             let why =
                 format!("Invalid value: {value}: Checked value must be of type integer with format int32");
-            findings.add(NO_FIELD, "FieldValueInvalid", why);
+            findings.add(findings.root, "FieldValueInvalid", why);
         }
     }
 }

@@ -49,14 +49,104 @@ async fn refusals_come_as_often_as_planned_and_change_nothing() {
         let maps = maps(fake.client("one"));
         maps.create(&PostParams::default(), &map("a")).await.unwrap();
         let patches = Matching::writes().verb(Verb::Patch).resource("configmaps").after(1);
-        fake.faults().fail(patches, 2, refusal);
+        let fault = fake.faults().fail(patches, 2, refusal);
+        assert!(!fault.is_met());
         let mut codes = Vec::new();
         for value in ["2", "3", "4", "5"] {
             codes.push(code(set(&maps, "a", value).await));
         }
         assert_eq!(codes, [200, want, want, 200], "{refusal:?}");
+        assert_eq!(fault.times_met(), 2, "{refusal:?}");
         assert_eq!(fake.journal().counts().changes, 3, "{refusal:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_meet_faults_too() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
+    let reads = || Matching::any().verb(Verb::Get).resource("configmaps").name("a");
+    let refusals = [
+        (Refusal::Conflict, 409),
+        (Refusal::TooManyRequests { retry_after: 1 }, 429),
+        (Refusal::Forbidden, 403),
+        (Refusal::Internal, 500),
+        (Refusal::Unavailable, 503),
+    ];
+    for (refusal, want) in refusals {
+        let fault = fake.faults().fail(reads(), 1, refusal);
+        assert_eq!(code(maps.get("a").await), want);
+        assert!(fault.is_met());
+        assert_eq!(code(maps.get("a").await), 200);
+    }
+    let lost = fake.faults().lose_responses(reads(), 1);
+    assert_eq!(code(maps.get("a").await), 0);
+    assert!(lost.is_met());
+    let unmet = fake.faults().fail(reads().user("another"), 1, Refusal::Internal);
+    assert_eq!(code(maps.get("a").await), 200);
+    assert!(!unmet.is_met());
+}
+
+#[tokio::test(start_paused = true)]
+async fn delays_add_to_other_faults() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    let faults = fake.faults();
+    let delay = faults.delay(Matching::any().verb(Verb::List), 1, Duration::from_secs(7));
+    faults.fail(Matching::any().verb(Verb::List), 1, Refusal::Internal);
+    for (want, time) in [(false, 7), (true, 0)] {
+        let begun = tokio::time::Instant::now();
+        assert_eq!(maps.list(&ListParams::default()).await.is_ok(), want);
+        assert_eq!(begun.elapsed(), Duration::from_secs(time));
+    }
+    assert_eq!(delay.times_met(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_lag_by_user() {
+    let fake = FakeApi::new();
+    fake.faults().lag_of("slow", Duration::from_secs(30));
+    let wait = |user: &str| {
+        let maps = maps(fake.client(user));
+        async move {
+            let stream = maps.watch(&WatchParams::default().disable_bookmarks(), "100").await.unwrap();
+            let begun = tokio::time::Instant::now();
+            let event = std::pin::pin!(stream).next().await;
+            assert!(matches!(event, Some(Ok(WatchEvent::Added(_)))));
+            begun.elapsed()
+        }
+    };
+    maps(fake.client("writer")).create(&PostParams::default(), &map("a")).await.unwrap();
+    assert_eq!(tokio::join!(wait("fast"), wait("slow")), (Duration::ZERO, Duration::from_secs(30)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_meets_outages() {
+    let fake = FakeApi::new();
+    let client = fake.client("one");
+    fake.faults().outage(Outage::Refused);
+    assert!(client.list_api_groups().await.is_err());
+    fake.faults().outage(Outage::Over);
+    assert!(client.list_api_groups().await.is_ok());
+    assert_eq!(fake.journal().counts().requests, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_expire_with_the_history() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    for name in ["a", "b", "c"] {
+        maps.create(&PostParams::default(), &map(name)).await.unwrap();
+    }
+    let lp = ListParams::default().limit(1);
+    let token = maps.list(&lp).await.unwrap().metadata.continue_.unwrap();
+    maps.create(&PostParams::default(), &map("d")).await.unwrap();
+    fake.compact();
+    let result = maps.list(&lp.clone().continue_token(&token)).await;
+    assert!(
+        matches!(result, Err(kube::Error::Api(status)) if status.code == 410 && status.reason == "Expired")
+    );
 }
 
 #[tokio::test(start_paused = true)]

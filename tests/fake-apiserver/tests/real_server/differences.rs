@@ -111,6 +111,10 @@ fn changes(value: &Value, root: &str) -> Vec<(String, Value)> {
     let mut changes = Vec::new();
     for pointer in pointers {
         for other in &others {
+            // The real server takes any list for a time.
+            if pointer.ends_with("Time") && other.is_array() {
+                continue;
+            }
             let mut copy = value.clone();
             if let Some(place) = copy.pointer_mut(&pointer) {
                 *place = other.clone();

@@ -19,6 +19,7 @@ sentences![
     a_delete_at_a_stale_version_is_refused,
     a_new_object_of_an_old_name_is_another,
     a_collection_can_be_deleted_by_label,
+    a_dry_delete_changes_nothing,
 ];
 
 const FINALIZER: &str = "test.baremetal.cluster.io/held";
@@ -148,4 +149,16 @@ async fn a_collection_can_be_deleted_by_label(bench: Bench) -> Verdict {
     let left = bench.widgets().list(&ListParams::default().labels("many")).await?;
     let names: Vec<_> = left.iter().map(ResourceExt::name_any).collect();
     same("left", names, vec!["many-3".to_owned()])
+}
+
+async fn a_dry_delete_changes_nothing(bench: Bench) -> Verdict {
+    let made = bench.widget("dry-deleted", json!({})).await?;
+    let answer = bench.widgets().delete("dry-deleted", &dp().dry_run()).await?;
+    same("status", answer.right().is_some_and(|status| status.is_success()), true)?;
+    same("left", version(&bench.widgets().get("dry-deleted").await?), version(&made))?;
+    let made = held(&bench, "dry-held").await?;
+    let answer = bench.widgets().delete("dry-held", &dp().dry_run()).await?;
+    let object = answer.left().ok_or("got a Status, want the object")?;
+    same("marked", object.metadata.deletion_timestamp.is_some(), true)?;
+    same("left", version(&bench.widgets().get("dry-held").await?), version(&made))
 }

@@ -6,10 +6,13 @@
 
 mod built_in;
 mod deletes;
+mod discovery;
 mod garbage;
 mod lists;
+mod metadata;
 mod objects;
 mod own_kinds;
+mod pages;
 mod patches;
 pub(crate) mod samples;
 mod schemas;
@@ -136,6 +139,9 @@ pub(crate) fn cases() -> Vec<Case> {
         own_kinds::CASES,
         deletes::CASES,
         lists::CASES,
+        pages::CASES,
+        metadata::CASES,
+        discovery::CASES,
         watches::CASES,
         built_in::CASES,
         garbage::CASES,

@@ -1,0 +1,133 @@
+//! Validation of metadata, and limits of sizes.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::schemas::causes;
+use super::{Bench, Mismatch, Verdict, refused, same, sentences, widget};
+
+sentences![
+    bad_metadata_is_rejected_at_creation,
+    bad_metadata_is_rejected_in_updates,
+    metadata_of_a_wrong_type_is_rejected,
+    built_in_kinds_need_qualified_finalizers,
+    large_annotations_are_rejected,
+    large_secrets_are_rejected,
+    large_objects_are_rejected,
+    large_requests_are_rejected,
+];
+
+fn owner(name: &str, controller: bool) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name, "controller": controller })
+}
+
+/// What is wrong, its metadata, and the field of the cause.
+fn cases() -> Vec<(&'static str, Value, &'static str)> {
+    let long = "a".repeat(64);
+    let mut nameless = owner("", false);
+    nameless["uid"] = json!("x");
+    vec![
+        ("label key", json!({ "labels": { "a b": "1" } }), "metadata.labels"),
+        ("label prefix", json!({ "labels": { "A/b": "1" } }), "metadata.labels"),
+        ("label value", json!({ "labels": { "a": "b c" } }), "metadata.labels"),
+        ("long label value", json!({ "labels": { "a": long } }), "metadata.labels"),
+        ("annotation key", json!({ "annotations": { "a/b/c": "1" } }), "metadata.annotations"),
+        ("finalizer", json!({ "finalizers": ["a b"] }), "metadata.finalizers"),
+        (
+            "two controllers",
+            json!({ "ownerReferences": [owner("a", true), owner("b", true)] }),
+            "metadata.ownerReferences",
+        ),
+        (
+            "owner without a name",
+            json!({ "ownerReferences": [nameless] }),
+            "metadata.ownerReferences[0].name",
+        ),
+    ]
+}
+
+fn check(name: &str, found: Result<Vec<(String, String)>, Mismatch>, field: &str) -> Verdict {
+    let found = found.map_err(|mismatch| format!("{name}: {mismatch}"))?;
+    same(name, found, vec![(field.to_owned(), "FieldValueInvalid".to_owned())])
+}
+
+async fn bad_metadata_is_rejected_at_creation(bench: Bench) -> Verdict {
+    for (name, mut metadata, field) in cases() {
+        metadata["name"] = json!("bad-metadata");
+        let mut new = widget("bad-metadata");
+        new.metadata = serde_json::from_value(metadata)?;
+        check(name, causes(bench.widgets().create(&PostParams::default(), &new).await), field)?;
+    }
+    Ok(())
+}
+
+async fn bad_metadata_is_rejected_in_updates(bench: Bench) -> Verdict {
+    bench.widget("bad-update", json!({})).await?;
+    for (name, metadata, field) in cases() {
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        let result = bench.widgets().patch("bad-update", &PatchParams::default(), &patch).await;
+        check(name, causes(result), field)?;
+    }
+    Ok(())
+}
+
+async fn metadata_of_a_wrong_type_is_rejected(bench: Bench) -> Verdict {
+    bench.widget("mistyped", json!({})).await?;
+    let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": 1 } } }));
+    let result = bench.widgets().patch("mistyped", &PatchParams::default(), &patch).await;
+    refused(result, 400, "BadRequest")
+}
+
+async fn built_in_kinds_need_qualified_finalizers(bench: Bench) -> Verdict {
+    let map = json!({ "metadata": { "name": "short", "finalizers": ["short"] } });
+    let maps = bench.api::<ConfigMap>();
+    let found = causes(maps.create(&PostParams::default(), &serde_json::from_value(map)?).await);
+    check("short", found, "metadata.finalizers")?;
+    let mut new = widget("short");
+    new.metadata.finalizers = Some(vec!["short".into()]);
+    bench.widgets().create(&PostParams::default(), &new).await?;
+    Ok(())
+}
+
+async fn large_annotations_are_rejected(bench: Bench) -> Verdict {
+    let mut new = widget("annotated");
+    let value = "a".repeat((256 << 10) - 1);
+    new.metadata.annotations = Some([("a".to_owned(), value.clone())].into());
+    bench.widgets().create(&PostParams::default(), &new).await?;
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { "b": "1" } } }));
+    let found = causes(bench.widgets().patch("annotated", &PatchParams::default(), &patch).await)?;
+    let fields: Vec<_> = found.iter().map(|(field, _)| field.as_str()).collect();
+    same("field", fields.contains(&"metadata.annotations"), true)
+}
+
+async fn large_secrets_are_rejected(bench: Bench) -> Verdict {
+    for (size, is_valid) in [(1 << 20, true), ((1 << 20) + 3, false)] {
+        let secret: Secret = serde_json::from_value(json!({
+            "metadata": { "generateName": "large-" }, "stringData": { "a": "a".repeat(size) },
+        }))?;
+        let result = bench.api::<Secret>().create(&PostParams::default(), &secret).await;
+        match is_valid {
+            true => drop(result?),
+            false => {
+                let want = vec![("data".to_owned(), "FieldValueTooLong".to_owned())];
+                same("causes", causes(result)?, want)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn large_objects_are_rejected(bench: Bench) -> Verdict {
+    let mut new = widget("large");
+    new.data = json!({ "spec": { "free": { "a": "a".repeat(1_700_000) } } });
+    let result = bench.widgets().create(&PostParams::default(), &new).await;
+    refused(result, 500, "")
+}
+
+async fn large_requests_are_rejected(bench: Bench) -> Verdict {
+    let mut new = widget("huge");
+    new.data = json!({ "spec": { "free": { "a": "a".repeat(3_200_000) } } });
+    let result = bench.widgets().create(&PostParams::default(), &new).await;
+    refused(result, 413, "RequestEntityTooLarge")
+}
