@@ -49,6 +49,11 @@ pub(crate) fn normalise(object: &mut Value) -> Result<(), Failure> {
     parse(object).map(|_| ())
 }
 
+/// What a patch makes of metadata: the real server answers with 422 where a PUT is a bad request.
+pub(crate) fn check_patched(object: &Value) -> Result<(), Failure> {
+    parse(object).map(|_| ()).map_err(|failure| Failure::unprocessable(failure.to_string()))
+}
+
 fn parse(object: &Value) -> Result<ObjectMeta, Failure> {
     serde_json::from_value(object["metadata"].clone())
         .map_err(|error| Failure::bad_request(format!("cannot decode metadata: {error}")))
@@ -61,11 +66,14 @@ pub(crate) fn validate(kind: &Kind, object: &Value) -> Result<Vec<Violation>, Fa
     check_labels(&metadata.labels.unwrap_or_default(), &mut found);
     check_annotations(&metadata.annotations.unwrap_or_default(), &mut found);
     check_owners(&metadata.owner_references.unwrap_or_default(), &mut found);
-    for finalizer in metadata.finalizers.unwrap_or_default() {
+    for (index, finalizer) in metadata.finalizers.into_iter().flatten().enumerate() {
         let is_standard = ["foregroundDeletion", "kubernetes", "orphan"].contains(&finalizer.as_str());
-        let is_short = kind.origin == Origin::BuiltIn && !finalizer.contains('/') && !is_standard;
-        if !is_qualified_name(&finalizer) || is_short {
+        if !is_qualified_name(&finalizer) {
             add(&mut found, "metadata.finalizers", "FieldValueInvalid", &finalizer);
+        }
+        if kind.origin == Origin::BuiltIn && !finalizer.contains('/') && !is_standard {
+            let field = format!("metadata.finalizers[{index}]");
+            add(&mut found, &field, "FieldValueInvalid", &finalizer);
         }
     }
     Ok(found)
@@ -98,13 +106,13 @@ fn check_annotations(annotations: &BTreeMap<String, String>, found: &mut Vec<Vio
 }
 
 fn check_owners(owners: &[OwnerReference], found: &mut Vec<Violation>) {
-    for (index, owner) in owners.iter().enumerate() {
+    for owner in owners {
         let version = owner.api_version.rsplit('/').next().unwrap_or_default();
         for (name, value) in
             [("apiVersion", version), ("kind", &*owner.kind), ("name", &*owner.name), ("uid", &*owner.uid)]
         {
             if value.is_empty() {
-                let field = format!("metadata.ownerReferences[{index}].{name}");
+                let field = format!("metadata.ownerReferences.{name}");
                 add(found, &field, "FieldValueInvalid", value);
             }
         }

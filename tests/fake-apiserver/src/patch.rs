@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::metadata::check_patched;
 use crate::read::Done;
 use crate::request::Call;
 use crate::store::Store;
@@ -22,6 +23,7 @@ impl Store {
             .map_err(|error| Failure::bad_request(format!("cannot parse the patch: {error}")))?;
         let mut object = Value::clone(&*self.existing(call)?);
         json_patch::merge(&mut object, &patch);
+        check_patched(&object)?;
         self.change(call, object)
     }
 
@@ -33,6 +35,7 @@ impl Store {
             let message = format!("the server rejected our request due to an error in our request: {error}");
             Failure::unprocessable(message)
         })?;
+        check_patched(&object)?;
         self.change(call, object)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fake_apiserver::{Counts, End, FakeApi, Kind, Matching, Outage, Outcome, Refusal, Side, Verb};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tokio::time::timeout;
@@ -146,6 +146,17 @@ async fn pages_expire_with_the_history() {
     let result = maps.list(&lp.clone().continue_token(&token)).await;
     assert!(
         matches!(result, Err(kube::Error::Api(status)) if status.code == 410 && status.reason == "Expired")
+    );
+}
+
+/// Not in the suite: kube's own client retries this answer of a real server.
+#[tokio::test(start_paused = true)]
+async fn lists_of_a_future_version_time_out() {
+    let fake = FakeApi::new();
+    let lp = ListParams::default().at("1000").matching(VersionMatch::NotOlderThan);
+    let result = maps(fake.client("one")).list(&lp).await;
+    assert!(
+        matches!(result, Err(kube::Error::Api(status)) if status.code == 504 && status.reason == "Timeout")
     );
 }
 

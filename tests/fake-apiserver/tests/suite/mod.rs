@@ -30,9 +30,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams, WatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// A case that takes longer has failed.
+const CASE_DEADLINE: Duration = Duration::from_mins(2);
 /// Group of the kinds of the suite.
 const GROUP: &str = "test.baremetal.cluster.io";
 
@@ -158,9 +160,10 @@ pub(crate) async fn run(client: Client) -> Result<Report, Mismatch> {
     let bench = prepare(client).await?;
     let mut report = Report::default();
     for case in cases() {
-        match (case.run)(bench.clone()).await {
-            Ok(()) => report.passed.push(case.name),
-            Err(mismatch) => report.failed.push((case.name, mismatch.to_string())),
+        match timeout(CASE_DEADLINE, (case.run)(bench.clone())).await {
+            Ok(Ok(())) => report.passed.push(case.name),
+            Ok(Err(mismatch)) => report.failed.push((case.name, mismatch.to_string())),
+            Err(elapsed) => report.failed.push((case.name, elapsed.to_string())),
         }
     }
     Ok(report)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, VersionMatch};
+use kube::api::{DeleteParams, ListParams, PostParams, VersionMatch};
 use serde_json::json;
 
 use super::{Bench, Verdict, refused, same, sentences, version};
@@ -17,7 +17,6 @@ sentences![
     an_exact_list_shows_the_past,
     a_list_not_older_shows_the_newest,
     a_version_match_needs_a_version,
-    a_future_version_times_out,
     a_list_of_any_version_has_no_pages,
 ];
 
@@ -119,13 +118,6 @@ async fn a_version_match_needs_a_version(bench: Bench) -> Verdict {
             .map_err(|mismatch| format!("{query}: {mismatch}"))?;
     }
     refused(list(&bench, "resourceVersion=x").await, 400, "BadRequest")
-}
-
-async fn a_future_version_times_out(bench: Bench) -> Verdict {
-    let made = bench.widget("future", json!({})).await?;
-    let future = version(&made).parse::<u64>()? + 1_000_000;
-    let lp = ListParams::default().at(&future.to_string()).matching(VersionMatch::NotOlderThan);
-    refused::<kube::core::ObjectList<DynamicObject>>(bench.widgets().list(&lp).await, 504, "Timeout")
 }
 
 async fn a_list_of_any_version_has_no_pages(bench: Bench) -> Verdict {
