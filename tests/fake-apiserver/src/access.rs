@@ -32,11 +32,12 @@ impl Rules {
     /// Adds the rules of a `Role` that is bound in its own namespace.
     #[must_use]
     pub fn with_role(self, role: &Role) -> Self {
-        self.with(role.metadata.namespace.clone(), role.rules.iter().flatten())
+        self.with(role.metadata.namespace.as_deref(), role.rules.iter().flatten())
     }
 
-    fn with<'a>(mut self, namespace: Option<String>, rules: impl Iterator<Item = &'a PolicyRule>) -> Self {
-        self.0.extend(rules.map(|rule| Grant { namespace: namespace.clone(), rule: rule.clone() }));
+    fn with<'a>(mut self, namespace: Option<&str>, rules: impl Iterator<Item = &'a PolicyRule>) -> Self {
+        self.0
+            .extend(rules.map(|rule| Grant { namespace: namespace.map(str::to_owned), rule: rule.clone() }));
         self
     }
 
@@ -62,9 +63,8 @@ impl Rules {
             rules = rules.with(None, manifests.rules_of(&binding.role_ref, None));
         }
         for binding in manifests.bindings.iter().filter(|one| is_bound(&one.subjects)) {
-            let within = binding.metadata.namespace.clone();
-            let granted = manifests.rules_of(&binding.role_ref, within.as_deref());
-            rules = rules.with(within.clone(), granted);
+            let within = binding.metadata.namespace.as_deref();
+            rules = rules.with(within, manifests.rules_of(&binding.role_ref, within));
         }
         Ok(rules)
     }
@@ -113,7 +113,7 @@ fn resource_name(call: &Call) -> String {
 pub(crate) struct Access(BTreeMap<String, Rules>);
 
 impl Access {
-    pub(crate) fn set(&mut self, user: &str, rules: Rules) {
+    pub(crate) fn restrict(&mut self, user: &str, rules: Rules) {
         self.0.insert(user.to_owned(), rules);
     }
 
@@ -165,7 +165,6 @@ impl Manifests {
             let place = (one.metadata.namespace.as_deref(), one.metadata.name.as_ref());
             !is_cluster_role && place == (namespace, Some(&role.name))
         });
-        let rules = cluster_roles.map(|role| &role.rules).chain(roles.map(|role| &role.rules));
-        rules.flatten().flatten()
+        cluster_roles.map(|role| &role.rules).chain(roles.map(|role| &role.rules)).flatten().flatten()
     }
 }

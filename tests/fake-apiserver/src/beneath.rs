@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::FakeApi;
-use crate::object::{set, text};
+use crate::object::{metadata_text, set_metadata};
 use crate::request::{Call, Form, Request, Verb};
 use crate::store::Key;
 
@@ -60,6 +60,7 @@ impl FakeApi {
 
     /// Removes an object from the store, finalizers or not. It gets no `deletionTimestamp`;
     /// watches see its deletion. Returns the object as it was stored.
+    #[expect(clippy::must_use_candidate, reason = "an object may be lost for good")]
     pub fn take_out(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         let mut store = self.server.store();
         let object = store.remove(&key_of((resource, namespace, name)))?;
@@ -82,9 +83,9 @@ impl FakeApi {
             .find(|kind| (kind.api_version(), &*kind.name) == (part("apiVersion").to_owned(), part("kind")))
             .cloned();
         let kind = kind.ok_or_else(|| format!("{} {} is not served", part("apiVersion"), part("kind")))?;
-        set(&mut object, "resourceVersion", Value::Null);
+        set_metadata(&mut object, "resourceVersion", Value::Null);
         if owners == OwnerReferences::Drop {
-            set(&mut object, "ownerReferences", Value::Null);
+            set_metadata(&mut object, "ownerReferences", Value::Null);
         }
         let call = Call {
             request: Request {
@@ -92,7 +93,7 @@ impl FakeApi {
                 verb: Verb::Create,
                 group: kind.group.clone(),
                 resource: kind.plural.clone(),
-                namespace: text(&object, "namespace").to_owned(),
+                namespace: metadata_text(&object, "namespace").to_owned(),
                 name: String::new(),
                 subresource: String::new(),
             },
@@ -102,12 +103,12 @@ impl FakeApi {
             form: Form::Whole,
             body: object.to_string().into(),
         };
-        let done = store.create(&call).map_err(|failure| failure.to_string())?;
+        let done = store.create_object(&call).map_err(|failure| failure.to_string())?;
         self.server.publish(&mut store);
         Ok(done.body)
     }
 
-    /// Forgets all history: watches and lists that resume must start again (410).
+    /// Drops all history: watches and lists that resume must start again (410).
     pub fn compact(&self) {
         self.server.store().compact();
     }

@@ -4,18 +4,18 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::garbage::{FOREGROUND, ORPHAN};
-use crate::object::{finalizers, is_deleting, set, text};
+use crate::object::{finalizers, is_deleting, metadata_text, set_metadata};
 use crate::read::Done;
 use crate::request::Call;
 use crate::store::{Key, Store};
 
 impl Store {
-    pub(crate) fn delete(&mut self, call: &Call) -> Result<Done, Failure> {
-        let options = options(call)?;
+    pub(crate) fn delete_object(&mut self, call: &Call) -> Result<Done, Failure> {
+        let options = parse_options(call)?;
         let (kind, name) = (&*call.kind, &call.request.name);
-        let stored = self.existing(call)?;
+        let stored = self.get_existing(call)?;
         for (field, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
-            let actual = text(&stored, field);
+            let actual = metadata_text(&stored, field);
             let wanted = options["preconditions"][field].as_str().unwrap_or(actual);
             if wanted != actual {
                 let why = format!(
@@ -25,14 +25,14 @@ impl Store {
                 return Err(Failure::conflict(kind, name, &why));
             }
         }
-        let uid = text(&stored, "uid").to_owned();
+        let uid = metadata_text(&stored, "uid").to_owned();
         let policy = options["propagationPolicy"].as_str().unwrap_or_default();
         let left = self.mark_deleted(&stored, policy);
         let is_dry_run = is_dry_run(call, &options);
         let changed = !is_dry_run && self.delete_stored(&call.key(), &stored, policy);
         let left = if is_dry_run { left } else { self.get(&call.key()).map(|left| Value::clone(left)) };
         match left {
-            Some(left) => Ok(Done { code: 200, body: call.present(&left), changed }),
+            Some(left) => Ok(Done { code: 200, body: call.present_object(&left), changed }),
             None => Ok(Done {
                 code: 200,
                 body: json!({
@@ -49,13 +49,13 @@ impl Store {
         }
     }
 
-    pub(crate) fn delete_all(&mut self, call: &Call) -> Result<Done, Failure> {
-        let options = options(call)?;
+    pub(crate) fn delete_collection(&mut self, call: &Call) -> Result<Done, Failure> {
+        let options = parse_options(call)?;
         let policy = options["propagationPolicy"].as_str().unwrap_or_default();
         let chosen = self.select(call, &call.selector()?);
-        let mut list = self.read_all(call)?;
+        let mut list = self.list_objects(call)?;
         for object in chosen.iter().filter(|_| !is_dry_run(call, &options)) {
-            let (namespace, name) = (text(object, "namespace"), text(object, "name"));
+            let (namespace, name) = (metadata_text(object, "namespace"), metadata_text(object, "name"));
             let key = (call.kind.resource(), namespace.to_owned(), name.to_owned());
             if let Some(stored) = self.get(&key).cloned() {
                 list.changed |= self.delete_stored(&key, &stored, policy);
@@ -94,14 +94,14 @@ impl Store {
         if holding.is_empty() {
             return None;
         }
-        set(&mut object, "finalizers", json!(holding));
+        set_metadata(&mut object, "finalizers", json!(holding));
         if !is_deleting(&object) {
             let generation = object["metadata"]["generation"].as_u64();
             if let Some(generation) = generation {
-                set(&mut object, "generation", json!(generation + 1));
+                set_metadata(&mut object, "generation", json!(generation + 1));
             }
-            set(&mut object, "deletionTimestamp", json!(self.clock.rfc3339()));
-            set(&mut object, "deletionGracePeriodSeconds", json!(0));
+            set_metadata(&mut object, "deletionTimestamp", json!(self.clock.rfc3339()));
+            set_metadata(&mut object, "deletionGracePeriodSeconds", json!(0));
         }
         Some(object)
     }
@@ -112,7 +112,7 @@ fn is_dry_run(call: &Call, options: &Value) -> bool {
     call.is_dry_run() || options["dryRun"] == json!(["All"])
 }
 
-fn options(call: &Call) -> Result<Value, Failure> {
+fn parse_options(call: &Call) -> Result<Value, Failure> {
     if call.body.is_empty() {
         return Ok(json!({}));
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::kinds::{Kind, Kinds, Scope};
 use crate::request::{Request, Verb};
 
-/// The version of Kubernetes that this server says it is.
+/// The version of Kubernetes that `/version` names.
 const VERSION: (&str, &str) = ("1", "36");
 
 /// A request for a discovery document, and the document; `None` for all other paths.

@@ -1,4 +1,4 @@
-//! Refusals, as the `Status` objects of the real server.
+//! Rejections, as the `Status` objects of the real server.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::kinds::Kind;
 use crate::request::Request;
 use crate::schema::Violation;
 
-/// Why a request was refused.
+/// Why a request was rejected.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
@@ -49,8 +49,8 @@ impl Failure {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// Errors that the real server did not foresee have no reason.
-    pub(crate) fn unforeseen(message: impl Into<String>) -> Self {
+    /// Errors for which the real server has no reason.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
@@ -109,7 +109,7 @@ impl Failure {
         if !subresource.is_empty() {
             path = format!("{path}/{subresource}");
         }
-        let place = if namespace.is_empty() {
+        let scope = if namespace.is_empty() {
             "at the cluster scope".to_owned()
         } else {
             format!("in the namespace \"{namespace}\"")
@@ -117,7 +117,7 @@ impl Failure {
         let qualified = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
         let message = format!(
             "{qualified} \"{name}\" is forbidden: User \"{user}\" cannot {} resource \"{path}\" in API \
-             group \"{group}\" {place}",
+             group \"{group}\" {scope}",
             verb.as_str(),
         );
         let mut failure = Self::new(403, "Forbidden", message);
@@ -125,7 +125,7 @@ impl Failure {
         failure
     }
 
-    /// The resource version is older than what the server remembers.
+    /// The resource version is older than the history of the server.
     pub(crate) fn expired(asked: u64, oldest: u64) -> Self {
         let message = format!("too old resource version: {asked} ({oldest})");
         Self::new(410, "Expired", message)

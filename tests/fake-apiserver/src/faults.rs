@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::matching::Matching;
 use crate::request::Request;
-use crate::rules::{Effect, Plan, Rule, State, Stop};
+use crate::rules::{Action, Effect, Rule, State, Stop};
 
 /// How the server, or the network before it, rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum End {
     Broken,
     /// A 410 event: the client must list again.
     Expired,
-    /// Nothing comes any more, and nothing says so: a connection that died silently.
+    /// No event and no end comes any more: a half-open connection.
     Silent,
 }
 
@@ -78,7 +78,7 @@ pub struct Faults {
 pub struct Stopped(watch::Receiver<bool>);
 
 impl Stopped {
-    /// Has the write come, and has the process "died" at it?
+    /// Whether the write was reached.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         *self.0.borrow()
@@ -137,17 +137,20 @@ impl Faults {
     }
 
     /// The next `times` matching requests, reads included, are rejected without effect.
+    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
     pub fn fail(&self, matching: Matching, times: usize, refusal: Refusal) -> Fault {
         self.inject(matching, times, Effect::Fail(refusal))
     }
 
     /// The next `times` matching requests are done, but their callers see the connection break.
+    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
     pub fn lose_responses(&self, matching: Matching, times: usize) -> Fault {
         self.inject(matching, times, Effect::LoseResponse)
     }
 
     /// The next `times` matching requests take this much longer to arrive. Other faults apply to
     /// them too.
+    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
     pub fn delay(&self, matching: Matching, times: usize, delay: Duration) -> Fault {
         self.inject(matching, times, Effect::Delay(delay))
     }
@@ -212,7 +215,8 @@ impl Faults {
         open.map(|(request, _)| request.clone()).collect()
     }
 
-    /// Ends every fault that has not come yet, the outage, lag and latency. The dead stay dead.
+    /// Ends every fault that was not met yet, the outage, lag and latency. Stopped processes stay
+    /// stopped.
     pub fn clear(&self) {
         self.outage(Outage::Over);
         let mut state = self.lock();
@@ -228,16 +232,16 @@ impl Faults {
         *self.sessions.borrow()
     }
 
-    pub(crate) fn present_lag(&self, user: &str) -> Duration {
+    pub(crate) fn current_lag(&self, user: &str) -> Duration {
         let state = self.lock();
         state.lag_of_users.get(user).copied().unwrap_or(state.lag)
     }
 
-    pub(crate) fn present_latency(&self) -> Duration {
+    pub(crate) fn current_latency(&self) -> Duration {
         self.lock().latency
     }
 
-    pub(crate) fn present_outage(&self) -> watch::Receiver<Outage> {
+    pub(crate) fn current_outage(&self) -> watch::Receiver<Outage> {
         self.outage.subscribe()
     }
 
@@ -249,8 +253,8 @@ impl Faults {
         receiver
     }
 
-    pub(crate) fn is_dead(&self, user: &str, session: u64) -> bool {
-        self.lock().dead.get(user).is_some_and(|last| session <= *last)
+    pub(crate) fn is_stopped(&self, user: &str, session: u64) -> bool {
+        self.lock().stopped_sessions.get(user).is_some_and(|last| session <= *last)
     }
 
     /// How much later this request arrives.
@@ -259,9 +263,9 @@ impl Faults {
     }
 
     /// Decides about one request. Interrupts run in here, in no lock.
-    pub(crate) fn plan(&self, request: &Request, session: u64) -> Plan {
-        if self.is_dead(&request.user, session) {
-            return Plan::HangBefore;
+    pub(crate) fn choose_action(&self, request: &Request, session: u64) -> Action {
+        if self.is_stopped(&request.user, session) {
+            return Action::HangBefore;
         }
         // Out of the lock first: what they do may be faults too.
         let due = self.lock().due_interrupts(request);
@@ -269,6 +273,6 @@ impl Faults {
             act();
         }
         let newest = *self.sessions.borrow();
-        self.lock().plan(request, newest)
+        self.lock().choose_action(request, newest)
     }
 }

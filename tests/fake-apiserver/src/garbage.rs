@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use crate::kinds::Scope;
-use crate::object::{finalizers, is_deleting, set, text};
+use crate::object::{finalizers, is_deleting, metadata_text, set_metadata};
 use crate::server::Server;
 use crate::store::{Key, Store};
 
@@ -44,7 +44,7 @@ impl Garbage {
         let (Self::Delete(_, object)
         | Self::RemoveFinalizer(_, object, _)
         | Self::RemoveReference(_, object, _)) = self;
-        text(object, "uid")
+        metadata_text(object, "uid")
     }
 }
 
@@ -54,8 +54,8 @@ impl Server {
         match self.garbage_collection() {
             GarbageCollection::Off => {}
             GarbageCollection::Immediate => {
-                while let Some(step) = store.garbage().into_iter().next() {
-                    store.collect(step);
+                while let Some(step) = store.find_garbage().into_iter().next() {
+                    store.collect_step(step);
                 }
             }
             GarbageCollection::After(delay) => self.schedule_collection(store, delay),
@@ -64,7 +64,7 @@ impl Server {
     }
 
     fn schedule_collection(self: &Arc<Self>, store: &mut Store, delay: Duration) {
-        let garbage = store.garbage();
+        let garbage = store.find_garbage();
         let uids: BTreeSet<_> = garbage.iter().map(Garbage::uid).collect();
         store.due.retain(|uid, _| uids.contains(uid.as_str()));
         let due = Instant::now() + delay;
@@ -90,15 +90,15 @@ impl Server {
         };
         let now = Instant::now();
         let due: Vec<_> = store.due.extract_if(.., |_, due| *due <= now).map(|(uid, _)| uid).collect();
-        for step in store.garbage().into_iter().filter(|step| due.iter().any(|uid| uid == step.uid())) {
-            store.collect(step);
+        for step in store.find_garbage().into_iter().filter(|step| due.iter().any(|uid| uid == step.uid())) {
+            store.collect_step(step);
         }
         self.publish(&mut store);
     }
 }
 
 impl Store {
-    fn collect(&mut self, step: Garbage) {
+    fn collect_step(&mut self, step: Garbage) {
         match step {
             Garbage::Delete(key, stored) => {
                 self.delete_stored(&key, &stored, "Background");
@@ -109,27 +109,29 @@ impl Store {
                 if kept.is_empty() {
                     self.remove(&key);
                 } else {
-                    set(&mut object, "finalizers", json!(kept));
+                    set_metadata(&mut object, "finalizers", json!(kept));
                     self.put(key, object);
                 }
             }
             Garbage::RemoveReference(key, stored, owner) => {
                 let mut object = Value::clone(&stored);
-                let others: Vec<_> =
-                    references(&object).filter(|reference| reference["uid"] != owner).cloned().collect();
+                let others: Vec<_> = owner_references(&object)
+                    .filter(|reference| reference["uid"] != owner)
+                    .cloned()
+                    .collect();
                 let others = if others.is_empty() { Value::Null } else { json!(others) };
-                set(&mut object, "ownerReferences", others);
+                set_metadata(&mut object, "ownerReferences", others);
                 self.put(key, object);
             }
         }
     }
 
     /// Every step that can be done now.
-    fn garbage(&self) -> Vec<Garbage> {
+    fn find_garbage(&self) -> Vec<Garbage> {
         let held_by = |finalizer: &str| -> BTreeSet<&str> {
             let objects = self.all().map(|(_, stored)| &**stored);
             let held = objects.filter(|o| is_deleting(o) && finalizers(o).contains(&finalizer));
-            held.map(|object| text(object, "uid")).collect()
+            held.map(|object| metadata_text(object, "uid")).collect()
         };
         let (foreground, orphaning) = (held_by(FOREGROUND), held_by(ORPHAN));
         let mut garbage = Vec::new();
@@ -137,7 +139,7 @@ impl Store {
         let mut referenced = BTreeSet::new();
         for (key, stored) in self.all() {
             let mut is_owned = false;
-            for reference in references(stored) {
+            for reference in owner_references(stored) {
                 let uid = reference["uid"].as_str().unwrap_or_default();
                 referenced.insert(uid);
                 if reference["blockOwnerDeletion"] == true {
@@ -149,12 +151,12 @@ impl Store {
                 is_owned |= orphaning.contains(uid)
                     || (self.owner_exists(reference, &key.1) && !foreground.contains(uid));
             }
-            if references(stored).next().is_some() && !is_owned && !is_deleting(stored) {
+            if owner_references(stored).next().is_some() && !is_owned && !is_deleting(stored) {
                 garbage.push(Garbage::Delete(key.clone(), stored.clone()));
             }
         }
         for (key, stored) in self.all() {
-            let uid = text(stored, "uid");
+            let uid = metadata_text(stored, "uid");
             let finalizer = if orphaning.contains(uid) && !referenced.contains(uid) {
                 ORPHAN
             } else if foreground.contains(uid) && !blocked.contains(uid) {
@@ -180,10 +182,10 @@ impl Store {
             Scope::Namespaced => namespace,
         };
         let key = (kind.resource(), namespace.to_owned(), part("name").to_owned());
-        self.get(&key).is_some_and(|owner| text(owner, "uid") == part("uid"))
+        self.get(&key).is_some_and(|owner| metadata_text(owner, "uid") == part("uid"))
     }
 }
 
-fn references(object: &Value) -> impl Iterator<Item = &Value> {
+fn owner_references(object: &Value) -> impl Iterator<Item = &Value> {
     object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
 }

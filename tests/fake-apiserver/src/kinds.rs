@@ -1,4 +1,4 @@
-//! What the server knows of each kind: where it is served, and by which rules.
+//! The kinds that the server serves, and the rules for each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Kind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `plural.group`: the name of the resource in messages, and the place of its objects.
+    /// `plural.group`: the name of the resource in messages, and the first part of the key of its objects.
     #[must_use]
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }

@@ -1,7 +1,7 @@
 //! An in-memory Kubernetes API server behind a real `kube::Client`, for tests in virtual time.
 //!
-//! It is generic over kinds, deterministic (uids, generated names, resource versions), counts
-//! every request in a [`Journal`] and fails on request through [`Faults`]. What it does is
+//! It is generic over kinds, deterministic (uids, generated names, resource versions), records
+//! every request in a [`Journal`] and injects [`Faults`]. What it does is
 //! compared with the real kube-apiserver by the suite in `tests/suite`, which runs on any client.
 //!
 //! ```
@@ -120,7 +120,7 @@ impl FakeApi {
     /// Lets a user do what these rules allow, and answers everything else with 403. Users without
     /// rules may do everything.
     pub fn authorize(&self, user: &str, rules: Rules) {
-        self.server.access().set(user, rules);
+        self.server.lock_access().restrict(user, rules);
     }
 
     /// Every request so far.
@@ -129,7 +129,7 @@ impl FakeApi {
         self.server.journal.clone()
     }
 
-    /// What shall go wrong.
+    /// Injects faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.server.faults.clone()

@@ -75,7 +75,7 @@ impl Page {
             return Err(Failure::future_version(asked, store.revision()));
         }
         let revision = if is_exact { asked } else { store.revision() };
-        // Reads of any version come from a cache, which knows no pages.
+        // Reads of any version come from a cache, which has no pages.
         let limit = if version == "0" { usize::MAX } else { limit };
         Self { revision, after: None, limit }.checked(store)
     }
@@ -89,7 +89,7 @@ impl Page {
 }
 
 impl Store {
-    pub(crate) fn read_all(&self, call: &Call) -> Result<Done, Failure> {
+    pub(crate) fn list_objects(&self, call: &Call) -> Result<Done, Failure> {
         let selector = call.selector()?;
         let page = Page::parse(call, self)?;
         let mut found = self.snapshot(page.revision, &call.kind.resource(), call.namespace());
@@ -120,7 +120,7 @@ impl Store {
 
 /// Lists of built-in kinds do not repeat the type in each item.
 fn present_item(call: &Call, object: &Value) -> Value {
-    let mut item = call.present(object);
+    let mut item = call.present_object(object);
     if call.form == Form::Whole
         && call.kind.origin == Origin::BuiltIn
         && let Value::Object(members) = &mut item

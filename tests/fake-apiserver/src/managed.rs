@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::object::set;
+use crate::object::set_metadata;
 use crate::request::Call;
 
 /// Members of `metadata` that clients own.
@@ -39,7 +39,7 @@ pub(crate) fn record_manager(call: &Call, now: &str, old: &Value, new: &mut Valu
         entry["fieldsV1"][format!("f:{member}")] = json!({});
     }
     entries.push(entry);
-    set(new, "managedFields", json!(entries));
+    set_metadata(new, "managedFields", json!(entries));
 }
 
 fn changed_members(old: &Value, new: &Value) -> Vec<String> {

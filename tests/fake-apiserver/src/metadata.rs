@@ -21,7 +21,7 @@ const MAX_BODY: usize = 3 << 20;
 /// Of what etcd stores.
 const MAX_OBJECT: usize = 3 << 19;
 
-/// Members of `metadata` that the server knows; others are pruned.
+/// Members of `metadata` that are kept.
 const KNOWN: [&str; 15] = [
     "annotations",
     "creationTimestamp",
@@ -41,7 +41,7 @@ const KNOWN: [&str; 15] = [
 ];
 
 /// Drops unknown members. Members of a wrong type cannot be decoded.
-pub(crate) fn normalise(object: &mut Value) -> Result<(), Failure> {
+pub(crate) fn prune_metadata(object: &mut Value) -> Result<(), Failure> {
     let Some(Value::Object(metadata)) = object.get_mut("metadata") else {
         return Ok(());
     };
@@ -60,7 +60,7 @@ fn parse(object: &Value) -> Result<ObjectMeta, Failure> {
 }
 
 /// Everything but names and the fields that only the server writes.
-pub(crate) fn validate(kind: &Kind, object: &Value) -> Result<Vec<Violation>, Failure> {
+pub(crate) fn validate_metadata(kind: &Kind, object: &Value) -> Result<Vec<Violation>, Failure> {
     let metadata = parse(object)?;
     let mut found = Vec::new();
     check_labels(&metadata.labels.unwrap_or_default(), &mut found);
@@ -165,7 +165,7 @@ pub(crate) fn check_object_size(kind: &Kind, name: &str, object: &Value) -> Resu
     }
     let size = object.to_string().len();
     if size > MAX_OBJECT {
-        return Err(Failure::unforeseen("etcdserver: request is too large"));
+        return Err(Failure::internal("etcdserver: request is too large"));
     }
     Ok(())
 }

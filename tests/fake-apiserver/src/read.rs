@@ -35,7 +35,7 @@ impl Call {
     }
 
     /// An object as this call wants to see it.
-    pub(crate) fn present(&self, object: &Value) -> Value {
+    pub(crate) fn present_object(&self, object: &Value) -> Value {
         match self.form {
             Form::Metadata => json!({
                 "kind": "PartialObjectMetadata",
@@ -53,10 +53,10 @@ impl Call {
 }
 
 impl Store {
-    pub(crate) fn read(&self, call: &Call) -> Result<Done, Failure> {
+    pub(crate) fn get_object(&self, call: &Call) -> Result<Done, Failure> {
         let found = self.get(&call.key());
         let stored = found.ok_or_else(|| Failure::not_found(&call.kind, &call.request.name))?;
-        Ok(Done::unchanged(call.present(stored)))
+        Ok(Done::unchanged(call.present_object(stored)))
     }
 
     pub(crate) fn select(&self, call: &Call, selector: &Selector) -> Vec<Arc<Value>> {

@@ -36,15 +36,15 @@ pub(crate) struct Stop {
     pub(crate) reached: watch::Sender<bool>,
 }
 
-/// What shall become of one request.
-pub(crate) enum Plan {
+/// How one request is handled.
+pub(crate) enum Action {
     Serve,
     Fail(Failure),
     Disconnect,
     LoseResponse,
-    /// The caller is dead: neither answer nor effect.
+    /// The process of the caller has stopped: neither answer nor effect.
     HangBefore,
-    /// The caller dies with this write done.
+    /// The process of the caller stops when this write is done.
     HangAfter,
 }
 
@@ -52,8 +52,8 @@ pub(crate) enum Plan {
 pub(crate) struct State {
     pub(crate) rules: Vec<Rule>,
     pub(crate) stops: Vec<Stop>,
-    /// Clients of a user up to this session are dead.
-    pub(crate) dead: BTreeMap<String, u64>,
+    /// Clients of a user up to this session get no answers.
+    pub(crate) stopped_sessions: BTreeMap<String, u64>,
     pub(crate) watches: Vec<(Request, watch::Sender<Option<End>>)>,
     pub(crate) lag: Duration,
     pub(crate) lag_of_users: BTreeMap<String, Duration>,
@@ -113,24 +113,24 @@ impl State {
     }
 
     /// Decides about one request. `newest`: the newest session of all.
-    pub(crate) fn plan(&mut self, request: &Request, newest: u64) -> Plan {
-        if let Some(side) = self.stop(request) {
-            self.dead.insert(request.user.clone(), newest);
+    pub(crate) fn choose_action(&mut self, request: &Request, newest: u64) -> Action {
+        if let Some(side) = self.take_stop(request) {
+            self.stopped_sessions.insert(request.user.clone(), newest);
             return match side {
-                Side::Before => Plan::HangBefore,
-                Side::After => Plan::HangAfter,
+                Side::Before => Action::HangBefore,
+                Side::After => Action::HangAfter,
             };
         }
         let mut faults = self.rules.iter_mut().filter(|rule| rule.is_answer());
         match faults.find_map(|rule| rule.meets(request).then_some(&rule.effect)) {
-            Some(Effect::Fail(Refusal::Disconnected)) => Plan::Disconnect,
-            Some(Effect::Fail(refusal)) => Plan::Fail(refusal.failure(request)),
-            Some(Effect::LoseResponse) => Plan::LoseResponse,
-            Some(Effect::Delay(_) | Effect::Interrupt(_)) | None => Plan::Serve,
+            Some(Effect::Fail(Refusal::Disconnected)) => Action::Disconnect,
+            Some(Effect::Fail(refusal)) => Action::Fail(refusal.to_failure(request)),
+            Some(Effect::LoseResponse) => Action::LoseResponse,
+            Some(Effect::Delay(_) | Effect::Interrupt(_)) | None => Action::Serve,
         }
     }
 
-    fn stop(&mut self, request: &Request) -> Option<Side> {
+    fn take_stop(&mut self, request: &Request) -> Option<Side> {
         let mut side = None;
         self.stops.retain_mut(|stop| {
             if !request.verb.is_write() || !stop.matching.fits(request) {
@@ -149,7 +149,7 @@ impl State {
 }
 
 impl Refusal {
-    fn failure(self, request: &Request) -> Failure {
+    fn to_failure(self, request: &Request) -> Failure {
         let (code, reason, message) = match self {
             Self::Conflict => (409, "Conflict", "Operation cannot be fulfilled"),
             Self::TooManyRequests { .. } => (429, "TooManyRequests", "too many requests"),

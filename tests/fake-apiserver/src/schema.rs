@@ -41,7 +41,7 @@ pub(crate) struct Violation {
 impl Schema {
     pub(crate) fn compile(root: &JSONSchemaProps) -> Self {
         let mut schema = Self::compile_props(root.clone());
-        // The server checks metadata by itself, whatever the CRD says of it.
+        // The server validates metadata by its own rules.
         for name in ["apiVersion", "kind", "metadata"] {
             schema.members.remove(name);
         }
@@ -93,7 +93,7 @@ impl Schema {
         self.props.default.as_ref().map(|default| &default.0)
     }
 
-    /// The item of `old` that a list of type `map` knows by the same keys as `item`.
+    /// The item of `old` that has the same keys as `item` in a list of type `map`.
     fn correlated<'a>(&self, item: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
         let keys = self.map_keys()?;
         old?.as_array()?.iter().find(|other| keys.iter().all(|key| other[key] == item[key]))
@@ -106,6 +106,6 @@ impl Schema {
 }
 
 /// The path of a member.
-fn join(path: &str, name: &str) -> String {
+fn join_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }

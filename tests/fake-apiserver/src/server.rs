@@ -25,7 +25,7 @@ use crate::journal::{Journal, Outcome};
 use crate::metadata::check_body_size;
 use crate::read::Done;
 use crate::request::{Call, Request, Verb};
-use crate::rules::Plan;
+use crate::rules::Action;
 use crate::store::Store;
 use crate::watch::Watch;
 
@@ -55,7 +55,7 @@ impl Server {
     }
 
     /// Serves a request whose answer is lost. Returns whether it changed anything.
-    fn change(self: &Arc<Self>, target: &Target) -> bool {
+    fn apply_write(self: &Arc<Self>, target: &Target) -> bool {
         match target {
             Target::Objects(call) => self.serve(call).is_ok_and(|done| done.changed),
             Target::Document(..) => false,
@@ -74,12 +74,12 @@ impl Server {
         *self.garbage_collection.lock().unwrap_or_else(PoisonError::into_inner) = collection;
     }
 
-    pub(crate) fn access(&self) -> MutexGuard<'_, Access> {
+    pub(crate) fn lock_access(&self) -> MutexGuard<'_, Access> {
         self.access.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn authorize(&self, call: &Call) -> Result<(), Failure> {
-        self.access().check(call)
+        self.lock_access().check(call)
     }
 
     /// Serves everything but watches.
@@ -87,13 +87,13 @@ impl Server {
         self.authorize(call)?;
         let mut store = self.store();
         let done = match call.request.verb {
-            Verb::Get => store.read(call),
-            Verb::List => store.read_all(call),
-            Verb::Create => store.create(call),
-            Verb::Update => store.replace(call),
-            Verb::Patch => store.patch(call),
-            Verb::Delete => store.delete(call),
-            Verb::DeleteCollection => store.delete_all(call),
+            Verb::Get => store.get_object(call),
+            Verb::List => store.list_objects(call),
+            Verb::Create => store.create_object(call),
+            Verb::Update => store.update_object(call),
+            Verb::Patch => store.patch_object(call),
+            Verb::Delete => store.delete_object(call),
+            Verb::DeleteCollection => store.delete_collection(call),
             Verb::Watch => Err(Failure::not_allowed()),
         }?;
         if done.changed {
@@ -122,23 +122,23 @@ impl tower::Service<http::Request<Body>> for Connection {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let connection = self.clone();
-        Box::pin(async move { connection.answer(request).await })
+        Box::pin(async move { connection.answer_request(request).await })
     }
 }
 
 impl Connection {
-    async fn answer(self, request: http::Request<Body>) -> Result<Answer, BoxError> {
+    async fn answer_request(self, request: http::Request<Body>) -> Result<Answer, BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let target = match self.find_target(&parts, body) {
             Ok(target) => target,
-            Err(failure) => return Ok(refuse(&failure)),
+            Err(failure) => return Ok(reject(&failure)),
         };
-        let latency = self.server.faults.present_latency();
+        let latency = self.server.faults.current_latency();
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
-        let answer = self.reach(target).await?;
+        let answer = self.pass_faults(target).await?;
         if !latency.is_zero() {
             tokio::time::sleep(latency).await;
         }
@@ -155,16 +155,16 @@ impl Connection {
     }
 
     /// The way through outages and planned faults.
-    async fn reach(self, target: Target) -> Result<Answer, BoxError> {
+    async fn pass_faults(self, target: Target) -> Result<Answer, BoxError> {
         let Server { faults, journal, .. } = &*self.server;
         let request = target.request().clone();
-        if faults.is_dead(&self.user, self.session) {
+        if faults.is_stopped(&self.user, self.session) {
             std::future::pending::<()>().await;
         }
-        let mut outage = faults.present_outage();
+        let mut outage = faults.current_outage();
         let now = *outage.borrow_and_update();
         if now != Outage::Over {
-            journal.note(request, Outcome::Unheard, false);
+            journal.record_request(request, Outcome::Undelivered, false);
             if now == Outage::Hanging {
                 // Fails only if the server is gone, and then so is this future.
                 let _gone = outage.wait_for(|outage| *outage == Outage::Over).await;
@@ -176,28 +176,28 @@ impl Connection {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        match faults.plan(&request, self.session) {
-            Plan::Serve => Ok(self.serve(target)),
-            Plan::Fail(failure) => {
-                journal.note(request, Outcome::Answered(failure.code), false);
-                Ok(refuse(&failure))
+        match faults.choose_action(&request, self.session) {
+            Action::Serve => Ok(self.serve(target)),
+            Action::Fail(failure) => {
+                journal.record_request(request, Outcome::Answered(failure.code), false);
+                Ok(reject(&failure))
             }
-            Plan::Disconnect => {
-                journal.note(request, Outcome::Unheard, false);
+            Action::Disconnect => {
+                journal.record_request(request, Outcome::Undelivered, false);
                 Err("connection reset by peer".into())
             }
-            Plan::LoseResponse => {
-                let changed = self.server.change(&target);
-                journal.note(request, Outcome::Lost, changed);
+            Action::LoseResponse => {
+                let changed = self.server.apply_write(&target);
+                journal.record_request(request, Outcome::Lost, changed);
                 Err("connection reset by peer".into())
             }
-            Plan::HangBefore => {
-                journal.note(request, Outcome::Unheard, false);
+            Action::HangBefore => {
+                journal.record_request(request, Outcome::Undelivered, false);
                 std::future::pending().await
             }
-            Plan::HangAfter => {
-                let changed = self.server.change(&target);
-                journal.note(request, Outcome::Lost, changed);
+            Action::HangAfter => {
+                let changed = self.server.apply_write(&target);
+                journal.record_request(request, Outcome::Lost, changed);
                 std::future::pending().await
             }
         }
@@ -207,17 +207,17 @@ impl Connection {
         let request = target.request().clone();
         let journal = self.server.journal.clone();
         let (answer, changed) = match target {
-            Target::Document(_, document) => (reply(200, &document), false),
+            Target::Document(_, document) => (respond(200, &document), false),
             Target::Objects(call) if request.verb == Verb::Watch => match Watch::open(&self.server, call) {
-                Ok(watch) => (stream(watch), false),
-                Err(failure) => (refuse(&failure), false),
+                Ok(watch) => (stream_watch(watch), false),
+                Err(failure) => (reject(&failure), false),
             },
             Target::Objects(call) => match self.server.serve(&call) {
-                Ok(done) => (reply(done.code, &done.body), done.changed),
-                Err(failure) => (refuse(&failure), false),
+                Ok(done) => (respond(done.code, &done.body), done.changed),
+                Err(failure) => (reject(&failure), false),
             },
         };
-        journal.note(request, Outcome::Answered(answer.status().as_u16()), changed);
+        journal.record_request(request, Outcome::Answered(answer.status().as_u16()), changed);
         answer
     }
 }
@@ -237,7 +237,7 @@ impl Target {
     }
 }
 
-fn reply(code: u16, body: &Value) -> Answer {
+fn respond(code: u16, body: &Value) -> Answer {
     let full = Full::new(Bytes::from(body.to_string())).map_err(|never| match never {});
     let mut answer = Response::new(full.boxed_unsync());
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
@@ -246,15 +246,15 @@ fn reply(code: u16, body: &Value) -> Answer {
     answer
 }
 
-fn refuse(failure: &Failure) -> Answer {
-    let mut answer = reply(failure.code, &failure.status());
+fn reject(failure: &Failure) -> Answer {
+    let mut answer = respond(failure.code, &failure.status());
     if let Some(seconds) = failure.retry_after_seconds() {
         answer.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
     }
     answer
 }
 
-fn stream(watch: Watch) -> Answer {
+fn stream_watch(watch: Watch) -> Answer {
     let frames = futures::StreamExt::map(watch.lines(), |line| line.map(http_body::Frame::data));
     let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(frames)));
     let json = http::HeaderValue::from_static("application/json");

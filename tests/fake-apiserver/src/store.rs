@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::kinds::Kinds;
-use crate::object::set;
+use crate::object::set_metadata;
 
 /// Resource, namespace (empty for the cluster), name.
 pub(crate) type Key = (String, String, String);
 
 /// Watches that ask for something older than this many changes must list again.
-const REMEMBERED: usize = 20_000;
+const HISTORY_LIMIT: usize = 20_000;
 
 /// One change, as a watch without selectors would see it.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Change {
 
 type Watcher = Box<dyn Fn(&Key, Option<&Value>) + Send>;
 
-/// Who is told of every change as it happens.
+/// Called with every change as it happens.
 #[derive(Default)]
 pub(crate) struct Observer(Option<Watcher>);
 
@@ -100,8 +100,8 @@ impl Store {
         namespace: Option<&'a str>,
     ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
         let first = (resource.to_owned(), namespace.unwrap_or_default().to_owned(), String::new());
-        self.objects.range(first..).take_while(move |((of, place, _), _)| {
-            of == resource && namespace.is_none_or(|namespace| namespace == place)
+        self.objects.range(first..).take_while(move |((of, within, _), _)| {
+            of == resource && namespace.is_none_or(|namespace| namespace == within)
         })
     }
 
@@ -143,8 +143,8 @@ impl Store {
         let mut rest = self.serial;
         let mut suffix = String::new();
         for _ in 0..5 {
-            let place = usize::try_from(rest % ALPHABET.len() as u64).unwrap_or_default();
-            suffix.insert(0, char::from(ALPHABET[place]));
+            let index = usize::try_from(rest % ALPHABET.len() as u64).unwrap_or_default();
+            suffix.insert(0, char::from(ALPHABET[index]));
             rest /= ALPHABET.len() as u64;
         }
         suffix
@@ -153,27 +153,27 @@ impl Store {
     /// Keeps an object under a new resource version.
     pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
         self.revision += 1;
-        set(&mut object, "resourceVersion", json!(self.revision.to_string()));
+        set_metadata(&mut object, "resourceVersion", json!(self.revision.to_string()));
         let object = Arc::new(object);
         let before = self.objects.insert(key.clone(), object.clone());
-        self.remember(key, Some(object.clone()), before);
+        self.record_change(key, Some(object.clone()), before);
         object
     }
 
-    /// Forgets an object. Watches see its last state under the new resource version.
+    /// Removes an object. Watches see its last state under the new resource version.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
         let object = self.objects.remove(key)?;
         self.revision += 1;
-        self.remember(key.clone(), None, Some(object.clone()));
+        self.record_change(key.clone(), None, Some(object.clone()));
         Some(object)
     }
 
-    fn remember(&mut self, key: Key, now: Option<Arc<Value>>, before: Option<Arc<Value>>) {
+    fn record_change(&mut self, key: Key, now: Option<Arc<Value>>, before: Option<Arc<Value>>) {
         if let Some(watcher) = &self.observer.0 {
             watcher(&key, now.as_deref());
         }
         self.history.push_back(Change { revision: self.revision, at: Instant::now(), key, now, before });
-        while self.history.len() > REMEMBERED {
+        while self.history.len() > HISTORY_LIMIT {
             self.oldest = self.history.pop_front().map_or(self.oldest, |change| change.revision);
         }
     }
@@ -189,7 +189,7 @@ impl Store {
         self.history.range(start..).find(|change| change.is_of(resource, namespace))
     }
 
-    /// Forgets all history: who asks for an old resource version gets 410.
+    /// Drops all history: requests for an old resource version get 410.
     pub(crate) fn compact(&mut self) {
         self.history.clear();
         self.oldest = self.revision;

@@ -13,7 +13,7 @@ use tower::BoxError;
 
 use crate::failure::Failure;
 use crate::faults::End;
-use crate::object::set;
+use crate::object::set_metadata;
 use crate::request::Call;
 use crate::selector::Selector;
 use crate::server::Server;
@@ -95,7 +95,7 @@ impl Watch {
 
     fn send_present(&mut self, store: &Store) {
         for object in store.select(&self.call, &self.selector) {
-            let line = line("ADDED", &self.call.present(&object));
+            let line = format_line("ADDED", &self.call.present_object(&object));
             self.ready.push_back(line);
         }
         self.seen = store.revision();
@@ -103,18 +103,18 @@ impl Watch {
 
     fn send_expired(&mut self, store: &Store) {
         let status = Failure::expired(self.seen, store.oldest()).status();
-        self.ready.push_back(line("ERROR", &status));
+        self.ready.push_back(format_line("ERROR", &status));
         self.ended = true;
     }
 
     fn send_bookmark(&mut self, annotations: Value) {
-        let mut bookmark = self.call.present(&json!({ "kind": self.call.kind.name }));
+        let mut bookmark = self.call.present_object(&json!({ "kind": self.call.kind.name }));
         bookmark["metadata"] = json!({ "creationTimestamp": null });
-        set(&mut bookmark, "resourceVersion", json!(self.seen.to_string()));
+        set_metadata(&mut bookmark, "resourceVersion", json!(self.seen.to_string()));
         if annotations.is_object() {
-            set(&mut bookmark, "annotations", annotations);
+            set_metadata(&mut bookmark, "annotations", annotations);
         }
-        self.ready.push_back(line("BOOKMARK", &bookmark));
+        self.ready.push_back(format_line("BOOKMARK", &bookmark));
     }
 
     /// `None` at the end of the body.
@@ -141,12 +141,12 @@ impl Watch {
             if self.ended || Instant::now() >= self.deadline {
                 return None;
             }
-            self.advance().await;
+            self.wait_for_change().await;
         }
     }
 
     /// Makes the next line ready, or waits for something that could.
-    async fn advance(&mut self) {
+    async fn wait_for_change(&mut self) {
         let (change, revision) = {
             let store = self.server.store();
             let resource = self.call.kind.resource();
@@ -154,12 +154,12 @@ impl Watch {
             (change.cloned(), store.revision())
         };
         let due =
-            change.as_ref().map(|change| change.at + self.server.faults.present_lag(&self.call.request.user));
+            change.as_ref().map(|change| change.at + self.server.faults.current_lag(&self.call.request.user));
         if let Some(change) = change
             && due.is_none_or(|due| due <= Instant::now())
         {
             self.seen = change.revision;
-            self.ready.extend(self.event(&change));
+            self.ready.extend(self.format_event(&change));
             return;
         }
         if due.is_none() {
@@ -180,24 +180,24 @@ impl Watch {
     }
 
     /// What the change is to a watch that sees only the objects it selects.
-    fn event(&self, change: &Change) -> Option<Bytes> {
+    fn format_event(&self, change: &Change) -> Option<Bytes> {
         let chosen =
             |object: &Option<Arc<Value>>| object.clone().filter(|object| self.selector.matches(object));
         match (chosen(&change.before), chosen(&change.now)) {
             (None, None) => None,
-            (None, Some(now)) => Some(line("ADDED", &self.call.present(&now))),
-            (Some(_), Some(now)) => Some(line("MODIFIED", &self.call.present(&now))),
+            (None, Some(now)) => Some(format_line("ADDED", &self.call.present_object(&now))),
+            (Some(_), Some(now)) => Some(format_line("MODIFIED", &self.call.present_object(&now))),
             (Some(before), None) => {
                 // The last state that was selected, at the version that took it away.
-                let mut last = self.call.present(&before);
-                set(&mut last, "resourceVersion", json!(change.revision.to_string()));
-                Some(line("DELETED", &last))
+                let mut last = self.call.present_object(&before);
+                set_metadata(&mut last, "resourceVersion", json!(change.revision.to_string()));
+                Some(format_line("DELETED", &last))
             }
         }
     }
 }
 
-fn line(what: &str, object: &Value) -> Bytes {
+fn format_line(what: &str, object: &Value) -> Bytes {
     let mut line = json!({ "type": what, "object": object }).to_string();
     line.push('\n');
     line.into()

@@ -11,7 +11,7 @@ impl Schema {
             return;
         };
         let identity = ["apiVersion", "kind", "metadata"].map(|name| (name, members.remove(name)));
-        self.prune(object);
+        self.prune_unknown(object);
         self.set_defaults(object);
         for (name, value) in identity {
             if let Some(value) = value {
@@ -20,20 +20,22 @@ impl Schema {
         }
     }
 
-    fn prune(&self, value: &mut Value) {
+    fn prune_unknown(&self, value: &mut Value) {
         match value {
             Value::Object(members) => {
                 let keeps_unknown = self.props.x_kubernetes_preserve_unknown_fields == Some(true);
                 members.retain(|name, _| keeps_unknown || self.member(name).is_some());
                 for (name, member) in members {
                     if let Some(schema) = self.member(name) {
-                        schema.prune(member);
+                        schema.prune_unknown(member);
                     }
                 }
             }
             Value::Array(items) => {
                 if let Some(schema) = &self.items {
-                    items.iter_mut().for_each(|item| schema.prune(item));
+                    for item in items {
+                        schema.prune_unknown(item);
+                    }
                 }
             }
             _ => {}
@@ -60,7 +62,9 @@ impl Schema {
             }
             Value::Array(items) => {
                 if let Some(schema) = &self.items {
-                    items.iter_mut().for_each(|item| schema.set_defaults(item));
+                    for item in items {
+                        schema.set_defaults(item);
+                    }
                 }
             }
             _ => {}

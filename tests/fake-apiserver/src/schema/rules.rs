@@ -6,7 +6,7 @@ use cel::{Context, Program};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use serde_json::Value;
 
-use super::{Schema, Violation, join};
+use super::{Schema, Violation, join_path};
 
 /// One compiled rule. A rule that does not compile holds for no object.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Schema {
                 for (name, member) in members {
                     if let Some(schema) = self.member(name) {
                         let old = old.and_then(|old| old.get(name));
-                        schema.evaluate_rules(&join(path, name), member, old, found);
+                        schema.evaluate_rules(&join_path(path, name), member, old, found);
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Schema, Violation, join};
+use super::{Schema, Violation, join_path};
 
 /// The rules in CEL are not evaluated for an object with one of these.
 const BLOCKING: [&str; 5] = [
@@ -38,7 +38,7 @@ impl Schema {
     pub(crate) fn validate(&self, new: &Value, old: Option<&Value>, subresource: &str) -> Vec<Violation> {
         let root = if subresource == "status" { "status" } else { NO_FIELD };
         let mut findings = Findings { found: Vec::new(), root };
-        self.check("", new, old, &mut findings);
+        self.check_value("", new, old, &mut findings);
         if !findings.found.iter().any(|one| BLOCKING.contains(&one.reason)) {
             self.evaluate_rules("", new, old, &mut findings.found);
         } else if self.has_rules() {
@@ -49,7 +49,7 @@ impl Schema {
         findings.found
     }
 
-    fn check(&self, path: &str, new: &Value, old: Option<&Value>, findings: &mut Findings) {
+    fn check_value(&self, path: &str, new: &Value, old: Option<&Value>, findings: &mut Findings) {
         if old == Some(new) {
             return;
         }
@@ -114,7 +114,7 @@ impl Schema {
     ) {
         for name in self.props.required.iter().flatten() {
             if !members.contains_key(name) {
-                findings.add(&join(path, name), "FieldValueRequired", "Required value");
+                findings.add(&join_path(path, name), "FieldValueRequired", "Required value");
             }
         }
         let count = members.len();
@@ -126,7 +126,12 @@ impl Schema {
         }
         for (name, member) in members {
             if let Some(schema) = self.member(name) {
-                schema.check(&join(path, name), member, old.and_then(|old| old.get(name)), findings);
+                schema.check_value(
+                    &join_path(path, name),
+                    member,
+                    old.and_then(|old| old.get(name)),
+                    findings,
+                );
             }
         }
     }
@@ -154,7 +159,7 @@ impl Schema {
                 findings.add(&path, "FieldValueInvalid", why);
             }
             if let Some(schema) = &self.items {
-                schema.check(&path, item, self.correlated(item, old), findings);
+                schema.check_value(&path, item, self.correlated(item, old), findings);
             }
         }
     }

@@ -42,7 +42,9 @@ rules:
 
 fn server() -> FakeApi {
     let fake = FakeApi::new();
-    coordinator_api::crds::all().iter().for_each(|crd| fake.register_crd(crd));
+    for crd in coordinator_api::crds::all() {
+        fake.register_crd(&crd);
+    }
     fake.authorize("controller", Rules::of_service_account(RULES, "system", "controller").unwrap());
     fake
 }

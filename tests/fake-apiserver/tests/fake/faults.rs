@@ -34,7 +34,7 @@ fn code(result: kube::Result<ConfigMap>) -> u16 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_come_as_often_as_planned_and_change_nothing() {
+async fn rejections_are_counted_and_change_nothing() {
     let cases = [
         (Refusal::Conflict, 409),
         (Refusal::TooManyRequests { retry_after: 1 }, 429),
@@ -161,7 +161,7 @@ async fn lists_of_a_future_version_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_response_hides_a_write_that_was_done() {
+async fn lost_responses_hide_completed_writes() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
     fake.faults().lose_responses(Matching::writes(), 1);
@@ -173,7 +173,7 @@ async fn a_lost_response_hides_a_write_that_was_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interrupt_comes_between_a_read_and_its_write() {
+async fn interrupts_run_between_read_and_write() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
     maps.create(&PostParams::default(), &map("a")).await.unwrap();
@@ -191,7 +191,7 @@ async fn an_interrupt_comes_between_a_read_and_its_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_write_can_be_the_last_one_of_a_process() {
+async fn processes_stop_at_every_write() {
     for side in [Side::Before, Side::After] {
         for write in 1..=3 {
             let fake = FakeApi::new();
@@ -209,9 +209,9 @@ async fn every_write_can_be_the_last_one_of_a_process() {
             let done = fake.look_at_all("configmaps").len();
             let want = if side == Side::Before { write - 1 } else { write };
             assert_eq!(done, want, "{side:?} {write}");
-            // The dead process stays dead, its successor does not.
-            let dead = maps(client);
-            assert!(timeout(SOON, dead.get("a")).await.is_err());
+            // The stopped process gets no answers, its successor does.
+            let stopped_maps = maps(client);
+            assert!(timeout(SOON, stopped_maps.get("a")).await.is_err());
             let next = maps(fake.client("one"));
             assert!(timeout(SOON, next.list(&ListParams::default())).await.is_ok());
         }
@@ -251,7 +251,7 @@ async fn watches_lag_while_reads_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_end_as_told() {
+async fn watches_end_as_requested() {
     let cases =
         [(End::Closed, "end"), (End::Broken, "error"), (End::Expired, "410"), (End::Silent, "silence")];
     for (end, want) in cases {
@@ -274,7 +274,7 @@ async fn watches_end_as_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_before_the_compaction_must_list_again() {
+async fn compacted_watches_expire() {
     let fake = FakeApi::new();
     let maps = maps(fake.client("one"));
     maps.create(&PostParams::default(), &map("a")).await.unwrap();

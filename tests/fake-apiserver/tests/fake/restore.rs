@@ -72,7 +72,9 @@ async fn taken_objects_are_deleted_for_watches_only() {
 async fn restored_objects_are_new_objects() {
     for (owners, want) in [(OwnerReferences::Keep, 1), (OwnerReferences::Drop, 0)] {
         let fake = FakeApi::new();
-        coordinator_api::crds::all().iter().for_each(|crd| fake.register_crd(crd));
+        for crd in coordinator_api::crds::all() {
+            fake.register_crd(&crd);
+        }
         let restored = fake.put_back(machine("m"), owners).unwrap();
         assert_eq!(Some(&restored), fake.look(MACHINES, "default", "m").as_ref());
         let metadata = &restored["metadata"];

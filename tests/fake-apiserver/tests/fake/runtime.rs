@@ -61,7 +61,7 @@ async fn a_reflector_survives_every_end_of_its_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reflector_catches_up_after_an_outage_and_a_compaction() {
+async fn reflectors_recover_from_outage_and_compaction() {
     let fake = FakeApi::new();
     let writer = maps(fake.client("writer"));
     let store = start(fake.client("reader"), watcher::Config::default());
@@ -87,7 +87,7 @@ async fn an_idle_watcher_lists_once_a_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_recorder_makes_an_event_and_counts_its_repetition() {
+async fn recorders_count_repeated_events() {
     let fake = FakeApi::new();
     let client = fake.client("coordinator");
     let made = maps(client.clone()).create(&PostParams::default(), &map("a", "1")).await.unwrap();

@@ -8,86 +8,86 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::{Bench, Verdict, refused, same, sentences};
+use super::{CaseResult, Fixture, define_cases, expect_equal, expect_rejection};
 
-sentences![
+define_cases![
     string_data_of_a_secret_becomes_data,
     the_type_of_a_secret_cannot_change,
     an_immutable_secret_cannot_change,
     built_in_kinds_have_no_generation,
-    a_config_map_can_be_replaced_without_a_version,
-    a_lease_cannot_be_replaced_without_a_version,
+    config_maps_are_replaced_without_a_version,
+    leases_need_a_version_for_updates,
     only_one_of_two_takes_a_lease,
-    an_event_can_be_made_and_counted,
+    events_are_created_and_counted,
 ];
 
-fn pp() -> PostParams {
+fn post_params() -> PostParams {
     PostParams::default()
 }
 
-async fn string_data_of_a_secret_becomes_data(bench: Bench) -> Verdict {
+async fn string_data_of_a_secret_becomes_data(fixture: Fixture) -> CaseResult {
     let secret: Secret = serde_json::from_value(json!({
         "metadata": { "name": "plain" },
         "stringData": { "a": "hello" },
         "data": { "b": "d29ybGQ=" },
     }))?;
-    let made = bench.api::<Secret>().create(&pp(), &secret).await?;
-    same("type", made.type_.as_deref(), Some("Opaque"))?;
-    same("string data", made.string_data.is_some(), false)?;
+    let made = fixture.api::<Secret>().create(&post_params(), &secret).await?;
+    expect_equal("type", made.type_.as_deref(), Some("Opaque"))?;
+    expect_equal("string data", made.string_data.is_some(), false)?;
     let data = made.data.unwrap_or_default();
-    same("a", data.get("a"), Some(&ByteString(b"hello".to_vec())))?;
-    same("b", data.get("b"), Some(&ByteString(b"world".to_vec())))
+    expect_equal("a", data.get("a"), Some(&ByteString(b"hello".to_vec())))?;
+    expect_equal("b", data.get("b"), Some(&ByteString(b"world".to_vec())))
 }
 
-async fn the_type_of_a_secret_cannot_change(bench: Bench) -> Verdict {
+async fn the_type_of_a_secret_cannot_change(fixture: Fixture) -> CaseResult {
     let secret: Secret = serde_json::from_value(json!({ "metadata": { "name": "typed" } }))?;
-    let secrets = bench.api::<Secret>();
-    secrets.create(&pp(), &secret).await?;
+    let secrets = fixture.api::<Secret>();
+    secrets.create(&post_params(), &secret).await?;
     let patch = Patch::Merge(json!({ "type": "cluster.x-k8s.io/secret" }));
-    refused(secrets.patch("typed", &PatchParams::default(), &patch).await, 422, "Invalid")
+    expect_rejection(secrets.patch("typed", &PatchParams::default(), &patch).await, 422, "Invalid")
 }
 
-async fn an_immutable_secret_cannot_change(bench: Bench) -> Verdict {
+async fn an_immutable_secret_cannot_change(fixture: Fixture) -> CaseResult {
     let secret: Secret = serde_json::from_value(json!({
         "metadata": { "name": "frozen" }, "immutable": true, "data": { "a": "MQ==" },
     }))?;
-    let secrets = bench.api::<Secret>();
-    secrets.create(&pp(), &secret).await?;
+    let secrets = fixture.api::<Secret>();
+    secrets.create(&post_params(), &secret).await?;
     let patch = Patch::Merge(json!({ "data": { "a": "Mg==" } }));
-    refused(secrets.patch("frozen", &PatchParams::default(), &patch).await, 422, "Invalid")?;
+    expect_rejection(secrets.patch("frozen", &PatchParams::default(), &patch).await, 422, "Invalid")?;
     let patch = Patch::Merge(json!({ "metadata": { "labels": { "a": "1" } } }));
     secrets.patch("frozen", &PatchParams::default(), &patch).await?;
     Ok(())
 }
 
-async fn built_in_kinds_have_no_generation(bench: Bench) -> Verdict {
+async fn built_in_kinds_have_no_generation(fixture: Fixture) -> CaseResult {
     let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": "ungenerated" } }))?;
-    let made = bench.api::<ConfigMap>().create(&pp(), &map).await?;
-    same("generation", made.metadata.generation, None)
+    let made = fixture.api::<ConfigMap>().create(&post_params(), &map).await?;
+    expect_equal("generation", made.metadata.generation, None)
 }
 
-async fn a_config_map_can_be_replaced_without_a_version(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn config_maps_are_replaced_without_a_version(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let mut map: ConfigMap = serde_json::from_value(json!({
         "metadata": { "name": "unguarded" }, "data": { "a": "1" },
     }))?;
-    maps.create(&pp(), &map).await?;
+    maps.create(&post_params(), &map).await?;
     map.data = None;
-    let after = maps.replace("unguarded", &pp(), &map).await?;
-    same("data", after.data, None)
+    let after = maps.replace("unguarded", &post_params(), &map).await?;
+    expect_equal("data", after.data, None)
 }
 
-async fn a_lease_cannot_be_replaced_without_a_version(bench: Bench) -> Verdict {
-    let leases = bench.api::<Lease>();
+async fn leases_need_a_version_for_updates(fixture: Fixture) -> CaseResult {
+    let leases = fixture.api::<Lease>();
     let lease: Lease = serde_json::from_value(json!({
         "metadata": { "name": "unguarded" }, "spec": { "holderIdentity": "a" },
     }))?;
-    leases.create(&pp(), &lease).await?;
-    refused(leases.replace("unguarded", &pp(), &lease).await, 422, "Invalid")
+    leases.create(&post_params(), &lease).await?;
+    expect_rejection(leases.replace("unguarded", &post_params(), &lease).await, 422, "Invalid")
 }
 
-async fn only_one_of_two_takes_a_lease(bench: Bench) -> Verdict {
-    let leases = bench.api::<Lease>();
+async fn only_one_of_two_takes_a_lease(fixture: Fixture) -> CaseResult {
+    let leases = fixture.api::<Lease>();
     let lease: Lease = serde_json::from_value(json!({
         "metadata": { "name": "election" },
         "spec": {
@@ -95,7 +95,7 @@ async fn only_one_of_two_takes_a_lease(bench: Bench) -> Verdict {
             "renewTime": "2026-01-01T00:00:00.000000Z",
         },
     }))?;
-    let read = leases.create(&pp(), &lease).await?;
+    let read = leases.create(&post_params(), &lease).await?;
     let take = |holder: &str| {
         let mut wish = read.clone();
         if let Some(spec) = &mut wish.spec {
@@ -103,14 +103,14 @@ async fn only_one_of_two_takes_a_lease(bench: Bench) -> Verdict {
         }
         wish
     };
-    let taken = leases.replace("election", &pp(), &take("b")).await?;
-    refused(leases.replace("election", &pp(), &take("c")).await, 409, "Conflict")?;
+    let taken = leases.replace("election", &post_params(), &take("b")).await?;
+    expect_rejection(leases.replace("election", &post_params(), &take("c")).await, 409, "Conflict")?;
     let holder = taken.spec.and_then(|spec| spec.holder_identity);
-    same("holder", holder.as_deref(), Some("b"))
+    expect_equal("holder", holder.as_deref(), Some("b"))
 }
 
-async fn an_event_can_be_made_and_counted(bench: Bench) -> Verdict {
-    let events = bench.api::<Event>();
+async fn events_are_created_and_counted(fixture: Fixture) -> CaseResult {
+    let events = fixture.api::<Event>();
     let event: Event = serde_json::from_value(json!({
         "metadata": { "generateName": "host-1-" },
         "eventTime": "2026-01-01T00:00:00.000000Z",
@@ -119,12 +119,12 @@ async fn an_event_can_be_made_and_counted(bench: Bench) -> Verdict {
         "reportingInstance": "coordinator-0",
         "regarding": {
             "apiVersion": "test.baremetal.cluster.io/v1", "kind": "Widget",
-            "name": "host-1", "namespace": bench.namespace,
+            "name": "host-1", "namespace": fixture.namespace,
         },
     }))?;
-    let made = events.create(&pp(), &event).await?;
+    let made = events.create(&post_params(), &event).await?;
     let series = json!({ "count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z" });
     let patch = Patch::Merge(json!({ "series": series }));
     let after = events.patch(&made.name_any(), &PatchParams::default(), &patch).await?;
-    same("count", after.series.map(|series| series.count), Some(2))
+    expect_equal("count", after.series.map(|series| series.count), Some(2))
 }

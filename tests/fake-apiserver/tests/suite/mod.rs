@@ -1,8 +1,7 @@
-//! What this project relies on of an API server, as cases that run on any client.
+//! The behaviour of an API server that this project relies on, as cases that run on any client.
 //!
-//! The crate's tests run them on the fake and, where the real parts are built, on the real
-//! kube-apiserver: the fake is right where both agree. The suite makes a namespace and the CRD
-//! `widgets.test.baremetal.cluster.io` by itself.
+//! The fake passes them in `tests/fake`, the real kube-apiserver in `tests/real_server`. The suite
+//! creates a namespace, CRDs of its own and the CRDs of this project.
 
 mod built_in;
 mod deletes;
@@ -24,7 +23,6 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::StreamExt;
-
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams, WatchParams};
@@ -41,45 +39,43 @@ const GROUP: &str = "test.baremetal.cluster.io";
 /// Why a case failed.
 pub(crate) type Mismatch = Box<dyn std::error::Error + Send + Sync>;
 /// Of one case.
-pub(crate) type Verdict = Result<(), Mismatch>;
-type Run = fn(Bench) -> Pin<Box<dyn Future<Output = Verdict> + Send>>;
+pub(crate) type CaseResult = Result<(), Mismatch>;
+type Run = fn(Fixture) -> Pin<Box<dyn Future<Output = CaseResult> + Send>>;
 
-/// One sentence about API servers, and how to find out whether it is true.
+/// One statement about API servers, and its test.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
-    /// The sentence.
     pub(crate) name: &'static str,
     run: Run,
 }
 
-/// What the suite found out.
+/// The outcome of every case.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// Sentences that are true of this server.
     pub(crate) passed: Vec<&'static str>,
-    /// Those that are not, with what was seen instead.
+    /// With what was seen instead.
     pub(crate) failed: Vec<(&'static str, String)>,
 }
 
-/// A list of cases from functions whose name is the sentence.
-macro_rules! sentences {
+/// A list of cases from functions whose name is the statement.
+macro_rules! define_cases {
     ($($case:ident),* $(,)?) => {
         pub(super) const CASES: &[super::Case] = &[$(super::Case {
             name: stringify!($case),
-            run: |bench| Box::pin($case(bench)),
+            run: |fixture| Box::pin($case(fixture)),
         }),*];
     };
 }
-use sentences;
+use define_cases;
 
-/// Where a case works: a namespace and its clients.
+/// The namespace and the client of a case.
 #[derive(Clone)]
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     client: Client,
     namespace: String,
 }
 
-impl Bench {
+impl Fixture {
     fn widgets(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), &self.namespace, &widget_resource())
     }
@@ -98,7 +94,7 @@ impl Bench {
     }
 
     /// Creates or replaces a CRD, and waits until its kind is served.
-    async fn install(&self, crd: &CustomResourceDefinition) -> Verdict {
+    async fn install(&self, crd: &CustomResourceDefinition) -> CaseResult {
         let crds: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let name = crd.name_any();
         match crds.get_opt(&name).await? {
@@ -130,7 +126,6 @@ impl Bench {
     }
 }
 
-/// Every case, in the order of the story.
 #[must_use]
 pub(crate) fn cases() -> Vec<Case> {
     [
@@ -152,15 +147,16 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Runs every case. Those of the garbage collector need kube-controller-manager beside a real
-/// server, and `GarbageCollection::Immediate` in the fake. The client must be allowed to make namespaces and CRDs, and all in them.
+/// server, and a garbage collector in the fake. The client must be allowed to create namespaces
+/// and CRDs, and all in them.
 ///
 /// # Errors
-/// Only when the ground cannot be prepared; what a case finds is in the [`Report`].
+/// When namespace or CRDs cannot be created; failures of cases are in the [`Report`].
 pub(crate) async fn run(client: Client) -> Result<Report, Mismatch> {
-    let bench = prepare(client).await?;
+    let fixture = prepare(client).await?;
     let mut report = Report::default();
     for case in cases() {
-        match timeout(CASE_DEADLINE, (case.run)(bench.clone())).await {
+        match timeout(CASE_DEADLINE, (case.run)(fixture.clone())).await {
             Ok(Ok(())) => report.passed.push(case.name),
             Ok(Err(mismatch)) => report.failed.push((case.name, mismatch.to_string())),
             Err(elapsed) => report.failed.push((case.name, elapsed.to_string())),
@@ -169,16 +165,16 @@ pub(crate) async fn run(client: Client) -> Result<Report, Mismatch> {
     Ok(report)
 }
 
-async fn prepare(client: Client) -> Result<Bench, Mismatch> {
+async fn prepare(client: Client) -> Result<Fixture, Mismatch> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = serde_json::from_value(json!({ "metadata": { "generateName": "conformance-" } }))?;
     let namespace = namespaces.create(&PostParams::default(), &namespace).await?.name_any();
-    let bench = Bench { client, namespace };
-    bench.install(&widgets()?).await?;
+    let fixture = Fixture { client, namespace };
+    fixture.install(&widgets()?).await?;
     for crd in coordinator_api::crds::all() {
-        bench.install(&crd).await?;
+        fixture.install(&crd).await?;
     }
-    Ok(bench)
+    Ok(fixture)
 }
 
 /// A watch that is opened before the server has finished the kind is closed at once: one that
@@ -198,7 +194,7 @@ async fn is_watchable(objects: &Api<DynamicObject>) -> Result<bool, Mismatch> {
 }
 
 /// Polls for up to a minute: a real server and its controllers act after the request.
-async fn until<F>(what: &str, mut holds: impl FnMut() -> F) -> Verdict
+async fn until<F>(what: &str, mut holds: impl FnMut() -> F) -> CaseResult
 where
     F: Future<Output = Result<bool, Mismatch>>,
 {
@@ -341,16 +337,16 @@ fn definition(
 }
 
 /// `Err` with both values unless they are equal.
-#[expect(clippy::needless_pass_by_value, reason = "cases hand over what they have just read")]
-fn same<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> Verdict {
+#[expect(clippy::needless_pass_by_value, reason = "cases pass what they have just read")]
+fn expect_equal<T: PartialEq + std::fmt::Debug>(what: &str, got: T, want: T) -> CaseResult {
     if got == want { Ok(()) } else { Err(format!("{what}: got {got:?}, want {want:?}").into()) }
 }
 
-/// The request must be refused with this code and reason.
-fn refused<T: std::fmt::Debug>(result: kube::Result<T>, code: u16, reason: &str) -> Verdict {
+/// The request must be rejected with this code and reason.
+fn expect_rejection<T: std::fmt::Debug>(result: kube::Result<T>, code: u16, reason: &str) -> CaseResult {
     match result {
         Err(kube::Error::Api(status)) => {
-            same("refusal", (status.code, status.reason.as_str()), (code, reason))
+            expect_equal("rejection", (status.code, status.reason.as_str()), (code, reason))
                 .map_err(|mismatch| format!("{mismatch} ({})", status.message).into())
         }
         Err(error) => Err(error.into()),

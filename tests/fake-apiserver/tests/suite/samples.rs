@@ -51,7 +51,6 @@ fn generate(schema: &JSONSchemaProps) -> Value {
         return json!(1);
     }
     match schema.type_.as_deref() {
-        Some("object") => generate_object(schema),
         Some("array") => match &schema.items {
             Some(JSONSchemaPropsOrArray::Schema(item)) => json!([generate(item)]),
             _ => json!([]),

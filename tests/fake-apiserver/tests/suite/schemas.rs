@@ -3,9 +3,9 @@
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::{Bench, Mismatch, Verdict, same, sentences, widget};
+use super::{CaseResult, Fixture, Mismatch, define_cases, expect_equal, widget};
 
-sentences![
+define_cases![
     unknown_fields_are_pruned,
     unknown_fields_are_kept_where_allowed,
     unknown_metadata_is_pruned,
@@ -24,14 +24,14 @@ sentences![
 /// Field and reason of every cause of a rejection.
 type Causes = Vec<(String, String)>;
 
-async fn create(bench: &Bench, name: &str, data: Value) -> kube::Result<DynamicObject> {
+async fn create(fixture: &Fixture, name: &str, data: Value) -> kube::Result<DynamicObject> {
     let mut new = widget(name);
     new.data = data;
-    bench.widgets().create(&PostParams::default(), &new).await
+    fixture.widgets().create(&PostParams::default(), &new).await
 }
 
-async fn merge(bench: &Bench, name: &str, patch: Value) -> kube::Result<DynamicObject> {
-    bench.widgets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+async fn merge(fixture: &Fixture, name: &str, patch: Value) -> kube::Result<DynamicObject> {
+    fixture.widgets().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
 }
 
 /// The causes of a 422, sorted.
@@ -41,7 +41,7 @@ pub(super) fn causes<T: std::fmt::Debug>(result: kube::Result<T>) -> Result<Caus
         Err(error) => return Err(error.into()),
         Ok(object) => return Err(format!("got {object:?}, want 422 Invalid").into()),
     };
-    same("rejection", (status.code, status.reason.as_str()), (422, "Invalid"))
+    expect_equal("rejection", (status.code, status.reason.as_str()), (422, "Invalid"))
         .map_err(|mismatch| format!("{mismatch} ({})", status.message))?;
     let causes = status.details.map(|details| details.causes).unwrap_or_default();
     let mut causes: Causes = causes.into_iter().map(|cause| (cause.field, cause.reason)).collect();
@@ -60,55 +60,55 @@ fn cause(field: &str, reason: &str) -> Causes {
     causes
 }
 
-async fn unknown_fields_are_pruned(bench: Bench) -> Verdict {
+async fn unknown_fields_are_pruned(fixture: Fixture) -> CaseResult {
     let data = json!({
         "spec": { "size": 1, "unknown": 1, "nested": { "left": "l", "unknown": { "a": 1 } } },
         "unknown": true,
     });
-    let made = create(&bench, "pruned", data).await?;
-    same("data", made.data, json!({ "spec": { "size": 1, "nested": { "left": "l" } } }))?;
-    let after = merge(&bench, "pruned", json!({ "spec": { "unknown": 2 } })).await?;
-    same("patched", &after.data["spec"], &json!({ "size": 1, "nested": { "left": "l" } }))
+    let made = create(&fixture, "pruned", data).await?;
+    expect_equal("data", made.data, json!({ "spec": { "size": 1, "nested": { "left": "l" } } }))?;
+    let after = merge(&fixture, "pruned", json!({ "spec": { "unknown": 2 } })).await?;
+    expect_equal("patched", &after.data["spec"], &json!({ "size": 1, "nested": { "left": "l" } }))
 }
 
-async fn unknown_fields_are_kept_where_allowed(bench: Bench) -> Verdict {
+async fn unknown_fields_are_kept_where_allowed(fixture: Fixture) -> CaseResult {
     let spec = json!({ "free": { "a": { "b": [1, null] }, "known": "x" } });
-    let made = create(&bench, "kept", json!({ "spec": spec })).await?;
-    same("spec", &made.data["spec"], &spec)
+    let made = create(&fixture, "kept", json!({ "spec": spec })).await?;
+    expect_equal("spec", &made.data["spec"], &spec)
 }
 
-async fn unknown_metadata_is_pruned(bench: Bench) -> Verdict {
-    bench.widget("metadata-pruned", json!({})).await?;
+async fn unknown_metadata_is_pruned(fixture: Fixture) -> CaseResult {
+    fixture.widget("metadata-pruned", json!({})).await?;
     let patch = json!({ "metadata": { "unknown": "x", "labels": { "a": "1" } } });
-    let after = merge(&bench, "metadata-pruned", patch).await?;
+    let after = merge(&fixture, "metadata-pruned", patch).await?;
     let raw = serde_json::to_value(&after)?;
-    same("label", &raw["metadata"]["labels"], &json!({ "a": "1" }))?;
-    same("unknown", raw["metadata"].get("unknown"), None)
+    expect_equal("label", &raw["metadata"]["labels"], &json!({ "a": "1" }))?;
+    expect_equal("unknown", raw["metadata"].get("unknown"), None)
 }
 
-async fn defaults_fill_missing_members(bench: Bench) -> Verdict {
-    let made = bench.widget("defaulted", json!({ "limits": {} })).await?;
-    same("limits", &made.data["spec"], &json!({ "limits": { "count": 3, "unit": "m" } }))?;
-    let made = bench.widget("not-defaulted", json!({ "limits": { "count": 5 } })).await?;
-    same("given", &made.data["spec"]["limits"], &json!({ "count": 5, "unit": "m" }))?;
-    let made = bench.widget("absent-parent", json!({})).await?;
-    same("parent", &made.data["spec"], &json!({}))
+async fn defaults_fill_missing_members(fixture: Fixture) -> CaseResult {
+    let made = fixture.widget("defaulted", json!({ "limits": {} })).await?;
+    expect_equal("limits", &made.data["spec"], &json!({ "limits": { "count": 3, "unit": "m" } }))?;
+    let made = fixture.widget("not-defaulted", json!({ "limits": { "count": 5 } })).await?;
+    expect_equal("given", &made.data["spec"]["limits"], &json!({ "count": 5, "unit": "m" }))?;
+    let made = fixture.widget("absent-parent", json!({})).await?;
+    expect_equal("parent", &made.data["spec"], &json!({}))
 }
 
-async fn defaults_apply_to_status_too(bench: Bench) -> Verdict {
-    let mut made = bench.widget("status-defaulted", json!({})).await?;
+async fn defaults_apply_to_status_too(fixture: Fixture) -> CaseResult {
+    let mut made = fixture.widget("status-defaulted", json!({})).await?;
     made.data["status"] = json!({ "phase": "One" });
-    let after = bench.widgets().replace_status("status-defaulted", &PostParams::default(), &made).await?;
-    same("status", &after.data["status"], &json!({ "phase": "One", "total": 0 }))
+    let after = fixture.widgets().replace_status("status-defaulted", &PostParams::default(), &made).await?;
+    expect_equal("status", &after.data["status"], &json!({ "phase": "One", "total": 0 }))
 }
 
-async fn nulls_of_required_types_are_dropped(bench: Bench) -> Verdict {
+async fn nulls_of_required_types_are_dropped(fixture: Fixture) -> CaseResult {
     let spec = json!({ "colour": null, "note": null, "limits": { "count": null } });
-    let made = bench.widget("nulls", spec).await?;
-    same("spec", &made.data["spec"], &json!({ "note": null, "limits": { "count": 3, "unit": "m" } }))
+    let made = fixture.widget("nulls", spec).await?;
+    expect_equal("spec", &made.data["spec"], &json!({ "note": null, "limits": { "count": 3, "unit": "m" } }))
 }
 
-async fn violations_name_field_and_reason(bench: Bench) -> Verdict {
+async fn violations_name_field_and_reason(fixture: Fixture) -> CaseResult {
     let cases = [
         ("type", json!({ "size": "big" }), "spec.size", "FieldValueTypeInvalid"),
         ("object", json!({ "nested": "x" }), "spec.nested", "FieldValueTypeInvalid"),
@@ -137,7 +137,7 @@ async fn violations_name_field_and_reason(bench: Bench) -> Verdict {
     ];
     let mut wrong = Vec::new();
     for (name, spec, field, reason) in cases {
-        let found = causes(create(&bench, "violating", json!({ "spec": spec })).await);
+        let found = causes(create(&fixture, "violating", json!({ "spec": spec })).await);
         match found {
             Ok(found) if found == cause(field, reason) => {}
             other => wrong.push(format!("{name}: {other:?}, want {field} {reason}")),
@@ -146,54 +146,54 @@ async fn violations_name_field_and_reason(bench: Bench) -> Verdict {
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ").into()) }
 }
 
-async fn several_violations_are_several_causes(bench: Bench) -> Verdict {
+async fn several_violations_are_several_causes(fixture: Fixture) -> CaseResult {
     let spec = json!({ "size": "big", "mode": "c" });
-    let found = causes(create(&bench, "violating", json!({ "spec": spec })).await)?;
+    let found = causes(create(&fixture, "violating", json!({ "spec": spec })).await)?;
     let want = [cause("spec.mode", "FieldValueNotSupported"), cause("spec.size", "FieldValueTypeInvalid")];
     let mut want = want.concat();
     want.sort();
     want.dedup();
-    same("causes", found, want)
+    expect_equal("causes", found, want)
 }
 
-async fn status_is_validated(bench: Bench) -> Verdict {
-    let mut made = bench.widget("status-invalid", json!({})).await?;
+async fn status_is_validated(fixture: Fixture) -> CaseResult {
+    let mut made = fixture.widget("status-invalid", json!({})).await?;
     made.data["status"] = json!({ "conditions": [{ "type": "Ready" }] });
-    let result = bench.widgets().replace_status("status-invalid", &PostParams::default(), &made).await;
-    same("causes", causes(result)?, cause("status.conditions[0].status", "FieldValueRequired"))
+    let result = fixture.widgets().replace_status("status-invalid", &PostParams::default(), &made).await;
+    expect_equal("causes", causes(result)?, cause("status.conditions[0].status", "FieldValueRequired"))
 }
 
-async fn a_transition_rule_guards_an_update(bench: Bench) -> Verdict {
-    bench.widget("pinned", json!({ "size": 1 })).await?;
-    merge(&bench, "pinned", json!({ "spec": { "pinned": "a" } })).await?;
-    let found = causes(merge(&bench, "pinned", json!({ "spec": { "pinned": "b" } })).await)?;
-    same("changed", found, cause("spec", "FieldValueInvalid"))?;
-    let found = causes(merge(&bench, "pinned", json!({ "spec": { "pinned": null } })).await)?;
-    same("removed", found, cause("spec", "FieldValueInvalid"))?;
-    merge(&bench, "pinned", json!({ "spec": { "size": 2 } })).await?;
+async fn a_transition_rule_guards_an_update(fixture: Fixture) -> CaseResult {
+    fixture.widget("pinned", json!({ "size": 1 })).await?;
+    merge(&fixture, "pinned", json!({ "spec": { "pinned": "a" } })).await?;
+    let found = causes(merge(&fixture, "pinned", json!({ "spec": { "pinned": "b" } })).await)?;
+    expect_equal("changed", found, cause("spec", "FieldValueInvalid"))?;
+    let found = causes(merge(&fixture, "pinned", json!({ "spec": { "pinned": null } })).await)?;
+    expect_equal("removed", found, cause("spec", "FieldValueInvalid"))?;
+    merge(&fixture, "pinned", json!({ "spec": { "size": 2 } })).await?;
     Ok(())
 }
 
-async fn a_rule_guards_a_create(bench: Bench) -> Verdict {
+async fn a_rule_guards_a_create(fixture: Fixture) -> CaseResult {
     let limits = json!({ "count": 5, "least": 6 });
-    let result = create(&bench, "ruled", json!({ "spec": { "limits": limits } })).await;
-    same("causes", causes(result)?, cause("spec.limits", "FieldValueInvalid"))
+    let result = create(&fixture, "ruled", json!({ "spec": { "limits": limits } })).await;
+    expect_equal("causes", causes(result)?, cause("spec.limits", "FieldValueInvalid"))
 }
 
-async fn rules_wait_for_valid_schemas(bench: Bench) -> Verdict {
+async fn rules_wait_for_valid_schemas(fixture: Fixture) -> CaseResult {
     let spec = json!({ "size": "big", "limits": { "count": 5, "least": 6 } });
-    let result = create(&bench, "ruled", json!({ "spec": spec })).await;
-    same("causes", causes(result)?, cause("spec.size", "FieldValueTypeInvalid"))
+    let result = create(&fixture, "ruled", json!({ "spec": spec })).await;
+    expect_equal("causes", causes(result)?, cause("spec.size", "FieldValueTypeInvalid"))
 }
 
 /// A stored object may violate a schema that came later: writes to other fields still pass.
-async fn an_unchanged_violation_is_tolerated(bench: Bench) -> Verdict {
-    bench.install(&super::gauges(&json!({ "type": "integer" }))?).await?;
-    let gauges = bench.resource("Gauge", "gauges");
+async fn an_unchanged_violation_is_tolerated(fixture: Fixture) -> CaseResult {
+    fixture.install(&super::gauges(&json!({ "type": "integer" }))?).await?;
+    let gauges = fixture.resource("Gauge", "gauges");
     let mut gauge = DynamicObject::new("ratcheted", &super::resource("Gauge", "gauges"));
     gauge.data = json!({ "spec": { "size": 99 } });
     gauges.create(&PostParams::default(), &gauge).await?;
-    bench.install(&super::gauges(&json!({ "type": "integer", "maximum": 10 }))?).await?;
+    fixture.install(&super::gauges(&json!({ "type": "integer", "maximum": 10 }))?).await?;
     let change = |spec: Value| {
         let gauges = gauges.clone();
         async move {
@@ -207,5 +207,5 @@ async fn an_unchanged_violation_is_tolerated(bench: Bench) -> Verdict {
     .await?;
     change(json!({ "colour": "red" })).await?;
     let found = causes(change(json!({ "size": 97 })).await)?;
-    same("changed", found, cause("spec.size", "FieldValueInvalid"))
+    expect_equal("changed", found, cause("spec.size", "FieldValueInvalid"))
 }
