@@ -8,14 +8,14 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use serde_json::json;
 
-use super::{Bench, Mismatch, Verdict, same, sentences};
+use super::{CaseResult, Fixture, Mismatch, define_cases, expect_equal};
 
-sentences![
-    a_watch_from_a_list_sees_what_came_after,
-    a_watch_from_nothing_begins_with_what_is_there,
+define_cases![
+    watches_from_a_list_see_later_changes,
+    watches_from_zero_begin_with_present_objects,
     a_watch_with_initial_events_marks_their_end,
-    a_write_that_changes_nothing_is_no_event,
-    an_object_that_is_no_longer_selected_is_deleted_from_the_watch,
+    unchanged_writes_are_no_events,
+    deselected_objects_are_deleted_from_watches,
     a_held_object_is_modified_then_deleted,
     a_watch_ends_after_its_timeout,
     a_deletion_event_carries_a_new_version,
@@ -30,7 +30,7 @@ fn map(name: &str, value: &str) -> Result<ConfigMap, Mismatch> {
     }))?)
 }
 
-fn say(event: &WatchEvent<ConfigMap>) -> String {
+fn describe_event(event: &WatchEvent<ConfigMap>) -> String {
     let value = |map: &ConfigMap| {
         let data = map.data.clone().unwrap_or_default();
         format!("{} {}", map.name_any(), data.get("a").cloned().unwrap_or_default())
@@ -56,7 +56,7 @@ async fn events(
     let mut events = Events::new();
     let all = async {
         while let Some(event) = stream.try_next().await? {
-            events.push(say(&event));
+            events.push(describe_event(&event));
         }
         Ok::<_, Mismatch>(())
     };
@@ -76,8 +76,8 @@ async fn now(maps: &Api<ConfigMap>) -> Result<String, Mismatch> {
     Ok(list.metadata.resource_version.unwrap_or_default())
 }
 
-async fn a_watch_from_a_list_sees_what_came_after(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn watches_from_a_list_see_later_changes(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let from = now(&maps).await?;
     let (pp, name) = (PostParams::default(), "after-list");
     maps.create(&pp, &map(name, "1")?).await?;
@@ -85,44 +85,44 @@ async fn a_watch_from_a_list_sees_what_came_after(bench: Bench) -> Verdict {
     let stream = maps.watch(&only(name), &from).await?;
     maps.delete(name, &DeleteParams::default()).await?;
     let want = ["added after-list 1", "modified after-list 2", "deleted after-list 2"];
-    same("events", events(stream, 3).await?, want.map(Into::into).into())
+    expect_equal("events", events(stream, 3).await?, want.map(Into::into).into())
 }
 
-async fn a_watch_from_nothing_begins_with_what_is_there(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn watches_from_zero_begin_with_present_objects(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let name = "there-already";
     maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let stream = maps.watch(&only(name), "0").await?;
     maps.delete(name, &DeleteParams::default()).await?;
-    // The end of what is there is marked even if nobody asked for initial events.
+    // The end of what is there is marked even without a request for initial events.
     let want = ["added there-already 1", "bookmark true", "deleted there-already 1"];
-    same("events", events(stream, 3).await?, want.map(Into::into).into())
+    expect_equal("events", events(stream, 3).await?, want.map(Into::into).into())
 }
 
-async fn a_watch_with_initial_events_marks_their_end(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn a_watch_with_initial_events_marks_their_end(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let name = "streamed";
     maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let from = now(&maps).await?;
     let stream = maps.watch(&only(name).initial_events(), &from).await?;
     maps.replace(name, &PostParams::default(), &map(name, "2")?).await?;
     let want = ["added streamed 1", "bookmark true", "modified streamed 2"];
-    same("events", events(stream, 3).await?, want.map(Into::into).into())
+    expect_equal("events", events(stream, 3).await?, want.map(Into::into).into())
 }
 
-async fn a_write_that_changes_nothing_is_no_event(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn unchanged_writes_are_no_events(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let (pp, name) = (PostParams::default(), "quiet");
     maps.create(&pp, &map(name, "1")?).await?;
     let from = now(&maps).await?;
     maps.replace(name, &pp, &map(name, "1")?).await?;
     maps.replace(name, &pp, &map(name, "2")?).await?;
     let stream = maps.watch(&only(name), &from).await?;
-    same("events", events(stream, 1).await?, vec!["modified quiet 2".into()])
+    expect_equal("events", events(stream, 1).await?, vec!["modified quiet 2".into()])
 }
 
-async fn an_object_that_is_no_longer_selected_is_deleted_from_the_watch(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn deselected_objects_are_deleted_from_watches(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let name = "relabelled";
     maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let from = now(&maps).await?;
@@ -132,11 +132,11 @@ async fn an_object_that_is_no_longer_selected_is_deleted_from_the_watch(bench: B
         maps.patch(name, &PatchParams::default(), &patch).await?;
     }
     let want = ["deleted relabelled 1", "added relabelled 1"];
-    same("events", events(stream, 2).await?, want.map(Into::into).into())
+    expect_equal("events", events(stream, 2).await?, want.map(Into::into).into())
 }
 
-async fn a_held_object_is_modified_then_deleted(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn a_held_object_is_modified_then_deleted(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let name = "held-watched";
     let mut held = map(name, "1")?;
     held.finalizers_mut().push("test.baremetal.cluster.io/held".into());
@@ -148,19 +148,19 @@ async fn a_held_object_is_modified_then_deleted(bench: Bench) -> Verdict {
     let stream = maps.watch(&only(name), &from).await?;
     // The change that came with the last finalizer was never stored.
     let want = ["modified held-watched 1", "deleted held-watched 1"];
-    same("events", events(stream, 2).await?, want.map(Into::into).into())
+    expect_equal("events", events(stream, 2).await?, want.map(Into::into).into())
 }
 
-async fn a_watch_ends_after_its_timeout(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn a_watch_ends_after_its_timeout(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let from = now(&maps).await?;
     let wp = WatchParams::default().labels("watched=nothing").timeout(1).disable_bookmarks();
     let stream = maps.watch(&wp, &from).await?;
-    same("events", events(stream, 1).await?, Events::new())
+    expect_equal("events", events(stream, 1).await?, Events::new())
 }
 
-async fn a_deletion_event_carries_a_new_version(bench: Bench) -> Verdict {
-    let maps = bench.api::<ConfigMap>();
+async fn a_deletion_event_carries_a_new_version(fixture: Fixture) -> CaseResult {
+    let maps = fixture.api::<ConfigMap>();
     let name = "deletion-version";
     let made = maps.create(&PostParams::default(), &map(name, "1")?).await?;
     let from = made.resource_version().unwrap_or_default();
@@ -169,7 +169,7 @@ async fn a_deletion_event_carries_a_new_version(bench: Bench) -> Verdict {
     match tokio::time::timeout(Duration::from_secs(5), stream.next()).await? {
         Some(Ok(WatchEvent::Deleted(last))) => {
             let version: u64 = last.resource_version().unwrap_or_default().parse()?;
-            same("newer", version > from.parse()?, true)
+            expect_equal("newer", version > from.parse()?, true)
         }
         other => Err(format!("got {other:?}, want a deletion").into()),
     }

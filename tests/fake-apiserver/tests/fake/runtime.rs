@@ -1,7 +1,5 @@
 //! kube's own runtime on the fake: watchers, reflectors and the events recorder.
 
-#![expect(clippy::unwrap_used, reason = "clippy allows them only in functions marked as tests")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 fn maps(client: Client) -> Api<ConfigMap> {
     Api::default_namespaced(client)
@@ -63,7 +61,7 @@ async fn a_reflector_survives_every_end_of_its_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reflector_catches_up_after_an_outage_and_a_compaction() {
+async fn reflectors_recover_from_outage_and_compaction() {
     let fake = FakeApi::new();
     let writer = maps(fake.client("writer"));
     let store = start(fake.client("reader"), watcher::Config::default());
@@ -78,20 +76,18 @@ async fn a_reflector_catches_up_after_an_outage_and_a_compaction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_day_costs_one_watch_every_timeout() {
+async fn an_idle_watcher_lists_once_a_day() {
     let fake = FakeApi::new();
-    let begun = Instant::now();
     let _store = start(fake.client("reader"), watcher::Config::default());
     sleep(Duration::from_hours(24)).await;
     let counts = fake.journal().counts();
     let watches = counts.on(fake_apiserver::Verb::Watch, "configmaps");
-    // 290 s each: kube's own choice.
-    assert_eq!(u64::try_from(watches).unwrap(), begun.elapsed().as_secs() / 290 + 1);
+    assert!((24..=24 * 60).contains(&watches), "{watches} watches in a day");
     assert_eq!(counts.on(fake_apiserver::Verb::List, "configmaps"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_recorder_makes_an_event_and_counts_its_repetition() {
+async fn recorders_count_repeated_events() {
     let fake = FakeApi::new();
     let client = fake.client("coordinator");
     let made = maps(client.clone()).create(&PostParams::default(), &map("a", "1")).await.unwrap();
@@ -113,24 +109,24 @@ async fn the_recorder_makes_an_event_and_counts_its_repetition() {
     assert_eq!(counts, [Some(3)]);
 }
 
-#[tokio::test]
-async fn hundreds_of_stories_share_nothing() {
-    for _ in 0..200 {
-        let fake = FakeApi::new();
-        let client = fake.client("coordinator");
-        let maps = maps(client.clone());
-        let _store = start(fake.client("reader"), watcher::Config::default());
-        for name in ["a", "b", "c"] {
-            maps.create(&PostParams::default(), &map(name, "1")).await.unwrap();
-            for value in ["2", "3", "4"] {
-                let metadata = json!({ "name": name });
-                let config = Patch::Apply(json!({
-                    "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
-                    "data": { "a": value, "b": "x" },
-                }));
-                let pp = PatchParams::apply("coordinator").force();
-                maps.patch(name, &pp, &config).await.unwrap();
-            }
+#[tokio::test(start_paused = true)]
+async fn servers_share_no_state() {
+    let servers: Vec<_> = (0..200).map(|_| FakeApi::new()).collect();
+    for (index, fake) in servers.iter().enumerate() {
+        let maps = maps(fake.client("writer"));
+        maps.create(&PostParams::default(), &map(&format!("map-{index}"), "new")).await.unwrap();
+        let patch = Patch::Merge(json!({ "data": { "a": index.to_string() } }));
+        maps.patch(&format!("map-{index}"), &PatchParams::default(), &patch).await.unwrap();
+    }
+    let first = servers[0].look_at_all("configmaps")[0]["metadata"].clone();
+    for (index, fake) in servers.iter().enumerate() {
+        let objects = fake.look_at_all("configmaps");
+        assert_eq!(objects.len(), 1, "{index}");
+        assert_eq!(objects[0]["metadata"]["name"], format!("map-{index}"));
+        assert_eq!(objects[0]["data"]["a"], index.to_string());
+        for identity in ["uid", "resourceVersion"] {
+            assert_eq!(objects[0]["metadata"][identity], first[identity], "{index}");
         }
+        assert_eq!(fake.journal().counts().requests, 2, "{index}");
     }
 }
