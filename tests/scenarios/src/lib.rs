@@ -18,7 +18,6 @@ mod cables;
 mod cluster_api;
 mod coordinator;
 mod dump;
-mod firmware;
 mod history;
 mod host;
 mod log;
