@@ -5,6 +5,8 @@
 //! cannot be wrong. Generated clients and servers are behind the features
 //! `client` and `server`.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "generate")]
 pub mod generate;
 pub mod limits;

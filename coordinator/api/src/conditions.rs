@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use strum::IntoStaticStr;
+use strum::{EnumString, IntoStaticStr};
 
 /// Types of conditions, over all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
@@ -32,9 +32,9 @@ pub enum Type {
 }
 
 /// Reasons of conditions, over all kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, EnumString)]
 pub enum Reason {
-    // Of the systems before us.
+    // Of the seeds' systems.
     /// No pool of that name in the namespace.
     PoolMissing,
     /// No member of the pool can be claimed.
@@ -82,13 +82,46 @@ pub enum Reason {
     PlanApplied,
     /// The plan Secret is gone.
     PlanSecretMissing,
-    /// The plan Secret holds what is no plan.
+    /// The plan Secret does not hold a plan record.
     PlanSecretInvalid,
-    /// The host has not answered since a while.
+    /// The plan Secret differs from what was announced.
+    PlanSecretAltered,
+    /// The host has no session, and the grace is over.
     HostUnreachable,
+    /// The host has not stated yet what it carries.
+    HostStatementMissing,
+    /// The host carries a node and no machine holds it.
+    HostCarriesNode,
+    /// The machine runs, and its host states that it carries no node of it.
+    HostCarriesNoNode,
+    /// The machine that holds the claim does not exist.
+    OwnerMissing,
+    /// The machine in deletion is owned by a Machine that is not.
+    OwnerMismatch,
+    /// The claim was given up without a clean.
+    Abandoned,
+    /// The request was not accepted by the API server.
+    ApiRequestFailed,
+    // Failures of a plan, as the host classifies them.
+    /// A command ended with an error.
+    CommandFailed,
+    /// A step took longer than its deadline.
+    StepTimedOut,
+    /// A file system of the host is full.
+    NoSpace,
+    /// The boot loader fell back to the former system.
+    BootFallback,
+    /// The early boot did not clean up the former node.
+    CleanupMissing,
+    /// cloud-init ended with errors.
+    CloudInitFailed,
+    /// The host refused the plan.
+    PlanRefused,
+    /// A disk of the host failed.
+    InputOutputFailed,
     /// The host registered and is being installed.
     Installing,
-    /// The install waits for a person.
+    /// The install waits for an operator.
     InstallWaiting,
     /// The install failed.
     InstallFailed,
@@ -100,7 +133,9 @@ pub enum Reason {
     DuplicateIdentity,
     /// A member of the pool does not exist.
     MemberMissing,
-    /// A member is listed in an older pool too.
+    /// A member is not attached, or carries a node that no machine holds.
+    MemberNotReady,
+    /// Another pool holds a member.
     MemberInAnotherPool,
     /// The members are what the pool says.
     MembersFound,
@@ -146,59 +181,68 @@ impl Reason {
     }
 }
 
-/// The value of a condition.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
-pub enum Truth {
+pub enum ConditionStatus {
     /// It holds.
     True,
     /// It does not.
     False,
-    /// Nobody can tell.
+    /// It cannot be known now.
     Unknown,
 }
 
 /// A condition as it is decided, before it has a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What is judged.
+pub struct ConditionUpdate {
+    /// Which condition.
     pub kind: Type,
-    /// The judgement.
-    pub truth: Truth,
-    /// Why, for machines.
+    /// Its status.
+    pub status: ConditionStatus,
+    /// Why, as a word.
     pub reason: Reason,
-    /// Why and what next, for people.
+    /// Why, and the next action.
     pub message: String,
 }
 
-impl Finding {
-    /// A condition that holds.
-    #[must_use]
-    pub fn holds(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
-        Self { kind, truth: Truth::True, reason, message: message.into() }
-    }
-
-    /// A condition that does not hold.
-    #[must_use]
-    pub fn fails(kind: Type, reason: Reason, message: impl Into<String>) -> Self {
-        Self { kind, truth: Truth::False, reason, message: message.into() }
-    }
+/// A condition that is true.
+#[must_use]
+pub fn condition_true(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
+    ConditionUpdate { kind, status: ConditionStatus::True, reason, message: message.into() }
 }
 
-/// Writes `findings` over `conditions`. The transition time moves only where
-/// the truth changes; conditions nobody judged stay.
-pub fn apply(conditions: &mut Vec<Condition>, findings: &[Finding], generation: Option<i64>, now: Timestamp) {
-    for finding in findings {
-        let status: &'static str = finding.truth.into();
-        let old = conditions.iter().position(|condition| condition.type_ == finding.kind.as_str());
+/// A condition that is false.
+#[must_use]
+pub fn condition_false(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
+    ConditionUpdate { kind, status: ConditionStatus::False, reason, message: message.into() }
+}
+
+/// A condition whose status cannot be known now.
+#[must_use]
+pub fn condition_unknown(kind: Type, reason: Reason, message: impl Into<String>) -> ConditionUpdate {
+    ConditionUpdate { kind, status: ConditionStatus::Unknown, reason, message: message.into() }
+}
+
+/// Writes `updates` over `conditions`. The transition time moves only where
+/// the status changes; conditions without an update stay.
+pub fn set_conditions(
+    conditions: &mut Vec<Condition>,
+    updates: &[ConditionUpdate],
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    for update in updates {
+        let status: &'static str = update.status.into();
+        let old = conditions.iter().position(|condition| condition.type_ == update.kind.as_str());
         let since = old
             .map(|index| &conditions[index])
             .filter(|condition| condition.status == status)
             .map_or_else(|| Time(now), |condition| condition.last_transition_time.clone());
         let new = Condition {
-            type_: finding.kind.as_str().to_owned(),
+            type_: update.kind.as_str().to_owned(),
             status: status.to_owned(),
-            reason: finding.reason.as_str().to_owned(),
-            message: finding.message.clone(),
+            reason: update.reason.as_str().to_owned(),
+            message: update.message.clone(),
             observed_generation: generation,
             last_transition_time: since,
         };
@@ -209,16 +253,17 @@ pub fn apply(conditions: &mut Vec<Condition>, findings: &[Finding], generation: 
     }
 }
 
-/// The condition of that type.
+/// The condition of that type. For status lines and tests: no decision reads
+/// a condition.
 #[must_use]
-pub fn find(conditions: &[Condition], kind: Type) -> Option<&Condition> {
+pub fn find_condition(conditions: &[Condition], kind: Type) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
 /// Whether the condition is there and holds.
 #[must_use]
 pub fn is_true(conditions: &[Condition], kind: Type) -> bool {
-    find(conditions, kind).is_some_and(|condition| condition.status == "True")
+    find_condition(conditions, kind).is_some_and(|condition| condition.status == "True")
 }
 
 #[cfg(test)]
@@ -226,16 +271,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_transition_time_moves_only_where_the_truth_changes() {
+    fn transition_time_moves_with_the_status() {
         let (first, second) = (Timestamp::from_second(1).unwrap(), Timestamp::from_second(2).unwrap());
         let mut conditions = vec![];
-        let waiting = Finding::fails(Type::Ready, Reason::PoolMissing, "a");
-        apply(&mut conditions, &[waiting], Some(1), first);
-        let still = Finding::fails(Type::Ready, Reason::PoolExhausted, "b");
-        apply(&mut conditions, &[still], Some(1), second);
+        let missing = condition_false(Type::Ready, Reason::PoolMissing, "a");
+        set_conditions(&mut conditions, &[missing], Some(1), first);
+        let exhausted = condition_false(Type::Ready, Reason::PoolExhausted, "b");
+        set_conditions(&mut conditions, &[exhausted], Some(1), second);
         assert_eq!(conditions[0].last_transition_time.0, first);
         assert_eq!(conditions[0].reason, "PoolExhausted");
-        apply(&mut conditions, &[Finding::holds(Type::Ready, Reason::Running, "")], Some(1), second);
+        set_conditions(&mut conditions, &[condition_true(Type::Ready, Reason::Running, "")], Some(1), second);
         assert_eq!((conditions.len(), conditions[0].last_transition_time.0), (1, second));
         assert!(is_true(&conditions, Type::Ready));
     }

@@ -6,7 +6,7 @@ use kube::CustomResourceExt;
 use crate::cluster::BaremetalCluster;
 use crate::inventory::MachineInventory;
 use crate::machine::BaremetalMachine;
-use crate::names::INFRASTRUCTURE_GROUP;
+use crate::names::{INFRASTRUCTURE_GROUP, label};
 use crate::pool::MachineInventoryPool;
 use crate::registration::MachineRegistration;
 use crate::seed_image::SeedImage;
@@ -29,8 +29,10 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         BaremetalMachineTemplate::crd(),
     ];
     for crd in &mut crds {
+        let labels = crd.metadata.labels.get_or_insert_default();
+        labels.insert(label::CLUSTERCTL.to_owned(), String::new());
+        labels.insert(label::CLUSTERCTL_MOVE.to_owned(), String::new());
         if crd.spec.group == INFRASTRUCTURE_GROUP {
-            let labels = crd.metadata.labels.get_or_insert_default();
             for contract in CONTRACTS {
                 labels.insert(contract.to_owned(), crate::names::VERSION.to_owned());
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,8 @@ use strum::{EnumString, IntoStaticStr};
 use crate::names::annotation;
 use crate::network::{NetworkTemplate, ObservedNetwork};
 
-/// The long-lived record of one host: who it is, what network it has, which
-/// plan it works on. Never deleted by the coordinator.
+/// The long-lived record of one host: its identity, its network, its plan.
+/// Never deleted by the coordinator.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "elemental.cattle.io",
@@ -50,7 +50,7 @@ pub struct MachineInventorySpec {
     /// SHA-256 of the public part of the host's identity key in PKIX DER.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpm_hash: Option<String>,
-    /// Accepted and ignored: an identity that is only a name is none.
+    /// Accepted for compatibility, not used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_hash: Option<String>,
     /// An explicit network; wins over `observedNetwork`.
@@ -78,16 +78,16 @@ pub struct MachineInventorySpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
-    /// Ready, Installed, `NetworkDrift`.
+    /// Ready, Installed, `NetworkDrift`. Projected from the rest; never read.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The newest plan and what became of it.
+    /// The newest plan and its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-    /// Ours: the system as it was last reported.
+    /// Ours: the host as it stated itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostStatus>,
-    /// Ours: the network as it was last reported.
+    /// Ours: the network as it was reported last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_network: Option<ObservedNetwork>,
 }
@@ -96,87 +96,219 @@ pub struct MachineInventoryStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlanStatus {
-    /// The one Secret that holds plans for this host.
+    /// The Secret that holds the plan record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<ObjectReference>,
-    /// SHA-256 of the raw bytes of the plan.
+    /// SHA-256 of the bytes of the plan record.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// Absent while the host works on it.
+    /// Absent while the plan is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<PlanState>,
     /// Ours: name of the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Ours: `clean` or `reprovision`.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<PlanType>,
     /// Ours: number of the plan; announces it to the streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// Ours: UID of the `BaremetalMachine` that the plan is for.
+    /// Ours: why it failed or cannot be sent, as the reason of a condition.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// Ours: why it failed, and the next action.
+    pub reason: Option<String>,
+    /// Ours: cause and next action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Ours: the step that runs, at most one update a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepStatus>,
 }
 
-/// What became of a plan.
+/// The step of a plan that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StepStatus {
+    /// Its name.
+    pub name: String,
+    /// Counted from one.
+    pub attempt: u32,
+}
+
+/// What a plan is for.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, IntoStaticStr, EnumString,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum PlanType {
+    /// Takes the node off the host.
+    Clean,
+    /// Makes the host a node.
+    Reprovision,
+    /// Not written by the coordinator.
+    Custom,
+}
+
+/// The result of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 pub enum PlanState {
     /// Proven done.
     Applied,
-    /// Not done, and not tried again by itself.
+    /// Not done, and not retried by itself.
     Failed,
 }
 
-/// The system as it was last reported.
+/// The host as it stated itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostStatus {
-    /// `/proc/sys/kernel/random/boot_id`.
-    pub boot_id: String,
-    /// IMAGE of `/etc/os-release`.
+    /// The stream of the installed system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionStatus>,
+    /// The image that runs.
     pub image: String,
     /// active, passive, recovery or live.
     pub boot_mode: String,
+    /// Number of the snapshot that runs, where elemental tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<i64>,
     /// Name of the host as it runs.
     pub hostname: String,
     /// Global addresses.
     pub addresses: Vec<String>,
     /// Version of the agent.
     pub agent_version: String,
-    /// Newest plan generation in the host's journal: a coordinator restored
-    /// from an old backup continues from here and never goes back.
+    /// What the host carries; absent until the installed system attached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub carried: Option<CarriedStatus>,
+    /// The install as it was reported last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub install: Option<InstallStatus>,
+}
+
+/// One stream of one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionStatus {
+    /// The coordinator process that serves it.
+    pub replica: String,
+    /// `/proc/sys/kernel/random/boot_id` of the host.
+    pub boot_id: String,
+    /// When it was opened.
+    pub since: Time,
+    /// When it ended; absent while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Time>,
+}
+
+/// What a host carries, by its own statement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CarriedStatus {
+    /// The newest plan of its journal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<CarriedPlan>,
+    /// The node that is on its disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<CarriedNode>,
+}
+
+/// The newest plan of a host's journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CarriedPlan {
+    /// Name of the plan.
+    pub id: String,
+    /// Number of the plan.
     pub generation: i64,
+    /// SHA-256 of the plan record.
+    pub checksum: String,
+    /// What it is for.
+    #[serde(rename = "type")]
+    pub kind: PlanType,
+    /// Absent while it is in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PlanState>,
+}
+
+/// The node on a host's disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CarriedNode {
+    /// Empty for a node that the agent did not make.
+    #[serde(rename = "providerID")]
+    pub provider_id: String,
+    /// Value of the label `metal3.io/uuid`.
+    pub uuid: String,
+}
+
+/// How far the install is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstallStatus {
+    /// How far it is.
+    pub state: InstallState,
+    /// The disk.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub device: String,
+    /// The image.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub image: String,
+    /// Cause and next action.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// How far an install is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum InstallState {
+    /// Registered, nothing reported yet.
+    Registered,
+    /// The disk is not chosen: an operator has to.
+    Waiting,
+    /// The system is being written.
+    Installing,
+    /// The system is on the disk.
+    Installed,
+    /// It failed.
+    Failed,
+    /// A live system found the host installed and left the disk alone.
+    LiveBootAfterInstall,
 }
 
 /// `baremetal.alauda.io/allocation-state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, EnumString)]
 pub enum AllocationState {
-    /// Free.
+    /// Not claimed.
     Available,
-    /// Claimed, no plan yet.
+    /// Claimed; no plan, or the plan was applied.
     Allocated,
-    /// A clean plan runs.
+    /// A clean plan is in flight.
     Preparing,
-    /// A reprovision plan runs, or ran.
+    /// A reprovision plan is in flight.
     Reprovisioning,
-    /// A plan failed; a person looks.
+    /// A plan failed, or the owner is missing.
     Unavailable,
 }
 
-/// Who holds an inventory.
+/// The owner annotations: which machine holds an inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Name of the `BaremetalMachine`.
+    /// Kind of the infrastructure machine.
+    pub kind: String,
+    /// Name of the infrastructure machine.
     pub baremetal_machine: String,
-    /// UID of the `BaremetalMachine`.
-    pub uid: String,
+    /// UID of the infrastructure machine, where it is known.
+    pub uid: Option<String>,
     /// Name of the Machine.
     pub machine: String,
     /// Name of the Cluster.
     pub cluster: String,
     /// Name of the pool.
     pub pool: String,
+    /// Generation of the newest plan when the claim was made.
+    pub generation: u64,
 }
 
 impl MachineInventory {
@@ -185,17 +317,19 @@ impl MachineInventory {
     pub fn claim(&self) -> Option<Claim> {
         let text = |key| self.annotations().get(key).cloned().unwrap_or_default();
         let baremetal_machine = text(annotation::OWNER_BAREMETAL_MACHINE);
+        let kind = self.annotations().get(annotation::OWNER_KIND).cloned();
         (!baremetal_machine.is_empty()).then(|| Claim {
+            kind: kind.unwrap_or_else(|| "BaremetalMachine".to_owned()),
             baremetal_machine,
-            uid: text(annotation::OWNER_UID),
+            uid: self.annotations().get(annotation::OWNER_UID).cloned(),
             machine: text(annotation::OWNER_MACHINE),
             cluster: text(annotation::OWNER_CLUSTER),
             pool: text(annotation::POOL),
+            generation: text(annotation::CLAIM_GENERATION).parse().unwrap_or(0),
         })
     }
 
-    /// The allocation state; absent and unknown text count as `Available`,
-    /// as people who write it by hand expect.
+    /// The allocation state; absent and unknown text count as `Available`.
     #[must_use]
     pub fn allocation_state(&self) -> AllocationState {
         self.annotations()

@@ -5,6 +5,7 @@
 //! The names are those of the systems whose manifests must apply unchanged;
 //! what is ours is in the group `baremetal.cluster.io` and says so.
 
+#![warn(missing_docs)]
 // kube's derives repeat `type_` in each printcolumn and make a hidden copy of
 // each spec; the bools are the field's API.
 #![allow(clippy::duplicated_attributes, clippy::struct_excessive_bools, unreachable_pub)]

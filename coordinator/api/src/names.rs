@@ -12,27 +12,41 @@ pub mod annotation {
     pub const OWNER_MACHINE: &str = "baremetal.alauda.io/owner-machine";
     /// Name of the `BaremetalMachine` that holds the claim.
     pub const OWNER_BAREMETAL_MACHINE: &str = "baremetal.alauda.io/owner-baremetalmachine";
-    /// Ours: UID of the `BaremetalMachine` that holds the claim, so that a
-    /// machine made anew under the same name does not inherit it.
+    /// Ours: kind of the machine that holds the claim; absent for a
+    /// `BaremetalMachine`.
+    pub const OWNER_KIND: &str = "baremetal.cluster.io/owner-kind";
+    /// Ours: UID of the machine that holds the claim. A hint: names decide, and
+    /// a UID that differs after a restore or a move is updated.
     pub const OWNER_UID: &str = "baremetal.cluster.io/owner-uid";
+    /// Ours: generation of the host's newest plan when it was claimed. Plans of
+    /// a higher generation belong to the claim.
+    pub const CLAIM_GENERATION: &str = "baremetal.cluster.io/claim-generation";
+    /// Ours: the machine of the claim is gone and the host was not cleaned; it
+    /// is cleaned and released when it attaches.
+    pub const ABANDONED: &str = "baremetal.cluster.io/abandoned";
+    /// Cluster API: `clusterctl move` waits while an object has it.
+    pub const BLOCK_MOVE: &str = "clusterctl.cluster.x-k8s.io/block-move";
+    /// Ours: set by an operator on a `MachineRegistration` to have a new token
+    /// created; invalidates all earlier ISOs.
+    pub const ROTATE_TOKEN: &str = "baremetal.cluster.io/rotate-token";
     /// On plan Secrets: `clean` or `reprovision`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
-    /// Ours: the inventory that a machine has chosen, written before the claim
-    /// so that a stale cache can never make it claim a second one.
+    /// Ours: the inventory that a machine has chosen, written before the
+    /// claim, so that a stale cache never makes it claim a second one.
     pub const MACHINE_INVENTORY: &str = "baremetal.cluster.io/machine-inventory";
-    /// Ours: set by a person on a `BaremetalMachine` whose plan failed, to have
-    /// the plan written once more; removed when it is.
+    /// Ours: set by an operator on a machine in deletion whose clean failed, to
+    /// have another clean assigned; removed when it is.
     pub const RETRY_PLAN: &str = "baremetal.cluster.io/retry-plan";
-    /// Ours: set by a person on a `BaremetalMachine` that is being deleted and
-    /// whose host is dead, to let go of it without a clean. The inventory stays
-    /// `Unavailable`.
+    /// Ours: set by an operator on a machine in deletion whose host is dead, to
+    /// abandon the host without a clean. The inventory stays `Unavailable` until
+    /// the host attaches and was cleaned.
     pub const RELEASE_WITHOUT_CLEAN: &str = "baremetal.cluster.io/release-without-clean";
-    /// Ours: the disk to install to, set by a person.
+    /// Ours: the disk to install to, set by an operator.
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
-    /// Ours: set by a person to take the network last reported as intended.
+    /// Ours: set by an operator to take the network reported last as intended.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
-    /// Ours: present while two live hosts claim one identity; removed by a
-    /// person.
+    /// Ours: present while two live hosts claim one identity; removed by an
+    /// operator.
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
     /// On a Cluster: registry for images without a host.
     pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
@@ -46,6 +60,10 @@ pub mod label {
     pub const MANAGED: &str = "elemental.cattle.io/managed";
     /// Cluster API's label with the name of the Cluster.
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+    /// Cluster API, on definitions: objects of the kind are part of a move.
+    pub const CLUSTERCTL: &str = "clusterctl.cluster.x-k8s.io";
+    /// Cluster API, on definitions: every object of the kind is moved.
+    pub const CLUSTERCTL_MOVE: &str = "clusterctl.cluster.x-k8s.io/move";
     /// Ours: how the identity key is held, `software` or `tpm`.
     pub const IDENTITY_CLASS: &str = "baremetal.cluster.io/identity-class";
 }
@@ -54,8 +72,8 @@ pub mod label {
 pub mod finalizer {
     /// Held until the host was cleaned and released.
     pub const BAREMETAL_MACHINE: &str = "baremetalmachine.infrastructure.cluster.x-k8s.io";
-    /// Held while a machine owns the inventory: a human's delete must not
-    /// lose the only record of who owns the host.
+    /// Held while a machine owns the inventory: a delete by
+    /// hand must not lose the record of who owns the host.
     pub const MACHINE_INVENTORY: &str = "machineinventory.elemental.cattle.io";
 }
 
@@ -75,8 +93,18 @@ pub mod plan_secret {
     pub const FAILED_OUTPUT: &str = "failed-output";
     /// How often the plan failed.
     pub const FAILURE_COUNT: &str = "failure-count";
-    /// The plan of a host that has nothing to do.
+    /// The plan of a host that never had one.
     pub const EMPTY: &str = "{}";
+}
+
+/// Secrets with the token of a registration.
+pub mod registration_secret {
+    /// Type of the Secret.
+    pub const TYPE: &str = "baremetal.cluster.io/registration-token";
+    /// The token.
+    pub const TOKEN: &str = "token";
+    /// After the name of the `MachineRegistration`.
+    pub const SUFFIX: &str = "-registration-token";
 }
 
 /// Default name of the `ConfigMap` from versions to OS images.

@@ -30,6 +30,11 @@ pub struct MachineInventoryPoolSpec {
     /// The hosts; the first available one is taken.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub machine_inventories: Vec<PoolMember>,
+    /// Ours: a machine in deletion whose host is unreachable for this long is
+    /// removed without a clean; the host is cleaned when it returns. Absent:
+    /// the machine waits. A Go duration, such as `30m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abandon_unreachable_after: Option<kube::core::Duration>,
 }
 
 /// One host of a pool.
@@ -39,7 +44,7 @@ pub struct PoolMember {
     /// Name of the `MachineInventory`.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Name of the node; the Machine's name when absent.
+    /// Name of the node; the inventory's name when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Accepted: interface for the cluster's network.

@@ -1,7 +1,7 @@
 //! `SeedImage`: an ISO that carries one registration.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -98,6 +98,15 @@ pub struct SeedImageStatus {
     /// How far it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<SeedImageState>,
+    /// Ours: the generation of the spec that the state is of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ours: when the download was opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opened: Option<Time>,
+    /// Ours: `cleanupAfterMinutes` is over.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub expired: bool,
 }
 
 /// How far a seed image is.

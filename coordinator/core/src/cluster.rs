@@ -2,7 +2,9 @@
 
 use coordinator_api::capi::Cluster;
 use coordinator_api::cluster::{BaremetalCluster, BaremetalClusterStatus, Endpoint};
-use coordinator_api::conditions::{self, Finding, Reason, Type};
+use coordinator_api::conditions::{
+    self, ConditionStatus, ConditionUpdate, Reason, Type, condition_false, condition_true,
+};
 use coordinator_api::machine::Initialization;
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -15,7 +17,7 @@ pub enum Decision {
     Fill(Endpoint),
     /// Nothing but the status.
     Rest,
-    /// A person has switched reconciliation off.
+    /// Reconciliation is switched off.
     Paused,
     /// No Cluster owns it yet.
     OwnerMissing,
@@ -23,7 +25,11 @@ pub enum Decision {
     EndpointMissing,
 }
 
-/// Whether a person has switched reconciliation of an object off.
+/// Where reconciliation is switched off.
+pub const PAUSED_MESSAGE: &str =
+    "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
+
+/// Whether reconciliation of an object is switched off.
 #[must_use]
 pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
     object.annotations().contains_key(annotation::PAUSED)
@@ -55,36 +61,36 @@ pub fn status(cluster: &BaremetalCluster, decision: &Decision, now: Timestamp) -
     let endpoint = match decision {
         Decision::Paused | Decision::OwnerMissing => None,
         Decision::Fill(_) | Decision::Rest => {
-            Some(Finding::holds(Type::EndpointReady, Reason::EndpointKnown, ""))
+            Some(condition_true(Type::EndpointReady, Reason::EndpointKnown, ""))
         }
-        Decision::EndpointMissing => Some(Finding::fails(
+        Decision::EndpointMissing => Some(condition_false(
             Type::EndpointReady,
             Reason::EndpointMissing,
             "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer",
         )),
     };
-    let mut findings = vec![paused(*decision == Decision::Paused)];
+    let mut updates = vec![paused(*decision == Decision::Paused)];
     if let Some(endpoint) = endpoint {
-        status.ready = endpoint.truth == conditions::Truth::True;
+        status.ready = endpoint.status == ConditionStatus::True;
         status.initialization = status.ready.then_some(Initialization { provisioned: Some(true) });
-        findings.push(Finding { kind: Type::Ready, ..endpoint.clone() });
-        findings.push(endpoint);
+        updates.push(ConditionUpdate { kind: Type::Ready, ..endpoint.clone() });
+        updates.push(endpoint);
     }
     if *decision == Decision::OwnerMissing {
         let message = "no Cluster names this object in spec.infrastructureRef yet";
-        findings.push(Finding::fails(Type::Ready, Reason::OwnerWaiting, message));
+        updates.push(condition_false(Type::Ready, Reason::OwnerWaiting, message));
     }
-    conditions::apply(&mut status.conditions, &findings, cluster.metadata.generation, now);
+    conditions::set_conditions(&mut status.conditions, &updates, cluster.metadata.generation, now);
     status
 }
 
 /// The condition `Paused`, which Cluster API wants on every object.
-pub(crate) fn paused(is: bool) -> Finding {
-    if is {
-        let message = "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
-        Finding::holds(Type::Paused, Reason::Paused, message)
+#[must_use]
+pub fn paused(is_paused: bool) -> ConditionUpdate {
+    if is_paused {
+        condition_true(Type::Paused, Reason::Paused, PAUSED_MESSAGE)
     } else {
-        Finding::fails(Type::Paused, Reason::NotPaused, "")
+        condition_false(Type::Paused, Reason::NotPaused, "")
     }
 }
 

@@ -1,291 +1,220 @@
-//! What the messages of a host make of the status of its inventory: status in,
-//! status out. Whoever writes it compares first, so that a host that says the
-//! same again costs nothing.
+//! One host, as its `MachineInventory` records it: parsed once, then only read.
+//!
+//! [`facts`] holds the changes of the stored facts, [`conditions`] what is
+//! projected from them. No decision reads a condition.
 
-use coordinator_api::conditions::{self, Finding, Reason, Truth, Type};
-use coordinator_api::inventory::{
-    HostStatus, MachineInventory, MachineInventoryStatus, PlanState, PlanStatus,
-};
-use coordinator_api::names::plan_secret;
-use coordinator_api::network::ObservedNetwork;
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use proto::v1alpha1::{
-    BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
-    LiveBootAfterInstall, SystemState, install_report,
-};
-
-use crate::plan;
-
-/// The first words of a host on a stream.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    /// The system as it runs.
-    pub system: &'a SystemState,
-    /// Version of the agent.
-    pub agent_version: &'a str,
-    /// Newest plan of its journal.
-    pub generation: u64,
-}
-
-/// How a plan ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Proven done.
-    Applied,
-    /// Not done.
-    Failed {
-        /// Cause and next action.
-        message: String,
-    },
-}
-
-fn status(inventory: &MachineInventory) -> MachineInventoryStatus {
-    inventory.status.clone().unwrap_or_default()
-}
-
-/// Writes conditions, at the generation of the object.
-fn find(
-    mut status: MachineInventoryStatus,
-    inventory: &MachineInventory,
-    findings: &[Finding],
-    now: Timestamp,
-) -> MachineInventoryStatus {
-    conditions::apply(&mut status.conditions, findings, inventory.metadata.generation, now);
-    status
-}
-
-/// Whether a condition has that reason.
-fn because(inventory: &MachineInventory, kind: Type, reason: Reason) -> bool {
-    conditions::find(inventory.conditions(), kind)
-        .is_some_and(|condition| condition.reason == reason.as_str())
-}
-
-/// Ready, as a host that is there has it: the state of its newest plan.
-fn ready(plan: Option<&PlanStatus>) -> Finding {
-    let message = plan.and_then(|plan| plan.message.clone()).unwrap_or_default();
-    match plan.and_then(|plan| plan.state) {
-        Some(PlanState::Applied) => Finding::holds(Type::Ready, Reason::PlanSuccessfullyApplied, message),
-        Some(PlanState::Failed) => Finding::fails(Type::Ready, Reason::PlanFailure, message),
-        None => Finding::fails(Type::Ready, Reason::WaitingForPlan, "the host works on its plan"),
-    }
-}
-
-/// The host registered, and its plan Secret is there.
-#[must_use]
-pub fn registered(
-    inventory: &MachineInventory,
-    secret: ObjectReference,
-    now: Timestamp,
-) -> MachineInventoryStatus {
-    let mut status = status(inventory);
-    status.plan.get_or_insert_default().secret_ref = Some(secret);
-    if conditions::find(&status.conditions, Type::Installed).is_some() {
-        return status;
-    }
-    let message = "the host has registered and is being installed";
-    let findings = [
-        Finding::fails(Type::Ready, Reason::WaitingForPlan, message),
-        Finding::fails(Type::Installed, Reason::Installing, message),
-    ];
-    find(status, inventory, &findings, now)
-}
-
-/// The installed system attached. A host without a plan has nothing to do, and
-/// has done it: upstream shows the empty plan as applied.
-#[must_use]
-pub fn attached(
-    inventory: &MachineInventory,
-    arrival: Arrival<'_>,
-    now: Timestamp,
-) -> MachineInventoryStatus {
-    let mut status = status(inventory);
-    let plan = status.plan.get_or_insert_default();
-    if plan.generation.is_none() && plan.state.is_none() {
-        plan.state = Some(PlanState::Applied);
-        plan.checksum = Some(plan::checksum(plan_secret::EMPTY.as_bytes()));
-    }
-    let ready = ready(status.plan.as_ref());
-    status.host = Some(HostStatus {
-        agent_version: arrival.agent_version.to_owned(),
-        generation: i64::try_from(arrival.generation).unwrap_or(i64::MAX),
-        ..host(arrival.system)
-    });
-    let installed = Finding::holds(Type::Installed, Reason::InstallDone, "");
-    find(status, inventory, &[installed, ready], now)
-}
-
-fn host(system: &SystemState) -> HostStatus {
-    HostStatus {
-        boot_id: system.boot_id.clone(),
-        image: system.image.clone(),
-        boot_mode: match system.boot_mode() {
-            BootMode::Unspecified => "",
-            BootMode::Live => "live",
-            BootMode::Active => "active",
-            BootMode::Passive => "passive",
-            BootMode::Recovery => "recovery",
-        }
-        .to_owned(),
-        hostname: system.hostname.clone(),
-        addresses: system.addresses.clone(),
-        ..HostStatus::default()
-    }
-}
-
-/// The system as it runs now, told by the same agent.
-fn refreshed(old: Option<HostStatus>, system: &SystemState) -> HostStatus {
-    let old = old.unwrap_or_default();
-    HostStatus { agent_version: old.agent_version, generation: old.generation, ..host(system) }
-}
-
-/// The host told how its installation goes.
-#[must_use]
-pub fn install(
-    inventory: &MachineInventory,
-    report: &InstallReport,
-    now: Timestamp,
-) -> MachineInventoryStatus {
-    use install_report::Outcome;
-    let fails = |reason, message: String| Finding::fails(Type::Installed, reason, message);
-    let finding = match &report.outcome {
-        None => return status(inventory),
-        Some(Outcome::Waiting(InstallWaiting { message })) => fails(Reason::InstallWaiting, message.clone()),
-        Some(Outcome::Started(InstallStarted { device })) => {
-            fails(Reason::Installing, format!("installing to {device}"))
-        }
-        Some(Outcome::Done(InstallDone { device, image })) => fails(
-            Reason::InstallDone,
-            format!("installed {image} to {device}; waiting for the host to boot from it"),
-        ),
-        Some(Outcome::Failed(InstallFailed { message, .. })) => fails(Reason::InstallFailed, message.clone()),
-        Some(Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device })) => {
-            let message = format!(
-                "a seed ISO was booted on this host, which is installed on {device}; the disk was left alone: remove the medium"
-            );
-            let reason = Reason::LiveBootAfterInstall;
-            if has_attached(inventory) {
-                Finding::holds(Type::Installed, reason, message)
-            } else {
-                fails(reason, message)
-            }
-        }
-    };
-    find(status(inventory), inventory, &[finding], now)
-}
-
-/// Whether the host has an installed system, so that its certificate may be
-/// one for receiving plans.
-#[must_use]
-pub fn is_installed(inventory: &MachineInventory) -> bool {
-    has_attached(inventory)
-        || because(inventory, Type::Installed, Reason::InstallDone)
-        || because(inventory, Type::Installed, Reason::LiveBootAfterInstall)
-}
-
-/// Whether the installed system has attached once: a live system on this host
-/// is told to boot the disk.
-#[must_use]
-pub fn has_attached(inventory: &MachineInventory) -> bool {
-    conditions::is_true(inventory.conditions(), Type::Installed)
-}
-
-/// The newest plan ended.
-#[must_use]
-pub fn ended(
-    inventory: &MachineInventory,
-    checksum: &str,
-    (end, system): (&End, Option<&SystemState>),
-    now: Timestamp,
-) -> MachineInventoryStatus {
-    let mut status = status(inventory);
-    let plan = status.plan.get_or_insert_default();
-    plan.checksum = Some(checksum.to_owned());
-    (plan.state, plan.message) = match end {
-        End::Applied => (Some(PlanState::Applied), None),
-        End::Failed { message } => (Some(PlanState::Failed), Some(message.clone())),
-    };
-    let generation = plan.generation.unwrap_or_default();
-    let ready = ready(status.plan.as_ref());
-    if let Some(system) = system {
-        status.host = Some(refreshed(status.host.take(), system));
-    }
-    if let Some(host) = &mut status.host {
-        host.generation = host.generation.max(generation);
-    }
-    find(status, inventory, &[ready], now)
-}
-
-/// The host told how its system runs now, and nothing of its network.
-#[must_use]
-pub fn seen(inventory: &MachineInventory, system: Option<&SystemState>) -> MachineInventoryStatus {
-    let mut status = status(inventory);
-    if let Some(system) = system {
-        status.host = Some(refreshed(status.host.take(), system));
-    }
-    status
-}
-
-/// The host told its network; `drift` says how it differs from the intended.
-#[must_use]
-pub fn observed(
-    inventory: &MachineInventory,
-    network: ObservedNetwork,
-    drift: Option<String>,
-    system: Option<&SystemState>,
-    now: Timestamp,
-) -> MachineInventoryStatus {
-    let mut status = seen(inventory, system);
-    status.observed_network = Some(network);
-    let finding = match drift {
-        Some(message) => Finding::holds(Type::NetworkDrift, Reason::NetworkChanged, message),
-        None => Finding::fails(Type::NetworkDrift, Reason::NetworkAsIntended, ""),
-    };
-    find(status, inventory, &[finding], now)
-}
-
-/// The host has not been heard of for the whole grace.
-#[must_use]
-pub fn unreachable(inventory: &MachineInventory, now: Timestamp) -> MachineInventoryStatus {
-    let finding = Finding {
-        kind: Type::Ready,
-        truth: Truth::Unknown,
-        reason: Reason::HostUnreachable,
-        message:
-            "the host has no connection to the coordinator: look at its power, its network and its console"
-                .to_owned(),
-    };
-    find(status(inventory), inventory, &[finding], now)
-}
-
-/// Whether the host is shown as not heard of.
-#[must_use]
-pub fn is_unreachable(inventory: &MachineInventory) -> bool {
-    because(inventory, Type::Ready, Reason::HostUnreachable)
-}
-
-/// Two live hosts claim the identity of this inventory.
-#[must_use]
-pub fn duplicate(inventory: &MachineInventory, boots: [&str; 2], now: Timestamp) -> MachineInventoryStatus {
-    let [one, other] = boots;
-    let message = format!(
-        "two running systems (boot ids {one} and {other}) hold the identity of this host: switch one off, install it anew, then remove the annotation {}",
-        coordinator_api::names::annotation::QUARANTINED
-    );
-    let finding = Finding::fails(Type::Ready, Reason::DuplicateIdentity, message);
-    find(status(inventory), inventory, &[finding], now)
-}
-
-/// The plan Secret cannot be streamed.
-#[must_use]
-pub fn plan_unusable(
-    inventory: &MachineInventory,
-    reason: Reason,
-    message: String,
-    now: Timestamp,
-) -> MachineInventoryStatus {
-    find(status(inventory), inventory, &[Finding::fails(Type::Ready, reason, message)], now)
-}
-
+pub mod conditions;
+pub mod facts;
 #[cfg(test)]
 mod tests;
+
+use std::time::Duration;
+
+use coordinator_api::conditions::Reason;
+use coordinator_api::inventory::{
+    AllocationState, CarriedNode, CarriedStatus, Claim, InstallStatus, MachineInventory, PlanState,
+    PlanStatus, PlanType, SessionStatus,
+};
+use coordinator_api::names::annotation;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use proto::plan::{Checksum, Generation, PlanId};
+
+use crate::ids::{HostName, Uid};
+
+/// A host without a session is unreachable after this long: longer than a
+/// server takes to restart.
+pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(5);
+
+/// A `MachineInventory`, parsed.
+#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostRecord {
+    pub name: HostName,
+    pub namespace: String,
+    pub uid: Option<Uid>,
+    /// The owner annotations.
+    pub claim: Option<Claim>,
+    /// Changes with the claim and the plan.
+    pub allocation: AllocationState,
+    /// The pool that holds it.
+    pub pool: Option<String>,
+    /// The plan that was announced last.
+    pub plan: Option<AnnouncedPlan>,
+    /// The Secret of its plan record, once it was created.
+    pub plan_secret: Option<String>,
+    /// The stream of its installed system.
+    pub session: Option<SessionStatus>,
+    /// What the host stated to carry; `None` until it did.
+    pub carried: Option<CarriedStatus>,
+    pub install: Option<InstallStatus>,
+    /// Two live hosts claim its identity.
+    pub is_quarantined: bool,
+    pub is_deleting: bool,
+    /// Its claim was given up without a clean.
+    pub is_abandoned: bool,
+    /// `clusterctl move` waits for it.
+    pub blocks_move: bool,
+}
+
+/// A plan as the status announces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnnouncedPlan {
+    pub id: PlanId,
+    pub generation: Generation,
+    pub kind: PlanType,
+    pub checksum: Checksum,
+    /// `None` while it is in flight.
+    pub state: Option<PlanState>,
+    /// Why it failed, or cannot be sent.
+    pub problem: Option<Problem>,
+}
+
+/// A cause, as conditions show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: Reason,
+    /// Cause and next action.
+    pub message: String,
+}
+
+impl HostRecord {
+    /// `None` for an object without a name, which the API server never serves.
+    #[must_use]
+    pub fn parse(inventory: &MachineInventory) -> Option<Self> {
+        let status = inventory.status.as_ref();
+        let host = status.and_then(|status| status.host.as_ref());
+        let plan = status.and_then(|status| status.plan.as_ref());
+        let annotated = |key| inventory.annotations().contains_key(key);
+        Some(Self {
+            name: HostName::parse(inventory.metadata.name.as_deref()?)?,
+            namespace: inventory.namespace().unwrap_or_default(),
+            uid: inventory.uid().as_deref().and_then(Uid::parse),
+            claim: inventory.claim(),
+            allocation: inventory.allocation_state(),
+            pool: inventory.annotations().get(annotation::POOL).filter(|pool| !pool.is_empty()).cloned(),
+            plan: plan.and_then(AnnouncedPlan::parse),
+            plan_secret: plan.and_then(|plan| plan.secret_ref.as_ref()?.name.clone()),
+            session: host.and_then(|host| host.session.clone()),
+            carried: host.and_then(|host| host.carried.clone()),
+            install: host.and_then(|host| host.install.clone()),
+            is_quarantined: annotated(annotation::QUARANTINED),
+            is_deleting: inventory.metadata.deletion_timestamp.is_some(),
+            is_abandoned: annotated(annotation::ABANDONED),
+            blocks_move: annotated(annotation::BLOCK_MOVE),
+        })
+    }
+
+    /// Whether its installed system has an open stream.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.ended.is_none())
+    }
+
+    /// Since when it is unreachable, once the grace is over at `now`.
+    #[must_use]
+    pub fn unreachable_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let ended = self.session.as_ref()?.ended.as_ref()?.0;
+        (now >= grace_end(ended)).then_some(ended)
+    }
+
+    /// When it becomes unreachable, unless it attaches before.
+    #[must_use]
+    pub fn grace_ends(&self, now: Timestamp) -> Option<Timestamp> {
+        let end = grace_end(self.session.as_ref()?.ended.as_ref()?.0);
+        (end > now).then_some(end)
+    }
+
+    /// Whether it is attached and states that it carries nothing of any node.
+    #[must_use]
+    pub fn carries_nothing(&self) -> bool {
+        self.is_attached() && self.carried.as_ref().is_some_and(is_empty)
+    }
+
+    /// The node that it states to carry.
+    #[must_use]
+    pub fn carried_node(&self) -> Option<&CarriedNode> {
+        self.carried.as_ref()?.node.as_ref()
+    }
+
+    /// The plan of the claim: announced after the claim was made.
+    #[must_use]
+    pub fn claimed_plan(&self) -> Option<&AnnouncedPlan> {
+        let claim = self.claim.as_ref()?;
+        self.plan.as_ref().filter(|plan| plan.generation.0 > claim.generation)
+    }
+
+    /// The highest generation that status, claim or host have seen.
+    #[must_use]
+    pub fn newest_generation(&self) -> Generation {
+        let carried = self.carried.as_ref().and_then(|carried| carried.plan.as_ref());
+        let carried = carried.and_then(|plan| u64::try_from(plan.generation).ok());
+        let announced = self.plan.as_ref().map(|plan| plan.generation.0);
+        let claimed = self.claim.as_ref().map(|claim| claim.generation);
+        Generation([carried, announced, claimed].into_iter().flatten().max().unwrap_or_default())
+    }
+
+    /// What keeps the host from its plan.
+    #[must_use]
+    pub fn trouble(&self, now: Timestamp) -> Option<Problem> {
+        if self.is_quarantined {
+            let message = format!(
+                "two running systems hold the identity of this host: switch one off, reinstall it, then remove the annotation {}",
+                annotation::QUARANTINED
+            );
+            return Some(Problem { reason: Reason::DuplicateIdentity, message });
+        }
+        if self.unreachable_since(now).is_some() {
+            return Some(unreachable());
+        }
+        let plan = self.plan.as_ref().filter(|plan| plan.state.is_none())?;
+        plan.problem.clone()
+    }
+
+    /// Name of the Secret that holds its plan record.
+    #[must_use]
+    pub fn plan_secret_name(&self) -> &str {
+        self.plan_secret.as_deref().unwrap_or(self.name.as_str())
+    }
+}
+
+/// The host has no session.
+#[must_use]
+pub fn unreachable() -> Problem {
+    let message =
+        "the host has no connection to the coordinator: check its power, its network and its console";
+    Problem { reason: Reason::HostUnreachable, message: message.to_owned() }
+}
+
+fn grace_end(ended: Timestamp) -> Timestamp {
+    ended.saturating_add(UNREACHABLE_AFTER).unwrap_or(Timestamp::MAX)
+}
+
+/// No node, and no plan that may have left a part of one.
+fn is_empty(carried: &CarriedStatus) -> bool {
+    let cleaned = |state, kind| kind == PlanType::Clean && state == Some(PlanState::Applied);
+    carried.node.is_none() && carried.plan.as_ref().is_none_or(|plan| cleaned(plan.state, plan.kind))
+}
+
+impl AnnouncedPlan {
+    fn parse(plan: &PlanStatus) -> Option<Self> {
+        let generation = u64::try_from(plan.generation?).ok().filter(|generation| *generation > 0)?;
+        let problem = plan.reason.as_ref().map(|reason| Problem {
+            reason: reason.parse().unwrap_or(Reason::PlanFailed),
+            message: plan.message.clone().unwrap_or_default(),
+        });
+        Some(Self {
+            id: PlanId::parse(plan.id.as_deref()?).ok()?,
+            generation: Generation(generation),
+            kind: plan.kind?,
+            checksum: Checksum::parse(plan.checksum.as_deref()?).ok()?,
+            state: plan.state,
+            problem,
+        })
+    }
+
+    #[must_use]
+    pub fn is_applied_clean(&self) -> bool {
+        self.kind == PlanType::Clean && self.state == Some(PlanState::Applied)
+    }
+}

@@ -1,6 +1,5 @@
 //! From a host that registers to its `MachineInventory`.
 
-pub mod owner;
 pub mod template;
 
 mod facts;

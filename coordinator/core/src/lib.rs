@@ -1,18 +1,21 @@
 //! Every decision, without an effect.
 //!
-//! A decision is a function from what was observed to what is due; nothing
-//! here knows a client, a file, a clock or a random number. In the order of the
-//! story: [`inventory`] names a host, [`pool`] says who can be claimed,
-//! [`machine`] what is due, [`plan`] what the host does, [`provider_id`] what
-//! its node is called.
+//! A decision is a function from parsed values to what is due; nothing here
+//! knows a client, a file, a clock or a random number. In the order of the
+//! story: [`inventory`] names a host, [`pool`] says which can be claimed,
+//! [`demand`] what a machine asks for, [`assignment`] what is due for it,
+//! [`plan`] what the host executes, [`provider_id`] how its node is called.
 
+pub mod assignment;
 pub mod bootstrap;
+pub mod claim;
 pub mod cloud_init;
 pub mod cluster;
+pub mod demand;
 pub mod host;
+pub mod ids;
 pub mod image_catalog;
 pub mod inventory;
-pub mod machine;
 pub mod network;
 pub mod plan;
 pub mod pool;

@@ -1,18 +1,44 @@
 //! The name by which Cluster API finds a node.
 
-/// Before the name of the inventory.
-pub const PREFIX: &str = "baremetal:///";
+use std::fmt;
+
+use crate::ids::HostName;
+
+const PREFIX: &str = "baremetal:///";
 
 /// `baremetal:///<inventory>`.
-#[must_use]
-pub fn of(inventory_name: &str) -> String {
-    format!("{PREFIX}{inventory_name}")
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ProviderId(String);
+
+impl ProviderId {
+    #[must_use]
+    pub fn of_host(host: &HostName) -> Self {
+        Self(format!("{PREFIX}{host}"))
+    }
+
+    /// `None` for one of another provider.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let name = text.strip_prefix(PREFIX)?;
+        (!name.is_empty() && !name.contains('/')).then(|| Self(text.to_owned()))
+    }
+
+    /// The host that it names.
+    #[must_use]
+    pub fn host(&self) -> Option<HostName> {
+        HostName::parse(self.0.strip_prefix(PREFIX)?)
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
-/// The inventory that a provider id names; `None` for one of another provider.
-#[must_use]
-pub fn inventory(provider_id: &str) -> Option<&str> {
-    provider_id.strip_prefix(PREFIX).filter(|name| !name.is_empty() && !name.contains('/'))
+impl fmt::Display for ProviderId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
 }
 
 #[cfg(test)]
@@ -20,12 +46,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_id_leads_back_to_its_inventory() {
-        assert_eq!(of("rack-1"), "baremetal:///rack-1");
-        let cases =
-            [("baremetal:///rack-1", Some("rack-1")), ("baremetal:///", None), ("metal3://rack-1", None)];
-        for (given, want) in cases {
-            assert_eq!(inventory(given), want, "{given}");
+    fn provider_id_names_its_host() {
+        let host = HostName::parse("rack-1").unwrap();
+        let id = ProviderId::of_host(&host);
+        assert_eq!((id.as_str(), id.host()), ("baremetal:///rack-1", Some(host)));
+        let cases = [("baremetal:///rack-1", true), ("baremetal:///", false), ("metal3://rack-1", false)];
+        for (text, valid) in cases {
+            assert_eq!(ProviderId::parse(text).is_some(), valid, "{text}");
         }
     }
 }

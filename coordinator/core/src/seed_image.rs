@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use coordinator_api::conditions::{self, Finding, Reason, Type};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageStatus, SeedImageType};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// What to do with a `SeedImage`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,15 +74,14 @@ pub fn decide(image: &SeedImage, registration: Option<&MachineRegistration>, now
     if !asked && is_over(image, now) {
         return Decision::Expire;
     }
-    let ready = |status: &coordinator_api::registration::MachineRegistrationStatus| {
-        status.registration_url.is_some() && conditions::is_true(&status.conditions, Type::Ready)
-    };
+    let ready =
+        |status: &coordinator_api::registration::MachineRegistrationStatus| status.registration_url.is_some();
     if !registration.and_then(|registration| registration.status.as_ref()).is_some_and(ready) {
         return Decision::AwaitRegistration;
     }
     let begun = match state(image) {
         None | Some(SeedImageState::NotStarted) => false,
-        // Whoever corrects what failed sees that it was heard.
+        // A correction of what failed is shown as started at once.
         Some(SeedImageState::Failed) => is_current(image),
         Some(SeedImageState::Initialized | SeedImageState::Started | SeedImageState::Completed) => {
             !asked || is_current(image)
@@ -95,19 +94,16 @@ fn state(image: &SeedImage) -> Option<SeedImageState> {
     image.status.as_ref().and_then(|status| status.state)
 }
 
-fn ready(image: &SeedImage) -> Option<&Condition> {
-    conditions::find(&image.status.as_ref()?.conditions, Type::SeedImageReady)
-}
-
-/// Whether the status was decided on this spec. A wish of a person is a change
-/// of the spec, so that this tells a wish that was heard from a new one.
+/// Whether the status was decided on this spec. Asking for a rebuild
+/// changes the spec, so that a request that was served differs from a new one.
 fn is_current(image: &SeedImage) -> bool {
-    ready(image).is_some_and(|ready| ready.observed_generation == image.metadata.generation)
+    let observed = image.status.as_ref().and_then(|status| status.observed_generation);
+    observed.is_some() && observed == image.metadata.generation
 }
 
 /// Whether `spec.retriggerBuild` is still to be done. It is done once for each
-/// change of the spec, also when it cannot be taken back: a token that is made
-/// anew for ever could never be used.
+/// change of the spec, also when it cannot be taken back: a token that is
+/// recreated for ever could never be used.
 #[must_use]
 pub fn is_asked(image: &SeedImage) -> bool {
     let done = is_current(image) && (state(image) == Some(SeedImageState::Completed) || has_expired(image));
@@ -147,11 +143,8 @@ pub fn may_download(
 #[must_use]
 pub fn remaining(image: &SeedImage, now: Timestamp) -> Option<Duration> {
     let minutes = u64::try_from(image.spec.cleanup_after_minutes).ok().filter(|minutes| *minutes > 0)?;
-    let ready = ready(image)?;
-    if ready.status != "True" {
-        return None;
-    }
-    let open = Duration::try_from(now.duration_since(ready.last_transition_time.0)).unwrap_or_default();
+    let opened = image.status.as_ref()?.opened.as_ref()?.0;
+    let open = Duration::try_from(now.duration_since(opened)).unwrap_or_default();
     Some(Duration::from_secs(minutes * 60).saturating_sub(open))
 }
 
@@ -160,7 +153,7 @@ fn is_over(image: &SeedImage, now: Timestamp) -> bool {
 }
 
 fn has_expired(image: &SeedImage) -> bool {
-    ready(image).is_some_and(|ready| ready.reason == Reason::SeedImageBuildDeadline.as_str())
+    image.status.as_ref().is_some_and(|status| status.expired)
 }
 
 /// The status that follows.
@@ -202,28 +195,27 @@ pub fn status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedIma
     status.checksum_url = url.as_ref().map(|url| format!("{url}.sha256"));
     status.download_url = url;
     status.download_token = download.map(|download| download.token.clone());
-    conditions::apply(
-        &mut status.conditions,
-        &findings(progress, reason, &message),
-        image.metadata.generation,
-        now,
-    );
+    status.opened = download.map(|_| status.opened.take().unwrap_or(Time(now)));
+    status.expired = *progress == Progress::Expired;
+    status.observed_generation = image.metadata.generation;
+    let updates = project_conditions(progress, reason, &message);
+    conditions::set_conditions(&mut status.conditions, &updates, image.metadata.generation, now);
     status
 }
 
-fn findings(progress: &Progress, reason: Reason, message: &str) -> [Finding; 2] {
+fn project_conditions(progress: &Progress, reason: Reason, message: &str) -> [ConditionUpdate; 2] {
     match progress {
         Progress::Completed(_) => [
-            Finding::holds(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
-            Finding::holds(Type::SeedImageReady, reason, ""),
+            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
+            condition_true(Type::SeedImageReady, reason, ""),
         ],
         Progress::Started => [
-            Finding::holds(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
-            Finding::fails(Type::SeedImageReady, reason, message),
+            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
+            condition_false(Type::SeedImageReady, reason, message),
         ],
         Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Failed(_) | Progress::Expired => [
-            Finding::fails(Type::Ready, reason, message),
-            Finding::fails(Type::SeedImageReady, reason, message),
+            condition_false(Type::Ready, reason, message),
+            condition_false(Type::SeedImageReady, reason, message),
         ],
     }
 }

@@ -1,140 +1,187 @@
+use super::conditions::project_conditions;
+use super::facts::{self, Attach};
 use super::*;
+use crate::plan::{PlanEnd, render};
+use crate::samples;
+use coordinator_api::conditions::{Type, find_condition};
+use coordinator_api::inventory::{InstallState, MachineInventoryStatus};
+use proto::v1alpha1::{
+    Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone, InstallReport,
+    InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
+};
 
-fn now(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn seconds(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
 }
 
-fn system(boot_id: &str) -> SystemState {
-    SystemState {
-        boot_id: boot_id.into(),
-        image: "os:v1".into(),
-        boot_mode: BootMode::Active.into(),
-        hostname: "h".into(),
-        addresses: vec!["192.0.2.1".into()],
+fn hello(carried: Carried) -> Hello {
+    let system = SystemState { boot_id: "boot-1".into(), image: "os:v1".into(), ..SystemState::default() };
+    Hello { system: Some(system), agent_version: "1".into(), carried: Some(carried) }
+}
+
+fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
+    Carried {
+        plan: Some(WirePlan {
+            id: "reprovision-1".into(),
+            generation,
+            checksum: Checksum::of(b"record").to_string(),
+            kind: PlanKind::Reprovision.into(),
+            outcome: outcome.into(),
+        }),
+        node: Some(WireNode { provider_id: samples::PROVIDER_ID.into(), uuid: "u".into() }),
+        installed: Some(InstallDone { device: "/dev/vda".into(), image: "os:v0".into() }),
     }
 }
 
-fn arrival(system: &SystemState) -> Arrival<'_> {
-    Arrival { system, agent_version: "1", generation: 3 }
+fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, now: Timestamp) {
+    facts::record_attach(status, Attach { replica, hello: &hello(carried), now });
 }
 
-fn condition(status: &MachineInventoryStatus, kind: Type) -> (String, String) {
-    let found = conditions::find(&status.conditions, kind).unwrap();
-    (found.status.clone(), found.reason.clone())
+fn with_status(status: MachineInventoryStatus) -> MachineInventory {
+    let mut inventory = samples::inventory("host-1");
+    inventory.status = Some(status);
+    inventory
 }
 
-fn with(status: MachineInventoryStatus) -> MachineInventory {
-    MachineInventory { status: Some(status), ..MachineInventory::default() }
+/// `Ready` and `Installed`, as status and reason.
+fn shown(inventory: &MachineInventory, kind: Type, now: Timestamp) -> (String, String) {
+    let mut inventory = inventory.clone();
+    project_conditions(&mut inventory, now);
+    let found = find_condition(inventory.conditions(), kind).cloned();
+    found.map(|found| (found.status, found.reason)).unwrap_or_default()
 }
 
 fn pair(status: &str, reason: &str) -> (String, String) {
-    (status.into(), reason.into())
+    (status.to_owned(), reason.to_owned())
 }
 
+/// A backup does not hold status: one attach rebuilds it from the host.
 #[test]
-fn a_host_is_ready_only_when_its_installed_system_attaches() {
-    let secret = ObjectReference::default();
-    let fresh = MachineInventory::default();
-    let status = registered(&fresh, secret.clone(), now(1));
-    assert_eq!(condition(&status, Type::Ready), pair("False", "WaitingForPlan"));
-    assert_eq!(condition(&status, Type::Installed), pair("False", "Installing"));
-    let inventory = with(status);
-    assert!(!is_installed(&inventory) && !has_attached(&inventory));
-    let status = attached(&inventory, arrival(&system("a")), now(2));
-    assert_eq!(condition(&status, Type::Ready), pair("True", "PlanSuccessfullyApplied"));
-    assert_eq!(condition(&status, Type::Installed), pair("True", "InstallDone"));
-    let plan = status.plan.clone().unwrap();
-    assert_eq!(plan.secret_ref, Some(secret.clone()));
+fn attach_rebuilds_a_lost_status() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
+    let record = samples::record(&with_status(status.clone()));
+    let plan = record.plan.clone().unwrap();
     assert_eq!(
-        plan.checksum.as_deref(),
-        Some("44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a")
+        (plan.generation, plan.kind, plan.state),
+        (Generation(5), PlanType::Reprovision, Some(PlanState::Applied))
     );
-    let host = status.host.clone().unwrap();
-    assert_eq!((host.boot_id.as_str(), host.boot_mode.as_str(), host.generation), ("a", "active", 3));
-    let inventory = with(status.clone());
-    assert_eq!(attached(&inventory, arrival(&system("a")), now(9)), status, "again: nothing new");
-    assert_eq!(registered(&inventory, secret, now(9)), status, "registered again: nothing new");
+    assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
+    assert_eq!(record.install.unwrap().state, InstallState::Installed);
+    let before = status.clone();
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", seconds(9));
+    assert_eq!(status, before, "the same stream states nothing new");
 }
 
 #[test]
-fn each_report_of_an_installation_has_its_reason() {
-    use install_report::Outcome;
-    let live = || Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device: "/dev/sda".into() });
-    let done = || Outcome::Done(InstallDone { device: "/dev/sda".into(), image: "os:v1".into() });
-    let attached = with(attached(&MachineInventory::default(), arrival(&system("a")), now(1)));
-    let fresh = MachineInventory::default();
-    for (name, inventory, outcome, want, installed) in [
-        (
-            "waiting",
-            &fresh,
-            Outcome::Waiting(InstallWaiting { message: "m".into() }),
-            ("False", "InstallWaiting"),
-            false,
-        ),
-        (
-            "started",
-            &fresh,
-            Outcome::Started(InstallStarted { device: "/dev/sda".into() }),
-            ("False", "Installing"),
-            false,
-        ),
-        ("done", &fresh, done(), ("False", "InstallDone"), true),
-        (
-            "failed",
-            &fresh,
-            Outcome::Failed(InstallFailed { message: "m".into(), output: String::new() }),
-            ("False", "InstallFailed"),
-            false,
-        ),
-        ("live boot before the first attach", &fresh, live(), ("False", "LiveBootAfterInstall"), true),
-        ("live boot later", &attached, live(), ("True", "LiveBootAfterInstall"), true),
-    ] {
-        let status = install(inventory, &InstallReport { outcome: Some(outcome) }, now(2));
-        assert_eq!(condition(&status, Type::Installed), pair(want.0, want.1), "{name}");
-        assert_eq!(is_installed(&with(status)), installed, "{name}");
-    }
+fn attach_keeps_a_newer_announcement() {
+    let mut status = MachineInventoryStatus::default();
+    let record = render(&samples::clean(), Generation(6), "a").unwrap();
+    facts::record_announcement(&mut status, &record.plan);
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
+    let plan = status.plan.unwrap();
+    assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
 }
 
 #[test]
-fn a_plan_ends_in_the_status_with_its_checksum_and_reason() {
-    let mut inventory = with(attached(&MachineInventory::default(), arrival(&system("a")), now(1)));
+fn attach_of_an_unused_host_shows_the_empty_plan() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    let inventory = with_status(status);
+    assert!(samples::record(&inventory).carries_nothing());
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("True", "PlanSuccessfullyApplied"));
+}
+
+/// Numbers and texts of a host are bounded before they are stored.
+#[test]
+fn statement_of_a_hostile_host_is_bounded() {
+    let mut status = MachineInventoryStatus::default();
+    let mut carried = node_of(u64::MAX, PlanOutcome::Applied);
+    carried.node.as_mut().unwrap().provider_id = "x".repeat(1 << 20);
+    attach(&mut status, carried, "replica-1", NOW);
+    let carried = status.host.as_ref().unwrap().carried.clone().unwrap();
+    assert_eq!(carried.plan, None);
+    assert_eq!(carried.node.unwrap().provider_id.len(), 2048);
+    assert_eq!(status.plan.unwrap().generation, None);
+}
+
+#[test]
+fn only_its_own_session_ends() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    attach(&mut status, Carried::default(), "replica-2", seconds(5));
+    facts::record_session_end(&mut status, "replica-1", "boot-1", seconds(6));
+    assert!(samples::record(&with_status(status.clone())).is_attached());
+    facts::record_session_end(&mut status, "replica-2", "boot-1", seconds(7));
+    let inventory = with_status(status);
+    let record = samples::record(&inventory);
+    assert!(!record.is_attached() && record.unreachable_since(seconds(306)).is_none());
+    assert_eq!(record.grace_ends(seconds(306)), Some(seconds(307)));
+    assert_eq!(record.unreachable_since(seconds(307)), Some(seconds(7)));
+    assert_eq!(shown(&inventory, Type::Ready, seconds(307)), pair("Unknown", "HostUnreachable"));
+    assert_eq!(shown(&inventory, Type::Ready, seconds(306)), pair("True", "PlanSuccessfullyApplied"));
+}
+
+#[test]
+fn plan_end_changes_what_the_host_carries() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().plan;
+    facts::record_announcement(&mut status, &reprovision);
+    assert_eq!(shown(&with_status(status.clone()), Type::Ready, NOW), pair("False", "WaitingForPlan"));
+    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None);
+    let record = samples::record(&with_status(status.clone()));
+    assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
+    let problem = Problem { reason: Reason::BootFallback, message: "fell back".into() };
+    let clean = render(&samples::clean(), Generation(2), "a").unwrap().plan;
+    facts::record_plan_end(&mut status, &clean, &PlanEnd::Failed(problem), None);
+    let inventory = with_status(status.clone());
+    assert!(samples::record(&inventory).carried_node().is_some(), "a failed clean took nothing off");
+    assert_eq!(status.plan.as_ref().unwrap().reason.as_deref(), Some("BootFallback"));
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanFailure"));
+    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None);
+    assert_eq!(status.plan.as_ref().unwrap().generation, Some(2), "a stale end changes nothing");
+    let clean = render(&samples::clean(), Generation(3), "a").unwrap().plan;
+    facts::record_plan_end(&mut status, &clean, &PlanEnd::Applied, None);
+    assert!(samples::record(&with_status(status)).carries_nothing());
+}
+
+#[test]
+fn plan_problem_is_shown_and_cleared() {
+    let mut inventory = samples::inventory("host-1");
+    samples::claim(&mut inventory, AllocationState::Reprovisioning, 0);
+    samples::announce(&mut inventory, PlanType::Reprovision, 1, None);
     let status = inventory.status.as_mut().unwrap();
-    status.plan = Some(PlanStatus { generation: Some(4), ..PlanStatus::default() });
-    let failed = End::Failed { message: "step upgrade-system: no space".into() };
-    for (name, end, want, state) in [
-        ("applied", End::Applied, ("True", "PlanSuccessfullyApplied"), PlanState::Applied),
-        ("failed", failed, ("False", "PlanFailure"), PlanState::Failed),
-    ] {
-        let status = ended(&inventory, "c", (&end, Some(&system("b"))), now(2));
-        assert_eq!(condition(&status, Type::Ready), pair(want.0, want.1), "{name}");
-        let plan = status.plan.clone().unwrap();
-        assert_eq!((plan.checksum.as_deref(), plan.state), (Some("c"), Some(state)), "{name}");
-        let host = status.host.clone().unwrap();
-        assert_eq!((host.boot_id.as_str(), host.agent_version.as_str()), ("b", "1"), "{name}");
-        let again = ended(&with(status.clone()), "c", (&end, Some(&system("b"))), now(3));
-        assert_eq!(again, status, "{name}: told twice");
-    }
+    let problem = Problem { reason: Reason::PlanSecretAltered, message: "altered".into() };
+    facts::record_plan_problem(status, Some(&problem));
+    assert_eq!(samples::record(&inventory).trouble(NOW), Some(problem));
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanSecretAltered"));
+    facts::record_plan_problem(inventory.status.as_mut().unwrap(), None);
+    assert_eq!(samples::record(&inventory).trouble(NOW), None);
 }
 
 #[test]
-fn a_lost_host_comes_back_as_it_was() {
-    let before = with(attached(&MachineInventory::default(), arrival(&system("a")), now(1)));
-    let lost = with(unreachable(&before, now(2)));
-    assert!(is_unreachable(&lost) && !is_unreachable(&before));
-    assert_eq!(condition(lost.status.as_ref().unwrap(), Type::Ready), pair("Unknown", "HostUnreachable"));
-    let back = attached(&lost, arrival(&system("a")), now(3));
-    assert_eq!(condition(&back, Type::Ready), pair("True", "PlanSuccessfullyApplied"));
+fn node_without_an_owner_is_not_ready() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
+    assert_eq!(shown(&with_status(status), Type::Ready, NOW), pair("False", "HostCarriesNode"));
+    let unknown = with_status(MachineInventoryStatus::default());
+    assert_eq!(shown(&unknown, Type::Ready, NOW), pair("Unknown", "HostStatementMissing"));
 }
 
 #[test]
-fn drift_is_a_condition_and_the_intention_stays() {
-    let inventory = MachineInventory::default();
-    for (drift, want) in [
-        (None, ("False", "NetworkAsIntended")),
-        (Some("eth0 lost 192.0.2.1/24".to_owned()), ("True", "NetworkChanged")),
+fn install_reports_become_the_installed_condition() {
+    use install_report::Outcome;
+    let waiting = InstallWaiting { message: "two disks match".into(), next_action: "name one".into() };
+    let done = InstallDone { device: "/dev/vda".into(), image: "os:v0".into() };
+    for (name, outcome, want) in [
+        ("waiting", Outcome::Waiting(waiting), "InstallWaiting"),
+        ("done", Outcome::Done(done), "InstallDone"),
     ] {
-        let status = observed(&inventory, ObservedNetwork::default(), drift, None, now(1));
-        assert_eq!(condition(&status, Type::NetworkDrift), pair(want.0, want.1));
-        assert!(status.observed_network.is_some() && status.host.is_none());
+        let mut status = MachineInventoryStatus::default();
+        facts::record_install(&mut status, &InstallReport { outcome: Some(outcome) });
+        assert_eq!(shown(&with_status(status), Type::Installed, NOW), pair("False", want), "{name}");
     }
 }

@@ -1,97 +1,111 @@
 use super::*;
-use proto::v1alpha1::{StepDone, StepFailed, StepStarted};
+use crate::samples;
+use coordinator_api::conditions::Reason;
+use proto::plan::{Checksum, Step};
+use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed, StepReport, step_report::Outcome};
 
-fn names() -> Names {
-    Names {
-        hostname: "worker-1".into(),
-        machine: "pool-a-x7".into(),
-        namespace: "default".into(),
-        uuid: "6f1f9a52-0000-4000-8000-000000000001".into(),
-        provider_id: "baremetal:///host-1".into(),
-    }
+fn rendered(inputs: &PlanInputs, generation: u64, claim: &str) -> PlanRecord {
+    render(inputs, Generation(generation), claim).unwrap()
 }
 
-fn reprovision() -> Job {
-    Job::Reprovision(Reprovision {
-        image: Image::parse("registry.example/os:v1").unwrap(),
-        user_data: Secret::new(b"#cloud-config\nruncmd: [canary]\n".to_vec()),
-        network_config: Some("version: 2\n".into()),
-        names: names(),
-    })
-}
-
-fn clean() -> Job {
-    Job::Clean(Clean { network_config: None })
+fn text(record: &PlanRecord) -> String {
+    String::from_utf8(record.bytes.expose().to_vec()).unwrap()
 }
 
 #[test]
-fn what_is_written_is_read_back_whole() {
-    for (name, job) in [("reprovision", reprovision()), ("clean", clean())] {
-        let stored = write(&job, Generation(7), "uid-1").unwrap();
-        assert_eq!(parse(stored.bytes.expose(), Generation(99)), Ok(Some(stored)), "{name}");
+fn record_reads_back_whole() {
+    for (name, inputs) in [("reprovision", samples::reprovision()), ("clean", samples::clean())] {
+        let record = rendered(&inputs, 7, "a");
+        assert_eq!(read_record(record.bytes.expose()), Ok(Some(record)), "{name}");
     }
 }
 
 #[test]
-fn plans_that_differ_in_anything_have_different_names() {
-    let base = write(&clean(), Generation(1), "a").unwrap().plan.id;
-    let other_network = Job::Clean(Clean { network_config: Some("version: 2\n".into()) });
+fn plans_that_differ_have_different_names() {
+    let base = rendered(&samples::clean(), 1, "a").plan.id;
+    let other_network = PlanInputs::Clean(Clean { network_config: Some("version: 2\n".into()) });
     for (name, other) in [
-        ("generation", write(&clean(), Generation(2), "a")),
-        ("owner", write(&clean(), Generation(1), "b")),
-        ("network", write(&other_network, Generation(1), "a")),
-        ("kind", write(&reprovision(), Generation(1), "a")),
+        ("generation", rendered(&samples::clean(), 2, "a")),
+        ("claim", rendered(&samples::clean(), 1, "b")),
+        ("network", rendered(&other_network, 1, "a")),
+        ("kind", rendered(&samples::reprovision(), 1, "a")),
     ] {
-        assert_ne!(base, other.unwrap().plan.id, "{name}");
+        assert_ne!(base, other.plan.id, "{name}");
     }
 }
 
+/// What is streamed are the bytes that were announced, or nothing.
 #[test]
-fn an_altered_plan_is_refused() {
-    let stored = write(&reprovision(), Generation(1), "a").unwrap();
-    let text = String::from_utf8(stored.bytes.expose().to_vec()).unwrap();
+fn altered_record_is_refused() {
+    let record = rendered(&samples::reprovision(), 1, "a");
+    let announced = record.plan.checksum.clone();
     let cases = [
-        ("other instruction", text.replace("elemental upgrade", "elemental install")),
-        ("other image", text.replace("os:v1", "os:v2")),
-        ("one byte more", format!("{text}\n")),
-        ("one step less", text.replace("\"sync-file-systems\"", "\"other\"")),
+        ("other instruction", text(&record).replace("elemental upgrade", "elemental install")),
+        ("other image", text(&record).replace("os:v1", "os:v2")),
+        ("one byte more", format!("{}\n", text(&record))),
     ];
     for (name, altered) in cases {
-        assert_ne!(altered, text, "{name}");
-        assert_eq!(parse(altered.as_bytes(), Generation(1)), Err(PlanError::Altered), "{name}");
+        assert_ne!(altered, text(&record), "{name}");
+        let read = read_record(altered.as_bytes()).unwrap().unwrap();
+        let refused = read.verify(&announced);
+        assert!(matches!(refused, Err(PlanRecordError::Checksum { .. })), "{name}: {refused:?}");
+    }
+    assert!(record.verify(&announced).is_ok());
+}
+
+/// A coordinator of another version wrote other scripts and unknown fields: the
+/// typed plan is read all the same, and its checksum is of its own bytes.
+#[test]
+fn record_rendered_differently_is_read() {
+    let record = rendered(&samples::reprovision(), 3, "a");
+    let mut document: serde_json::Value = serde_json::from_slice(record.bytes.expose()).unwrap();
+    document["instructions"][0]["args"] = serde_json::json!(["-c", "true"]);
+    document["later"] = serde_json::json!({ "unknown": 1 });
+    document["baremetal.cluster.io/plan"]["later"] = serde_json::json!(true);
+    let bytes = serde_json::to_vec(&document).unwrap();
+    let read = read_record(&bytes).unwrap().unwrap();
+    assert_eq!(read.plan.steps, record.plan.steps);
+    assert_eq!((read.plan.checksum.clone(), read.plan.id.clone()), (Checksum::of(&bytes), record.plan.id));
+    assert!(read.verify(&Checksum::of(&bytes)).is_ok());
+}
+
+#[test]
+fn documents_without_a_typed_plan_are_no_record() {
+    type Want = fn(Result<Option<PlanRecord>, PlanRecordError>) -> bool;
+    let cases: [(&str, &str, Want); 5] = [
+        ("empty plan", "{}", |read| read == Ok(None)),
+        ("empty lists", r#"{"files":[],"instructions":[]}"#, |read| read == Ok(None)),
+        ("upstream's plan", r#"{"instructions":[{"command":"true"}]}"#, |read| {
+            read == Err(PlanRecordError::NotTyped)
+        }),
+        ("torn", r#"{"files":["#, |read| matches!(read, Err(PlanRecordError::Json { .. }))),
+        (
+            "unknown step",
+            r#"{"baremetal.cluster.io/plan":{"id":"clean-1","generation":1,"type":"clean","steps":[{"step":"format-disk"}]}}"#,
+            |read| matches!(read, Err(PlanRecordError::Json { .. })),
+        ),
+    ];
+    for (name, bytes, want) in cases {
+        let read = read_record(bytes.as_bytes());
+        assert!(want(read.clone()), "{name}: {read:?}");
     }
 }
 
 #[test]
-fn garbage_is_an_error_that_shows_no_content() {
-    for garbage in ["", "canary", "{\"files\": \"canary\"}", "[1, canary]"] {
-        let error = parse(garbage.as_bytes(), Generation(1)).unwrap_err();
-        assert!(!error.to_string().contains("canary"), "{error}");
-    }
+fn error_does_not_quote_secrets() {
+    let record = rendered(&samples::reprovision(), 1, "a");
+    let torn = &record.bytes.expose()[..record.bytes.expose().len() / 2];
+    let error = read_record(torn).unwrap_err().to_string();
+    assert!(!error.contains("canary") && error.contains("column"), "{error}");
 }
 
 #[test]
-fn the_empty_plan_is_no_plan() {
-    assert_eq!(parse(b"{}", Generation(1)), Ok(None));
-    assert_eq!(checksum(b"{}"), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
-}
-
-#[test]
-fn a_foreign_plan_is_custom_through_and_through() {
-    let bytes = br#"{"files":[{"content":"aGk=","path":"/etc/motd","permissions":"0644"}],"instructions":[{"name":"x","command":"true","saveOutput":true}]}"#;
-    let stored = parse(bytes, Generation(4)).unwrap().unwrap();
+fn steps_follow_the_contract() {
+    let names = |inputs: &PlanInputs| -> Vec<&str> {
+        rendered(inputs, 1, "a").plan.steps.iter().map(Step::name).collect()
+    };
     assert_eq!(
-        (stored.plan.kind, stored.plan.generation, stored.plan.steps.len()),
-        (Kind::Custom, Generation(4), 2)
-    );
-}
-
-#[test]
-fn a_reprovision_cleans_cloud_init_before_it_seeds_and_proves_itself_last() {
-    let plan = write(&reprovision(), Generation(1), "a").unwrap().plan;
-    let names: Vec<_> = plan.steps.iter().map(Step::name).collect();
-    assert_eq!(
-        names,
+        names(&samples::reprovision()),
         [
             "request-cleanup",
             "clean-cloud-init",
@@ -103,71 +117,92 @@ fn a_reprovision_cleans_cloud_init_before_it_seeds_and_proves_itself_last() {
             "verify-system"
         ]
     );
+    assert_eq!(
+        names(&samples::clean()),
+        [
+            "stop-kubelet",
+            "remove-workload",
+            "stop-containerd",
+            "remove-node-state",
+            "remove-node-identity",
+            "write-seed",
+            "sync-file-systems"
+        ]
+    );
 }
 
 #[test]
-fn a_clean_leaves_a_seed_without_user_data() {
-    let plan = write(&clean(), Generation(1), "a").unwrap().plan;
-    let seed = plan.steps.iter().find_map(|step| match step {
-        Step::WriteSeed(seed) => Some(seed.clone()),
-        _ => None,
-    });
-    assert_eq!(seed.unwrap().user_data, None);
+fn document_keeps_the_upstream_format() {
+    let record = rendered(&samples::reprovision(), 1, "a");
+    let document: serde_json::Value = serde_json::from_slice(record.bytes.expose()).unwrap();
+    let staging = format!("/var/lib/baremetal-agent/staging/{}", record.plan.id);
+    for file in document["files"].as_array().unwrap() {
+        assert!(file["path"].as_str().unwrap().starts_with(&staging), "{file}");
+        assert_eq!(file["permissions"], "0600");
+    }
+    for instruction in document["instructions"].as_array().unwrap() {
+        assert_eq!(instruction["command"], "/bin/sh");
+        assert_eq!(instruction["saveOutput"], true);
+    }
+    // A plan that reboots proves the boot; upstream cannot.
+    assert_eq!(document["instructions"].as_array().unwrap().len(), record.plan.steps.len() - 1);
 }
 
 #[test]
-fn what_does_not_prove_itself_still_says_whose_it_was_and_its_number() {
-    let stored = write(&reprovision(), Generation(5), "uid-1").unwrap();
-    let text = String::from_utf8(stored.bytes.expose().to_vec()).unwrap();
-    let altered = text.replace("elemental upgrade", "elemental  upgrade");
-    for (name, bytes, owner, generation, is_usable) in [
-        ("ours", text.as_str(), "uid-1", 5, true),
-        ("rendered otherwise", &altered, "uid-1", 5, false),
-        ("empty", "{}", "", 0, true),
-        ("garbage", "{", "", 0, false),
-        ("nothing", "", "", 0, false),
+fn stored_plan_keeps_its_generation() {
+    let record = rendered(&samples::clean(), 9, "a");
+    let spoiled = text(&record).replace("\"steps\":", "\"other\":");
+    let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
+    for (name, stored, want) in [
+        ("missing", StoredPlan::parse(None), 0),
+        ("empty", StoredPlan::parse(Some(&secret("{}"))), 0),
+        ("record", StoredPlan::parse(Some(&record.bytes)), 9),
+        ("spoiled", StoredPlan::parse(Some(&secret(&spoiled))), 9),
+        ("garbage", StoredPlan::parse(Some(&secret("?"))), 0),
+        (
+            "number without successor",
+            StoredPlan::parse(Some(&secret(&spoiled.replace(":9,", ":18446744073709551615,")))),
+            0,
+        ),
     ] {
-        let found = find(bytes.as_bytes());
-        assert_eq!((found.owner.as_str(), found.generation.0), (owner, generation), "{name}");
-        assert_eq!(found.unusable.is_none(), is_usable, "{name}");
-        assert_eq!(found.stored.is_some(), name == "ours", "{name}");
+        assert_eq!(stored.generation(), Generation(want), "{name}: {stored:?}");
     }
 }
 
 #[test]
-fn only_the_last_step_applies_a_plan() {
-    let plan = write(&clean(), Generation(3), "a").unwrap().plan;
-    let report = |step: u32, outcome| StepReport {
-        plan_id: plan.id.to_string(),
-        generation: 3,
-        step,
-        outcome: Some(outcome),
+fn report_ends_its_own_plan_only() {
+    let plan = rendered(&samples::clean(), 4, "a").plan;
+    let last = u32::try_from(plan.steps.len() - 1).unwrap();
+    let done = || Some(Outcome::Done(StepDone::default()));
+    let failed = || {
+        let failure = Failure {
+            reason: FailureReason::NoSpace.into(),
+            message: "the disk is full".into(),
+            next_action: "free space".into(),
+        };
+        Some(Outcome::Failed(StepFailed { failure: Some(failure), output: String::new() }))
     };
-    let done = || Outcome::Done(StepDone::default());
-    let failed = Outcome::Failed(StepFailed { message: "no: do this".into(), ..Default::default() });
-    let last = u32::try_from(plan.steps.len()).unwrap() - 1;
-    let mut stale = report(last, done());
-    stale.generation = 2;
+    let report = |step, outcome| StepReport {
+        plan_id: plan.id.to_string(),
+        generation: plan.generation.0,
+        step,
+        outcome,
+    };
+    let problem = crate::host::Problem {
+        reason: Reason::NoSpace,
+        message: "step stop-kubelet: the disk is full; next: free space".into(),
+    };
+    let other_plan = StepReport { plan_id: "clean-2".into(), ..report(last, done()) };
+    let older = StepReport { generation: 3, ..report(last, done()) };
     for (name, report, want) in [
-        ("first", report(0, done()), Judgement::Progress),
-        ("started", report(last, Outcome::Started(StepStarted {})), Judgement::Progress),
-        ("last", report(last, done()), Judgement::Applied),
-        ("beyond", report(last + 1, done()), Judgement::Stale),
-        ("older", stale, Judgement::Stale),
-        ("failed", report(0, failed), Judgement::Failed { message: "step stop-kubelet: no: do this".into() }),
+        ("a step", report(0, done()), Progress::InFlight),
+        ("the last step", report(last, done()), Progress::Ended(PlanEnd::Applied)),
+        ("a failed step", report(0, failed()), Progress::Ended(PlanEnd::Failed(problem))),
+        ("another plan", other_plan, Progress::Stale),
+        ("an older plan", older, Progress::Stale),
+        ("a step that is not there", report(last + 1, done()), Progress::Stale),
+        ("no outcome", report(0, None), Progress::Stale),
     ] {
-        assert_eq!(judge(&plan, &report), want, "{name}");
-    }
-}
-
-#[test]
-fn every_script_is_one_that_a_shell_reads() {
-    for job in [reprovision(), clean()] {
-        let stored = write(&job, Generation(1), "a").unwrap();
-        for step in &stored.plan.steps {
-            let Some(arguments) = script::arguments(step, &stored.plan.id) else { continue };
-            let read = std::process::Command::new("/bin/sh").args(["-n", "-c", &arguments[1]]).status();
-            assert!(read.unwrap().success(), "{}", step.name());
-        }
+        assert_eq!(judge_report(&plan, &report), want, "{name}");
     }
 }

@@ -25,9 +25,7 @@ fn ask(image: &mut SeedImage) {
 
 fn registration() -> MachineRegistration {
     let mut registration = MachineRegistration::new("r", MachineRegistrationSpec::default());
-    let mut status = MachineRegistrationStatus { registration_url: Some("u".into()), ..Default::default() };
-    let ready = Finding::holds(Type::Ready, Reason::SuccessfullyCreated, "");
-    conditions::apply(&mut status.conditions, &[ready], None, Timestamp::UNIX_EPOCH);
+    let status = MachineRegistrationStatus { registration_url: Some("u".into()), ..Default::default() };
     registration.status = Some(status);
     registration
 }

@@ -11,7 +11,7 @@ const STATE: &str = "/var/lib/baremetal-agent";
 
 /// Where the files of a plan wait: `files` are written before instructions, and
 /// a seed in place would be deleted by `cloud-init clean --seed`.
-pub(super) fn staging(id: &PlanId) -> String {
+pub(in crate::plan) fn staging_directory(id: &PlanId) -> String {
     format!("{STATE}/staging/{id}")
 }
 

@@ -1,0 +1,166 @@
+//! What is due for a machine and its host: one decision for every front door.
+//!
+//! ```text
+//! Pending ─Choose, Claim─► Allocated ─Assign(reprovision)─► Reprovisioning ─Provide─► Running
+//!                              ▲                                                        │
+//!                           Release ◄──────── Preparing ◄──────Assign(clean)────────────┘
+//! ```
+//!
+//! [`decide`] sees parsed values and names at most one effect. Stored facts are
+//! the claim, the plan, the providerID and what the host states to carry; the
+//! [`State`] is projected from them.
+
+mod outcome;
+mod provision;
+mod release;
+#[cfg(test)]
+mod tests;
+
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType};
+use jiff::Timestamp;
+use proto::plan::{Generation, Secret};
+
+pub use outcome::{
+    Assignment, ClaimNames, Effect, Outcome, SecretRef, State, Wake, effect_failed, project_conditions,
+};
+
+use crate::demand::{Blocker, Demand, Want};
+use crate::host::{HostRecord, Problem};
+use crate::ids::Uid;
+use crate::plan::{PlanInputs, PlanRecord, StoredPlan, render};
+
+/// Everything that a decision looks at, as read at one time.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    pub demand: &'a Demand,
+    /// The host that the machine names.
+    pub host: Option<Host<'a>>,
+    pub secrets: &'a Secrets,
+    pub now: Timestamp,
+}
+
+/// A host: its record and what is intended for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    pub record: &'a HostRecord,
+    pub spec: &'a MachineInventorySpec,
+}
+
+/// Secrets cost a request each: they are read when a decision asks for them
+/// ([`Effect::ReadSecret`]).
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    pub bootstrap: SecretRead,
+    /// `None` until it was read.
+    pub plan: Option<StoredPlan>,
+}
+
+/// A Secret that may have been read.
+#[derive(Clone, Debug, Default)]
+pub enum SecretRead {
+    #[default]
+    NotRead,
+    Missing,
+    Read(Secret),
+}
+
+/// Decides.
+#[must_use]
+pub fn decide(situation: &Situation<'_>) -> Outcome {
+    let demand = situation.demand;
+    let owned = situation.host.filter(|host| is_claimed_by(host.record, demand));
+    if let Some(hold) = &demand.hold {
+        return Outcome::blocked(State::held(owned.map(|host| host.record)), hold.clone());
+    }
+    if let Some(host) = owned
+        && let Some(uid) = stale_uid(host.record, demand)
+    {
+        return Outcome::effect(Effect::Adopt { uid });
+    }
+    match (&demand.want, owned) {
+        (Want::Node(node), Some(host)) => provision::provision(situation, node, host),
+        (Want::Node(node), None) => provision::allocate(situation, node),
+        (Want::Release, Some(host)) => release::release(situation, host),
+        (Want::Release, None) if demand.has_finalizer => Outcome::effect(Effect::RemoveFinalizer),
+        (Want::Release, None) => Outcome::idle(),
+    }
+}
+
+/// Both sides name each other; the UID is a hint.
+#[must_use]
+pub fn is_claimed_by(host: &HostRecord, demand: &Demand) -> bool {
+    let machine = &demand.machine;
+    host.claim.as_ref().is_some_and(|claim| {
+        claim.kind == machine.kind
+            && claim.baremetal_machine == machine.name
+            && host.namespace == machine.namespace
+            && demand.host.as_ref() == Some(&host.name)
+    })
+}
+
+/// The machine's UID where the claim holds another one, as after a restore.
+fn stale_uid(host: &HostRecord, demand: &Demand) -> Option<Uid> {
+    let uid = demand.machine.uid.as_ref()?;
+    let claimed = host.claim.as_ref()?.uid.as_deref();
+    (claimed != Some(uid.as_str())).then(|| uid.clone())
+}
+
+/// Who a plan is for, as its name is derived from it.
+fn claim_text(host: &HostRecord) -> String {
+    let claim = host.claim.as_ref();
+    claim.map(|claim| format!("{}/{}", claim.kind, claim.baremetal_machine)).unwrap_or_default()
+}
+
+/// Assigns the plan of `inputs`. A record that was written and not announced
+/// (a crash came in between) is announced where it is the same plan; a plan of
+/// a higher generation replaces any other.
+pub(crate) fn assign(
+    host: &HostRecord,
+    inputs: &PlanInputs,
+    stored: &StoredPlan,
+) -> Result<Assignment, Blocker> {
+    let newest = host.newest_generation();
+    let unusable = |error: crate::plan::PlanRecordError| {
+        Blocker::failed(Type::BootstrapReady, Reason::BootstrapInvalid, error.to_string())
+    };
+    let rendered = |generation| render(inputs, generation, &claim_text(host)).map_err(unusable);
+    if let StoredPlan::Record(record) = stored
+        && record.plan.generation > newest
+        && rendered(record.plan.generation)?.bytes == record.bytes
+    {
+        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None });
+    }
+    let generation = Generation(newest.max(stored.generation()).0 + 1);
+    let record = Box::new(rendered(generation)?);
+    Ok(Assignment { record, is_stored: false, lost: lost_record(host, stored) })
+}
+
+/// Why the record that should be there is not, for an Event.
+fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
+    let problem = |reason, message: String| Some(Problem { reason, message });
+    match stored {
+        StoredPlan::Missing => problem(Reason::PlanSecretMissing, "the plan Secret was missing".to_owned()),
+        StoredPlan::Unusable { error, .. } => {
+            problem(Reason::PlanSecretInvalid, format!("the plan Secret did not hold a plan record: {error}"))
+        }
+        StoredPlan::Record(record) => {
+            let announced = host.plan.as_ref()?;
+            let is_altered = record.plan.generation <= announced.generation
+                && record.plan.checksum != announced.checksum
+                && announced.state.is_none();
+            let message = "the plan Secret differed from what was announced";
+            is_altered.then(|| Problem { reason: Reason::PlanSecretAltered, message: message.to_owned() })
+        }
+        StoredPlan::Empty => None,
+    }
+}
+
+/// The allocation state that belongs to a plan.
+#[must_use]
+pub fn allocation_of(record: &PlanRecord) -> AllocationState {
+    match crate::host::facts::plan_type(record.plan.kind) {
+        PlanType::Clean => AllocationState::Preparing,
+        PlanType::Reprovision | PlanType::Custom => AllocationState::Reprovisioning,
+    }
+}

@@ -1,0 +1,209 @@
+//! The result of a decision: one effect, the state that is shown, and when to
+//! decide again.
+
+use coordinator_api::conditions::{
+    ConditionStatus, ConditionUpdate, Reason, Type, condition_false, condition_true,
+};
+use coordinator_api::inventory::AllocationState;
+use coordinator_api::machine::Phase;
+use jiff::Timestamp;
+
+use crate::demand::{Blocker, Demand, Severity};
+use crate::host::{HostRecord, Problem};
+use crate::ids::{HostName, Uid};
+use crate::plan::PlanRecord;
+use crate::provider_id::ProviderId;
+
+/// What follows from a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    pub effect: Option<Effect>,
+    /// `None` where the effect changes an object and the next reconcile shows
+    /// more.
+    pub state: Option<State>,
+    pub wake: Wake,
+}
+
+/// The one change that is due.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Read a Secret and decide again.
+    ReadSecret(SecretRef),
+    /// Record on the machine which host it will claim, with the machine's
+    /// resourceVersion as precondition.
+    Choose {
+        host: HostName,
+    },
+    /// Write the owner annotations: one compare-and-swap.
+    Claim {
+        names: ClaimNames,
+    },
+    /// Names agree and the UID does not: update it.
+    Adopt {
+        uid: Uid,
+    },
+    /// Write the plan record, then announce it.
+    Assign(Assignment),
+    /// Correct the allocation state.
+    Mark(AllocationState),
+    /// Give Cluster API the providerID.
+    SetProviderId(ProviderId),
+    /// Give the host back to its pool.
+    Release,
+    /// Remove the machine without a clean; the host keeps its owner and is
+    /// cleaned when it attaches.
+    Abandon,
+    RemoveFinalizer,
+}
+
+/// A plan that is due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Assignment {
+    pub record: Box<PlanRecord>,
+    /// The Secret holds it already: only the announcement is missing.
+    pub is_stored: bool,
+    /// Why what the Secret held is replaced, for an Event.
+    pub lost: Option<Problem>,
+}
+
+/// Which Secret is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretRef {
+    /// By name; key `value`.
+    Bootstrap(String),
+    /// Of the host.
+    Plan,
+}
+
+/// The owner annotations of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimNames {
+    pub machine: String,
+    pub cluster: String,
+    pub pool: String,
+    /// Plans of a higher generation belong to the claim.
+    pub generation: u64,
+}
+
+/// When to decide again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// When an object that was looked at changes.
+    OnChange,
+    At(Timestamp),
+    /// With growing intervals: nothing announces the cause's end.
+    Backoff,
+}
+
+/// What is shown of a machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// `None` where it stays as it is.
+    pub phase: Option<Phase>,
+    /// Name of the claimed host.
+    pub host: Option<HostName>,
+    /// Bootstrap data and image were usable.
+    pub has_inputs: bool,
+    /// The host proved the plan done.
+    pub is_applied: bool,
+    /// Checksum of the assigned plan.
+    pub plan_checksum: Option<String>,
+    /// SHA-256 of the bootstrap data that was assigned.
+    pub bootstrap_hash: Option<String>,
+    pub blocker: Option<Blocker>,
+}
+
+impl Outcome {
+    pub(super) fn effect(effect: Effect) -> Self {
+        Self { effect: Some(effect), state: None, wake: Wake::OnChange }
+    }
+
+    pub(super) fn idle() -> Self {
+        Self { effect: None, state: None, wake: Wake::OnChange }
+    }
+
+    pub(super) fn shown(state: State) -> Self {
+        Self { effect: None, state: Some(state), wake: Wake::OnChange }
+    }
+
+    pub(super) fn blocked(state: State, blocker: Blocker) -> Self {
+        let phase = if blocker.severity == Severity::Failed { Some(Phase::Failed) } else { state.phase };
+        Self::shown(State { phase, blocker: Some(blocker), ..state })
+    }
+
+    pub(super) fn with_effect(self, effect: Option<Effect>) -> Self {
+        Self { effect, ..self }
+    }
+
+    pub(super) fn waking(self, wake: Wake) -> Self {
+        Self { wake, ..self }
+    }
+}
+
+impl State {
+    pub(super) fn new(phase: Phase, host: Option<&HostRecord>) -> Self {
+        let plan = host.and_then(HostRecord::claimed_plan);
+        Self {
+            phase: Some(phase),
+            host: host.map(|host| host.name.clone()),
+            has_inputs: plan.is_some(),
+            is_applied: plan
+                .is_some_and(|plan| plan.state == Some(coordinator_api::inventory::PlanState::Applied)),
+            plan_checksum: plan.map(|plan| plan.checksum.to_string()),
+            bootstrap_hash: None,
+            blocker: None,
+        }
+    }
+
+    /// Of a machine whose phase stays, with the host that it holds.
+    #[must_use]
+    pub fn of_host(host: Option<&HostRecord>, demand: &Demand) -> Self {
+        Self::held(host.filter(|host| super::is_claimed_by(host, demand)))
+    }
+
+    /// Of a machine for which nothing may be done: its phase stays.
+    pub(super) fn held(host: Option<&HostRecord>) -> Self {
+        Self { phase: None, ..Self::new(Phase::Pending, host) }
+    }
+}
+
+/// The conditions of a machine, `Paused` left out. What lies before a blocker
+/// holds, what the blocker names does not; nothing is said of what lies after.
+#[must_use]
+pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
+    let mut updates = vec![];
+    if let Some(host) = &state.host {
+        let message = format!("MachineInventory {host}");
+        updates.push(condition_true(Type::InventoryAllocated, Reason::Allocated, message));
+    }
+    if state.has_inputs {
+        updates.push(condition_true(Type::BootstrapReady, Reason::Available, ""));
+        updates.push(condition_true(Type::ImageResolved, Reason::Available, ""));
+    }
+    if state.is_applied {
+        updates.push(condition_true(Type::PlanApplied, Reason::PlanApplied, ""));
+    }
+    let Some(blocker) = &state.blocker else {
+        updates.push(condition_true(Type::Ready, Reason::Running, ""));
+        return updates;
+    };
+    let shown = |kind| ConditionUpdate {
+        kind,
+        status: ConditionStatus::False,
+        reason: blocker.reason,
+        message: blocker.message.clone(),
+    };
+    if blocker.condition != Type::Ready {
+        updates.retain(|update| update.kind != blocker.condition);
+        updates.push(shown(blocker.condition));
+    }
+    updates.push(shown(Type::Ready));
+    updates
+}
+
+/// The effect of a decision was not accepted by the API server.
+#[must_use]
+pub fn effect_failed(error: &str) -> ConditionUpdate {
+    let message = format!("{error}; it is retried: correct the cause or the coordinator's permissions");
+    condition_false(Type::Ready, Reason::ApiRequestFailed, message)
+}

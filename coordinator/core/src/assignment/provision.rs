@@ -1,0 +1,297 @@
+//! From no host to a running node.
+
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
+use coordinator_api::machine::Phase;
+use coordinator_api::names::annotation;
+use proto::plan::{Checksum, Image, Secret};
+
+use super::{
+    Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake, assign,
+};
+use crate::bootstrap::{self, NodeNames};
+use crate::demand::{Blocker, BootstrapEdit, NodeDemand};
+use crate::host::{AnnouncedPlan, HostRecord};
+use crate::network;
+use crate::plan::{Names, PlanInputs, Reprovision};
+use crate::pool::{self, Exclusion, Standing};
+use crate::provider_id::ProviderId;
+
+/// Where kubeadm finds containerd on our hosts.
+const CRI_SOCKET: &str = "unix:///run/containerd/containerd.sock";
+
+/// The machine holds no host.
+pub(super) fn allocate(situation: &Situation<'_>, node: &NodeDemand) -> Outcome {
+    let demand = situation.demand;
+    let pending = State::new(Phase::Pending, None);
+    if let Some(provider_id) = &demand.provider_id {
+        return reclaim(situation, node, provider_id);
+    }
+    if let Some(named) = &demand.host {
+        let Some(host) = situation.host else {
+            let message = format!(
+                "MachineInventory {named} does not exist: restore it, or remove the annotation {} to choose another host",
+                annotation::MACHINE_INVENTORY
+            );
+            let blocker =
+                Blocker::needs_operator(Type::InventoryAllocated, Reason::InventoryMissing, message);
+            return Outcome::blocked(pending, blocker);
+        };
+        match pool::standing(&node.pool, Some(host.record)) {
+            Standing::Available if demand.has_finalizer => {
+                return Outcome::effect(claim(node, host.record.newest_generation().0));
+            }
+            Standing::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
+                if host.record.claim.is_none() && !may_choose_again(host.record) =>
+            {
+                let message = format!(
+                    "MachineInventory {named} has no owner and may carry a node of this machine: wait until its host attaches, or restore its owner annotations"
+                );
+                let blocker = Blocker::waiting(Type::InventoryAllocated, Reason::HostCarriesNode, message);
+                return Outcome::blocked(pending, blocker);
+            }
+            _ => {}
+        }
+    }
+    match &node.candidate {
+        Ok(host) => Outcome::effect(Effect::Choose { host: host.clone() }),
+        Err(blocker) => Outcome::blocked(pending, blocker.clone()),
+    }
+}
+
+/// A host that stated before that it carries nothing was never given a plan.
+fn may_choose_again(host: &HostRecord) -> bool {
+    let carried = host.carried.as_ref();
+    carried.is_some_and(|carried| carried.node.is_none() && carried.plan.is_none())
+}
+
+fn claim(node: &NodeDemand, generation: u64) -> Effect {
+    let (machine, cluster, pool) = (node.machine.clone(), node.cluster.clone(), node.pool.clone());
+    Effect::Claim { names: ClaimNames { machine, cluster, pool, generation } }
+}
+
+/// The machine has a providerID and its host no claim of it. Where the host
+/// states that it carries this node, the claim is restored.
+fn reclaim(situation: &Situation<'_>, node: &NodeDemand, provider_id: &ProviderId) -> Outcome {
+    let host = situation.host.map(|host| host.record);
+    let carries = |host: &&HostRecord| {
+        host.claim.is_none()
+            && !host.is_quarantined
+            && host.is_attached()
+            && host.carried_node().is_some_and(|carried| carried.provider_id == provider_id.as_str())
+    };
+    if let Some(host) = host.filter(carries) {
+        // The plan that made the node belongs to the claim.
+        return Outcome::effect(claim(node, host.newest_generation().0.saturating_sub(1)));
+    }
+    let message = format!(
+        "the host of {provider_id} is gone or has another owner; it is left as it is: restore its MachineInventory, or delete this Machine"
+    );
+    let blocker = Blocker::failed(Type::InventoryAllocated, Reason::InventoryMissing, message);
+    Outcome::blocked(State::new(Phase::Running, None), blocker)
+}
+
+/// The machine holds `host`.
+pub(super) fn provision(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
+    if let Some(provider_id) = &situation.demand.provider_id {
+        return run(situation, host.record, provider_id);
+    }
+    match host.record.claimed_plan() {
+        Some(plan) => follow_plan(situation, node, host.record, plan),
+        None => begin(situation, node, host),
+    }
+}
+
+/// A machine with a providerID never gets a second reprovision.
+fn run(situation: &Situation<'_>, host: &HostRecord, provider_id: &ProviderId) -> Outcome {
+    let state = State { has_inputs: true, is_applied: true, ..State::new(Phase::Running, Some(host)) };
+    let mark = mark(host, AllocationState::Allocated);
+    let waiting = |reason, message: &str| Blocker::waiting(Type::Ready, reason, message);
+    let blocker = match &host.carried {
+        _ if host.trouble(situation.now).is_some() => {
+            host.trouble(situation.now).map(|problem| waiting(problem.reason, &problem.message))
+        }
+        None => Some(waiting(
+            Reason::HostStatementMissing,
+            "the host has not stated yet what it carries: it does when it attaches",
+        )),
+        Some(carried)
+            if carried.node.as_ref().is_some_and(|node| node.provider_id == provider_id.as_str()) =>
+        {
+            None
+        }
+        Some(_) => Some(Blocker::needs_operator(
+            Type::Ready,
+            Reason::HostCarriesNoNode,
+            "the host states that it does not carry the node of this machine: delete the Machine to have another one created",
+        )),
+    };
+    let outcome = match blocker {
+        Some(blocker) => Outcome::blocked(state, blocker),
+        None => Outcome::shown(state),
+    };
+    outcome.with_effect(mark).waking(grace(situation, host))
+}
+
+fn follow_plan(
+    situation: &Situation<'_>,
+    node: &NodeDemand,
+    host: &HostRecord,
+    plan: &AnnouncedPlan,
+) -> Outcome {
+    let wait = |phase, reason| {
+        let blocker = in_flight(situation, host, plan, reason);
+        Outcome::blocked(State::new(phase, Some(host)), blocker).waking(grace(situation, host))
+    };
+    match (plan.kind, plan.state) {
+        // The view of the machine is behind: it is in deletion.
+        (PlanType::Clean, _) => wait(Phase::Preparing, Reason::Cleaning),
+        (_, None) => wait(Phase::Reprovisioning, Reason::PlanRunning)
+            .with_effect(mark(host, AllocationState::Reprovisioning)),
+        (_, Some(PlanState::Failed)) => {
+            Outcome::blocked(State::new(Phase::Reprovisioning, Some(host)), plan_failed(plan))
+                .with_effect(mark(host, AllocationState::Unavailable))
+        }
+        (_, Some(PlanState::Applied)) => {
+            let names = node.names.as_ref().and_then(|names| ProviderId::parse(&names.provider_id));
+            let provider_id = names.unwrap_or_else(|| ProviderId::of_host(&host.name));
+            Outcome::effect(Effect::SetProviderId(provider_id))
+        }
+    }
+}
+
+/// The plan is in flight: what is shown meanwhile.
+pub(super) fn in_flight(
+    situation: &Situation<'_>,
+    host: &HostRecord,
+    plan: &AnnouncedPlan,
+    reason: Reason,
+) -> Blocker {
+    if let Some(problem) = host.trouble(situation.now) {
+        let message = format!("plan {} is blocked: {}", plan.id, problem.message);
+        return Blocker::waiting(Type::PlanApplied, problem.reason, message);
+    }
+    let message = format!("the host executes plan {}", plan.id);
+    Blocker::waiting(Type::PlanApplied, reason, message)
+}
+
+/// A failed plan stays failed.
+pub(super) fn plan_failed(plan: &AnnouncedPlan) -> Blocker {
+    let (reason, cause) = match &plan.problem {
+        Some(problem) => (problem.reason, problem.message.as_str()),
+        None => (Reason::PlanFailed, "the plan failed"),
+    };
+    let message = format!(
+        "{cause}; then delete the Machine; while it is in deletion, the annotation {} on this object has the host cleaned again",
+        annotation::RETRY_PLAN
+    );
+    Blocker::failed(Type::PlanApplied, reason, message)
+}
+
+pub(super) fn mark(host: &HostRecord, state: AllocationState) -> Option<Effect> {
+    (host.allocation != state).then_some(Effect::Mark(state))
+}
+
+/// Decide again when the host becomes unreachable.
+pub(super) fn grace(situation: &Situation<'_>, host: &HostRecord) -> Wake {
+    host.grace_ends(situation.now).map_or(Wake::OnChange, Wake::At)
+}
+
+/// Claimed, no plan yet.
+fn begin(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
+    let state = State::new(Phase::Allocated, Some(host.record));
+    match gather_inputs(situation, node, host) {
+        Err(Next::Read(secret)) => Outcome::effect(Effect::ReadSecret(secret)),
+        Err(Next::Blocked(blocker, wake)) => Outcome::blocked(state, blocker).waking(wake),
+        Ok(data) => match assign_reprovision(situation, node, host, &data) {
+            Ok(assignment) => assigned(host.record, assignment, &data),
+            Err(blocker) => Outcome::blocked(state, blocker).waking(Wake::Backoff),
+        },
+    }
+}
+
+enum Next {
+    Read(SecretRef),
+    Blocked(Blocker, Wake),
+}
+
+/// The bootstrap data, once everything that a plan is made of is there.
+fn gather_inputs(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Result<Secret, Next> {
+    let blocked = |blocker| Next::Blocked(blocker, Wake::OnChange);
+    let waiting = |condition, reason, message: String| Blocker::waiting(condition, reason, message);
+    if host.record.carried.is_none() {
+        let message = "the host has not stated yet what it carries: it does when it attaches".to_owned();
+        return Err(blocked(waiting(Type::PlanApplied, Reason::HostStatementMissing, message)));
+    }
+    let Some(name) = &node.bootstrap_secret else {
+        let message = "the Machine has no spec.bootstrap.dataSecretName yet: wait for its bootstrap provider, or set it";
+        return Err(blocked(waiting(Type::BootstrapReady, Reason::BootstrapWaiting, message.to_owned())));
+    };
+    if let Err(blocker) = &node.image {
+        return Err(blocked(blocker.clone()));
+    }
+    let data = match &situation.secrets.bootstrap {
+        SecretRead::NotRead => return Err(Next::Read(SecretRef::Bootstrap(name.clone()))),
+        SecretRead::Missing => {
+            let message =
+                format!("Secret {name} with the bootstrap data is missing or has no key value: create it");
+            let missing = waiting(Type::BootstrapReady, Reason::BootstrapWaiting, message);
+            return Err(Next::Blocked(missing, Wake::Backoff));
+        }
+        SecretRead::Read(data) => data.clone(),
+    };
+    if situation.secrets.plan.is_none() {
+        return Err(Next::Read(SecretRef::Plan));
+    }
+    Ok(data)
+}
+
+fn assign_reprovision(
+    situation: &Situation<'_>,
+    node: &NodeDemand,
+    host: Host<'_>,
+    data: &Secret,
+) -> Result<Assignment, Blocker> {
+    let image = node.image.clone()?;
+    let invalid = |reason, message: String| Blocker::failed(Type::BootstrapReady, reason, message);
+    let Some(names) = &node.names else {
+        return Err(invalid(Reason::BootstrapInvalid, "the node has no name".to_owned()));
+    };
+    let user_data = edit_bootstrap(node.bootstrap_edit, data, names)
+        .map_err(|message| invalid(Reason::BootstrapInvalid, message))?;
+    let network_config =
+        network::config(host.spec).map_err(|error| invalid(Reason::NetworkInvalid, error.to_string()))?;
+    let inputs = reprovision(image, user_data, network_config, names);
+    assign(host.record, &inputs, situation.secrets.plan.as_ref().unwrap_or(&crate::plan::StoredPlan::Missing))
+}
+
+fn reprovision(image: Image, user_data: Secret, network_config: Option<String>, names: &Names) -> PlanInputs {
+    PlanInputs::Reprovision(Reprovision { image, user_data, network_config, names: names.clone() })
+}
+
+fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<Secret, String> {
+    if edit == BootstrapEdit::Unchanged {
+        return Ok(data.clone());
+    }
+    let text = std::str::from_utf8(data.expose())
+        .map_err(|_| "the bootstrap data is not UTF-8: only cloud-config is supported".to_owned())?;
+    let node =
+        NodeNames { hostname: &names.hostname, provider_id: &names.provider_id, cri_socket: CRI_SOCKET };
+    let edited = bootstrap::normalise(text, &node).map_err(|error| error.to_string())?;
+    Ok(Secret::new(edited.into_bytes()))
+}
+
+/// Shown with the effect, as the next reconcile would show it: an assignment
+/// costs no further write.
+fn assigned(host: &HostRecord, assignment: Assignment, data: &Secret) -> Outcome {
+    let plan = &assignment.record.plan;
+    let message = format!("the host executes plan {}", plan.id);
+    let blocker = Blocker::waiting(Type::PlanApplied, Reason::PlanRunning, message);
+    let state = State {
+        has_inputs: true,
+        plan_checksum: Some(plan.checksum.to_string()),
+        bootstrap_hash: Some(Checksum::of(data.expose()).to_string()),
+        ..State::new(Phase::Reprovisioning, Some(host))
+    };
+    Outcome::blocked(state, blocker).with_effect(Some(Effect::Assign(assignment)))
+}

@@ -1,0 +1,163 @@
+//! What is due for a host whatever its machine does: claims whose machine is
+//! gone, sessions whose replica is gone, and moves that wait.
+
+use coordinator_api::conditions::Reason;
+use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanState, PlanType};
+use jiff::Timestamp;
+
+use crate::assignment::{self, Assignment, Wake};
+use crate::host::{AnnouncedPlan, HostRecord, Problem, UNREACHABLE_AFTER};
+use crate::ids::HostName;
+use crate::network;
+use crate::plan::{Clean, PlanInputs, StoredPlan};
+
+/// The machine that a claim names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimingMachine {
+    /// The host that the machine names.
+    pub host: Option<HostName>,
+    pub is_paused: bool,
+}
+
+/// Everything that a decision about a host looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct HostSituation<'a> {
+    pub host: &'a HostRecord,
+    pub spec: &'a MachineInventorySpec,
+    /// The machine that the claim names, when it exists.
+    pub machine: Option<&'a ClaimingMachine>,
+    /// The inventory, its machine or its cluster is paused.
+    pub is_paused: bool,
+    /// When the replica of its session was found dead.
+    pub replica_died: Option<Timestamp>,
+    /// `None` until it was read.
+    pub plan: Option<&'a StoredPlan>,
+    pub now: Timestamp,
+}
+
+/// What is due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostOutcome {
+    pub effect: Option<HostEffect>,
+    pub wake: Wake,
+}
+
+/// The one change that is due.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostEffect {
+    /// The machine that the claim names is looked up in the API server itself
+    /// before anything is done about its absence.
+    Verify(Box<HostEffect>),
+    /// Read the plan Secret and decide again.
+    ReadPlan,
+    /// The claim holds nothing: remove it.
+    Release,
+    /// An operator deletes the inventory, and its machine is gone: remove the
+    /// finalizer.
+    RemoveFinalizer,
+    /// The machine is gone and the host was not cleaned.
+    MarkOrphaned(Problem),
+    /// The host of an abandoned claim attached: it is cleaned.
+    Assign(Assignment),
+    /// The replica that served the session is gone.
+    EndSession { ended: Timestamp },
+    /// Its plan ended: `clusterctl move` may go on.
+    AllowMove,
+}
+
+/// Decides.
+#[must_use]
+pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
+    let (session, session_wake) = check_session(situation);
+    let effect = session.or_else(|| check_move(situation)).or_else(|| check_claim(situation));
+    let grace = situation.host.grace_ends(situation.now).map_or(Wake::OnChange, Wake::At);
+    HostOutcome { effect, wake: if session_wake == Wake::OnChange { grace } else { session_wake } }
+}
+
+/// A host whose replica died has the grace to attach to another one.
+fn check_session(situation: &HostSituation<'_>) -> (Option<HostEffect>, Wake) {
+    let Some(died) = situation.replica_died.filter(|_| situation.host.is_attached()) else {
+        return (None, Wake::OnChange);
+    };
+    let end = died.saturating_add(UNREACHABLE_AFTER).unwrap_or(Timestamp::MAX);
+    if situation.now >= end {
+        return (Some(HostEffect::EndSession { ended: died }), Wake::OnChange);
+    }
+    (None, Wake::At(end))
+}
+
+fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
+    let host = situation.host;
+    let in_flight = host.claimed_plan().is_some_and(|plan| plan.state.is_none());
+    (host.blocks_move && situation.is_paused && !in_flight).then_some(HostEffect::AllowMove)
+}
+
+fn check_claim(situation: &HostSituation<'_>) -> Option<HostEffect> {
+    let host = situation.host;
+    host.claim.as_ref()?;
+    if situation.is_paused {
+        return None;
+    }
+    if host.is_abandoned {
+        return clean_abandoned(situation);
+    }
+    match situation.machine {
+        // A machine that names no host yet chooses this one.
+        Some(machine) if machine.host.as_ref().is_none_or(|named| *named == host.name) => None,
+        Some(_) | None => check_orphan(situation),
+    }
+}
+
+/// The machine is gone, or names another host. A claim is released only on the
+/// host's own statement, or by its clean.
+fn check_orphan(situation: &HostSituation<'_>) -> Option<HostEffect> {
+    let host = situation.host;
+    let verified = |effect| Some(HostEffect::Verify(Box::new(effect)));
+    if host.claimed_plan().is_some_and(AnnouncedPlan::is_applied_clean) || carries_no_claim(host) {
+        return verified(HostEffect::Release);
+    }
+    if host.is_deleting {
+        return verified(HostEffect::RemoveFinalizer);
+    }
+    if host.allocation == AllocationState::Unavailable {
+        return None;
+    }
+    let claim = host.claim.as_ref()?;
+    let message = format!(
+        "{} {} held this host and does not exist or names another host; the host was not cleaned and is given to no machine: restore the machine, or delete this MachineInventory and boot the seed ISO",
+        claim.kind, claim.baremetal_machine
+    );
+    verified(HostEffect::MarkOrphaned(Problem { reason: Reason::OwnerMissing, message }))
+}
+
+/// Nothing of the claim was given to the host, and the host says so.
+fn carries_no_claim(host: &HostRecord) -> bool {
+    host.claimed_plan().is_none() && host.carries_nothing()
+}
+
+/// The machine went without a clean: the host is cleaned when it attaches.
+fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
+    let host = situation.host;
+    if host.carries_nothing() {
+        return Some(HostEffect::Release);
+    }
+    if !host.is_attached() || host.carried.is_none() {
+        return None;
+    }
+    let clean = host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
+    match clean.map(|plan| plan.state) {
+        Some(None | Some(PlanState::Failed)) => None,
+        Some(Some(PlanState::Applied)) => Some(HostEffect::Release),
+        None => assign_clean(situation),
+    }
+}
+
+fn assign_clean(situation: &HostSituation<'_>) -> Option<HostEffect> {
+    let Some(stored) = situation.plan else { return Some(HostEffect::ReadPlan) };
+    let network_config = network::config(situation.spec).ok()?;
+    let inputs = PlanInputs::Clean(Clean { network_config });
+    assignment::assign(situation.host, &inputs, stored).ok().map(HostEffect::Assign)
+}
+
+#[cfg(test)]
+mod tests;

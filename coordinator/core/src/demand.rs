@@ -1,0 +1,115 @@
+//! What an infrastructure machine asks for, without its kind.
+//!
+//! A front door turns its own objects into a [`Demand`]; everything behind it
+//! is shared ([`crate::assignment`]).
+
+pub mod baremetal_machine;
+
+use std::time::Duration;
+
+use coordinator_api::conditions::{Reason, Type};
+use proto::plan::Image;
+
+use crate::ids::{HostName, Uid};
+use crate::plan::Names;
+use crate::provider_id::ProviderId;
+
+/// What a machine asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    pub machine: MachineKey,
+    /// The host that the machine names: by its choice or its providerID.
+    pub host: Option<HostName>,
+    pub provider_id: Option<ProviderId>,
+    pub has_finalizer: bool,
+    /// An operator asks for another clean after a failed one.
+    pub retry_clean: bool,
+    /// An operator gives the host up.
+    pub release_without_clean: bool,
+    /// A machine in deletion waits this long for an unreachable host.
+    pub abandon_after: Option<Duration>,
+    /// Why nothing may be done now.
+    pub hold: Option<Blocker>,
+    pub want: Want,
+}
+
+/// Which machine asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineKey {
+    /// Kind of the infrastructure machine.
+    pub kind: &'static str,
+    pub namespace: String,
+    pub name: String,
+    pub uid: Option<Uid>,
+}
+
+/// What the host is to become.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Want {
+    Node(Box<NodeDemand>),
+    /// The machine is in deletion: the host goes back to its pool.
+    Release,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeDemand {
+    /// Name of the Machine.
+    pub machine: String,
+    pub cluster: String,
+    pub pool: String,
+    /// The next host that can be claimed, or why there is none.
+    pub candidate: Result<HostName, Blocker>,
+    /// Name of the Secret with the bootstrap data, once there is one.
+    pub bootstrap_secret: Option<String>,
+    pub bootstrap_edit: BootstrapEdit,
+    pub image: Result<Image, Blocker>,
+    /// Known once the machine names a host.
+    pub names: Option<Names>,
+}
+
+/// What is done to bootstrap data before it is given to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BootstrapEdit {
+    /// Host name, provider-id and criSocket of kubeadm documents are set.
+    Kubeadm,
+    Unchanged,
+}
+
+/// Why a machine does not go on, as one of its conditions shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    pub condition: Type,
+    pub reason: Reason,
+    /// Cause and next action.
+    pub message: String,
+    pub severity: Severity,
+}
+
+/// How a blocker is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// It ends by itself.
+    Waiting,
+    /// It ends when an operator acts; an Event says so.
+    NeedsOperator,
+    /// As `NeedsOperator`, and the phase is Failed.
+    Failed,
+}
+
+impl Blocker {
+    #[must_use]
+    pub fn waiting(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { condition, reason, message: message.into(), severity: Severity::Waiting }
+    }
+
+    #[must_use]
+    pub fn needs_operator(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { condition, reason, message: message.into(), severity: Severity::NeedsOperator }
+    }
+
+    #[must_use]
+    pub fn failed(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
+        Self { condition, reason, message: message.into(), severity: Severity::Failed }
+    }
+}

@@ -1,0 +1,188 @@
+//! The demand of a `BaremetalMachine`: pool, image catalog, kubeadm data.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::{annotation, finalizer};
+use kube::ResourceExt as _;
+
+use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
+use crate::cluster;
+use crate::ids::{HostName, Uid};
+use crate::image_catalog::{self, ImageError};
+use crate::plan::Names;
+use crate::pool::Roster;
+use crate::provider_id::ProviderId;
+
+pub const KIND: &str = "BaremetalMachine";
+
+/// The objects that a demand is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    pub machine: &'a BaremetalMachine,
+    /// The Machine that its owner reference names.
+    pub owner: Option<&'a Machine>,
+    pub cluster: Option<&'a Cluster>,
+    pub roster: Option<&'a Roster>,
+    /// The inventory that the machine names.
+    pub inventory: Option<&'a MachineInventory>,
+    /// From Kubernetes versions to images.
+    pub catalog: Option<&'a BTreeMap<String, String>>,
+}
+
+/// The host that the machine names.
+#[must_use]
+pub fn named_host(machine: &BaremetalMachine) -> Option<HostName> {
+    let chosen = machine.annotations().get(annotation::MACHINE_INVENTORY);
+    let provided = || ProviderId::parse(machine.spec.provider_id.as_deref()?)?.host();
+    chosen.and_then(|name| HostName::parse(name)).or_else(provided)
+}
+
+/// Reads the demand. `reserved` tells which hosts are reserved for other
+/// machines.
+#[must_use]
+pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> Demand {
+    let machine = inputs.machine;
+    let annotated = |key| machine.annotations().contains_key(key);
+    let (want, hold) = match (machine.metadata.deletion_timestamp.is_some(), inputs.owner) {
+        (true, _) => (Want::Release, owner_mismatch(inputs)),
+        (false, None) => (Want::Release, Some(owner_missing())),
+        (false, Some(owner)) => (Want::Node(Box::new(read_node(inputs, owner, is_reserved))), None),
+    };
+    Demand {
+        machine: MachineKey {
+            kind: KIND,
+            namespace: machine.namespace().unwrap_or_default(),
+            name: machine.name_any(),
+            uid: machine.uid().as_deref().and_then(Uid::parse),
+        },
+        host: named_host(machine),
+        provider_id: machine.spec.provider_id.as_deref().and_then(ProviderId::parse),
+        has_finalizer: machine.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE),
+        retry_clean: annotated(annotation::RETRY_PLAN),
+        release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
+        abandon_after: inputs.roster.and_then(abandon_after),
+        hold: pause(inputs).or(hold),
+        want,
+    }
+}
+
+fn pause(inputs: &Inputs<'_>) -> Option<Blocker> {
+    if cluster::is_paused(inputs.machine, inputs.cluster) {
+        return Some(Blocker::waiting(Type::Paused, Reason::Paused, cluster::PAUSED_MESSAGE));
+    }
+    // A cluster that is not found is not a cluster that is not paused.
+    (inputs.cluster.is_none() && inputs.owner.is_some()).then(|| {
+        let cluster = inputs.owner.map(|owner| owner.spec.cluster_name.clone()).unwrap_or_default();
+        let message = format!("Cluster {cluster} is not found: create or restore it");
+        Blocker::waiting(Type::Ready, Reason::OwnerWaiting, message)
+    })
+}
+
+fn owner_missing() -> Blocker {
+    let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment, not this object";
+    Blocker::waiting(Type::Ready, Reason::OwnerWaiting, message)
+}
+
+/// A machine in deletion whose Machine is not, or is not the one that its owner
+/// reference names, was deleted by the garbage collector after a restore.
+fn owner_mismatch(inputs: &Inputs<'_>) -> Option<Blocker> {
+    let owner = inputs.owner?;
+    let reference = inputs.machine.owner_references().iter().find(|reference| reference.kind == "Machine");
+    let is_same = reference.is_some_and(|reference| Some(&reference.uid) == owner.metadata.uid.as_ref());
+    let is_deleted = owner.metadata.deletion_timestamp.is_some();
+    (!is_deleted || !is_same).then(|| {
+        let message = format!(
+            "Machine {} exists and {}: the host is left as it is; to clean it, delete the Machine and correct the owner reference of this object",
+            owner.name_any(),
+            if is_deleted { "is not the one that the owner reference names" } else { "is not in deletion" }
+        );
+        Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message)
+    })
+}
+
+fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) -> bool) -> NodeDemand {
+    let machine = inputs.machine;
+    let pool = machine.spec.machine_inventory_pool_ref.name.clone();
+    NodeDemand {
+        machine: owner.name_any(),
+        cluster: owner.spec.cluster_name.clone(),
+        candidate: choose_candidate(inputs, owner, &pool, is_reserved),
+        pool,
+        bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
+        bootstrap_edit: BootstrapEdit::Kubeadm,
+        image: resolve_image(inputs, owner),
+        names: inputs.inventory.and_then(|inventory| read_names(inputs, owner, inventory)),
+    }
+}
+
+fn choose_candidate(
+    inputs: &Inputs<'_>,
+    owner: &Machine,
+    pool: &str,
+    is_reserved: impl Fn(&str) -> bool,
+) -> Result<HostName, Blocker> {
+    let blocked = |reason, message| Blocker::needs_operator(Type::InventoryAllocated, reason, message);
+    let Some(roster) = inputs.roster else {
+        let message =
+            format!("no MachineInventoryPool {pool} in this namespace: create it, or correct the template");
+        return Err(blocked(Reason::PoolMissing, message));
+    };
+    let cluster = &roster.pool().spec.cluster_name;
+    if *cluster != owner.spec.cluster_name {
+        let message = format!(
+            "MachineInventoryPool {pool} is for Cluster {cluster}: name another pool in the template, or correct spec.clusterName of the pool"
+        );
+        return Err(Blocker::failed(Type::InventoryAllocated, Reason::PoolOfOtherCluster, message));
+    }
+    let exhausted = |excluded| {
+        let message = format!("no member of MachineInventoryPool {pool} is available: {excluded}");
+        blocked(Reason::PoolExhausted, message)
+    };
+    let member = roster.choose(is_reserved).map_err(exhausted)?;
+    HostName::parse(&member.name).ok_or_else(|| exhausted("a member has no name".to_owned()))
+}
+
+fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Image, Blocker> {
+    let failed = |reason, message: String| Blocker::failed(Type::ImageResolved, reason, message);
+    let version = owner.spec.version.as_deref().ok_or_else(|| {
+        let message = "the Machine has no spec.version: set it on the MachineDeployment or control plane";
+        failed(Reason::VersionMissing, message.to_owned())
+    })?;
+    let registry = inputs.cluster.and_then(|cluster| cluster.annotations().get(annotation::REGISTRY_ADDRESS));
+    let empty = BTreeMap::new();
+    let catalog = inputs.catalog.unwrap_or(&empty);
+    image_catalog::resolve(catalog, version, registry.map(String::as_str)).map_err(|error| {
+        let reason = match error {
+            ImageError::RegistryMissing { .. } => Reason::ImageRegistryMissing,
+            ImageError::Miss { .. } | ImageError::Invalid { .. } => Reason::ImageCatalogMiss,
+        };
+        failed(reason, error.to_string())
+    })
+}
+
+fn read_names(inputs: &Inputs<'_>, owner: &Machine, inventory: &MachineInventory) -> Option<Names> {
+    let host = HostName::parse(&inventory.name_any())?;
+    let entry = inputs.roster.and_then(|roster| roster.member(host.as_str()));
+    Some(Names {
+        hostname: entry.and_then(|entry| entry.hostname.clone()).unwrap_or_else(|| host.to_string()),
+        machine: owner.name_any(),
+        namespace: inventory.namespace().unwrap_or_default(),
+        uuid: inventory.uid().unwrap_or_default(),
+        provider_id: ProviderId::of_host(&host).to_string(),
+    })
+}
+
+fn abandon_after(roster: &Roster) -> Option<Duration> {
+    roster.pool().spec.abandon_unreachable_after.map(Duration::from)
+}
+
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use status::project_status;

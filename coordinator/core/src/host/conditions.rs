@@ -1,0 +1,103 @@
+//! The conditions of a `MachineInventory`: a projection of its stored facts.
+
+use coordinator_api::conditions::{
+    self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
+};
+use coordinator_api::inventory::{InstallState, InstallStatus, MachineInventory, PlanState};
+use jiff::Timestamp;
+
+use super::HostRecord;
+use crate::network;
+
+/// Sets the conditions that follow from the stored facts of `inventory`.
+pub fn project_conditions(inventory: &mut MachineInventory, now: Timestamp) {
+    let Some(record) = HostRecord::parse(inventory) else { return };
+    let mut updates = vec![ready(&record, now)];
+    updates.extend(record.install.as_ref().map(|install| installed(&record, install)));
+    updates.extend(network_drift(inventory));
+    let generation = inventory.metadata.generation;
+    let status = inventory.status.get_or_insert_default();
+    conditions::set_conditions(&mut status.conditions, &updates, generation, now);
+}
+
+fn ready(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
+    let fails = |reason, message: &str| condition_false(Type::Ready, reason, message);
+    if let Some(problem) = record.trouble(now) {
+        return match problem.reason {
+            Reason::HostUnreachable => condition_unknown(Type::Ready, problem.reason, problem.message),
+            reason => condition_false(Type::Ready, reason, problem.message),
+        };
+    }
+    if record.carried.is_none() {
+        return match &record.install {
+            Some(_) => fails(Reason::WaitingForPlan, "the host has registered and is being installed"),
+            None => condition_unknown(
+                Type::Ready,
+                Reason::HostStatementMissing,
+                "waiting for the host to attach and state what it carries",
+            ),
+        };
+    }
+    if let Some(plan) = &record.plan {
+        let message = plan.problem.as_ref().map_or("", |problem| problem.message.as_str());
+        match plan.state {
+            None => return fails(Reason::WaitingForPlan, "the host executes its plan"),
+            Some(PlanState::Failed) => return fails(Reason::PlanFailure, message),
+            Some(PlanState::Applied) => {}
+        }
+    }
+    if record.is_abandoned {
+        return fails(
+            Reason::Abandoned,
+            "the host was given up without a clean; it is cleaned and released when it attaches",
+        );
+    }
+    if record.claim.is_none() && record.carried_node().is_some() {
+        return fails(
+            Reason::HostCarriesNode,
+            "the host carries a node and no machine holds it: restore the owner annotations and the machine, or reinstall the host",
+        );
+    }
+    condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
+}
+
+fn installed(record: &HostRecord, install: &InstallStatus) -> ConditionUpdate {
+    let fails = |reason, message: String| condition_false(Type::Installed, reason, message);
+    let has_attached = record.carried.is_some();
+    match install.state {
+        InstallState::Registered => {
+            fails(Reason::Installing, "the host has registered and is being installed".to_owned())
+        }
+        InstallState::Waiting => fails(Reason::InstallWaiting, install.message.clone()),
+        InstallState::Installing => fails(Reason::Installing, format!("installing to {}", install.device)),
+        InstallState::Failed => fails(Reason::InstallFailed, install.message.clone()),
+        InstallState::Installed if has_attached => condition_true(Type::Installed, Reason::InstallDone, ""),
+        InstallState::Installed => fails(
+            Reason::InstallDone,
+            format!(
+                "installed {} to {}; waiting for the host to boot from it",
+                install.image, install.device
+            ),
+        ),
+        InstallState::LiveBootAfterInstall => {
+            let message = format!(
+                "a seed ISO was booted on this host, which is installed on {}; the disk was left alone: remove the medium",
+                install.device
+            );
+            if has_attached {
+                condition_true(Type::Installed, Reason::LiveBootAfterInstall, message)
+            } else {
+                fails(Reason::LiveBootAfterInstall, message)
+            }
+        }
+    }
+}
+
+fn network_drift(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let observed = inventory.status.as_ref()?.observed_network.as_ref()?;
+    let intended = inventory.spec.observed_network.as_ref();
+    Some(match intended.and_then(|intended| network::drift(intended, observed)) {
+        Some(message) => condition_true(Type::NetworkDrift, Reason::NetworkChanged, message),
+        None => condition_false(Type::NetworkDrift, Reason::NetworkAsIntended, ""),
+    })
+}

@@ -1,0 +1,295 @@
+//! Changes of the stored facts of a host: what was reported, announced or
+//! observed goes into the status here, and nowhere else.
+
+use coordinator_api::inventory::{
+    CarriedNode, CarriedPlan, CarriedStatus, HostStatus, InstallState, InstallStatus, MachineInventoryStatus,
+    PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
+};
+use coordinator_api::names::plan_secret;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use proto::plan::{Checksum, Kind, Plan, Step};
+use proto::v1alpha1::{
+    self as wire, BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
+    LiveBootAfterInstall, SystemState, install_report,
+};
+
+use super::Problem;
+use crate::plan::{PlanEnd, with_next_action};
+
+/// Longest text that a host can put into a status, bytes.
+const TEXT_BYTES: usize = 2048;
+/// Most addresses that a host can put into a status.
+const ADDRESSES: usize = 64;
+
+/// The host registered, and the Secret of its plan record exists.
+pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectReference) {
+    status.plan.get_or_insert_default().secret_ref = Some(secret);
+    let registered = InstallStatus {
+        state: InstallState::Registered,
+        device: String::new(),
+        image: String::new(),
+        message: String::new(),
+    };
+    status.host.get_or_insert_default().install.get_or_insert(registered);
+}
+
+/// A stream that opens, and what the host states on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attach<'a> {
+    /// The process that serves the stream.
+    pub replica: &'a str,
+    pub hello: &'a wire::Hello,
+    pub now: Timestamp,
+}
+
+/// The installed system attached. Its statement replaces what the status
+/// lacks: a plan that was lost with the status is announced again.
+pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
+    let system = attach.hello.system.clone().unwrap_or_default();
+    let stated = attach.hello.carried.clone().unwrap_or_default();
+    let host = status.host.get_or_insert_default();
+    record_running_system(host, &system);
+    host.agent_version = bounded(&attach.hello.agent_version);
+    let is_same = |session: &SessionStatus| {
+        session.ended.is_none() && session.replica == attach.replica && session.boot_id == system.boot_id
+    };
+    if !host.session.as_ref().is_some_and(is_same) {
+        host.session = Some(SessionStatus {
+            replica: attach.replica.to_owned(),
+            boot_id: bounded(&system.boot_id),
+            since: Time(attach.now),
+            ended: None,
+        });
+    }
+    if let Some(InstallDone { device, image }) = &stated.installed {
+        let (device, image) = (bounded(device), bounded(image));
+        host.install =
+            Some(InstallStatus { state: InstallState::Installed, device, image, message: String::new() });
+    }
+    let carried = parse_carried(&stated);
+    restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
+    status.host.get_or_insert_default().carried = Some(carried);
+}
+
+/// What upstream shows for a host that never had a plan, or the plan that the
+/// host states and the status does not know.
+fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>) {
+    let Some(carried) = carried.filter(|carried| plan.generation.unwrap_or(0) < carried.generation) else {
+        if plan.generation.is_none() && plan.state.is_none() {
+            plan.state = Some(PlanState::Applied);
+            plan.checksum = Some(Checksum::of(plan_secret::EMPTY.as_bytes()).to_string());
+        }
+        return;
+    };
+    let failed = carried.state == Some(PlanState::Failed);
+    let message = "the host states that this plan failed: see its console or its agent's log for the cause";
+    *plan = PlanStatus {
+        secret_ref: plan.secret_ref.take(),
+        checksum: Some(carried.checksum.clone()),
+        state: carried.state,
+        id: Some(carried.id.clone()),
+        kind: Some(carried.kind),
+        generation: Some(carried.generation),
+        message: failed.then(|| message.to_owned()),
+        ..PlanStatus::default()
+    };
+}
+
+fn parse_carried(stated: &wire::Carried) -> CarriedStatus {
+    CarriedStatus {
+        plan: stated.plan.as_ref().and_then(parse_carried_plan),
+        node: stated
+            .node
+            .as_ref()
+            .map(|node| CarriedNode { provider_id: bounded(&node.provider_id), uuid: bounded(&node.uuid) }),
+    }
+}
+
+/// `None` for a plan that no coordinator numbers so.
+fn parse_carried_plan(plan: &wire::CarriedPlan) -> Option<CarriedPlan> {
+    Some(CarriedPlan {
+        id: proto::plan::PlanId::parse(&plan.id).ok()?.to_string(),
+        generation: i64::try_from(plan.generation)
+            .ok()
+            .filter(|generation| *generation < i64::from(u32::MAX))?,
+        checksum: Checksum::parse(&plan.checksum).ok()?.to_string(),
+        kind: match plan.kind() {
+            wire::PlanKind::Clean => PlanType::Clean,
+            wire::PlanKind::Reprovision => PlanType::Reprovision,
+            wire::PlanKind::Custom => PlanType::Custom,
+            wire::PlanKind::Unspecified => return None,
+        },
+        state: match plan.outcome() {
+            wire::PlanOutcome::Applied => Some(PlanState::Applied),
+            wire::PlanOutcome::Failed => Some(PlanState::Failed),
+            wire::PlanOutcome::InProgress | wire::PlanOutcome::Unspecified => None,
+        },
+    })
+}
+
+/// A stream ended, or its replica did. A newer session stays.
+pub fn record_session_end(
+    status: &mut MachineInventoryStatus,
+    replica: &str,
+    boot_id: &str,
+    ended: Timestamp,
+) {
+    let session = status.host.as_mut().and_then(|host| host.session.as_mut());
+    if let Some(session) = session
+        && session.replica == replica
+        && session.boot_id == boot_id
+        && session.ended.is_none()
+    {
+        session.ended = Some(Time(ended));
+    }
+}
+
+/// The host reported its running system.
+pub fn record_system(status: &mut MachineInventoryStatus, system: &SystemState) {
+    record_running_system(status.host.get_or_insert_default(), system);
+}
+
+fn record_running_system(host: &mut HostStatus, system: &SystemState) {
+    host.image = bounded(&system.image);
+    let boot_mode = match system.boot_mode() {
+        BootMode::Unspecified => "",
+        BootMode::Live => "live",
+        BootMode::Active => "active",
+        BootMode::Passive => "passive",
+        BootMode::Recovery => "recovery",
+    };
+    boot_mode.clone_into(&mut host.boot_mode);
+    host.snapshot = (system.snapshot > 0).then_some(i64::from(system.snapshot));
+    host.hostname = bounded(&system.hostname);
+    host.addresses = system.addresses.iter().take(ADDRESSES).map(|address| bounded(address)).collect();
+}
+
+/// The live system reported how far the install is.
+pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallReport) {
+    use install_report::Outcome;
+    let known = status.host.as_ref().and_then(|host| host.install.clone());
+    let image = known.map(|install| install.image).unwrap_or_default();
+    let (state, device, image, message) = match &report.outcome {
+        None => return,
+        Some(Outcome::Waiting(InstallWaiting { message, next_action })) => {
+            (InstallState::Waiting, "", "", with_next_action(message, next_action))
+        }
+        Some(Outcome::Started(InstallStarted { device })) => {
+            (InstallState::Installing, device.as_str(), "", String::new())
+        }
+        Some(Outcome::Done(InstallDone { device, image })) => {
+            (InstallState::Installed, device.as_str(), image.as_str(), String::new())
+        }
+        Some(Outcome::Failed(InstallFailed { message, next_action })) => {
+            (InstallState::Failed, "", "", with_next_action(message, next_action))
+        }
+        Some(Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device })) => {
+            (InstallState::LiveBootAfterInstall, device.as_str(), image.as_str(), String::new())
+        }
+    };
+    let install =
+        InstallStatus { state, device: bounded(device), image: bounded(image), message: bounded(&message) };
+    status.host.get_or_insert_default().install = Some(install);
+}
+
+/// A plan record was written: the streams send it.
+pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan) {
+    let old = status.plan.take().unwrap_or_default();
+    status.plan = Some(PlanStatus {
+        secret_ref: old.secret_ref,
+        checksum: Some(plan.checksum.to_string()),
+        id: Some(plan.id.to_string()),
+        kind: Some(plan_type(plan.kind)),
+        generation: i64::try_from(plan.generation.0).ok(),
+        ..PlanStatus::default()
+    });
+}
+
+/// What a plan is for, as the status says it.
+#[must_use]
+pub const fn plan_type(kind: Kind) -> PlanType {
+    match kind {
+        Kind::Clean => PlanType::Clean,
+        Kind::Reprovision => PlanType::Reprovision,
+        Kind::Custom => PlanType::Custom,
+    }
+}
+
+/// A plan ended; a newer one that was announced meanwhile stays. What the host
+/// carries follows from the plan, until the host states it anew.
+pub fn record_plan_end(
+    status: &mut MachineInventoryStatus,
+    plan: &Plan,
+    end: &PlanEnd,
+    system: Option<&SystemState>,
+) {
+    let generation = i64::try_from(plan.generation.0).unwrap_or(i64::MAX);
+    if status.plan.as_ref().and_then(|plan| plan.generation).is_some_and(|announced| announced > generation) {
+        return;
+    }
+    let (state, problem) = match end {
+        PlanEnd::Applied => (PlanState::Applied, None),
+        PlanEnd::Failed(problem) => (PlanState::Failed, Some(problem)),
+    };
+    record_announcement(status, plan);
+    if let Some(status) = &mut status.plan {
+        status.state = Some(state);
+        status.reason = problem.map(|problem| problem.reason.as_str().to_owned());
+        status.message = problem.map(|problem| bounded(&problem.message));
+    }
+    let host = status.host.get_or_insert_default();
+    if let Some(system) = system {
+        record_running_system(host, system);
+    }
+    let carried = host.carried.get_or_insert_default();
+    carried.plan = Some(CarriedPlan {
+        id: plan.id.to_string(),
+        generation,
+        checksum: plan.checksum.to_string(),
+        kind: plan_type(plan.kind),
+        state: Some(state),
+    });
+    carried.node = carried_after(plan, state, carried.node.take());
+}
+
+fn carried_after(plan: &Plan, state: PlanState, before: Option<CarriedNode>) -> Option<CarriedNode> {
+    let written = plan.steps.iter().find_map(|step| match step {
+        Step::WriteNodeIdentity(node) => {
+            Some(CarriedNode { provider_id: node.provider_id.clone(), uuid: node.uuid.clone() })
+        }
+        _ => None,
+    });
+    match (plan.kind, state) {
+        (Kind::Reprovision, PlanState::Applied) => written,
+        (Kind::Clean, PlanState::Applied) => None,
+        (Kind::Reprovision | Kind::Clean | Kind::Custom, _) => before,
+    }
+}
+
+/// A plan that is in flight cannot be sent.
+pub fn record_plan_problem(status: &mut MachineInventoryStatus, problem: Option<&Problem>) {
+    if let Some(plan) = status.plan.as_mut().filter(|plan| plan.state.is_none()) {
+        plan.reason = problem.map(|problem| problem.reason.as_str().to_owned());
+        plan.message = problem.map(|problem| bounded(&problem.message));
+    }
+}
+
+/// The step of the plan in flight that runs.
+pub fn record_step(status: &mut MachineInventoryStatus, plan: &Plan, step: usize, attempt: u32) {
+    let name = plan.steps.get(step).map(Step::name);
+    let generation = i64::try_from(plan.generation.0).ok();
+    let announced = status.plan.as_mut();
+    if let (Some(name), Some(announced)) = (name, announced)
+        && announced.generation == generation
+        && announced.state.is_none()
+    {
+        announced.step = Some(StepStatus { name: name.to_owned(), attempt });
+    }
+}
+
+fn bounded(text: &str) -> String {
+    let end = (0..=text.len().min(TEXT_BYTES)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    text[..end].to_owned()
+}

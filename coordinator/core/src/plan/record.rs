@@ -1,0 +1,181 @@
+//! The plan record: one JSON document, read without rendering.
+
+use proto::plan::{
+    Checksum, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId, Secret, Seed, Step,
+};
+use serde::{Deserialize, Serialize};
+
+use super::PlanRecord;
+use super::compat::system_agent::{File, Instruction};
+
+/// Generations beyond this are not ours.
+const GENERATION_MAX: u64 = u32::MAX as u64;
+
+/// The whole document.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Document {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) files: Vec<File>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) instructions: Vec<Instruction>,
+    /// Ours; upstream ignores it.
+    #[serde(rename = "baremetal.cluster.io/plan", skip_serializing_if = "Option::is_none")]
+    pub(super) typed: Option<TypedPlan>,
+}
+
+/// The typed plan; file contents are referred to by index.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TypedPlan {
+    pub(super) id: String,
+    pub(super) generation: u64,
+    #[serde(rename = "type")]
+    pub(super) kind: TypedKind,
+    pub(super) steps: Vec<TypedStep>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TypedKind {
+    Clean,
+    Reprovision,
+}
+
+/// One step, by the name that journals and reports use.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+pub(super) enum TypedStep {
+    RequestCleanup,
+    CleanCloudInit,
+    WriteSeed {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user_data_file: Option<usize>,
+        meta_data_file: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        network_config_file: Option<usize>,
+    },
+    WriteNodeIdentity {
+        uuid: String,
+        #[serde(rename = "providerID")]
+        provider_id: String,
+    },
+    RemoveNodeIdentity,
+    UpgradeSystem {
+        image: String,
+    },
+    SyncFileSystems,
+    Reboot,
+    VerifySystem {
+        image: String,
+    },
+    StopKubelet,
+    RemoveWorkload,
+    StopContainerd,
+    RemoveNodeState,
+}
+
+/// Why bytes are not a plan record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanRecordError {
+    /// serde's own text quotes what it read, and a plan holds secrets.
+    #[error("it is not JSON of the plan format (line {line}, column {column})")]
+    Json { line: usize, column: usize },
+    #[error("it has no typed plan: it was not written by a coordinator")]
+    NotTyped,
+    #[error("step {step} refers to file {file}, which is missing or not base64 text")]
+    File { step: usize, file: usize },
+    #[error("its SHA-256 is {found}, {announced} was announced")]
+    Checksum { announced: Checksum, found: Checksum },
+    #[error("the plan cannot be rendered: {0}")]
+    Render(String),
+    #[error("the plan is not usable: {0}")]
+    Invalid(#[from] PlanError),
+}
+
+/// Reads a record. `None` is the empty plan of a host that never had one.
+///
+/// # Errors
+/// [`PlanRecordError`] when the bytes are not a record.
+pub fn read_record(bytes: &[u8]) -> Result<Option<PlanRecord>, PlanRecordError> {
+    let document: Document = serde_json::from_slice(bytes)
+        .map_err(|error| PlanRecordError::Json { line: error.line(), column: error.column() })?;
+    let Some(typed) = document.typed else {
+        let is_empty = document.files.is_empty() && document.instructions.is_empty();
+        return if is_empty { Ok(None) } else { Err(PlanRecordError::NotTyped) };
+    };
+    let steps = typed.steps.iter().enumerate().map(|(index, step)| read_step(index, step, &document.files));
+    let plan = Plan {
+        id: PlanId::parse(&typed.id)?,
+        generation: Generation(typed.generation),
+        checksum: Checksum::of(bytes),
+        kind: match typed.kind {
+            TypedKind::Clean => Kind::Clean,
+            TypedKind::Reprovision => Kind::Reprovision,
+        },
+        steps: steps.collect::<Result<_, _>>()?,
+    };
+    Ok(Some(PlanRecord { plan: plan.check()?, bytes: Secret::new(bytes.to_vec()) }))
+}
+
+/// The generation of a document that is not a record any more, zero where it
+/// has none.
+pub(super) fn read_generation(bytes: &[u8]) -> Generation {
+    #[derive(Deserialize)]
+    struct Head {
+        generation: u64,
+    }
+    #[derive(Deserialize)]
+    struct HeadDocument {
+        #[serde(rename = "baremetal.cluster.io/plan")]
+        typed: Head,
+    }
+    let head = serde_json::from_slice::<HeadDocument>(bytes).ok().map(|document| document.typed.generation);
+    Generation(head.filter(|generation| *generation < GENERATION_MAX).unwrap_or(0))
+}
+
+impl PlanRecord {
+    /// Accepts only the record that was announced.
+    ///
+    /// # Errors
+    /// [`PlanRecordError::Checksum`].
+    pub fn verify(self, announced: &Checksum) -> Result<Self, PlanRecordError> {
+        if self.plan.checksum == *announced {
+            return Ok(self);
+        }
+        Err(PlanRecordError::Checksum { announced: announced.clone(), found: self.plan.checksum })
+    }
+}
+
+fn read_step(index: usize, step: &TypedStep, files: &[File]) -> Result<Step, PlanRecordError> {
+    let content = |file: usize| {
+        let content = files.get(file).and_then(File::decode);
+        content.ok_or(PlanRecordError::File { step: index, file })
+    };
+    let text = |file: usize| {
+        String::from_utf8(content(file)?).map_err(|_| PlanRecordError::File { step: index, file })
+    };
+    Ok(match step {
+        TypedStep::RequestCleanup => Step::RequestCleanup,
+        TypedStep::CleanCloudInit => Step::CleanCloudInit,
+        TypedStep::WriteSeed { user_data_file, meta_data_file, network_config_file } => {
+            Step::WriteSeed(Seed {
+                user_data: user_data_file.map(content).transpose()?.map(Secret::new),
+                meta_data: text(*meta_data_file)?,
+                network_config: network_config_file.map(text).transpose()?,
+            })
+        }
+        TypedStep::WriteNodeIdentity { uuid, provider_id } => {
+            Step::WriteNodeIdentity(NodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() })
+        }
+        TypedStep::RemoveNodeIdentity => Step::RemoveNodeIdentity,
+        TypedStep::UpgradeSystem { image } => Step::UpgradeSystem(Image::parse(image)?),
+        TypedStep::SyncFileSystems => Step::SyncFileSystems,
+        TypedStep::Reboot => Step::Reboot,
+        TypedStep::VerifySystem { image } => Step::VerifySystem(Image::parse(image)?),
+        TypedStep::StopKubelet => Step::StopKubelet,
+        TypedStep::RemoveWorkload => Step::RemoveWorkload,
+        TypedStep::StopContainerd => Step::StopContainerd,
+        TypedStep::RemoveNodeState => Step::RemoveNodeState,
+    })
+}

@@ -1,0 +1,173 @@
+//! From inputs to a plan record, once.
+
+use proto::plan::{Checksum, Generation, Kind, NodeIdentity, Plan, PlanId, Secret, Seed, Step};
+use sha2::{Digest as _, Sha256};
+
+use super::compat::staging_directory;
+use super::compat::system_agent::{File, instruction};
+use super::record::{Document, TypedKind, TypedPlan, TypedStep};
+use super::{PlanInputs, PlanRecord, PlanRecordError};
+use crate::cloud_init::{self, MetaData};
+
+/// Renders a plan. `claim` names whose it is, so that two machines never get
+/// plans of one name.
+///
+/// # Errors
+/// [`PlanRecordError::Render`], [`PlanRecordError::Invalid`].
+pub fn render(
+    inputs: &PlanInputs,
+    generation: Generation,
+    claim: &str,
+) -> Result<PlanRecord, PlanRecordError> {
+    let kind = match inputs {
+        PlanInputs::Reprovision(_) => Kind::Reprovision,
+        PlanInputs::Clean(_) => Kind::Clean,
+    };
+    let id = derive_id(inputs, kind, generation, claim)?;
+    let steps = list_steps(inputs, &id);
+    let document = render_document(&steps, &id, generation, kind)?;
+    let bytes = serde_json::to_vec(&document).map_err(|error| PlanRecordError::Render(error.to_string()))?;
+    let plan = Plan { id, generation, checksum: Checksum::of(&bytes), kind, steps }.check()?;
+    Ok(PlanRecord { plan, bytes: Secret::new(bytes) })
+}
+
+/// Derived from the content: two plans with one name are one plan.
+fn derive_id(
+    inputs: &PlanInputs,
+    kind: Kind,
+    generation: Generation,
+    claim: &str,
+) -> Result<PlanId, PlanRecordError> {
+    let mut hash = Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    part(kind.as_str().as_bytes());
+    part(&generation.0.to_be_bytes());
+    part(claim.as_bytes());
+    let network = match inputs {
+        PlanInputs::Reprovision(inputs) => {
+            part(inputs.image.as_str().as_bytes());
+            part(inputs.user_data.expose());
+            let names = &inputs.names;
+            for name in [&names.hostname, &names.machine, &names.namespace, &names.uuid, &names.provider_id] {
+                part(name.as_bytes());
+            }
+            &inputs.network_config
+        }
+        PlanInputs::Clean(inputs) => &inputs.network_config,
+    };
+    part(network.as_deref().unwrap_or_default().as_bytes());
+    let digest = hex::encode(&hash.finalize()[..8]);
+    Ok(PlanId::parse(&format!("{}-{digest}", kind.as_str()))?)
+}
+
+/// The order is the contract: the marker before anything changes, `cloud-init
+/// clean` before the seed (it deletes seeds), everything on disk before the
+/// reboot, and the proof last.
+fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
+    match inputs {
+        PlanInputs::Reprovision(inputs) => vec![
+            Step::RequestCleanup,
+            Step::CleanCloudInit,
+            Step::WriteSeed(Seed {
+                user_data: Some(inputs.user_data.clone()),
+                meta_data: cloud_init::meta_data(&MetaData {
+                    instance_id: id.as_str().to_owned(),
+                    hostname: inputs.names.hostname.clone(),
+                    uuid: inputs.names.uuid.clone(),
+                    provider_id: inputs.names.provider_id.clone(),
+                    machine: inputs.names.machine.clone(),
+                    namespace: inputs.names.namespace.clone(),
+                }),
+                network_config: inputs.network_config.clone(),
+            }),
+            Step::WriteNodeIdentity(NodeIdentity {
+                uuid: inputs.names.uuid.clone(),
+                provider_id: inputs.names.provider_id.clone(),
+            }),
+            Step::UpgradeSystem(inputs.image.clone()),
+            Step::SyncFileSystems,
+            Step::Reboot,
+            Step::VerifySystem(inputs.image.clone()),
+        ],
+        PlanInputs::Clean(inputs) => vec![
+            Step::StopKubelet,
+            Step::RemoveWorkload,
+            Step::StopContainerd,
+            Step::RemoveNodeState,
+            Step::RemoveNodeIdentity,
+            Step::WriteSeed(Seed {
+                user_data: None,
+                meta_data: cloud_init::neutral_meta_data(id.as_str()),
+                network_config: inputs.network_config.clone(),
+            }),
+            Step::SyncFileSystems,
+        ],
+    }
+}
+
+fn render_document(
+    steps: &[Step],
+    id: &PlanId,
+    generation: Generation,
+    kind: Kind,
+) -> Result<Document, PlanRecordError> {
+    let kind = match kind {
+        Kind::Clean => TypedKind::Clean,
+        Kind::Reprovision => TypedKind::Reprovision,
+        Kind::Custom => return Err(PlanRecordError::NotTyped),
+    };
+    let mut files = Files { staging: staging_directory(id), files: vec![] };
+    let typed = steps.iter().map(|step| render_step(step, &mut files)).collect::<Result<_, _>>()?;
+    Ok(Document {
+        files: files.files,
+        instructions: steps.iter().filter_map(|step| instruction(step, id)).collect(),
+        typed: Some(TypedPlan { id: id.to_string(), generation: generation.0, kind, steps: typed }),
+    })
+}
+
+/// The files of the document, in the staging directory of the plan.
+struct Files {
+    staging: String,
+    files: Vec<File>,
+}
+
+impl Files {
+    /// The index of the file.
+    fn add(&mut self, name: &str, content: &[u8]) -> usize {
+        self.files.push(File::encode(format!("{}/{name}", self.staging), content));
+        self.files.len() - 1
+    }
+}
+
+fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordError> {
+    Ok(match step {
+        Step::RequestCleanup => TypedStep::RequestCleanup,
+        Step::CleanCloudInit => TypedStep::CleanCloudInit,
+        Step::WriteSeed(seed) => TypedStep::WriteSeed {
+            user_data_file: seed.user_data.as_ref().map(|data| files.add("user-data", data.expose())),
+            meta_data_file: files.add("meta-data", seed.meta_data.as_bytes()),
+            network_config_file: seed
+                .network_config
+                .as_ref()
+                .map(|network| files.add("network-config", network.as_bytes())),
+        },
+        Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id }) => {
+            let identity = serde_json::json!({ "uuid": uuid, "providerId": provider_id });
+            files.add("node-identity.json", identity.to_string().as_bytes());
+            TypedStep::WriteNodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() }
+        }
+        Step::RemoveNodeIdentity => TypedStep::RemoveNodeIdentity,
+        Step::UpgradeSystem(image) => TypedStep::UpgradeSystem { image: image.to_string() },
+        Step::SyncFileSystems => TypedStep::SyncFileSystems,
+        Step::Reboot => TypedStep::Reboot,
+        Step::VerifySystem(image) => TypedStep::VerifySystem { image: image.to_string() },
+        Step::StopKubelet => TypedStep::StopKubelet,
+        Step::RemoveWorkload => TypedStep::RemoveWorkload,
+        Step::StopContainerd => TypedStep::StopContainerd,
+        Step::RemoveNodeState => TypedStep::RemoveNodeState,
+        Step::WriteCustomFile(_) | Step::RunCustomInstruction(_) => return Err(PlanRecordError::NotTyped),
+    })
+}

@@ -1,0 +1,69 @@
+//! What the reports of a host make of its plan.
+
+use coordinator_api::conditions::Reason;
+use proto::plan::Plan;
+use proto::v1alpha1::{Failure, FailureReason, StepReport, step_report::Outcome};
+
+use crate::host::Problem;
+
+/// How a plan ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanEnd {
+    /// Proven done.
+    Applied,
+    /// Not done.
+    Failed(Problem),
+}
+
+/// What one report means for its plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A step is done, the plan is not.
+    InFlight,
+    Ended(PlanEnd),
+    /// The report is not about this plan.
+    Stale,
+}
+
+/// Compares a report with the plan that it names.
+#[must_use]
+pub fn judge_report(plan: &Plan, report: &StepReport) -> Progress {
+    let known = usize::try_from(report.step).ok().and_then(|index| Some((index, plan.steps.get(index)?)));
+    let Some((index, step)) = known else {
+        return Progress::Stale;
+    };
+    if report.plan_id != plan.id.as_str() || report.generation != plan.generation.0 {
+        return Progress::Stale;
+    }
+    match &report.outcome {
+        Some(Outcome::Done(_)) if index + 1 == plan.steps.len() => Progress::Ended(PlanEnd::Applied),
+        Some(Outcome::Done(_)) => Progress::InFlight,
+        Some(Outcome::Failed(failed)) => {
+            let failure = failed.failure.clone().unwrap_or_default();
+            Progress::Ended(PlanEnd::Failed(explain_failure(step.name(), &failure)))
+        }
+        None => Progress::Stale,
+    }
+}
+
+fn explain_failure(step: &str, failure: &Failure) -> Problem {
+    let reason = match failure.reason() {
+        FailureReason::Unspecified => Reason::PlanFailed,
+        FailureReason::Command => Reason::CommandFailed,
+        FailureReason::Timeout => Reason::StepTimedOut,
+        FailureReason::NoSpace => Reason::NoSpace,
+        FailureReason::BootFallback => Reason::BootFallback,
+        FailureReason::CleanupMissing => Reason::CleanupMissing,
+        FailureReason::CloudInit => Reason::CloudInitFailed,
+        FailureReason::Refused => Reason::PlanRefused,
+        FailureReason::InputOutput => Reason::InputOutputFailed,
+    };
+    let cause = format!("step {step}: {}", failure.message);
+    Problem { reason, message: with_next_action(&cause, &failure.next_action) }
+}
+
+/// Cause and next action, as one line of a condition.
+#[must_use]
+pub fn with_next_action(cause: &str, next_action: &str) -> String {
+    if next_action.is_empty() { cause.to_owned() } else { format!("{cause}; next: {next_action}") }
+}

@@ -1,0 +1,35 @@
+//! The one source of the time of day: tests inject their own.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+/// Tells the time.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    /// The time of the operating system.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::new(Timestamp::now)
+    }
+
+    /// A clock that asks `source`.
+    pub fn new(source: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(source))
+    }
+
+    /// The time of now.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Clock")
+    }
+}
