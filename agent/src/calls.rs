@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use proto::limits;
-use proto::refusal::{METADATA_KEY, NEXT, Refusal};
+use proto::refusal::{METADATA_KEY, NEXT_ACTION_KEY, Refusal};
 use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::registration_client::RegistrationClient;
@@ -13,6 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use crate::config::Config;
+use crate::error::NextAction;
 use crate::identity::Identity;
 use crate::names::Names;
 use crate::tls::{self, CALL_DEADLINE, ConnectError};
@@ -24,23 +25,32 @@ pub enum CallError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The coordinator says no, and why.
-    #[error("refused ({code}): {message}; next: {next}", code = .refusal.code())]
+    #[error("refused ({code}): {message}", code = .refusal.code())]
     Refused {
-        /// Which no.
+        /// The reason.
         refusal: Refusal,
-        /// The coordinator's words.
+        /// The coordinator's message.
         message: String,
-        /// What a person does.
-        next: String,
+        /// What the operator does about it.
+        next_action: String,
     },
-    /// The call failed: the connection broke, or the coordinator is in trouble.
-    #[error("the coordinator did not answer the call: {message}; next: {next}")]
+    /// The call failed: the connection broke, or the coordinator failed.
+    #[error("the coordinator did not answer the call: {message}")]
     Failed {
-        /// gRPC's words.
+        /// The message of the gRPC status.
         message: String,
-        /// What a person does.
-        next: String,
+        /// What the operator does about it.
+        next_action: String,
     },
+}
+
+impl NextAction for CallError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Connect(error) => error.next_action(),
+            Self::Refused { next_action, .. } | Self::Failed { next_action, .. } => Some(next_action),
+        }
+    }
 }
 
 impl CallError {
@@ -57,26 +67,29 @@ impl CallError {
 impl From<Status> for CallError {
     fn from(status: Status) -> Self {
         let code = status.metadata().get(METADATA_KEY).and_then(|value| value.to_str().ok());
-        let (message, told) = status
-            .message()
-            .split_once(NEXT)
-            .map_or((status.message(), None), |(what, todo)| (what, Some(todo)));
-        // The coordinator may be newer than we are and know better.
-        let or = |ours: &str| told.unwrap_or(ours).to_owned();
+        // The coordinator may be newer than this agent: its action wins.
+        let next_action = |default: &str| carried_action(&status).unwrap_or_else(|| default.to_owned());
         match code.and_then(Refusal::from_code) {
-            Some(refusal) => {
-                Self::Refused { refusal, message: message.to_owned(), next: or(refusal.next_action()) }
-            }
-            None => {
-                Self::Failed { message: format!("{message} ({:?})", status.code()), next: or(WHEN_IT_STAYS) }
-            }
+            Some(refusal) => Self::Refused {
+                refusal,
+                message: status.message().to_owned(),
+                next_action: next_action(refusal.next_action()),
+            },
+            None => Self::Failed {
+                message: format!("{} ({:?})", status.message(), status.code()),
+                next_action: next_action(RETRIED),
+            },
         }
     }
 }
 
-/// A call that fails once is tried again by the host itself.
-const WHEN_IT_STAYS: &str =
-    "none at first, the host tries again by itself; if it stays, read the coordinator's log";
+/// The next action that a status carries in its metadata.
+fn carried_action(status: &Status) -> Option<String> {
+    let bytes = status.metadata().get_bin(NEXT_ACTION_KEY)?.to_bytes().ok()?;
+    String::from_utf8(bytes.to_vec()).ok().filter(|action| !action.is_empty())
+}
+
+const RETRIED: &str = "none at first, the host retries; if it persists, read the coordinator's log";
 
 /// A request with the deadline of a call that answers once.
 pub fn asked<T>(message: T) -> Request<T> {
@@ -163,54 +176,57 @@ impl<'a> Line<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tonic::Code;
 
-    #[test]
-    fn a_refusal_is_known_by_its_code_and_tells_the_next_action() {
-        let mut status = Status::new(Code::PermissionDenied, "inventory default/a has another key");
-        status.metadata_mut().insert(METADATA_KEY, "NameTaken".parse().unwrap());
-        let error = CallError::from(status);
-        assert_eq!(error.refusal(), Some(Refusal::NameTaken));
-        let text = error.to_string();
-        assert!(text.contains("default/a") && text.contains("delete its MachineInventory"), "{text}");
-        let broken = CallError::from(Status::unavailable("connection reset"));
-        assert_eq!(broken.refusal(), None);
+    fn with_code(code: &str, message: &str) -> Status {
+        let mut status = Status::permission_denied(message);
+        status.metadata_mut().insert(METADATA_KEY, code.parse().unwrap());
+        status
+    }
+
+    fn with_action(mut status: Status, action: &str) -> Status {
+        let value = tonic::metadata::MetadataValue::from_bytes(action.as_bytes());
+        status.metadata_mut().insert_bin(NEXT_ACTION_KEY, value);
+        status
     }
 
     #[test]
-    fn what_a_status_says_is_told_once_and_always_with_a_next_action() {
-        let known = |text: &str| {
-            let mut status = Status::not_found(text);
-            status.metadata_mut().insert(METADATA_KEY, "InventoryGone".parse().unwrap());
-            status
-        };
-        let newer = {
-            let mut status = known("odd; next: ask its maker");
-            status.metadata_mut().insert(METADATA_KEY, "OfTomorrow".parse().unwrap());
-            status
-        };
+    fn statuses_become_errors_with_a_next_action() {
         let ours = Refusal::InventoryGone.next_action();
-        for (name, status, want) in [
+        let gone = || with_code("InventoryGone", "it is gone");
+        for (name, status, refusal, message, action) in [
             (
                 "its action",
-                known("it is gone; next: mourn"),
-                "refused (InventoryGone): it is gone; next: mourn".to_owned(),
+                with_action(gone(), "créer"),
+                Some(Refusal::InventoryGone),
+                "refused (InventoryGone): it is gone",
+                "créer",
             ),
-            ("our action", known("it is gone"), format!("refused (InventoryGone): it is gone; next: {ours}")),
+            ("no action", gone(), Some(Refusal::InventoryGone), "refused (InventoryGone): it is gone", ours),
             (
-                "a refusal of a newer coordinator",
-                newer,
-                "the coordinator did not answer the call: odd (NotFound); next: ask its maker".to_owned(),
+                "empty action",
+                with_action(gone(), ""),
+                Some(Refusal::InventoryGone),
+                "refused (InventoryGone): it is gone",
+                ours,
             ),
             (
-                "a broken call",
+                "unknown code",
+                with_action(with_code("OfTomorrow", "odd"), "upgrade the agent"),
+                None,
+                "the coordinator did not answer the call: odd (PermissionDenied)",
+                "upgrade the agent",
+            ),
+            (
+                "broken call",
                 Status::unavailable("reset"),
-                format!(
-                    "the coordinator did not answer the call: reset (Unavailable); next: {WHEN_IT_STAYS}"
-                ),
+                None,
+                "the coordinator did not answer the call: reset (Unavailable)",
+                RETRIED,
             ),
         ] {
-            assert_eq!(crate::console::chain(&CallError::from(status)), want, "{name}");
+            let error = CallError::from(status);
+            assert_eq!(error.refusal(), refusal, "{name}");
+            assert_eq!((error.to_string().as_str(), error.next_action()), (message, Some(action)), "{name}");
         }
     }
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::NextAction;
+
 const PATH_PREFIX: &str = "/elemental/registration/";
 /// The reserved file of the base ISO has this size, bytes; nothing larger is
 /// read.
@@ -19,7 +21,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {path}; next: boot a seed ISO of this coordinator", path = path.display())]
+    #[error("cannot read {path}", path = path.display())]
     Read {
         /// Which file.
         path: PathBuf,
@@ -27,7 +29,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// The file is not what a coordinator writes.
-    #[error("{path} is not the configuration of a seed ISO; next: download a fresh seed ISO and boot it", path = path.display())]
+    #[error("{path} is not the configuration of a seed ISO", path = path.display())]
     Parse {
         /// Which file.
         path: PathBuf,
@@ -35,21 +37,29 @@ pub enum ConfigError {
         source: serde_norway::Error,
     },
     /// The base ISO was booted as it is.
-    #[error(
-        "this ISO belongs to no coordinator; next: create a SeedImage and boot the ISO of its status.downloadURL"
-    )]
+    #[error("this ISO belongs to no coordinator")]
     Unsigned,
     /// The URL does not lead to a registration.
-    #[error(
-        "elemental.registration.url is {url:?}, not https://HOST:PORT/elemental/registration/TOKEN; next: download a fresh seed ISO and boot it"
-    )]
+    #[error("elemental.registration.url is {url:?}, not https://HOST:PORT/elemental/registration/TOKEN")]
     Url {
         /// As found.
         url: String,
     },
-    /// Without a CA nobody can be trusted.
-    #[error("elemental.registration.ca-cert is missing; next: download a fresh seed ISO and boot it")]
+    /// Without a CA no coordinator can be verified.
+    #[error("elemental.registration.ca-cert is missing")]
     Authority,
+}
+
+impl NextAction for ConfigError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Read { .. } => "boot a seed ISO of this coordinator",
+            Self::Unsigned => "create a SeedImage and boot the ISO of its status.downloadURL",
+            Self::Parse { .. } | Self::Url { .. } | Self::Authority => {
+                "download a fresh seed ISO and boot it"
+            }
+        })
+    }
 }
 
 /// What a host knows of its coordinator.
@@ -216,7 +226,7 @@ mod tests {
                 "ca-cert is missing",
             ),
         ] {
-            let message = parse(&text, Path::new("x")).unwrap_err().to_string();
+            let message = crate::error::explain(&parse(&text, Path::new("x")).unwrap_err());
             assert!(message.contains(want), "{name}: {message}");
             assert!(!message.contains("secret-token"), "{name}");
         }

@@ -2,6 +2,7 @@
 
 use proto::plan::{Generation, Plan, Step};
 
+use crate::error::NextAction;
 use crate::journal::{Entry, Journal, State};
 
 /// What to do about a plan.
@@ -37,9 +38,7 @@ pub enum Next<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Outdated {
     /// A newer plan was accepted before.
-    #[error(
-        "generation {offered} is older than generation {accepted}, which this host has accepted; next: nothing, the host waits for a newer plan"
-    )]
+    #[error("generation {offered} is older than generation {accepted}, which this host has accepted")]
     Generation {
         /// Of the plan.
         offered: Generation,
@@ -47,15 +46,22 @@ pub enum Outdated {
         accepted: Generation,
     },
     /// Another plan was accepted under the same number.
-    #[error(
-        "generation {generation} is taken by plan {accepted} with other steps or another name; next: give the host a plan with a higher generation"
-    )]
+    #[error("generation {generation} is taken by plan {accepted} with another name or content")]
     OtherPlan {
         /// Of both.
         generation: Generation,
         /// The plan in the journal.
         accepted: String,
     },
+}
+
+impl NextAction for Outdated {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Generation { .. } => "none: the host waits for a newer plan",
+            Self::OtherPlan { .. } => "give the host a plan with a higher generation",
+        })
+    }
 }
 
 /// Whether a step may run again when nobody knows how far it came.

@@ -6,15 +6,16 @@ mod memory;
 use std::sync::Arc;
 
 use proto::plan::{Plan, Step};
-use proto::v1alpha1::{FailureReason, StepReport};
+use proto::v1alpha1::{CarriedPlan, Failure, FailureReason, StepDone, StepProgress, StepReport};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::console::chain;
 use crate::engine::{self, Next, Outdated};
+use crate::error::{NextAction, describe, explain, format_line};
 use crate::failpoint::failpoint;
 use crate::journal::{JournalError, Outcome};
 use crate::paths::Root;
-use crate::steps::{self, Again, Context, Done, Failure};
+use crate::steps::{self, Again, Context, StepError};
 use crate::system::{Job, RebootMethod, System, SystemError, observed};
 use memory::Memory;
 
@@ -35,13 +36,15 @@ pub enum CustomInstructions {
     Allow,
 }
 
-/// The newest plan that this host has accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Its id.
-    pub plan_id: String,
-    /// Its number.
-    pub generation: u64,
+/// What the journal knows of the newest plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NewestPlan {
+    /// This host never had one.
+    None,
+    /// As Hello states it.
+    Known(CarriedPlan),
+    /// The journal cannot be read.
+    Unknown,
 }
 
 /// What one call of [`Executor::advance`] came to.
@@ -59,28 +62,55 @@ pub enum Advance {
 /// How long to wait after [`Advance::Rebooting`] before advancing again.
 pub const REBOOT_PATIENCE: std::time::Duration = std::time::Duration::from_mins(3);
 
-/// Why a plan is not accepted; the text goes to the coordinator.
+/// Why a plan is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum RefusedPlan {
     /// It is not newer than the newest.
     #[error(transparent)]
     Outdated(#[from] Outdated),
     /// It holds files or commands that the coordinator did not write.
-    #[error(
-        "this host does not run custom instructions; next: start its agent with --allow-custom-instructions, or write another plan"
-    )]
+    #[error("this host does not run custom instructions")]
     Custom,
     /// Without its journal the host cannot tell a new plan from an old one.
-    #[error(
-        "{0}: this host runs no plan, so that none runs twice; next: check its disk, then remove /var/lib/baremetal-agent/journal or install the host anew"
-    )]
+    #[error("{0}: this host runs no plan, so that none runs twice")]
     JournalLost(String),
-    /// The plan cannot be remembered, so it must not begin.
-    #[error("{0}; next: check the host's disk and free space on its persistent partition")]
-    NotJournaled(String),
+    /// The plan cannot be journaled, so it must not begin.
+    #[error("the plan is not begun")]
+    NotJournaled(#[source] JournalError),
     /// The kernel does not tell which boot this is.
-    #[error("cannot tell which boot this is: {0}; next: reboot the host")]
-    BootId(String),
+    #[error("cannot read the boot id")]
+    BootId(#[source] SystemError),
+}
+
+impl RefusedPlan {
+    /// As it is reported.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let reason = match self {
+            Self::Outdated(_) | Self::Custom => FailureReason::Refused,
+            Self::JournalLost(_) | Self::BootId(_) => FailureReason::InputOutput,
+            Self::NotJournaled(error) => error.reason(),
+        };
+        Failure {
+            reason: reason.into(),
+            message: describe(self),
+            next_action: self.next_action().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl NextAction for RefusedPlan {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Outdated(error) => error.next_action(),
+            Self::Custom => Some("start its agent with --allow-custom-instructions, or write another plan"),
+            Self::JournalLost(_) => {
+                Some("check its disk, then remove /var/lib/baremetal-agent/journal or install the host again")
+            }
+            Self::NotJournaled(error) => error.next_action(),
+            Self::BootId(_) => Some("reboot the host"),
+        }
+    }
 }
 
 /// Why nothing could be done for now; the next call tries again.
@@ -107,6 +137,7 @@ pub struct Executor<S> {
     policy: Policy,
     memory: Memory,
     plan: Option<Arc<Plan>>,
+    running: watch::Sender<Option<StepProgress>>,
 }
 
 impl<S: System> Executor<S> {
@@ -117,15 +148,23 @@ impl<S: System> Executor<S> {
     /// [`JournalError::Write`] when the state directory cannot be made.
     pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, JournalError> {
         let memory = Memory::open(&root)?;
-        Ok(Self { root, system, policy, memory, plan: None })
+        Ok(Self { root, system, policy, memory, plan: None, running: watch::Sender::new(None) })
     }
 
-    /// The newest plan that this host has accepted; `None` where it is not
-    /// known.
+    /// The newest plan that this host has accepted, and how far it is.
     #[must_use]
-    pub fn head(&self) -> Option<Head> {
-        let journal = self.memory.journal()?;
-        Some(Head { plan_id: journal.plan_id().to_owned(), generation: journal.generation().0 })
+    pub fn newest_plan(&self) -> NewestPlan {
+        match self.memory.known() {
+            Ok(None) => NewestPlan::None,
+            Ok(Some(journal)) => NewestPlan::Known(journal.carried()),
+            Err(_) => NewestPlan::Unknown,
+        }
+    }
+
+    /// The step that runs, as it starts and ends.
+    #[must_use]
+    pub fn running_step(&self) -> watch::Receiver<Option<StepProgress>> {
+        self.running.subscribe()
     }
 
     /// Takes a plan, durably. The same plan again is taken up where it stands.
@@ -136,7 +175,7 @@ impl<S: System> Executor<S> {
     /// [`RefusedPlan`]; nothing has changed then.
     pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
         let journal = self.memory.known().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
-        let boot = observed::boot_id(&self.root).map_err(|error| RefusedPlan::BootId(chain(&error)))?;
+        let boot = observed::boot_id(&self.root).map_err(RefusedPlan::BootId)?;
         match engine::next(&plan, journal, &boot) {
             Next::Refuse(outdated) => return Err(outdated.into()),
             Next::Begin => self.begin(&plan)?,
@@ -156,7 +195,7 @@ impl<S: System> Executor<S> {
         if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
             return Err(RefusedPlan::Custom);
         }
-        self.memory.begin(plan).map_err(|error| RefusedPlan::NotJournaled(chain(&error)))?;
+        self.memory.begin(plan).map_err(RefusedPlan::NotJournaled)?;
         tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
         Ok(())
     }
@@ -165,7 +204,7 @@ impl<S: System> Executor<S> {
     /// first.
     ///
     /// A call that is dropped half-way leaves the step as a crash would: run it
-    /// to its end, and do what else there is beside it.
+    /// to its end.
     ///
     /// # Errors
     /// [`ExecutorError`]; calling again is safe.
@@ -188,14 +227,11 @@ impl<S: System> Executor<S> {
         let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
         match engine::next(plan, self.memory.journal(), &boot) {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
-            Next::Rebooted { index } => {
-                let outcome = Outcome::Done { output: String::new(), system: None };
-                self.end(index, outcome)
-            }
+            Next::Rebooted { index } => self.end(index, Outcome::Done(StepDone::default())),
             Next::Interrupted { index } => {
                 // The instruction may run on without the agent that began it.
                 let earlier = self.system.earlier_jobs().await;
-                self.end(index, earlier.err().map_or_else(interrupted, Failure::from).into())
+                self.end(index, failed(earlier.err().map_or_else(interrupted, StepError::from)))
             }
             Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
             Next::Run { index, step } => self.run(plan, index, step, &boot).await,
@@ -213,6 +249,7 @@ impl<S: System> Executor<S> {
         if let Err(error) = self.memory.start(index, boot) {
             return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
         }
+        self.publish_running(plan, index);
         let outcome = self.carry_out(plan, index, step, again).await;
         self.end(index, outcome)
     }
@@ -238,10 +275,10 @@ impl<S: System> Executor<S> {
         };
         failpoint("executor::step::done");
         match ended {
-            Ok(done) => done.into(),
-            Err(failure) => {
-                say_failed(index, &failure);
-                failure.into()
+            Ok(done) => Outcome::Done(done),
+            Err(error) => {
+                log_failure(index, &error);
+                failed(error)
             }
         }
     }
@@ -255,12 +292,17 @@ impl<S: System> Executor<S> {
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
         let Some(method) = reboot_method(self.memory.attempts(index)) else {
-            let message = "the host was asked to reboot in every way and did not; next: look at its console for what holds it, then reboot it by hand";
-            return self.end(index, Failure::new(FailureReason::Timeout, message).into());
+            let error = StepError::new(
+                FailureReason::Timeout,
+                "the host was asked to reboot in every way and did not",
+                "look at its console for what holds it, then reboot it by hand",
+            );
+            return self.end(index, failed(error));
         };
         if let Err(error) = self.memory.start(index, boot) {
             return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
         }
+        self.publish_running(plan, index);
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
         self.reboot(method).await;
@@ -271,11 +313,22 @@ impl<S: System> Executor<S> {
     async fn reboot(&self, method: RebootMethod) {
         if let Err(error) = self.system.reboot(method).await {
             // The next attempt asks harder.
-            tracing::warn!(?method, error = chain(&error), "cannot ask for a reboot");
+            tracing::warn!(?method, error = explain(&error), "cannot ask for a reboot");
         }
     }
 
+    fn publish_running(&self, plan: &Plan, index: usize) {
+        let progress = StepProgress {
+            plan_id: plan.id.to_string(),
+            generation: plan.generation.0,
+            step: step_number(index),
+            attempt: self.memory.attempts(index),
+        };
+        self.running.send_replace(Some(progress));
+    }
+
     fn end(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
+        self.running.send_replace(None);
         self.memory.end(index, outcome).map_err(|source| ExecutorError::Journal { step: index, source })?;
         Ok(self.memory.unreported().map_or(Advance::Idle, Advance::Report))
     }
@@ -290,13 +343,24 @@ impl<S: System> Executor<S> {
     }
 }
 
-fn say_failed(index: usize, failure: &Failure) {
-    tracing::error!(step = index, reason = ?failure.reason, "{}", failure.message);
+fn log_failure(index: usize, error: &StepError) {
+    tracing::error!(step = index, reason = ?error.reason, "{}", format_line(&error.message, Some(&error.next_action)));
 }
 
-fn interrupted() -> Failure {
-    let message = "the agent or the host stopped while this custom instruction ran; nobody knows how far it came, so it is not run again; next: look at the host for what the instruction did, mend it, then write a new plan";
-    Failure::new(FailureReason::Command, message)
+fn failed(error: StepError) -> Outcome {
+    Outcome::Failed(error.into())
+}
+
+fn step_number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+fn interrupted() -> StepError {
+    StepError::new(
+        FailureReason::Command,
+        "the agent or the host stopped while this custom instruction ran; its progress is unknown, so it is not run again",
+        "look at the host for what the instruction did, correct it, then write a new plan",
+    )
 }
 
 /// The way to ask for a reboot after so many attempts in vain.
@@ -306,18 +370,6 @@ const fn reboot_method(attempts: u32) -> Option<RebootMethod> {
         1 => Some(RebootMethod::Forced),
         2 => Some(RebootMethod::Immediate),
         _ => None,
-    }
-}
-
-impl From<Done> for Outcome {
-    fn from(done: Done) -> Self {
-        Self::Done { output: done.output, system: done.system.map(Into::into) }
-    }
-}
-
-impl From<Failure> for Outcome {
-    fn from(failure: Failure) -> Self {
-        Self::failed(failure.reason, failure.message, failure.output)
     }
 }
 

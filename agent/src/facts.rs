@@ -6,12 +6,13 @@ pub mod disks;
 pub mod nics;
 pub mod os_release;
 pub mod smbios;
-pub mod told;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use proto::limits;
-use proto::v1alpha1::{HostFacts, OperatingSystem};
+use proto::v1alpha1::{HostFacts, ObservedNetwork};
+use serde_json::{Value, json};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::paths::Root;
@@ -28,9 +29,6 @@ pub fn collect(root: &Root) -> HostFacts {
         disks: disks::read(root).into_iter().map(Into::into).collect(),
         nics: nics::read(root),
         hostname: read_line(root, "/proc/sys/kernel/hostname"),
-        operating_system: Some(operating_system(root)),
-        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-        boot_id: read_line(root, "/proc/sys/kernel/random/boot_id"),
     };
     facts.smbios.truncate(limits::SMBIOS_SECTIONS);
     facts.disks.truncate(limits::DISKS);
@@ -50,13 +48,50 @@ fn processors_and_memory() -> (u32, String, u64) {
     (threads, model.unwrap_or_default(), system.total_memory())
 }
 
-fn operating_system(root: &Root) -> OperatingSystem {
-    let text = fs::read_to_string(root.os_release()).unwrap_or_default();
-    let mut system = os_release::parse_os_release(&text);
-    system.boot_mode = root.boot_mode().into();
-    system
-}
-
 fn read_line(root: &Root, path: &str) -> String {
     fs::read_to_string(root.join(path)).unwrap_or_default().trim().to_owned()
+}
+
+/// What the `facts` verb prints: all that a registration sends, what a device
+/// selector can match, and the keys of name and label templates. No secret is
+/// in it.
+#[must_use]
+pub fn render(root: &Root, network: Option<&ObservedNetwork>) -> Value {
+    let facts = collect(root);
+    json!({
+        "templateKeys": template_keys(&facts),
+        "facts": facts,
+        "disks": disks::read(root),
+        "observedNetwork": network,
+    })
+}
+
+/// `${Title/Key}` with its value here, for `machineName` and label templates.
+/// Of sections with one title the last wins, as upstream.
+fn template_keys(facts: &HostFacts) -> BTreeMap<String, String> {
+    facts
+        .smbios
+        .iter()
+        .flat_map(|section| {
+            let title = &section.title;
+            let key = move |key: &String| format!("${{{title}/{key}}}");
+            section.values.iter().map(move |(name, value)| (key(name), value.clone()))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::v1alpha1::SmbiosSection;
+
+    #[test]
+    fn template_keys_have_the_form_of_templates() {
+        let section = |serial: &str| SmbiosSection {
+            title: "System Information".to_owned(),
+            values: [("Serial Number".to_owned(), serial.to_owned())].into(),
+        };
+        let facts = HostFacts { smbios: vec![section("a"), section("b")], ..HostFacts::default() };
+        assert_eq!(template_keys(&facts)["${System Information/Serial Number}"], "b");
+    }
 }

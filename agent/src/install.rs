@@ -23,9 +23,11 @@ use tokio::time::{Instant, sleep};
 use crate::backoff::Backoff;
 use crate::boot::seed;
 use crate::calls::{CallError, Caller, Line};
-use crate::console::{Console, chain};
+use crate::console::Console;
+use crate::durable;
+use crate::error::{NextAction, describe, explain, format_line};
 use crate::facts::disks::{self, Disk};
-use crate::facts::os_release::parse_os_release;
+use crate::facts::os_release::parse_image;
 use crate::identity::Certificate;
 use crate::paths::Root;
 use crate::system::{Installation, RebootMethod, System, SystemError};
@@ -56,7 +58,7 @@ pub enum InstallError {
         source: SystemError,
     },
     /// Flush or reboot failed.
-    #[error("cannot {attempt}; next: do it at the host")]
+    #[error("cannot {attempt}")]
     Power {
         /// flush the disks, reboot or power off.
         attempt: &'static str,
@@ -64,12 +66,10 @@ pub enum InstallError {
         source: SystemError,
     },
     /// The command that powers off.
-    #[error("cannot power off; next: do it at the host")]
+    #[error("cannot power off")]
     PowerOff(#[source] std::io::Error),
     /// The installed disk has no place for our state.
-    #[error(
-        "{device} has no partition named persistent after the install; next: use an image that is built for Elemental"
-    )]
+    #[error("{device} has no partition named persistent after the install")]
     NoPersistentPartition {
         /// The disk.
         device: PathBuf,
@@ -86,9 +86,7 @@ pub enum InstallError {
     #[error(transparent)]
     Leave(#[from] LeaveError),
     /// Another disk came up late and carries an install.
-    #[error(
-        "{disk} carries an installed system and came up late, so nothing is installed; next: nothing, the registration begins anew"
-    )]
+    #[error("{disk} carries an installed system and came up late, so nothing is installed")]
     AppearedLate {
         /// Kernel name.
         disk: String,
@@ -97,10 +95,24 @@ pub enum InstallError {
     #[error(transparent)]
     Find(#[from] found::FindError),
     /// The coordinator says installed, and no disk does.
-    #[error(
-        "the coordinator holds this host for installed, but no disk carries the system; next: attach the disk, or delete the MachineInventory to install anew"
-    )]
+    #[error("the coordinator has this host as installed, but no disk carries the system")]
     DiskMissing,
+}
+
+impl NextAction for InstallError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Call(error) => return error.next_action(),
+            Self::System { source, .. } => return source.next_action(),
+            Self::Power { .. } | Self::PowerOff(_) => "do it at the host",
+            Self::NoPersistentPartition { .. } => "use an image that is built for Elemental",
+            Self::Mount { source, .. } => durable::next_action(source.kind()),
+            Self::Leave(error) => return error.next_action(),
+            Self::AppearedLate { .. } => "none: the registration starts again",
+            Self::Find(error) => return error.next_action(),
+            Self::DiskMissing => "attach the disk, or delete the MachineInventory to install again",
+        })
+    }
 }
 
 /// The registered live system.
@@ -135,15 +147,16 @@ pub async fn install<S: System, M: Mounts>(
     let disk = flow.choose_disk(request).await?;
     let device = disk.device();
     flow.tell(Outcome::Started(InstallStarted { device: shown(&device) })).await?;
-    flow.live.console.say(&format!("installing on {}", device.display()));
+    flow.live.console.print(&format!("installing on {}", device.display()));
     if let Err(error) = flow.put_on(&disk, request).await {
-        flow.live.console.say(&chain(&error));
+        log_output(&error);
+        flow.live.console.print(&explain(&error));
         flow.tell(Outcome::Failed(failure(&error))).await?;
         return Err(error);
     }
     let done = InstallDone { device: shown(&device), image: flow.image(request) };
     flow.tell(Outcome::Done(done)).await?;
-    flow.live.console.say(&format!("installed on {}", device.display()));
+    flow.live.console.print(&format!("installed on {}", device.display()));
     flow.turn_to(request.power_action()).await
 }
 
@@ -168,15 +181,16 @@ pub async fn boot_disk<S: System, M: Mounts>(
     })
     .await?;
     if !may_reboot {
-        flow.live.console.say(&format!(
-            "this host is installed on {device} and was told to boot it, but came back to the ISO; next: take the ISO out, or put the disk first in the firmware's boot order, and restart"
+        flow.live.console.print(&format_line(
+            &format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
+            Some("take the ISO out, or put the disk first in the firmware's boot order, and restart"),
         ));
         return Ok(());
     }
     let disks = disks::read(flow.live.root);
     if let Some(disk) = disks.iter().find(|disk| disk.name == found.disk) {
         let order = boot_order::prefer(flow.live.root, disk).await;
-        flow.live.console.say(&format!("this host is installed on {device}; {order}; rebooting into it"));
+        flow.live.console.print(&format!("this host is installed on {device}; {order}; rebooting into it"));
     }
     flow.turn_to(PowerAction::Reboot).await
 }
@@ -187,24 +201,38 @@ pub async fn boot_disk<S: System, M: Mounts>(
 /// # Errors
 /// Always; [`InstallError::DiskMissing`] when it could be told.
 pub async fn disk_missing<S: System, M: Mounts>(live: Live<'_, S, M>) -> Result<(), InstallError> {
-    let message = InstallError::DiskMissing.to_string();
-    Flow::new(live).tell(Outcome::Waiting(InstallWaiting { message })).await?;
-    Err(InstallError::DiskMissing)
+    let error = InstallError::DiskMissing;
+    Flow::new(live).tell(Outcome::Waiting(waiting(&error))).await?;
+    Err(error)
 }
 
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// What the command printed is for the console of the live system only.
+fn log_output(error: &InstallError) {
+    if let InstallError::System {
+        source: SystemError::Failed { output, .. } | SystemError::TimedOut { output, .. },
+        ..
+    } = error
+    {
+        tracing::error!(output = output.0, "elemental install failed");
+    }
+}
+
+fn waiting(error: &(impl NextAction + 'static)) -> InstallWaiting {
+    InstallWaiting {
+        message: describe(error),
+        next_action: error.next_action().unwrap_or_default().to_owned(),
+    }
+}
+
 fn failure(error: &InstallError) -> InstallFailed {
-    let output = match error {
-        InstallError::System {
-            source: SystemError::Failed { output, .. } | SystemError::TimedOut { output, .. },
-            ..
-        } => output.0.clone(),
-        _ => String::new(),
-    };
-    InstallFailed { message: chain(error), output }
+    InstallFailed {
+        message: describe(error),
+        next_action: error.next_action().unwrap_or_default().to_owned(),
+    }
 }
 
 struct Flow<'a, S, M> {
@@ -224,7 +252,7 @@ impl<'a, S: System, M: Mounts> Flow<'a, S, M> {
             match self.line.report_install(outcome.clone()).await {
                 Ok(response) => return Ok(response),
                 Err(error) if error.refusal().is_some() => return Err(error.into()),
-                Err(error) => self.live.console.say(&format!("cannot report: {}", chain(&error))),
+                Err(error) => self.live.console.print(&format!("cannot report: {}", explain(&error))),
             }
             backoff.wait().await;
         }
@@ -232,7 +260,7 @@ impl<'a, S: System, M: Mounts> Flow<'a, S, M> {
 
     async fn choose_disk(&mut self, request: &Install) -> Result<Disk, InstallError> {
         let mut annotation = String::new();
-        let mut told: Option<(String, Instant)> = None;
+        let mut told: Option<(Choice, Instant)> = None;
         loop {
             let disks = disks::read(self.live.root);
             if let Some(found) = found::find(&disks, self.live.mounts)? {
@@ -240,13 +268,12 @@ impl<'a, S: System, M: Mounts> Flow<'a, S, M> {
             }
             let choice = match choose(&disks, &wish(self.live.root, &annotation, request)) {
                 Ok(disk) => return Ok(disk.clone()),
-                Err(choice) => choice.to_string(),
+                Err(choice) => choice,
             };
             let due = told.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= TELL);
             if due {
-                self.live.console.say(&choice);
-                let response =
-                    self.tell(Outcome::Waiting(InstallWaiting { message: choice.clone() })).await?;
+                self.live.console.print(&explain(&choice));
+                let response = self.tell(Outcome::Waiting(waiting(&choice))).await?;
                 told = Some((choice, Instant::now()));
                 if response.install_device != annotation {
                     annotation = response.install_device;
@@ -331,7 +358,7 @@ impl<'a, S: System, M: Mounts> Flow<'a, S, M> {
     fn image(&self, request: &Install) -> String {
         if request.system_uri.is_empty() {
             let text = fs::read_to_string(self.live.root.os_release()).unwrap_or_default();
-            return parse_os_release(&text).image;
+            return parse_image(&text);
         }
         request.system_uri.clone()
     }
@@ -344,7 +371,9 @@ impl<'a, S: System, M: Mounts> Flow<'a, S, M> {
     async fn turn_to(&mut self, action: PowerAction) -> Result<(), InstallError> {
         match action {
             PowerAction::Stay => {
-                self.live.console.say("done; this host stays in the live system until somebody restarts it");
+                self.live
+                    .console
+                    .print("done; this host stays in the live system until somebody restarts it");
                 Ok(())
             }
             PowerAction::Poweroff => {

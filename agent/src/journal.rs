@@ -5,23 +5,22 @@
 //! again at each attach. The file stays when the plan is over: it is what lets
 //! the host refuse an older generation.
 
-mod outcome;
-
-use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use proto::plan::{Generation, Kind, Plan, PlanId};
+use proto::plan::{Checksum, Generation, Kind, Plan, PlanId};
+use proto::v1alpha1::{CarriedPlan, FailureReason, PlanKind, PlanOutcome, StepReport};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
-pub use outcome::{LastOutcome, Outcome};
+pub use proto::v1alpha1::step_report::Outcome;
 
 use crate::durable::{self, DurableError};
+use crate::error::NextAction;
+use crate::steps::file_reason;
 
 /// First word of the file: another layout gets another word.
-const LAYOUT: &str = "baremetal-journal-1";
+const LAYOUT: &str = "baremetal-journal-2";
 
 /// The newest accepted plan and how far it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +29,7 @@ const LAYOUT: &str = "baremetal-journal-1";
 pub struct Journal {
     plan_id: String,
     generation: u64,
+    checksum: String,
     kind: PlanKind,
     steps: Vec<Entry>,
     /// Kept when the coordinator has it: one that lost its own record, as by a
@@ -37,11 +37,16 @@ pub struct Journal {
     last: Option<LastOutcome>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum PlanKind {
-    Clean,
-    Reprovision,
-    Custom,
+/// The outcome of the step that ended last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LastOutcome {
+    /// Counted from zero.
+    pub step: u32,
+    /// As it is reported.
+    pub outcome: Outcome,
+    /// Whether the coordinator has it.
+    pub acknowledged: bool,
 }
 
 /// One step.
@@ -89,6 +94,40 @@ pub enum JournalError {
     Write(#[from] DurableError),
 }
 
+impl NextAction for JournalError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Read(error) => Some(durable::next_action(error.kind())),
+            Self::Damaged(_) => None,
+            Self::Write(error) => error.next_action(),
+        }
+    }
+}
+
+impl JournalError {
+    /// As a failure is reported.
+    #[must_use]
+    pub fn reason(&self) -> FailureReason {
+        match self {
+            Self::Read(source) | Self::Write(DurableError { source, .. }) => file_reason(source.kind()),
+            Self::Damaged(_) => FailureReason::InputOutput,
+        }
+    }
+}
+
+impl LastOutcome {
+    /// The report of this outcome, for `journal`'s plan.
+    #[must_use]
+    pub fn report(&self, journal: &Journal) -> StepReport {
+        StepReport {
+            plan_id: journal.plan_id.clone(),
+            generation: journal.generation,
+            step: self.step,
+            outcome: Some(self.outcome.clone()),
+        }
+    }
+}
+
 impl Journal {
     /// The journal of a plan of which nothing has been done.
     #[must_use]
@@ -97,6 +136,7 @@ impl Journal {
         Self {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
+            checksum: plan.checksum.to_string(),
             kind: match plan.kind {
                 Kind::Clean => PlanKind::Clean,
                 Kind::Reprovision => PlanKind::Reprovision,
@@ -121,11 +161,31 @@ impl Journal {
 
     /// What the plan is for.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self.kind {
-            PlanKind::Clean => Kind::Clean,
-            PlanKind::Reprovision => Kind::Reprovision,
-            PlanKind::Custom => Kind::Custom,
+    pub fn kind(&self) -> PlanKind {
+        self.kind
+    }
+
+    /// How far the plan is.
+    #[must_use]
+    pub fn outcome(&self) -> PlanOutcome {
+        if self.steps.iter().any(|entry| entry.state == State::Failed) {
+            PlanOutcome::Failed
+        } else if self.steps.iter().all(|entry| matches!(entry.state, State::Done { .. })) {
+            PlanOutcome::Applied
+        } else {
+            PlanOutcome::InProgress
+        }
+    }
+
+    /// What Hello states of the plan.
+    #[must_use]
+    pub fn carried(&self) -> CarriedPlan {
+        CarriedPlan {
+            id: self.plan_id.clone(),
+            generation: self.generation,
+            checksum: self.checksum.clone(),
+            kind: self.kind.into(),
+            outcome: self.outcome().into(),
         }
     }
 
@@ -140,7 +200,7 @@ impl Journal {
     pub fn is_of(&self, plan: &Plan) -> bool {
         self.plan_id == plan.id.as_str()
             && self.generation == plan.generation.0
-            && self.kind() == plan.kind
+            && self.checksum == plan.checksum.as_str()
             && self.steps.len() == plan.steps.len()
             && self.steps.iter().zip(&plan.steps).all(|(entry, step)| entry.name == step.name())
     }
@@ -171,11 +231,11 @@ impl Journal {
             return self;
         };
         entry.state = match (&outcome, &entry.state) {
-            (Outcome::Failed { .. }, _) => State::Failed,
-            (Outcome::Done { .. }, State::Started { boot_id, .. } | State::Done { boot_id }) => {
+            (Outcome::Failed(_), _) => State::Failed,
+            (Outcome::Done(_), State::Started { boot_id, .. } | State::Done { boot_id }) => {
                 State::Done { boot_id: boot_id.clone() }
             }
-            (Outcome::Done { .. }, State::Pending | State::Failed) => State::Done { boot_id: String::new() },
+            (Outcome::Done(_), State::Pending | State::Failed) => State::Done { boot_id: String::new() },
         };
         self.last = u32::try_from(index).ok().map(|step| LastOutcome { step, outcome, acknowledged: false });
         self
@@ -203,15 +263,7 @@ impl Journal {
 fn render(journal: &Journal) -> Vec<u8> {
     // Strings, numbers and lists only: there is nothing that cannot be written.
     let body = serde_json::to_string_pretty(journal).unwrap_or_default();
-    format!("{LAYOUT} {}\n{body}\n", checksum(&body)).into_bytes()
-}
-
-fn checksum(body: &str) -> String {
-    let digest = Sha256::digest(body.as_bytes());
-    digest.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes())).into_bytes()
 }
 
 /// The reverse of what [`write()`] leaves.
@@ -226,7 +278,7 @@ pub fn parse(bytes: &[u8]) -> Result<Journal, JournalError> {
     if layout != LAYOUT {
         return Err(JournalError::Damaged("written by another version of the agent"));
     }
-    if sum != checksum(body) {
+    if sum != Checksum::of(body.as_bytes()).as_str() {
         return Err(JournalError::Damaged("its checksum does not match"));
     }
     let journal: Journal =

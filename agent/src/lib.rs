@@ -7,6 +7,7 @@ pub mod config;
 pub mod console;
 pub mod durable;
 pub mod engine;
+pub mod error;
 pub mod executor;
 pub mod facts;
 pub mod failpoint;

@@ -4,23 +4,22 @@
 //! says Hello, takes plans, and tells outcomes and the network until it breaks.
 //! The work itself goes on beside it ([`worker`]).
 
+mod carried;
 pub mod pace;
 pub mod worker;
 
 use std::convert::Infallible;
-use std::fs;
 use std::io;
 use std::time::{Duration, SystemTime};
 
 use proto::refusal::Refusal;
-use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::coordinator_message;
 use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
-    CoordinatorMessage, Hello, HostMessage, InstallDone, ObservedReport, RenewCertificateRequest, StepReport,
-    SystemState,
+    CoordinatorMessage, Hello, HostMessage, InstallDone, ObservedReport, RenewCertificateRequest,
+    StepProgress, StepReport, SystemState,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -31,7 +30,9 @@ use tonic::{Status, Streaming};
 use crate::backoff::Backoff;
 use crate::calls::{CallError, Caller, Line, asked};
 use crate::config::{self, ConfigError};
-use crate::console::{Console, chain};
+use crate::console::Console;
+use crate::durable::DurableError;
+use crate::error::{NextAction, describe, explain};
 use crate::executor::Executor;
 use crate::identity::{Certificate, Identity, IdentityError, Role};
 use crate::install::found::InstallRecord;
@@ -41,7 +42,7 @@ use crate::network::{self, kernel::Changes};
 use crate::paths::Root;
 use crate::register::{self, AttemptError};
 use crate::system::{System, SystemError};
-use pace::Pace;
+use pace::{Pace, ProgressPace};
 use worker::{Order, Progress};
 
 /// Messages that may wait for a slow coordinator.
@@ -64,9 +65,7 @@ pub enum RunError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The persistent partition is empty or not mounted.
-    #[error(
-        "this host has no identity key in {directory}; next: mount the persistent partition there, or, if the key is lost, wipe the disk (wipefs -a) and boot a seed ISO to install anew"
-    )]
+    #[error("this host has no identity key in {directory}")]
     NoIdentity {
         /// Where it should be.
         directory: String,
@@ -98,6 +97,41 @@ pub enum LinkError {
     /// The worker is gone.
     #[error("the executor has stopped")]
     Worker,
+    /// The install record cannot be read.
+    #[error(transparent)]
+    InstallRecord(#[from] DurableError),
+    /// The coordinator does not take this host as installed.
+    #[error("the coordinator signed a certificate of the live system for this installed host")]
+    NotInstalled,
+}
+
+impl NextAction for RunError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Config(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::NoIdentity { .. } => Some(
+                "mount the persistent partition there, or, if the key is lost, wipe the disk (wipefs -a) and boot a seed ISO to install again",
+            ),
+            Self::LiveBoot(error) => error.next_action(),
+        }
+    }
+}
+
+impl NextAction for LinkError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Call(error) => error.next_action(),
+            Self::Registration(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::System(error) => error.next_action(),
+            Self::InstallRecord(error) => error.next_action(),
+            Self::Closed | Self::Worker => None,
+            Self::NotInstalled => Some(
+                "none: the host reports its install again and retries; if it persists, read the coordinator's log",
+            ),
+        }
+    }
 }
 
 impl From<Status> for LinkError {
@@ -122,14 +156,16 @@ pub async fn run<S: System + Clone>(
     leave::forget_live_boot(&root.state())?;
     let names = Names::below(root);
     let (orders, inbox) = mpsc::channel(QUEUE);
-    let (publish, progress) = watch::channel(Progress { head: executor.head(), pending: None });
+    let (publish, progress) = watch::channel(Progress { newest: executor.newest_plan(), pending: None });
     let mut link = Link {
         root,
         system,
         caller: Caller { config: &config, names: &names, identity: &identity },
         orders,
         progress,
+        running: executor.running_step(),
         pace: Pace::default(),
+        progress_pace: ProgressPace::default(),
         console: Console::default(),
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -157,7 +193,9 @@ struct Link<'a, S> {
     caller: Caller<'a>,
     orders: mpsc::Sender<Order>,
     progress: watch::Receiver<Progress>,
+    running: watch::Receiver<Option<StepProgress>>,
     pace: Pace,
+    progress_pace: ProgressPace,
     console: Console,
 }
 
@@ -181,10 +219,10 @@ impl<S: System> Link<'_, S> {
                     if start.elapsed() >= LASTING {
                         backoff.succeeded();
                     }
-                    self.console.say(&format!(
+                    self.console.print(&format!(
                         "not attached to {}: {}",
                         self.caller.config.address(),
-                        chain(&error)
+                        explain(&error)
                     ));
                     backoff.wait().await;
                 }
@@ -196,6 +234,9 @@ impl<S: System> Link<'_, S> {
         let certificate = self.certificate().await?;
         let mut client = self.caller.connect().await?;
         if certificate.role == Role::Live {
+            // Power may have been lost between the end of the install and its
+            // report: without it the coordinator signs for the live system.
+            self.report_installed().await?;
             return self.renew(&mut client).await;
         }
         let (outbound, messages) = mpsc::channel(QUEUE);
@@ -208,9 +249,10 @@ impl<S: System> Link<'_, S> {
             .map_err(|_elapsed| LinkError::Closed)??
             .into_inner();
         self.pace.attached(Instant::now());
-        self.console.say(&format!("attached to {}", self.caller.config.address()));
+        self.progress_pace.set(self.running.borrow_and_update().clone());
+        self.console.print(&format!("attached to {}", self.caller.config.address()));
         let changes = network::changes(self.root)
-            .inspect_err(|error| tracing::warn!(%error, "changes of the network are not noticed"))
+            .inspect_err(|error| tracing::warn!(%error, "changes of the network are not reported"))
             .unwrap_or_default();
         let renewal = moment(certificate.renewal()).max(Instant::now() + RENEWAL_PAUSE);
         let mut attached = Attached { client, inbound, outbound, changes, renewal };
@@ -221,24 +263,19 @@ impl<S: System> Link<'_, S> {
         }
     }
 
-    /// A certificate that holds: the stored one, else one of a registration
+    /// A valid certificate: the stored one, else one of a registration
     /// with the stored configuration.
     async fn certificate(&mut self) -> Result<Certificate, LinkError> {
         if let Some(certificate) = self.caller.identity.certificate(SystemTime::now()) {
             return Ok(certificate);
         }
-        self.console.say("no certificate that holds: registering again");
-        let registered = register::attempt(self.root, self.caller).await?;
-        if let Next::Install(_) = registered.next {
-            self.tell_installed().await?;
-        }
-        Ok(registered.certificate)
+        self.console.print("no valid certificate: registering again");
+        Ok(register::attempt(self.root, self.caller).await?.certificate)
     }
 
-    /// The inventory was made anew and does not know what this disk carries.
-    async fn tell_installed(&self) -> Result<(), LinkError> {
-        let text = fs::read_to_string(self.root.state().install_record()).unwrap_or_default();
-        let record: InstallRecord = serde_json::from_str(&text).unwrap_or_default();
+    /// The coordinator may not know what this disk carries.
+    async fn report_installed(&self) -> Result<(), LinkError> {
+        let record = InstallRecord::read(&self.root.state())?.unwrap_or_default();
         let done = InstallDone { device: record.device, image: record.image };
         Line::new(self.caller).report_install(Outcome::Done(done)).await?;
         Ok(())
@@ -248,8 +285,11 @@ impl<S: System> Link<'_, S> {
         let identity = self.caller.identity;
         let request = RenewCertificateRequest { certificate_request: identity.request()? };
         let chain = client.renew_certificate(asked(request)).await?.into_inner().certificate_chain;
-        let certificate = Certificate::parse(Role::Installed, &chain, &identity.public_key())?;
-        if !certificate.holds(SystemTime::now()) {
+        let certificate = Certificate::parse(&chain, &identity.public_key())?;
+        if certificate.role != Role::Installed {
+            return Err(LinkError::NotInstalled);
+        }
+        if !certificate.is_valid(SystemTime::now()) {
             return Err(AttemptError::Expired.into());
         }
         identity.keep(&certificate)?;
@@ -258,14 +298,11 @@ impl<S: System> Link<'_, S> {
     }
 
     async fn hello(&self) -> Result<Hello, LinkError> {
-        let head = self.progress.borrow().head.clone();
-        let (plan_id, generation) =
-            head.map_or_else(Default::default, |head| (head.plan_id, head.generation));
+        let newest = self.progress.borrow().newest.clone();
         Ok(Hello {
             system: Some(self.state().await?),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            plan_id,
-            generation,
+            carried: Some(carried::observe(self.root, &newest)),
         })
     }
 
@@ -286,6 +323,11 @@ impl<S: System> Link<'_, S> {
             }
             changed = self.progress.changed() => changed.map_err(|_| LinkError::Worker)?,
             seen = next_change(attached.changes.as_ref()) => self.notice(seen, &mut attached.changes),
+            changed = self.running.changed() => {
+                changed.map_err(|_| LinkError::Worker)?;
+                self.progress_pace.set(self.running.borrow_and_update().clone());
+            }
+            () = until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
             () = until(due) => self.report_observed(&mut attached.client).await?,
             () = sleep_until(attached.renewal) => return Ok(self.renew_early(attached).await),
         }
@@ -308,7 +350,7 @@ impl<S: System> Link<'_, S> {
         match self.renew(&mut attached.client).await {
             Ok(again) => Some(again),
             Err(error) => {
-                tracing::warn!(error = chain(&error), "the certificate is not renewed, trying again");
+                tracing::warn!(error = explain(&error), "certificate not renewed, retrying");
                 attached.renewal = Instant::now() + RENEWAL_PAUSE;
                 None
             }
@@ -326,6 +368,13 @@ impl<S: System> Link<'_, S> {
         };
         let order = Order::Plan { plan, answer: outbound.clone() };
         self.orders.send(order).await.map_err(|_| LinkError::Worker)
+    }
+
+    /// A full queue drops it: the next step is reported like this one.
+    fn send_progress(&mut self, outbound: &mpsc::Sender<HostMessage>) {
+        if let Some(progress) = self.progress_pace.take(Instant::now()) {
+            let _ = outbound.try_send(HostMessage { message: Some(Message::Progress(progress)) });
+        }
     }
 
     async fn report(
@@ -354,13 +403,13 @@ impl<S: System> Link<'_, S> {
     async fn report_observed(&mut self, client: &mut HostClient<Channel>) -> Result<(), LinkError> {
         self.pace.reported(Instant::now());
         let network = network::observe(self.root)
-            .inspect_err(|error| tracing::warn!(error = chain(error), "the network is not reported"))
+            .inspect_err(|error| tracing::warn!(error = describe(error), "the network is not reported"))
             .ok();
         let report = ObservedReport { network, system: Some(self.state().await?) };
         match client.report_observed(asked(report)).await.map_err(CallError::from) {
             Err(error) if error.refusal().is_none() => Err(error.into()),
             told => {
-                say_not_taken(told.err());
+                log_refusal(told.err());
                 Ok(())
             }
         }
@@ -369,9 +418,9 @@ impl<S: System> Link<'_, S> {
 
 /// The stream is for plans: a network that the coordinator refuses must not
 /// keep the host from them.
-fn say_not_taken(refused: Option<CallError>) {
+fn log_refusal(refused: Option<CallError>) {
     if let Some(error) = refused {
-        tracing::warn!(error = chain(&error), "the network is not taken");
+        tracing::warn!(error = explain(&error), "the coordinator refused the network report");
     }
 }
 

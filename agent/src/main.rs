@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use agent::console::chain;
+use agent::error::{NextAction, describe, explain};
 use agent::executor::{CustomInstructions, Executor, Policy};
 use agent::install::found::KernelMounts;
 use agent::paths::Root;
@@ -105,13 +105,16 @@ fn carry_out(arguments: Arguments) -> ExitCode {
 fn with_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(work),
-        Err(error) => failed(&error),
+        Err(error) => {
+            println!("baremetal: cannot start the runtime: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn failed(error: &dyn std::error::Error) -> ExitCode {
-    // On standard output: the units lead it to the console.
-    println!("baremetal: {}", chain(error));
+fn failed(error: &(impl NextAction + 'static)) -> ExitCode {
+    // On standard output: the units connect it to the console.
+    println!("baremetal: {}", explain(error));
     ExitCode::FAILURE
 }
 
@@ -141,7 +144,7 @@ fn early_boot(root: &Root) -> ExitCode {
         println!("baremetal: {line}");
     }
     for problem in &summary.problems {
-        println!("baremetal: {}", chain(problem));
+        println!("baremetal: {}", explain(problem));
     }
     // The host must come up far enough to report what went wrong.
     ExitCode::SUCCESS
@@ -149,9 +152,8 @@ fn early_boot(root: &Root) -> ExitCode {
 
 fn print_facts(root: &Root) -> ExitCode {
     let network = network::observe(root)
-        .inspect_err(|error| tracing::warn!(error = chain(error), "the network cannot be told"))
+        .inspect_err(|error| tracing::warn!(error = describe(error), "cannot observe the network"))
         .ok();
-    let document = facts::told::document(&facts::collect(root), network.as_ref());
-    println!("{document:#}");
+    println!("{:#}", facts::render(root, network.as_ref()));
     ExitCode::SUCCESS
 }

@@ -13,6 +13,7 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, TYPE}
 use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
+use crate::error::NextAction;
 use crate::network::resolver::{Resolver, parse_resolv_conf};
 use crate::paths::Root;
 
@@ -26,15 +27,19 @@ const ANSWER_BYTES: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
     /// No file and no server knows the name.
-    #[error(
-        "the name {name} has no address: {reason}; next: correct DNS, or use an address in the coordinator's server URL"
-    )]
+    #[error("the name {name} has no address: {reason}")]
     Unknown {
         /// As asked.
         name: String,
         /// Which servers were asked.
         reason: String,
     },
+}
+
+impl NextAction for NameError {
+    fn next_action(&self) -> Option<&str> {
+        Some("correct DNS, or use an address in the coordinator's server URL")
+    }
 }
 
 /// Where names are looked up.
@@ -265,9 +270,9 @@ mod tests {
     #[tokio::test]
     async fn without_a_name_server_the_message_says_what_to_correct() {
         let root = tempfile::tempdir().unwrap();
-        let message =
-            Names::below(&Root::at(root.path())).resolve("c.example").await.unwrap_err().to_string();
-        assert!(message.contains("names no server") && message.contains("correct DNS"), "{message}");
+        let error = Names::below(&Root::at(root.path())).resolve("c.example").await.unwrap_err();
+        assert!(error.to_string().contains("names no server"), "{error}");
+        assert!(error.next_action().is_some_and(|action| action.contains("correct DNS")), "{error}");
         assert!(Names::below(&Root::at(root.path())).resolve("192.0.2.1").await.is_ok());
     }
 }

@@ -15,9 +15,10 @@ use proto::v1alpha1::{BeginRequest, CompleteRequest, CompleteResponse, SoftwareK
 use crate::backoff::Backoff;
 use crate::calls::{self, CallError, Caller, asked};
 use crate::config::{self, Config, ConfigError};
-use crate::console::{Console, chain};
+use crate::console::Console;
+use crate::error::{NextAction, describe, explain};
 use crate::facts::{self, disks};
-use crate::identity::{Certificate, Identity, IdentityError, Role};
+use crate::identity::{Certificate, Identity, IdentityError};
 use crate::install::found::{self, Access, FindError, Found, Mounts};
 use crate::install::{InstallError, Live, boot_disk, disk_missing, install};
 use crate::names::Names;
@@ -39,9 +40,7 @@ pub enum RegisterError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// A record without the key that made it.
-    #[error(
-        "{disk} carries an installed system without its identity key, so nothing is touched; next: wipe it (wipefs -a) to install anew"
-    )]
+    #[error("{disk} carries an installed system without its identity key, so nothing is touched")]
     KeyLost {
         /// Kernel name.
         disk: String,
@@ -61,18 +60,37 @@ pub enum AttemptError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// One of the two clocks is wrong.
-    #[error(
-        "the coordinator's certificate for this host has expired by this host's clock; next: set the clock"
-    )]
+    #[error("the coordinator's certificate for this host has expired by this host's clock")]
     Expired,
     /// The answer is not what the contract says.
-    #[error(
-        "the coordinator's answer is not understood ({what}): agent and coordinator are of different versions; next: download a fresh seed ISO and boot it"
-    )]
+    #[error("the coordinator's answer is invalid ({what}): agent and coordinator are of different versions")]
     Answer {
         /// Which part.
         what: &'static str,
     },
+}
+
+impl NextAction for RegisterError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Config(error) => error.next_action(),
+            Self::Find(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::KeyLost { .. } => Some("wipe it (wipefs -a) to install again"),
+            Self::Install(error) => error.next_action(),
+        }
+    }
+}
+
+impl NextAction for AttemptError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Call(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::Expired => Some("set the clock"),
+            Self::Answer { .. } => Some("download a fresh seed ISO and boot it"),
+        }
+    }
 }
 
 /// A registration that succeeded.
@@ -102,9 +120,9 @@ pub async fn register<S: System, M: Mounts>(
     let identity = identity(root, mounts, found.as_ref())?;
     let names = Names::below(root);
     let caller = Caller { config: &config, names: &names, identity: &identity };
-    console.say(&format!("identity {}; registering with {}", identity.hash(), config.address()));
+    console.print(&format!("identity {}; registering with {}", identity.hash(), config.address()));
     let registered = until_registered(root, caller, &mut console).await;
-    console.say(&format!("registered as {}", registered.inventory));
+    console.print(&format!("registered as {}", registered.inventory));
     let live = Live {
         root,
         system,
@@ -142,7 +160,7 @@ async fn until_registered(root: &Root, caller: Caller<'_>, console: &mut Console
     loop {
         match attempt(root, caller).await {
             Ok(registered) => return registered,
-            Err(error) => console.say(&format!("not registered: {}", chain(&error))),
+            Err(error) => console.print(&format!("not registered: {}", explain(&error))),
         }
         backoff.wait().await;
     }
@@ -156,9 +174,8 @@ pub async fn attempt(root: &Root, caller: Caller<'_>) -> Result<Registered, Atte
     // Without a client certificate: the token opens, the key proves.
     let session = tls::connect(caller.config, caller.names, None).await.map_err(CallError::from)?;
     let response = prove(root, caller.config, caller.identity, session).await?;
-    let certificate =
-        Certificate::parse(Role::Live, &response.certificate_chain, &caller.identity.public_key())?;
-    if !certificate.holds(SystemTime::now()) {
+    let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
+    if !certificate.is_valid(SystemTime::now()) {
         return Err(AttemptError::Expired);
     }
     caller.identity.keep(&certificate)?;
@@ -190,7 +207,7 @@ async fn prove(
         certificate_request: identity.request()?,
         facts: Some(facts::collect(root)),
         observed_network: network::observe(root)
-            .inspect_err(|error| tracing::warn!(error = chain(error), "registering without the network"))
+            .inspect_err(|error| tracing::warn!(error = describe(error), "registering without the network"))
             .ok(),
     };
     let response = client.complete(asked(complete)).await.map_err(CallError::from)?;

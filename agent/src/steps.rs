@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proto::plan::{PlanId, Step};
-use proto::v1alpha1::{FailureReason, SystemState};
+use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed};
 
 use crate::boot::kubelet::KubeletError;
 use crate::boot::seed::SeedError;
 use crate::boot::wipe::WipeError;
-use crate::console::{NEXT, chain};
 use crate::durable::DurableError;
+use crate::error::{NextAction, describe};
 use crate::paths::Root;
-use crate::system::{Job, System, SystemError};
+use crate::system::{Job, Output, System, SystemError};
 
 /// What a step can see.
 pub(crate) struct Context<'a, S> {
@@ -46,113 +46,111 @@ pub(crate) enum Again {
     SameBoot,
 }
 
-/// A step that has taken effect.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    pub(crate) output: String,
-    pub(crate) system: Option<SystemState>,
+/// The outcome of a step that took effect.
+fn done(output: impl Into<String>) -> StepDone {
+    StepDone { output: output.into(), system: None }
 }
 
-impl Done {
-    fn said(output: impl Into<String>) -> Self {
-        Self { output: output.into(), system: None }
-    }
-}
-
-/// A step that is given up, with its cause and the next action.
-#[derive(Debug)]
-pub(crate) struct Failure {
+/// Why a step is given up.
+#[derive(Clone, Debug)]
+pub(crate) struct StepError {
     pub(crate) reason: FailureReason,
     pub(crate) message: String,
+    pub(crate) next_action: String,
     pub(crate) output: String,
 }
 
-impl Failure {
-    pub(crate) fn new(reason: FailureReason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), output: String::new() }
+impl StepError {
+    pub(crate) fn new(
+        reason: FailureReason,
+        message: impl Into<String>,
+        next_action: impl Into<String>,
+    ) -> Self {
+        Self { reason, message: message.into(), next_action: next_action.into(), output: String::new() }
     }
 
-    /// Of a file that could not be written, read or removed.
-    fn of_file(error: &dyn std::error::Error, kind: std::io::ErrorKind) -> Self {
-        let (reason, action) = match kind {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                (FailureReason::NoSpace, "free space on the host's persistent partition")
-            }
-            std::io::ErrorKind::ReadOnlyFilesystem => {
-                (FailureReason::InputOutput, "check the disk, its file system is read-only")
-            }
-            _ => (FailureReason::InputOutput, "check the host's disk and its kernel log"),
-        };
-        Self::new(reason, with_action(chain(error), action))
+    fn with_output(self, output: Output) -> Self {
+        Self { output: output.0, ..self }
+    }
+
+    fn from_error(reason: FailureReason, error: &(impl NextAction + 'static)) -> Self {
+        Self::new(reason, describe(error), error.next_action().unwrap_or_default())
     }
 }
 
-impl From<DurableError> for Failure {
+impl From<StepError> for StepFailed {
+    fn from(error: StepError) -> Self {
+        let StepError { reason, message, next_action, output } = error;
+        Self { failure: Some(Failure { reason: reason.into(), message, next_action }), output }
+    }
+}
+
+/// The reason of a file that cannot be written, read or removed.
+pub(crate) fn file_reason(kind: std::io::ErrorKind) -> FailureReason {
+    match kind {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => FailureReason::NoSpace,
+        _ => FailureReason::InputOutput,
+    }
+}
+
+impl From<DurableError> for StepError {
     fn from(error: DurableError) -> Self {
-        Self::of_file(&error, error.source.kind())
+        Self::from_error(file_reason(error.source.kind()), &error)
     }
 }
 
-impl From<WipeError> for Failure {
+impl From<WipeError> for StepError {
     fn from(error: WipeError) -> Self {
-        let kind = match &error {
-            WipeError::Remove { source, .. } => source.kind(),
-            WipeError::Link(_) => std::io::ErrorKind::Other,
+        let reason = match &error {
+            WipeError::Remove { source, .. } => file_reason(source.kind()),
+            WipeError::Link(_) => FailureReason::InputOutput,
         };
-        Self::of_file(&error, kind)
+        Self::from_error(reason, &error)
     }
 }
 
-impl From<SeedError> for Failure {
+impl From<SeedError> for StepError {
     fn from(error: SeedError) -> Self {
         match error {
             SeedError::Write(error) => error.into(),
-            SeedError::Read { ref source, .. } => Self::of_file(&error, source.kind()),
+            SeedError::Read { ref source, .. } => Self::from_error(file_reason(source.kind()), &error),
         }
     }
 }
 
-impl From<KubeletError> for Failure {
+impl From<KubeletError> for StepError {
     fn from(error: KubeletError) -> Self {
         match error {
             KubeletError::Write(error) => error.into(),
-            KubeletError::Read { ref source, .. } => Self::of_file(&error, source.kind()),
+            KubeletError::Read { ref source, .. } => Self::from_error(file_reason(source.kind()), &error),
             KubeletError::Parse(_) | KubeletError::Unsafe(_) => {
-                Self::new(FailureReason::Refused, chain(&error))
+                Self::from_error(FailureReason::Refused, &error)
             }
         }
     }
 }
 
-impl From<SystemError> for Failure {
+impl From<SystemError> for StepError {
     fn from(error: SystemError) -> Self {
-        let text = chain(&error);
-        let log = "look at the host's system log (`journalctl -b`)";
-        let (reason, action, output) = match error {
-            SystemError::Run { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                (FailureReason::Command, "use an image that holds this program", String::new())
+        let reason = match &error {
+            SystemError::Run { .. } | SystemError::Parse { .. } | SystemError::Failed { .. } => {
+                FailureReason::Command
             }
-            SystemError::Run { .. } | SystemError::Parse { .. } => {
-                (FailureReason::Command, log, String::new())
-            }
-            SystemError::Failed { output, .. } => (FailureReason::Command, log, output.0),
-            SystemError::TimedOut { output, .. } => (FailureReason::Timeout, log, output.0),
-            SystemError::Busy { .. } => {
-                (FailureReason::Timeout, "stop it on the host (`systemctl stop`)", String::new())
-            }
-            SystemError::Read { .. } => (FailureReason::InputOutput, log, String::new()),
+            SystemError::TimedOut { .. } | SystemError::Busy { .. } => FailureReason::Timeout,
+            SystemError::Read { .. } => FailureReason::InputOutput,
         };
-        Self { reason, message: with_action(text, action), output }
+        let failure = Self::from_error(reason, &error);
+        match error {
+            SystemError::Failed { output, .. } | SystemError::TimedOut { output, .. } => {
+                failure.with_output(output)
+            }
+            _ => failure,
+        }
     }
 }
 
-/// The action that the error itself names is the better one.
-fn with_action(text: String, action: &str) -> String {
-    if text.contains(NEXT) { text } else { format!("{text}{NEXT}{action}") }
-}
-
 /// Runs one step to its end. A reboot is not run here: it has none.
-pub(crate) async fn run<S: System>(step: &Step, context: &Context<'_, S>) -> Result<Done, Failure> {
+pub(crate) async fn run<S: System>(step: &Step, context: &Context<'_, S>) -> Result<StepDone, StepError> {
     match step {
         Step::RequestCleanup => cleanup::request(context.root, context.plan_id),
         Step::CleanCloudInit => cloud_init::clean(context).await,
@@ -160,8 +158,8 @@ pub(crate) async fn run<S: System>(step: &Step, context: &Context<'_, S>) -> Res
         Step::WriteNodeIdentity(identity) => node_identity::write(context.root, identity),
         Step::RemoveNodeIdentity => node_identity::remove(context.root),
         Step::UpgradeSystem(image) => upgrade::upgrade(context, image).await,
-        Step::SyncFileSystems => Ok(context.system.sync().await.map(|()| Done::default())?),
-        Step::Reboot => Ok(Done::default()),
+        Step::SyncFileSystems => Ok(context.system.sync().await.map(|()| StepDone::default())?),
+        Step::Reboot => Ok(StepDone::default()),
         Step::VerifySystem(image) => verify::verify(context, image).await,
         Step::StopKubelet => node::stop_kubelet(context.system).await,
         Step::RemoveWorkload => node::remove_workload(context.system).await,
@@ -188,10 +186,10 @@ pub(crate) fn deadline(step: &Step) -> Duration {
     })
 }
 
-/// What a person does when the deadline has passed.
-pub(crate) fn timed_out(step: &Step) -> Failure {
+/// The error of a step whose deadline has passed.
+pub(crate) fn timed_out(step: &Step) -> StepError {
     let minutes = deadline(step).as_secs() / 60;
-    let action = match step {
+    let next_action = match step {
         Step::VerifySystem(_) => "look at cloud-init's log on the host (/var/log/cloud-init-output.log)",
         Step::UpgradeSystem(_) => "check that the image's source is reachable and fast enough",
         Step::RequestCleanup
@@ -208,12 +206,11 @@ pub(crate) fn timed_out(step: &Step) -> Failure {
         | Step::WriteCustomFile(_)
         | Step::RunCustomInstruction(_) => "check the host's disk and its system log",
     };
-    let name = step.name();
-    let message = format!("{name} did not end within {minutes} minutes; next: {action}");
-    Failure::new(FailureReason::Timeout, message)
+    let message = format!("{} did not end within {minutes} minutes", step.name());
+    StepError::new(FailureReason::Timeout, message, next_action)
 }
 
-/// Paths as a person reads them, without the root of a test.
+/// Paths for a message.
 fn list(paths: &[PathBuf]) -> String {
     let shown = |path: &PathBuf| Path::display(path).to_string();
     paths.iter().map(shown).collect::<Vec<_>>().join(", ")

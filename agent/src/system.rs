@@ -17,6 +17,8 @@ use std::time::Duration;
 use proto::plan::{CustomInstruction, Image};
 use proto::v1alpha1::{Install, SystemState};
 
+use crate::error::NextAction;
+
 /// The OS work that steps and the installer need. The driver for real hosts is
 /// [`elemental::Elemental`].
 ///
@@ -170,14 +172,14 @@ pub enum SystemError {
         source: io::Error,
     },
     /// The command ended with an error.
-    #[error("{program} failed with {status}{}", hint(.meaning))]
+    #[error("{program} failed with {status}{}", .meaning.suffix())]
     Failed {
         /// Its name.
         program: String,
         /// Exit code or signal.
         status: Status,
-        /// What the exit code means and what to do, empty when not known.
-        meaning: String,
+        /// What the exit code means.
+        meaning: ExitMeaning,
         /// What it printed.
         output: Output,
     },
@@ -218,8 +220,33 @@ pub enum SystemError {
     },
 }
 
-fn hint(meaning: &str) -> String {
-    if meaning.is_empty() { String::new() } else { format!(": {meaning}") }
+/// What an exit code of a program means; empty where it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExitMeaning {
+    /// The cause.
+    pub cause: &'static str,
+    /// What the operator does about it.
+    pub next_action: Option<&'static str>,
+}
+
+impl ExitMeaning {
+    fn suffix(self) -> String {
+        if self.cause.is_empty() { String::new() } else { format!(": {}", self.cause) }
+    }
+}
+
+impl NextAction for SystemError {
+    fn next_action(&self) -> Option<&str> {
+        const LOG: &str = "look at the host's system log (`journalctl -b`)";
+        Some(match self {
+            Self::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "use an image that holds this program"
+            }
+            Self::Failed { meaning, .. } => meaning.next_action.unwrap_or(LOG),
+            Self::Busy { .. } => "stop it on the host (`systemctl stop`)",
+            Self::Run { .. } | Self::TimedOut { .. } | Self::Read { .. } | Self::Parse { .. } => LOG,
+        })
+    }
 }
 
 /// How a process ended.

@@ -23,6 +23,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::config::Config;
+use crate::error::NextAction;
 use crate::identity::Identity;
 use crate::names::{NameError, Names};
 
@@ -40,36 +41,28 @@ pub enum ConnectError {
     /// The coordinator's name has no address.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Nobody answers.
-    #[error(
-        "the coordinator at {address} does not answer; next: start it, or correct the network or firewall between"
-    )]
+    /// No connection.
+    #[error("the coordinator at {address} does not answer")]
     Away {
         /// Host and port.
         address: String,
         /// What the kernel said.
         source: io::Error,
     },
-    /// Somebody answers who is not the coordinator.
-    #[error(
-        "whoever answers at {address} shows a certificate that the CA of this configuration did not sign; next: find out who answers there, or download a fresh seed ISO and boot it"
-    )]
+    /// Another authority signed the server's certificate.
+    #[error("the certificate of the server at {address} is not signed by the CA of this configuration")]
     WrongAuthority {
         /// Host and port.
         address: String,
     },
     /// The certificate does not name the address.
-    #[error(
-        "the certificate of the coordinator at {address} is for another name; next: use a server URL that its certificate names"
-    )]
+    #[error("the certificate of the coordinator at {address} is for another name")]
     WrongName {
         /// Host and port.
         address: String,
     },
     /// The certificate's time does not fit this host's clock.
-    #[error(
-        "the certificate of the coordinator at {address} does not hold at this host's time ({now}); next: set the host's clock, or renew the certificate"
-    )]
+    #[error("the certificate of the coordinator at {address} is not valid at this host's time ({now})")]
     WrongTime {
         /// Host and port.
         address: String,
@@ -77,9 +70,7 @@ pub enum ConnectError {
         now: u64,
     },
     /// Any other end of the handshake.
-    #[error(
-        "no secure connection to {address}; next: find out who answers there: a coordinator behind a proxy that ends TLS cannot be reached"
-    )]
+    #[error("no TLS connection to {address}")]
     Handshake {
         /// Host and port.
         address: String,
@@ -87,16 +78,35 @@ pub enum ConnectError {
         source: io::Error,
     },
     /// The CA or our certificate cannot be used.
-    #[error("cannot use the configured certificates; next: download a fresh seed ISO and boot it")]
+    #[error("cannot use the configured certificates")]
     Configuration(#[source] rustls::Error),
     /// No HTTP/2 over the connection.
-    #[error("the coordinator at {address} does not speak gRPC; next: correct the server URL")]
+    #[error("the coordinator at {address} does not speak gRPC")]
     Protocol {
         /// Host and port.
         address: String,
         /// What the transport said.
         source: tonic::transport::Error,
     },
+}
+
+impl NextAction for ConnectError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Name(error) => return error.next_action(),
+            Self::Away { .. } => "start it, or correct the network or firewall between",
+            Self::WrongAuthority { .. } => {
+                "check which server listens there, or download a fresh seed ISO and boot it"
+            }
+            Self::WrongName { .. } => "use a server URL that its certificate names",
+            Self::WrongTime { .. } => "set the host's clock, or renew the certificate",
+            Self::Handshake { .. } => {
+                "check which server listens there: a coordinator behind a proxy that terminates TLS cannot be reached"
+            }
+            Self::Configuration(_) => "download a fresh seed ISO and boot it",
+            Self::Protocol { .. } => "correct the server URL",
+        })
+    }
 }
 
 /// One connection.
@@ -136,8 +146,9 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let address = config.address();
-    let stream =
-        shake_hands(client, &config.host, stream).await.map_err(|source| explain(source, address.clone()))?;
+    let stream = shake_hands(client, &config.host, stream)
+        .await
+        .map_err(|source| classify(source, address.clone()))?;
     let exporter = stream
         .get_ref()
         .1
@@ -198,7 +209,7 @@ where
     timeout(CONNECT_PATIENCE, handshake).await.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn explain(source: io::Error, address: String) -> ConnectError {
+fn classify(source: io::Error, address: String) -> ConnectError {
     let cause = source.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(rustls::Error::InvalidCertificate(cause)) = cause else {
         return ConnectError::Handshake { address, source };
@@ -246,29 +257,29 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::console::chain;
+    use crate::error::explain;
 
     #[test]
     fn every_end_of_a_handshake_says_what_a_person_does() {
         let of = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
         let bad = |error| of(rustls::Error::InvalidCertificate(error));
         for (name, source, want) in [
-            ("another authority", bad(CertificateError::UnknownIssuer), "did not sign; next: find out who"),
+            (
+                "another authority",
+                bad(CertificateError::UnknownIssuer),
+                "not signed by the CA of this configuration; next: check which server",
+            ),
             ("another name", bad(CertificateError::NotValidForName), "; next: use a server URL"),
             ("another time", bad(CertificateError::Expired), "; next: set the host's clock"),
-            ("an odd certificate", bad(CertificateError::BadEncoding), "; next: find out who answers there"),
-            (
-                "no TLS at all",
-                of(rustls::Error::General("no".into())),
-                "no; next: find out who answers there",
-            ),
-            ("it hung up", io::ErrorKind::UnexpectedEof.into(), "; next: find out who answers there"),
+            ("an odd certificate", bad(CertificateError::BadEncoding), "; next: check which server"),
+            ("no TLS at all", of(rustls::Error::General("no".into())), "no; next: check which server"),
+            ("it hung up", io::ErrorKind::UnexpectedEof.into(), "; next: check which server"),
         ] {
-            let message = chain(&explain(source, "192.0.2.1:443".to_owned()));
+            let message = explain(&classify(source, "192.0.2.1:443".to_owned()));
             assert!(message.contains("192.0.2.1:443") && message.contains(want), "{name}: {message}");
         }
         let garbled = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
-        let message = chain(&client(garbled, None).map_err(ConnectError::Configuration).unwrap_err());
+        let message = explain(&client(garbled, None).map_err(ConnectError::Configuration).unwrap_err());
         assert!(message.ends_with("; next: download a fresh seed ISO and boot it"), "{message}");
     }
 }

@@ -20,7 +20,8 @@ use agent::system::observed;
 use agent::system::simulated::Simulated;
 use anyhow::{Context, Result, bail, ensure};
 use proto::plan::{
-    CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanId, Secret, Seed, Step,
+    Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanId, Secret,
+    Seed, Step,
 };
 
 const REBOOTING: u8 = 3;
@@ -76,7 +77,7 @@ fn kind_of(report: &proto::v1alpha1::StepReport) -> &'static str {
     match &report.outcome {
         Some(Outcome::Done(_)) => "done",
         Some(Outcome::Failed(_)) => "failed",
-        Some(Outcome::Started(_)) | None => "nothing",
+        None => "nothing",
     }
 }
 
@@ -246,7 +247,8 @@ fn plan_named(name: &str) -> Result<Plan> {
         "custom" => (Kind::Custom, custom()),
         other => bail!("no plan {other}"),
     };
-    let plan = Plan { id: PlanId::parse(&format!("{name}-1"))?, generation: Generation(1), kind, steps };
+    let id = PlanId::parse(&format!("{name}-1"))?;
+    let plan = Plan { checksum: Checksum::of(name.as_bytes()), id, generation: Generation(1), kind, steps };
     Ok(plan.check()?)
 }
 

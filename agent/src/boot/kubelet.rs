@@ -16,6 +16,7 @@ use proto::plan::NodeIdentity;
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, DurableError, PUBLIC};
+use crate::error::NextAction;
 use crate::paths::Root;
 
 /// An identity that was not written.
@@ -31,7 +32,7 @@ pub enum KubeletError {
         source: io::Error,
     },
     /// `node-identity.json` is not what the agent writes.
-    #[error("node-identity.json is damaged; next: check the host's disk, another plan writes the file anew")]
+    #[error("node-identity.json is damaged")]
     Parse(#[source] serde_json::Error),
     /// A file cannot be written.
     #[error("cannot write the kubelet's configuration")]
@@ -39,6 +40,17 @@ pub enum KubeletError {
     /// It would change the meaning of a command line.
     #[error("{0} of the node identity is empty or has characters that a kubelet argument cannot hold")]
     Unsafe(&'static str),
+}
+
+impl NextAction for KubeletError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Read { source, .. } => durable::next_action(source.kind()),
+            Self::Parse(_) => "check the host's disk; the next plan writes the file again",
+            Self::Write(error) => return error.next_action(),
+            Self::Unsafe(_) => "correct the names of machine and inventory, then create another plan",
+        })
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -9,6 +9,7 @@ use proto::plan::{Secret, Seed};
 use serde_norway::Value;
 
 use super::seed::{self, SeedError};
+use crate::error::NextAction;
 use crate::paths::Root;
 use crate::system::{SystemError, observed};
 
@@ -16,7 +17,7 @@ use crate::system::{SystemError, observed};
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The kernel does not give the ISO's file.
-    #[error("cannot read {path}; next: boot a seed ISO")]
+    #[error("cannot read {path}")]
     Read {
         /// The file.
         path: PathBuf,
@@ -25,12 +26,10 @@ pub enum LiveError {
         source: io::Error,
     },
     /// It is no YAML.
-    #[error("livecd-cloud-config.yaml is not YAML; next: download a fresh seed ISO")]
+    #[error("livecd-cloud-config.yaml is not YAML")]
     Parse(#[source] serde_norway::Error),
-    /// It has keys that are no text.
-    #[error(
-        "the cloud-config of the seed ISO has keys that are no text; next: correct spec.cloud-config of the SeedImage, then download a fresh seed ISO"
-    )]
+    /// It has keys that are not strings.
+    #[error("the cloud-config of the seed ISO has keys that are not strings")]
     Render(#[source] serde_json::Error),
     /// The kernel does not tell which boot this is.
     #[error("cannot tell which boot this is")]
@@ -38,6 +37,18 @@ pub enum LiveError {
     /// The seed cannot be written.
     #[error("cannot write the live seed")]
     Seed(#[from] SeedError),
+}
+
+impl NextAction for LiveError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Read { .. } => "boot a seed ISO",
+            Self::Parse(_) => "download a fresh seed ISO",
+            Self::Render(_) => "correct spec.cloud-config of the SeedImage, then download a fresh seed ISO",
+            Self::BootId(error) => return error.next_action(),
+            Self::Seed(error) => return error.next_action(),
+        })
+    }
 }
 
 /// Writes the seed for this live boot.

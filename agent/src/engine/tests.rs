@@ -1,5 +1,6 @@
 use proptest::prelude::*;
-use proto::plan::{CustomInstruction, Image, Kind, PlanId};
+use proto::plan::{Checksum, CustomInstruction, Image, Kind, PlanId};
+use proto::v1alpha1::{StepDone, StepFailed};
 
 use super::*;
 use crate::journal::Outcome;
@@ -8,6 +9,7 @@ fn plan(id: &str, generation: u64, steps: Vec<Step>) -> Plan {
     Plan {
         id: PlanId::parse(id).unwrap(),
         generation: Generation(generation),
+        checksum: Checksum::of(id.as_bytes()),
         kind: Kind::Reprovision,
         steps,
     }
@@ -31,7 +33,7 @@ fn steps() -> Vec<Step> {
 }
 
 fn done() -> Outcome {
-    Outcome::Done { output: String::new(), system: None }
+    Outcome::Done(StepDone::default())
 }
 
 /// A journal in which the first `count` steps are done.
@@ -45,7 +47,7 @@ fn journal(plan: &Plan, count: usize) -> Journal {
 fn what_comes_next_follows_from_plan_journal_and_boot() {
     let plan = plan("p", 2, steps());
     let begun = Journal::begin(&plan);
-    let failed = Outcome::failed(proto::v1alpha1::FailureReason::Command, String::new(), String::new());
+    let failed = Outcome::Failed(StepFailed::default());
     let run = |index: usize| Next::Run { index, step: &plan.steps[index] };
     let cases = [
         ("no journal", None, Next::Begin),
@@ -136,8 +138,7 @@ impl Host {
             Next::Rebooted { index } => self.end(index, done()),
             Next::Interrupted { index } => {
                 self.given_up.push(index);
-                let reason = proto::v1alpha1::FailureReason::Command;
-                self.end(index, Outcome::failed(reason, String::new(), String::new()));
+                self.end(index, Outcome::Failed(StepFailed::default()));
             }
             Next::Run { index, step } => {
                 self.journal = self.journal.take().map(|journal| journal.started(index, &boot));

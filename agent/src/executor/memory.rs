@@ -2,10 +2,11 @@
 //! coordinator: the journal, and the one failure that cannot be journaled.
 
 use proto::plan::{Plan, Step};
-use proto::v1alpha1::{FailureReason, StepReport};
+use proto::v1alpha1::{Failure, StepFailed, StepReport};
 
-use crate::console::chain;
-use crate::durable::{self, DurableError};
+use super::step_number;
+use crate::durable;
+use crate::error::{NextAction, describe, explain};
 use crate::failpoint::failpoint;
 use crate::journal::{self, Journal, JournalError, Outcome, State};
 use crate::paths::Root;
@@ -32,9 +33,8 @@ impl Memory {
         let knowledge = match journal::read(&root.state().journal()) {
             Ok(journal) => Knowledge::Known(journal),
             Err(error) => {
-                let why = chain(&error);
-                tracing::error!(why, "safe mode: no plan is run");
-                Knowledge::Lost(why)
+                tracing::error!(error = explain(&error), "safe mode: no plan is run");
+                Knowledge::Lost(describe(&error))
             }
         };
         Ok(Self { root: root.clone(), knowledge, unjournaled: None })
@@ -113,8 +113,8 @@ impl Memory {
         }
     }
 
-    /// Has the last outcome reported once more. Not written: who crashes before
-    /// it is reported gets the plan again at the next attach.
+    /// Has the last outcome reported once more. Not written: an agent that
+    /// crashes before it is reported gets the plan again at the next attach.
     pub(super) fn report_again(&mut self) {
         if let Knowledge::Known(journal) = &mut self.knowledge {
             *journal = journal.take().map(Journal::unacknowledged);
@@ -124,16 +124,17 @@ impl Memory {
     /// An intent that cannot be journaled must not be acted on. The host still
     /// says so.
     pub(super) fn give_up(&mut self, plan: &Plan, index: usize, error: &JournalError) -> StepReport {
-        let message = format!(
-            "{}: the step was not begun; next: check the host's disk and free space on its persistent partition",
-            chain(error)
-        );
-        let outcome = Outcome::failed(reason(error), message, String::new());
+        let failure = Failure {
+            reason: error.reason().into(),
+            message: format!("{}: the step was not begun", describe(error)),
+            next_action: error.next_action().unwrap_or_default().to_owned(),
+        };
+        let outcome = Outcome::Failed(StepFailed { failure: Some(failure), output: String::new() });
         let report = StepReport {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
-            step: u32::try_from(index).unwrap_or(u32::MAX),
-            outcome: Some(outcome.into()),
+            step: step_number(index),
+            outcome: Some(outcome),
         };
         self.unjournaled = Some(report.clone());
         report
@@ -165,19 +166,6 @@ impl Memory {
         match self.state(index)? {
             State::Done { boot_id } => Some(boot_id),
             State::Pending | State::Started { .. } | State::Failed => None,
-        }
-    }
-}
-
-fn reason(error: &JournalError) -> FailureReason {
-    match error {
-        JournalError::Write(DurableError { source, .. })
-            if source.kind() == std::io::ErrorKind::StorageFull =>
-        {
-            FailureReason::NoSpace
-        }
-        JournalError::Write(_) | JournalError::Read(_) | JournalError::Damaged(_) => {
-            FailureReason::InputOutput
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::fs;
 
-use proto::plan::{CustomInstruction, Generation, Image, Kind, NodeIdentity, PlanId, Secret, Seed};
+use proto::plan::{Checksum, CustomInstruction, Generation, Image, Kind, NodeIdentity, PlanId, Secret, Seed};
 use proto::v1alpha1::step_report::Outcome as Reported;
 
 use super::*;
@@ -63,6 +63,7 @@ fn reprovision(generation: u64) -> Plan {
     Plan {
         id: PlanId::parse(&id).unwrap(),
         generation: Generation(generation),
+        checksum: Checksum::of(id.as_bytes()),
         kind: Kind::Reprovision,
         steps: vec![
             Step::RequestCleanup,
@@ -88,6 +89,7 @@ fn clean(generation: u64) -> Plan {
     Plan {
         id: PlanId::parse(&format!("clean-{generation}")).unwrap(),
         generation: Generation(generation),
+        checksum: Checksum::of(format!("clean-{generation}").as_bytes()),
         kind: Kind::Clean,
         steps: vec![
             Step::StopKubelet,
@@ -107,7 +109,8 @@ fn clean(generation: u64) -> Plan {
 fn failure(report: Option<&StepReport>) -> (u32, FailureReason, String) {
     match report {
         Some(StepReport { step, outcome: Some(Reported::Failed(failed)), .. }) => {
-            (*step, failed.reason(), failed.message.clone())
+            let failure = failed.failure.clone().unwrap();
+            (*step, failure.reason(), format_line(&failure.message, Some(&failure.next_action)))
         }
         other => panic!("not a failure: {other:?}"),
     }
@@ -241,13 +244,13 @@ async fn plans_that_must_not_run_are_refused_and_change_nothing() {
         ("custom", custom, "--allow-custom-instructions"),
     ];
     for (name, plan, want) in cases {
-        let refusal = executor.accept(plan).unwrap_err().to_string();
+        let refusal = explain(&executor.accept(plan).unwrap_err());
         assert!(refusal.contains(want), "{name}: {refusal}");
-        let head = executor.head().unwrap();
-        assert_eq!((head.plan_id.as_str(), head.generation), ("reprovision-5", 5), "{name}");
+        let NewestPlan::Known(newest) = executor.newest_plan() else { panic!("{name}") };
+        assert_eq!((newest.id.as_str(), newest.generation), ("reprovision-5", 5), "{name}");
     }
     executor.accept(clean(6)).unwrap();
-    assert_eq!(executor.head().unwrap().generation, 6);
+    assert!(matches!(executor.newest_plan(), NewestPlan::Known(newest) if newest.generation == 6));
 }
 
 #[tokio::test]
@@ -257,10 +260,10 @@ async fn a_damaged_journal_is_safe_mode_never_a_crash_and_never_a_plan() {
     for garbage in ["", "torn", "baremetal-journal-1 00\n{}\n"] {
         fs::write(host.root.state().journal(), garbage).unwrap();
         let mut executor = host.executor();
-        let refusal = executor.accept(reprovision(1)).unwrap_err().to_string();
+        let refusal = explain(&executor.accept(reprovision(1)).unwrap_err());
         assert!(refusal.contains("remove /var/lib/baremetal-agent/journal"), "{refusal}");
         assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
-        assert_eq!(executor.head(), None);
+        assert_eq!(executor.newest_plan(), NewestPlan::Unknown);
         assert_eq!(fs::read_to_string(host.root.state().journal()).unwrap(), garbage);
     }
     assert!(host.simulated.effects().is_empty());
@@ -391,7 +394,7 @@ async fn an_intent_that_cannot_be_journaled_is_reported_and_not_acted_on() {
     assert!(!host.root.state().cleanup_marker().exists());
     executor.reported(&report).unwrap();
     assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
-    assert!(executor.accept(clean(2)).unwrap_err().to_string().contains("cannot write the journal"));
+    assert!(explain(&executor.accept(clean(2)).unwrap_err()).contains("cannot write the journal"));
     fs::remove_dir(&blocker).unwrap();
     executor.accept(clean(2)).unwrap();
 }

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use proto::v1alpha1 as wire;
+use serde::Serialize;
 
 use crate::paths::Root;
 
@@ -18,7 +19,8 @@ const SECTOR: u64 = 512;
 const SUPERBLOCK: usize = 2048;
 
 /// One disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Disk {
     /// Kernel name without `/dev/`.
     pub name: String,
@@ -43,7 +45,8 @@ pub struct Disk {
 }
 
 /// One partition.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Partition {
     /// Kernel name without `/dev/`.
     pub name: String,
@@ -82,10 +85,8 @@ impl From<Disk> for wire::Disk {
             size_bytes: disk.size_bytes,
             model: disk.model,
             serial: disk.serial,
-            wwn: disk.wwn,
             rotational: disk.rotational,
             removable: disk.removable,
-            links: disk.links,
         }
     }
 }

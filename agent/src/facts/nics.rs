@@ -24,13 +24,9 @@ pub fn read(root: &Root) -> Vec<Nic> {
 
 fn read_nic(path: &Path, name: &str) -> Nic {
     let text = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default().trim().to_owned();
-    let driver = fs::read_link(path.join("device/driver"))
-        .ok()
-        .and_then(|link| Some(link.file_name()?.to_str()?.to_owned()));
     Nic {
         name: name.to_owned(),
         mac: text("address"),
-        driver: driver.unwrap_or_default(),
         carrier: text("carrier") == "1",
         // Without a link the kernel says -1, or refuses to say.
         speed_mbit: text("speed").parse().unwrap_or(0),

@@ -1,25 +1,14 @@
 //! os-release(5): shell-like assignments.
 
-use proto::v1alpha1::OperatingSystem;
-
-/// Reads the fields that are told; the boot mode is not among them.
+/// `IMAGE`, the reference of the image that runs; empty where it is not named.
 #[must_use]
-pub fn parse_os_release(text: &str) -> OperatingSystem {
-    let field = |wanted: &str| {
-        text.lines()
-            // As in the shell that it is written for: the last assignment holds.
-            .rev()
-            .filter_map(|line| line.trim().split_once('='))
-            .find_map(|(key, value)| (key == wanted).then(|| unquote(value)))
-            .unwrap_or_default()
-    };
-    OperatingSystem {
-        name: field("NAME"),
-        version: field("VERSION"),
-        pretty_name: field("PRETTY_NAME"),
-        image: field("IMAGE"),
-        ..OperatingSystem::default()
-    }
+pub fn parse_image(text: &str) -> String {
+    text.lines()
+        // As in the shell that it is written for: the last assignment wins.
+        .rev()
+        .filter_map(|line| line.trim().split_once('='))
+        .find_map(|(key, value)| (key == "IMAGE").then(|| unquote(value)))
+        .unwrap_or_default()
 }
 
 fn unquote(value: &str) -> String {
@@ -52,8 +41,7 @@ mod tests {
             ("a lone quote", "\"", "\""),
             ("empty", "", ""),
         ] {
-            let system = parse_os_release(&format!("ID=x\nIMAGE={value}\n"));
-            assert_eq!(system.image, want, "{name}");
+            assert_eq!(parse_image(&format!("ID=x\nIMAGE={value}\n")), want, "{name}");
         }
     }
 
@@ -64,7 +52,7 @@ mod tests {
             ("other names", "IMAGE_REPO=lab/os\nIMAGE_TAG=v1\n", ""),
             ("nothing", "", ""),
         ] {
-            assert_eq!(parse_os_release(text).image, want, "{name}");
+            assert_eq!(parse_image(text), want, "{name}");
         }
     }
 }

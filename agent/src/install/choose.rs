@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use proto::v1alpha1::DeviceRequirement;
 
+use crate::error::NextAction;
 use crate::facts::disks::Disk;
 
 /// What the registration, or the inventory's annotation, asks for.
@@ -26,7 +27,7 @@ pub enum Wish {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Choice {
     /// The path does not exist. Often on purpose: somebody will link it.
-    #[error("the install device {path} is not there yet (disks: {candidates}); next: link it to the right disk, or {cure}", cure = CURE)]
+    #[error("the install device {path} is not there yet (disks: {candidates})")]
     NotThere {
         /// As written.
         path: String,
@@ -34,7 +35,9 @@ pub enum Choice {
         candidates: String,
     },
     /// The path leads to a partition, an optical drive, or the live medium.
-    #[error("the install device {path} leads to {name}, which is no whole fixed disk of this host (disks: {candidates}); next: {cure}", cure = CURE)]
+    #[error(
+        "the install device {path} leads to {name}, which is no whole fixed disk of this host (disks: {candidates})"
+    )]
     NotADisk {
         /// As written.
         path: String,
@@ -44,13 +47,13 @@ pub enum Choice {
         candidates: String,
     },
     /// Nothing fits.
-    #[error("no disk fits the device selector (disks: {candidates}); next: correct it, or {cure}", cure = CURE)]
+    #[error("no disk fits the device selector (disks: {candidates})")]
     NoneFits {
         /// What there is.
         candidates: String,
     },
     /// More than one fits.
-    #[error("{count} disks fit the device selector ({candidates}); next: narrow it, or {cure}", cure = CURE)]
+    #[error("{count} disks fit the device selector ({candidates})")]
     SeveralFit {
         /// How many.
         count: usize,
@@ -58,14 +61,14 @@ pub enum Choice {
         candidates: String,
     },
     /// The selector cannot be understood.
-    #[error("the device selector is wrong: {reason}; next: correct it in the MachineRegistration")]
+    #[error("the device selector is invalid: {reason}")]
     Selector {
         /// Which requirement, and why.
         reason: String,
     },
     /// A second Elemental system would make every label ambiguous.
     #[error(
-        "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}; next: wipe them (wipefs -a) or take them out"
+        "other disks carry file systems of Elemental, and this host could boot or upgrade the wrong one: {disks}"
     )]
     ForeignLabels {
         /// Which, with their labels.
@@ -73,7 +76,26 @@ pub enum Choice {
     },
 }
 
-const CURE: &str = "set the annotation baremetal.cluster.io/install-device on the MachineInventory";
+impl NextAction for Choice {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::NotThere { .. } => {
+                "link it to the right disk, or set the annotation baremetal.cluster.io/install-device on the MachineInventory"
+            }
+            Self::NotADisk { .. } => {
+                "set the annotation baremetal.cluster.io/install-device on the MachineInventory"
+            }
+            Self::NoneFits { .. } => {
+                "correct it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory"
+            }
+            Self::SeveralFit { .. } => {
+                "narrow it, or set the annotation baremetal.cluster.io/install-device on the MachineInventory"
+            }
+            Self::Selector { .. } => "correct it in the MachineRegistration",
+            Self::ForeignLabels { .. } => "wipe them (wipefs -a) or take them out",
+        })
+    }
+}
 
 /// Chooses the one whole disk that fits: never a removable one, never the live
 /// medium, and none at all while another disk carries labels of Elemental.
@@ -219,6 +241,7 @@ fn wwn(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::explain;
     use crate::facts::disks::Partition;
 
     const GIB: u64 = 1 << 30;
@@ -299,7 +322,7 @@ mod tests {
             ("not there", device(None), "not there yet"),
             ("a partition", device(Some("sda1")), "no whole fixed disk"),
         ] {
-            let message = choose(&disks, &wish).unwrap_err().to_string();
+            let message = explain(&choose(&disks, &wish).unwrap_err());
             assert!(
                 message.contains(want) && message.contains("/dev/disk/by-id/sda-link"),
                 "{name}: {message}"
@@ -332,8 +355,8 @@ mod tests {
             ("no number", require("Size", "Gt", &["big"]), "big"),
             ("too large a number", require("Size", "Gt", &["99999999999Ti"]), "99999999999Ti"),
         ] {
-            let message =
-                choose(&[disk("sda", GIB)], &Wish::Selector(vec![requirement])).unwrap_err().to_string();
+            let chosen = choose(&[disk("sda", GIB)], &Wish::Selector(vec![requirement])).map(drop);
+            let message = explain(&chosen.unwrap_err());
             assert!(message.contains(want) && message.contains("correct it"), "{name}: {message}");
         }
     }

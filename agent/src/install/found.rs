@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde::{Deserialize, Serialize};
 
-use crate::durable;
+use crate::durable::{self, DurableError};
+use crate::error::NextAction;
 use crate::facts::disks::{Disk, Partition};
 use crate::paths::{Root, StateDir};
 
@@ -23,6 +24,22 @@ pub struct InstallRecord {
     pub image: String,
     /// `namespace/name` of the host's `MachineInventory`.
     pub inventory: String,
+}
+
+impl InstallRecord {
+    /// The record of `state`; nothing where no install was completed. One that
+    /// cannot be parsed is still a record.
+    ///
+    /// # Errors
+    /// [`DurableError`] when it cannot be read.
+    pub fn read(state: &StateDir) -> Result<Option<Self>, DurableError> {
+        let path = state.install_record();
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(serde_json::from_str(&text).unwrap_or_default())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DurableError { attempt: "read", path, source }),
+        }
+    }
 }
 
 /// Whether a partition may be changed.
@@ -126,7 +143,7 @@ pub struct Found {
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// Two records: whatever we did could be wrong.
-    #[error("{count} disks carry an installed system of this agent ({disks}), so nothing is touched; next: take out or wipe (wipefs -a) all but one, then boot again", count = .names.len(), disks = .names.join(", "))]
+    #[error("{count} disks carry an installed system of this agent ({disks}), so nothing is touched", count = .names.len(), disks = .names.join(", "))]
     Several {
         /// Which disks.
         names: Vec<String>,
@@ -134,7 +151,7 @@ pub enum FindError {
     /// A partition that may hold a record cannot be read: installing over it
     /// could destroy a system.
     #[error(
-        "cannot read the persistent partition {partition}, so it is not known whether this host is installed; next: check the disk, or wipe it (wipefs -a) to install anew"
+        "cannot read the persistent partition {partition}, so it is not known whether this host is installed"
     )]
     Mount {
         /// Which.
@@ -142,6 +159,15 @@ pub enum FindError {
         /// What the kernel said.
         source: io::Error,
     },
+}
+
+impl NextAction for FindError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Several { .. } => "take out or wipe (wipefs -a) all but one, then boot again",
+            Self::Mount { .. } => "check the disk, or wipe it (wipefs -a) to install again",
+        })
+    }
 }
 
 /// Looks on every disk.
@@ -172,12 +198,7 @@ fn read_record(partition: &Partition, mounts: &impl Mounts) -> Result<Option<Ins
         Err(error) if error.kind() == io::ErrorKind::InvalidInput && !formatted => return Ok(None),
         Err(source) => return Err(failed(source)),
     };
-    match fs::read_to_string(mounted.state().install_record()) {
-        // A record that cannot be understood is still a record.
-        Ok(text) => Ok(Some(serde_json::from_str(&text).unwrap_or_default())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(failed(source)),
-    }
+    InstallRecord::read(&mounted.state()).map_err(|error| failed(error.source))
 }
 
 #[cfg(test)]
@@ -233,7 +254,7 @@ mod tests {
         record(directory.path(), "sdb5", "garbled");
         assert!(find(&disks, &mounts).unwrap().is_some(), "still a record");
         record(directory.path(), "sda5", "{}");
-        let message = find(&disks, &mounts).unwrap_err().to_string();
+        let message = crate::error::explain(&find(&disks, &mounts).unwrap_err());
         assert!(message.contains("sda, sdb") && message.contains("wipefs"), "{message}");
     }
 

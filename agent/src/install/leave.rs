@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::durable::{self, DurableError};
+use crate::error::NextAction;
 use crate::identity::{Certificate, Identity, IdentityError};
 use crate::install::found::InstallRecord;
 use crate::paths::StateDir;
@@ -26,6 +27,16 @@ pub enum LeaveError {
         /// The serializer's words.
         reason: String,
     },
+}
+
+impl NextAction for LeaveError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Identity(error) => error.next_action(),
+            Self::File(error) => error.next_action(),
+            Self::Render { .. } => None,
+        }
+    }
 }
 
 /// Who this host is, for the installed system.

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 use proto::plan::{Image, Step};
 
+use proto::v1alpha1::{Failure, StepDone, StepFailed};
+
 use super::*;
 
 fn plan() -> Plan {
@@ -8,6 +10,7 @@ fn plan() -> Plan {
     Plan {
         id: PlanId::parse("reprovision-01").unwrap(),
         generation: Generation(7),
+        checksum: Checksum::of(b"reprovision-01"),
         kind: Kind::Reprovision,
         steps: vec![
             Step::RequestCleanup,
@@ -19,7 +22,16 @@ fn plan() -> Plan {
 }
 
 fn done() -> Outcome {
-    Outcome::Done { output: "line\n".into(), system: None }
+    Outcome::Done(StepDone { output: "line\n".into(), system: None })
+}
+
+fn failed() -> Outcome {
+    let failure = Failure {
+        reason: FailureReason::Command.into(),
+        message: "why".into(),
+        next_action: "correct it".into(),
+    };
+    Outcome::Failed(StepFailed { failure: Some(failure), output: "\n\"".into() })
 }
 
 fn journal() -> Journal {
@@ -31,8 +43,7 @@ fn a_journal_comes_back_as_it_was_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     assert_eq!(read(&path).unwrap(), None);
-    let unreported = journal()
-        .ended(1, Outcome::failed(proto::v1alpha1::FailureReason::Command, "why".into(), "\n\"".into()));
+    let unreported = journal().ended(1, failed());
     for journal in [Journal::begin(&plan()), journal(), unreported] {
         write(&path, &journal).unwrap();
         assert_eq!(read(&path).unwrap(), Some(journal));
@@ -67,17 +78,50 @@ fn the_last_outcome_is_kept_when_it_is_acknowledged_and_can_be_reported_again() 
 #[test]
 fn a_journal_with_fields_of_another_version_is_damaged() {
     let body = serde_json::to_string(&journal()).unwrap().replacen('{', r#"{"unreported":null,"#, 1);
-    let text = format!("{LAYOUT} {}\n{body}\n", checksum(&body));
+    let text = format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes()));
     assert!(parse(text.as_bytes()).is_err());
+}
+
+#[test]
+fn the_journal_states_plan_and_outcome() {
+    let begun = Journal::begin(&plan());
+    let complete =
+        (0..4).fold(begun.clone(), |journal, index| journal.started(index, "b").ended(index, done()));
+    let cases = [
+        ("begun", begun, PlanOutcome::InProgress),
+        ("half-way", journal(), PlanOutcome::InProgress),
+        ("complete", complete, PlanOutcome::Applied),
+        ("failed", journal().ended(1, failed()), PlanOutcome::Failed),
+    ];
+    for (name, journal, want) in cases {
+        let carried = journal.carried();
+        assert_eq!(carried.outcome(), want, "{name}");
+        assert_eq!(
+            (carried.id.as_str(), carried.generation, carried.checksum.as_str(), carried.kind()),
+            ("reprovision-01", 7, Checksum::of(b"reprovision-01").as_str(), PlanKind::Reprovision),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn outcomes_of_an_older_contract_are_read() {
+    let journal = Journal::begin(&plan()).started(0, "b").ended(0, done());
+    let body = serde_json::to_string(&journal).unwrap();
+    let older = body.replace(r#","system":null"#, "");
+    assert_ne!(body, older);
+    let text = format!("{LAYOUT} {}\n{older}\n", Checksum::of(older.as_bytes()));
+    assert_eq!(parse(text.as_bytes()).unwrap(), journal);
 }
 
 #[test]
 fn only_the_same_plan_has_this_journal() {
     type Change = fn(&mut Plan);
-    let cases: [(&str, Change, bool); 5] = [
+    let cases: [(&str, Change, bool); 6] = [
         ("same", |_| (), true),
         ("id", |plan| plan.id = PlanId::parse("other").unwrap(), false),
         ("generation", |plan| plan.generation = Generation(8), false),
+        ("checksum", |plan| plan.checksum = Checksum::of(b"other"), false),
         ("fewer steps", |plan| drop(plan.steps.pop()), false),
         ("other steps", |plan| plan.steps[0] = Step::StopKubelet, false),
     ];
@@ -100,7 +144,7 @@ fn a_journal_that_was_cut_anywhere_is_damaged_and_never_a_panic() {
 #[test]
 fn a_layout_of_another_version_is_said_to_be_one() {
     let text = String::from_utf8(render(&journal())).unwrap();
-    let newer = text.replace(LAYOUT, "baremetal-journal-2");
+    let newer = text.replace(LAYOUT, "baremetal-journal-9");
     assert_eq!(
         parse(newer.as_bytes()).unwrap_err().to_string(),
         "the journal is damaged (written by another version of the agent)"

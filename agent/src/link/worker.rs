@@ -3,13 +3,13 @@
 
 use proto::plan::Plan;
 use proto::v1alpha1::host_message::Message;
-use proto::v1alpha1::{self as wire, HostMessage, PlanAcknowledgement, StepReport};
+use proto::v1alpha1::{self as wire, Failure, FailureReason, HostMessage, PlanAcknowledgement, StepReport};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::backoff::Backoff;
-use crate::console::chain;
-use crate::executor::{Advance, Executor, ExecutorError, Head, REBOOT_PATIENCE};
+use crate::error::{describe, explain, format_line};
+use crate::executor::{Advance, Executor, NewestPlan, REBOOT_PATIENCE};
 use crate::system::System;
 
 /// What the line tells the worker.
@@ -27,10 +27,10 @@ pub enum Order {
 }
 
 /// What the line can see of the worker.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// What Hello says.
-    pub head: Option<Head>,
+    /// For Hello.
+    pub newest: NewestPlan,
     /// To be reported until [`Order::Reported`].
     pub pending: Option<StepReport>,
 }
@@ -43,11 +43,11 @@ pub async fn work<S: System>(
 ) {
     let mut backoff = Backoff::default();
     loop {
-        publish(&progress, executor.head(), None);
+        publish(&progress, executor.newest_plan(), None);
         let order = match executor.advance().await {
             Ok(Advance::Idle) => orders.recv().await,
             Ok(Advance::Report(report)) => {
-                publish(&progress, executor.head(), Some(report));
+                publish(&progress, executor.newest_plan(), Some(report));
                 orders.recv().await
             }
             Ok(Advance::Rebooting) => {
@@ -57,7 +57,7 @@ pub async fn work<S: System>(
                 None
             }
             Err(error) => {
-                say_stuck(&error);
+                tracing::error!(error = describe(&error), "cannot continue the plan, retrying");
                 backoff.wait().await;
                 continue;
             }
@@ -66,10 +66,6 @@ pub async fn work<S: System>(
         let Some(order) = order else { return };
         carry_out(&mut executor, order).await;
     }
-}
-
-fn say_stuck(error: &ExecutorError) {
-    tracing::error!(error = chain(error), "cannot go on with the plan, trying again");
 }
 
 /// Orders are taken while the system goes down, but nothing is run: asking for
@@ -88,8 +84,8 @@ async fn rebooting<S: System>(executor: &mut Executor<S>, orders: &mut mpsc::Rec
     }
 }
 
-fn publish(progress: &watch::Sender<Progress>, head: Option<Head>, pending: Option<StepReport>) {
-    let now = Progress { head, pending };
+fn publish(progress: &watch::Sender<Progress>, newest: NewestPlan, pending: Option<StepReport>) {
+    let now = Progress { newest, pending };
     progress.send_if_modified(|last| {
         let changed = *last != now;
         *last = now;
@@ -108,7 +104,7 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) {
         Order::Reported(report) => {
             if let Err(error) = executor.reported(&report) {
                 tracing::error!(
-                    error = chain(&error),
+                    error = explain(&error),
                     "a report is acknowledged but not journaled; it will be sent again"
                 );
             }
@@ -118,12 +114,17 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) {
 
 fn accept<S: System>(executor: &mut Executor<S>, plan: wire::Plan) -> PlanAcknowledgement {
     let (plan_id, generation) = (plan.id.clone(), plan.generation);
-    let refusal = match Plan::try_from(plan) {
-        Err(error) => chain(&error),
-        Ok(plan) => executor.accept(plan).err().map(|error| chain(&error)).unwrap_or_default(),
+    let failure = match Plan::try_from(plan) {
+        Err(error) => Some(Failure {
+            reason: FailureReason::Refused.into(),
+            message: describe(&error),
+            next_action: "bring agent and coordinator to the same version".to_owned(),
+        }),
+        Ok(plan) => executor.accept(plan).err().map(|error| error.failure()),
     };
-    if !refusal.is_empty() {
-        tracing::warn!(plan_id, generation, refusal, "plan refused");
+    if let Some(Failure { message, next_action, .. }) = &failure {
+        let error = format_line(message, Some(next_action));
+        tracing::warn!(plan_id, generation, error, "plan refused");
     }
-    PlanAcknowledgement { plan_id, generation, refusal }
+    PlanAcknowledgement { plan_id, generation, failure }
 }

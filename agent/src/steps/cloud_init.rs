@@ -1,18 +1,22 @@
-//! Making cloud-init forget the former instance, and delete its seed.
+//! Removes cloud-init's state of the former instance, and its seed.
 
-use proto::v1alpha1::FailureReason;
+use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, Done, Failure};
+use super::{Context, StepError, done};
 use crate::system::System;
 
 /// It deletes the seed too, so it comes before the new one is written.
-pub(super) async fn clean<S: System>(context: &Context<'_, S>) -> Result<Done, Failure> {
+pub(super) async fn clean<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
     let output = context.system.cloud_init_clean(&context.job).await?;
     let instance = context.root.join("/var/lib/cloud/instance");
     // The link may lead nowhere: its own presence counts.
     if instance.symlink_metadata().is_ok() {
-        let message = "cloud-init clean left /var/lib/cloud/instance behind: cloud-init would take the new seed for done; next: remove /var/lib/cloud/instance on the host";
-        return Err(Failure { output: output.0, ..Failure::new(FailureReason::CloudInit, message) });
+        let error = StepError::new(
+            FailureReason::CloudInit,
+            "cloud-init clean left /var/lib/cloud/instance behind: cloud-init would not run the new seed",
+            "remove /var/lib/cloud/instance on the host",
+        );
+        return Err(error.with_output(output));
     }
-    Ok(Done::said(output.0))
+    Ok(done(output.0))
 }

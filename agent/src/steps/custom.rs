@@ -6,14 +6,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path};
 
 use proto::plan::{CustomFile, CustomInstruction};
-use proto::v1alpha1::FailureReason;
+use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, Done, Failure};
+use super::{Context, StepError, done};
 use crate::durable;
 use crate::paths::Root;
 use crate::system::System;
 
-pub(super) fn write_file(root: &Root, file: &CustomFile) -> Result<Done, Failure> {
+pub(super) fn write_file(root: &Root, file: &CustomFile) -> Result<StepDone, StepError> {
     let given = Path::new(&file.path);
     let odd = |part: Component<'_>| matches!(part, Component::ParentDir | Component::CurDir);
     if !given.is_absolute() || given.components().any(odd) {
@@ -30,17 +30,17 @@ pub(super) fn write_file(root: &Root, file: &CustomFile) -> Result<Done, Failure
             path,
             source,
         })?;
-        return Ok(Done::default());
+        return Ok(StepDone::default());
     }
     if let Some(parent) = path.parent() {
         durable::create_directory_with_mode(parent, 0o755)?;
     }
     durable::write_with_mode(&path, file.content.expose(), mode)?;
-    Ok(Done::default())
+    Ok(StepDone::default())
 }
 
 /// Octal text of at most four digits; empty is the default of the upstream agent.
-fn parse_mode(text: &str, default: u32) -> Result<u32, Failure> {
+fn parse_mode(text: &str, default: u32) -> Result<u32, StepError> {
     if text.is_empty() {
         return Ok(default);
     }
@@ -50,16 +50,16 @@ fn parse_mode(text: &str, default: u32) -> Result<u32, Failure> {
     }
 }
 
-fn refused(what: &str) -> Failure {
-    Failure::new(FailureReason::Refused, format!("{what}; next: correct the plan"))
+fn refused(message: &str) -> StepError {
+    StepError::new(FailureReason::Refused, message, "correct the plan")
 }
 
 pub(super) async fn run<S: System>(
     context: &Context<'_, S>,
     instruction: &CustomInstruction,
-) -> Result<Done, Failure> {
+) -> Result<StepDone, StepError> {
     let output = context.system.run_custom(&context.job, instruction).await?;
-    Ok(Done::said(output.0))
+    Ok(done(output.0))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Taking the node's processes down, in this order: the kubelet would start
 //! again what is removed, and containerd must answer while it is.
 
-use proto::v1alpha1::FailureReason;
+use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Done, Failure};
+use super::{StepError, done};
 use crate::system::System;
 
 /// Whatever runs the kubelet, by distribution.
@@ -11,43 +11,45 @@ const KUBELETS: [&str; 5] =
     ["kubelet.service", "rke2-agent.service", "rke2-server.service", "k3s-agent.service", "k3s.service"];
 const CONTAINERD: &str = "containerd.service";
 
-pub(super) async fn stop_kubelet<S: System>(system: &S) -> Result<Done, Failure> {
+pub(super) async fn stop_kubelet<S: System>(system: &S) -> Result<StepDone, StepError> {
     for unit in KUBELETS {
         stop(system, unit).await?;
     }
-    Ok(Done::default())
+    Ok(StepDone::default())
 }
 
-pub(super) async fn stop_containerd<S: System>(system: &S) -> Result<Done, Failure> {
+pub(super) async fn stop_containerd<S: System>(system: &S) -> Result<StepDone, StepError> {
     stop(system, CONTAINERD).await?;
-    Ok(Done::default())
+    Ok(StepDone::default())
 }
 
-async fn stop<S: System>(system: &S, unit: &str) -> Result<(), Failure> {
+async fn stop<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
     if !system.unit_runs(unit).await? {
         return Ok(());
     }
     let output = system.stop_unit(unit).await?;
     if system.unit_runs(unit).await? {
-        let message = format!("{unit} runs on after it was stopped; next: stop it by hand on the host");
-        return Err(Failure { output: output.0, ..Failure::new(FailureReason::Command, message) });
+        let message = format!("{unit} still runs after it was stopped");
+        let error = StepError::new(FailureReason::Command, message, "stop it by hand on the host");
+        return Err(error.with_output(output));
     }
     Ok(())
 }
 
-pub(super) async fn remove_workload<S: System>(system: &S) -> Result<Done, Failure> {
+pub(super) async fn remove_workload<S: System>(system: &S) -> Result<StepDone, StepError> {
     if system.workload().await?.is_empty() {
-        return Ok(Done::said("nothing runs"));
+        return Ok(done("nothing runs"));
     }
     let output = system.remove_workload().await?;
     let left = system.workload().await?;
     if left.is_empty() {
-        return Ok(Done::said(output.0));
+        return Ok(done(output.0));
     }
     let message = format!(
-        "{} pods or containers cannot be removed ({}); next: remove them by hand on the host",
+        "{} pods or containers cannot be removed ({})",
         left.len(),
         left.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ")
     );
-    Err(Failure { output: output.0, ..Failure::new(FailureReason::Command, message) })
+    let error = StepError::new(FailureReason::Command, message, "remove them by hand on the host");
+    Err(error.with_output(output))
 }

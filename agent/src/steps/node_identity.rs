@@ -1,27 +1,30 @@
 //! What the kubelet must say of itself.
 
 use proto::plan::NodeIdentity;
-use proto::v1alpha1::FailureReason;
+use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Done, Failure};
+use super::StepError;
 use crate::boot::kubelet;
 use crate::paths::Root;
 
 /// Early boot writes it into the kubelet's configuration.
-pub(super) fn write(root: &Root, identity: &NodeIdentity) -> Result<Done, Failure> {
+pub(super) fn write(root: &Root, identity: &NodeIdentity) -> Result<StepDone, StepError> {
     if !matches!(kubelet::read(root), Ok(Some(found)) if found == *identity) {
         kubelet::remember(root, identity)?;
     }
-    Ok(Done::default())
+    Ok(StepDone::default())
 }
 
-pub(super) fn remove(root: &Root) -> Result<Done, Failure> {
+pub(super) fn remove(root: &Root) -> Result<StepDone, StepError> {
     if !kubelet::is_forgotten(root)? {
         kubelet::forget(root)?;
     }
     if kubelet::is_forgotten(root)? {
-        return Ok(Done::default());
+        return Ok(StepDone::default());
     }
-    let message = "the node's identity is still in the kubelet's configuration; next: look at /etc/default/kubelet on the host";
-    Err(Failure::new(FailureReason::InputOutput, message))
+    Err(StepError::new(
+        FailureReason::InputOutput,
+        "the node's identity is still in the kubelet's configuration",
+        "look at /etc/default/kubelet on the host",
+    ))
 }

@@ -2,18 +2,19 @@
 //! early boot would make as well.
 
 use proto::plan::Seed;
+use proto::v1alpha1::StepDone;
 
-use super::{Done, Failure};
+use super::StepError;
 use crate::boot::seed;
 use crate::durable;
 use crate::paths::Root;
 
-pub(super) fn write(root: &Root, wanted: &Seed) -> Result<Done, Failure> {
+pub(super) fn write(root: &Root, wanted: &Seed) -> Result<StepDone, StepError> {
     if seed::load(&root.state())?.as_ref() == Some(wanted) {
         durable::sweep(&root.state().seed())?;
     } else {
         seed::store(&root.state(), wanted)?;
     }
     seed::restore(root)?;
-    Ok(Done::default())
+    Ok(StepDone::default())
 }

@@ -3,6 +3,7 @@ use std::fs;
 use proto::plan::{Image, PlanId};
 
 use super::*;
+use crate::system::ExitMeaning;
 use crate::system::simulated::Simulated;
 
 #[test]
@@ -17,7 +18,7 @@ fn every_step_has_a_deadline_that_its_own_commands_keep() {
     for (step, minutes) in cases {
         assert_eq!(deadline(&step), Duration::from_mins(minutes), "{}", step.name());
         let failure = timed_out(&step);
-        assert!(failure.message.contains(step.name()) && failure.message.contains("next: "));
+        assert!(failure.message.contains(step.name()) && !failure.next_action.is_empty());
     }
 }
 
@@ -31,33 +32,32 @@ fn a_full_disk_is_told_from_a_broken_one() {
         (std::io::ErrorKind::Other, FailureReason::InputOutput, "kernel log"),
     ];
     for (kind, reason, text) in cases {
-        let failure = Failure::from(error(kind));
+        let failure = StepError::from(error(kind));
         assert_eq!(failure.reason, reason);
-        assert!(failure.message.contains(text), "{}", failure.message);
+        assert!(failure.next_action.contains(text), "{}", failure.next_action);
     }
 }
 
 #[test]
 fn a_command_that_fails_leaves_one_action() {
-    let failed = |meaning: &str| SystemError::Failed {
+    let failed = |next_action| SystemError::Failed {
         program: "elemental".into(),
         status: crate::system::Status::Code(1),
-        meaning: meaning.into(),
+        meaning: ExitMeaning { cause: "no room", next_action },
         output: crate::system::Output("why".into()),
     };
     let missing =
         SystemError::Run { program: "elemental".into(), source: std::io::ErrorKind::NotFound.into() };
     let busy = SystemError::Busy { unit: "baremetal-step-p-4.service".into(), patience: Duration::ZERO };
     let cases = [
-        ("unknown code", failed(""), "journalctl -b"),
-        ("known code", failed("no room; next: free some"), "; next: free some"),
+        ("unknown code", failed(None), "journalctl -b"),
+        ("known code", failed(Some("free some")), "free some"),
         ("not there", missing, "an image that holds this program"),
         ("still running", busy, "systemctl stop"),
     ];
     for (name, error, want) in cases {
-        let message = Failure::from(error).message;
-        assert_eq!(message.matches(NEXT).count(), 1, "{name}: {message}");
-        assert!(message.contains(want), "{name}: {message}");
+        let action = StepError::from(error).next_action;
+        assert!(action.contains(want), "{name}: {action}");
     }
 }
 

@@ -1,22 +1,25 @@
 //! The new image beside the running one.
 
 use proto::plan::Image;
-use proto::v1alpha1::{BootMode, SystemState};
+use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
-use super::{Again, Context, Done, Failure};
+use super::{Again, Context, StepError, done};
 use crate::system::{System, image};
 
 /// `elemental upgrade` makes another snapshot each time and flushes nothing:
 /// whether it is needed is looked up before, and it is done only when flushed.
 /// One that an earlier agent began has ended by now, see [`System::earlier_jobs`].
-pub(super) async fn upgrade<S: System>(context: &Context<'_, S>, wanted: &Image) -> Result<Done, Failure> {
+pub(super) async fn upgrade<S: System>(
+    context: &Context<'_, S>,
+    wanted: &Image,
+) -> Result<StepDone, StepError> {
     let running = context.system.running().await?;
     let next = next_image(context.system).await;
-    let done = if is_in_place(wanted, &running, next.as_deref(), context.again) {
-        Done::said(format!("{wanted} is in place already"))
+    let ended = if is_in_place(wanted, &running, next.as_deref(), context.again) {
+        done(format!("{wanted} is in place already"))
     } else {
         let output = context.system.upgrade(&context.job, wanted).await?;
-        Done::said(output.0)
+        done(output.0)
     };
     context.system.sync().await?;
     let next = next_image(context.system).await;
@@ -25,7 +28,7 @@ pub(super) async fn upgrade<S: System>(context: &Context<'_, S>, wanted: &Image)
         // runs after the reboot decides.
         tracing::warn!(image = %wanted, "elemental state names another image as the next one");
     }
-    Ok(done)
+    Ok(ended)
 }
 
 /// What cannot be told is not known; the upgrade goes on without it.

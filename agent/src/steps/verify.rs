@@ -4,16 +4,19 @@
 use std::time::Duration;
 
 use proto::plan::Image;
-use proto::v1alpha1::{BootMode, FailureReason, SystemState};
+use proto::v1alpha1::{BootMode, FailureReason, StepDone, SystemState};
 
-use super::{Context, Done, Failure};
+use super::{Context, StepError};
 use crate::boot::seed;
 use crate::boot::{Receipt, receipt};
 use crate::system::{CloudInit, System, image};
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-pub(super) async fn verify<S: System>(context: &Context<'_, S>, wanted: &Image) -> Result<Done, Failure> {
+pub(super) async fn verify<S: System>(
+    context: &Context<'_, S>,
+    wanted: &Image,
+) -> Result<StepDone, StepError> {
     let running = context.system.running().await?;
     let active = active_source(context.system, wanted).await;
     judge_system(wanted, &running, active.as_deref(), context.rebooted_from)?;
@@ -21,7 +24,7 @@ pub(super) async fn verify<S: System>(context: &Context<'_, S>, wanted: &Image) 
     let instance = expected_instance(context)?;
     let (ran, errors) = cloud_init(context.system).await?;
     judge_cloud_init(instance.as_deref(), ran.as_deref(), &errors)?;
-    Ok(Done {
+    Ok(StepDone {
         output: String::new(),
         // Once more: cloud-init has set the name and the addresses by now.
         system: Some(context.system.running().await?),
@@ -40,10 +43,10 @@ fn judge_system(
     running: &SystemState,
     active: Option<&str>,
     rebooted_from: Option<&str>,
-) -> Result<(), Failure> {
+) -> Result<(), StepError> {
     if rebooted_from == Some(running.boot_id.as_str()) {
-        let message = "the host has not rebooted; next: reboot it by hand";
-        return Err(Failure::new(FailureReason::Command, message));
+        let (message, next_action) = ("the host has not rebooted", "reboot it by hand");
+        return Err(StepError::new(FailureReason::Command, message, next_action));
     }
     let fell_back = [BootMode::Passive, BootMode::Recovery, BootMode::Live]
         .into_iter()
@@ -66,29 +69,30 @@ fn judge_system(
         ),
     };
     let image = if running.image.is_empty() { "an unnamed image" } else { &running.image };
-    let message = format!("{why}: {image} runs instead of {wanted}; next: {action}");
-    Err(Failure::new(FailureReason::BootFallback, message))
+    let message = format!("{why}: {image} runs instead of {wanted}");
+    Err(StepError::new(FailureReason::BootFallback, message, action))
 }
 
-fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), Failure> {
+fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), StepError> {
     let found = match receipt {
         Some(receipt) if receipt.plan_id == plan => return Ok(()),
         Some(receipt) => format!("the last one is for plan {}", receipt.plan_id),
         None => "there is none".to_owned(),
     };
     let message = format!(
-        "no receipt says that the former node was wiped for this plan ({found}): baremetal-agent-boot.service did not run or failed; next: see `journalctl -u baremetal-agent-boot` on the host"
+        "no receipt says that the former node was wiped for this plan ({found}): baremetal-agent-boot.service did not run or failed"
     );
-    Err(Failure::new(FailureReason::CleanupMissing, message))
+    let next_action = "see `journalctl -u baremetal-agent-boot` on the host";
+    Err(StepError::new(FailureReason::CleanupMissing, message, next_action))
 }
 
 /// A result for another instance says nothing of our seed.
-fn expected_instance<S>(context: &Context<'_, S>) -> Result<Option<String>, Failure> {
+fn expected_instance<S>(context: &Context<'_, S>) -> Result<Option<String>, StepError> {
     let seed = seed::load(&context.root.state())?;
     Ok(seed.and_then(|seed| seed::instance_id(&seed.meta_data)))
 }
 
-async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String>), Failure> {
+async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String>), StepError> {
     loop {
         match system.cloud_init().await? {
             CloudInit::Finished { instance_id, errors } => return Ok((instance_id, errors)),
@@ -98,19 +102,18 @@ async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String
     }
 }
 
-fn judge_cloud_init(wanted: Option<&str>, ran: Option<&str>, errors: &[String]) -> Result<(), Failure> {
-    let log = "next: see /var/log/cloud-init-output.log on the host";
+fn judge_cloud_init(wanted: Option<&str>, ran: Option<&str>, errors: &[String]) -> Result<(), StepError> {
+    let failed = |message| {
+        let next_action = "see /var/log/cloud-init-output.log on the host";
+        Err(StepError::new(FailureReason::CloudInit, message, next_action))
+    };
     if !errors.is_empty() {
-        let message = format!("cloud-init failed: {}; {log}", errors.join("; "));
-        return Err(Failure::new(FailureReason::CloudInit, message));
+        return failed(format!("cloud-init failed: {}", errors.join("; ")));
     }
     match (wanted, ran) {
-        (Some(wanted), Some(ran)) if wanted != ran => {
-            let message = format!(
-                "cloud-init ran instance {ran} instead of {wanted}: it did not read the plan's seed; {log}"
-            );
-            Err(Failure::new(FailureReason::CloudInit, message))
-        }
+        (Some(wanted), Some(ran)) if wanted != ran => failed(format!(
+            "cloud-init ran instance {ran} instead of {wanted}: it did not read the plan's seed"
+        )),
         (Some(_) | None, Some(_) | None) => Ok(()),
     }
 }

@@ -5,17 +5,21 @@
 mod state;
 mod workload;
 
+use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proto::plan::{CustomInstruction, Image};
-use proto::v1alpha1::{Install, SystemState};
+use proto::v1alpha1::{BootMode, Install, SystemState};
+use tokio::sync::OnceCell;
 
 use super::command::Invocation;
 use super::{
-    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Status, System, SystemError, observed,
-    units,
+    CloudInit, ExitMeaning, Installation, Job, Output, RebootAsked, RebootMethod, Status, System,
+    SystemError, observed, units,
 };
+use crate::error::explain;
 use crate::paths::Root;
 
 /// Longest install, from partitioning to the boot loader.
@@ -36,13 +40,14 @@ const LABEL_ATTEMPTS: u32 = 5;
 #[derive(Clone, Debug)]
 pub struct Elemental {
     root: Root,
+    booted_snapshot: Arc<OnceCell<u32>>,
 }
 
 impl Elemental {
     /// The host below `root`.
     #[must_use]
     pub fn new(root: Root) -> Self {
-        Self { root }
+        Self { root, booted_snapshot: Arc::default() }
     }
 
     /// Runs `elemental` once the labels of its partitions are known.
@@ -54,10 +59,10 @@ impl Elemental {
                     tracing::info!("elemental does not see its partitions yet, trying again");
                     tokio::time::sleep(Duration::from_secs(3)).await;
                 }
-                ended => return ended.map_err(explain),
+                ended => return ended.map_err(add_meaning),
             }
         }
-        units::run(&self.root, job, work).await.map_err(explain)
+        units::run(&self.root, job, work).await.map_err(add_meaning)
     }
 }
 
@@ -79,8 +84,7 @@ impl System for Elemental {
     }
 
     async fn next_image(&self) -> Result<Option<String>, SystemError> {
-        let printed = Invocation::new("elemental", &["state"], MINUTE).run().await?;
-        state::active_source(&printed.stdout)
+        Ok(active_snapshot().await?.map(|active| active.source))
     }
 
     async fn earlier_jobs(&self) -> Result<(), SystemError> {
@@ -88,7 +92,11 @@ impl System for Elemental {
     }
 
     async fn running(&self) -> Result<SystemState, SystemError> {
-        observed::system_state(&self.root)
+        let mut state = observed::system_state(&self.root)?;
+        if state.boot_mode() == BootMode::Active {
+            state.snapshot = *self.booted_snapshot.get_or_init(|| booted_snapshot(&self.root)).await;
+        }
+        Ok(state)
     }
 
     async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
@@ -147,6 +155,35 @@ impl System for Elemental {
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
         units::run(&self.root, job, &custom_command(instruction)).await
     }
+}
+
+async fn active_snapshot() -> Result<Option<state::Active>, SystemError> {
+    let printed = Invocation::new("elemental", &["state"], MINUTE).run().await?;
+    state::parse_active(&printed.stdout)
+}
+
+/// Number of the snapshot that booted in active mode, 0 where it is unknown.
+///
+/// `elemental state` names the one that boots next, which is the booted one
+/// until an upgrade. So it is asked once in a boot, and the answer is kept for
+/// the agents that start later in this boot.
+async fn booted_snapshot(root: &Root) -> u32 {
+    let kept = root.join("/run/baremetal-agent/booted-snapshot");
+    if let Some(number) = fs::read_to_string(&kept).ok().and_then(|text| text.trim().parse().ok()) {
+        return number;
+    }
+    let number = match active_snapshot().await {
+        Ok(active) => active.map_or(0, |active| active.number),
+        Err(error) => {
+            tracing::warn!(error = explain(&error), "the number of the booted snapshot is unknown");
+            0
+        }
+    };
+    let parent = root.join("/run/baremetal-agent");
+    if let Err(error) = fs::create_dir_all(&parent).and_then(|()| fs::write(&kept, number.to_string())) {
+        tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
+    }
+    number
 }
 
 async fn show(unit: &str, property: &str) -> Result<String, SystemError> {
@@ -224,48 +261,50 @@ fn custom_command(instruction: &CustomInstruction) -> Invocation {
     }
 }
 
-/// Adds what the exit code means and what a person does about it.
-fn explain(error: SystemError) -> SystemError {
+/// Adds what the exit code means.
+fn add_meaning(error: SystemError) -> SystemError {
     match error {
-        SystemError::Failed { program, status: Status::Code(code), output, .. } => SystemError::Failed {
-            program,
-            status: Status::Code(code),
-            meaning: meaning(code).to_owned(),
-            output,
-        },
+        SystemError::Failed { program, status: Status::Code(code), output, .. } => {
+            SystemError::Failed { program, status: Status::Code(code), meaning: exit_meaning(code), output }
+        }
         other => other,
     }
 }
 
-/// Exit codes of the Elemental toolkit that say something to a person.
-fn meaning(code: i32) -> &'static str {
+/// The exit codes of the Elemental toolkit that name a cause.
+fn exit_meaning(code: i32) -> ExitMeaning {
+    let known = |cause, next_action| ExitMeaning { cause, next_action: Some(next_action) };
+    let cause_only = |cause| ExitMeaning { cause, next_action: None };
     match code {
-        18 => {
-            "the source of the image cannot be pulled or unpacked; next: check that the image exists, that the host reaches its registry, and that the disk has room"
-        }
-        20 => "the source of the image is not understood; next: correct the image's reference",
-        33 => {
-            "the specification is not valid, or the disk's partitions are not visible; next: check with `elemental state` that this is an installed system"
-        }
-        34 | 35 => "the state or recovery partition cannot be mounted; next: check the disk",
-        36..=39 | 50..=52 | 61..=63 | 72..=74 => "a hook failed; next: see the output for which one",
-        46 => "SELinux labels cannot be set",
-        47 => "the device is not a disk; next: correct the install device",
-        48 | 68 => "the image holds no bootable system; next: check how the image was built",
-        49 => "the boot loader cannot be installed",
-        54 => "partitions cannot be mounted; next: check the disk",
-        55 => "the disk is in use; next: remove the device mapper, RAID or mount that holds it",
-        56 => "the disk cannot be partitioned; next: check the disk",
-        57 => {
-            "the disk holds an installed system already; next: wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again"
-        }
-        58 => "root is needed",
-        83 => "the size of the image cannot be told",
+        18 => known(
+            "the source of the image cannot be pulled or unpacked",
+            "check that the image exists, that the host reaches its registry, and that the disk has room",
+        ),
+        20 => known("the reference of the image is invalid", "correct the image's reference"),
+        33 => known(
+            "the specification is invalid, or the disk's partitions are not visible",
+            "check with `elemental state` that this is an installed system",
+        ),
+        34 | 35 => known("the state or recovery partition cannot be mounted", "check the disk"),
+        36..=39 | 50..=52 | 61..=63 | 72..=74 => known("a hook failed", "see the output for which one"),
+        46 => cause_only("SELinux labels cannot be set"),
+        47 => known("the device is not a disk", "correct the install device"),
+        48 | 68 => known("the image holds no bootable system", "check how the image was built"),
+        49 => cause_only("the boot loader cannot be installed"),
+        54 => known("partitions cannot be mounted", "check the disk"),
+        55 => known("the disk is in use", "remove the device mapper, RAID or mount that holds it"),
+        56 => known("the disk cannot be partitioned", "check the disk"),
+        57 => known(
+            "the disk holds an installed system already",
+            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+        ),
+        58 => cause_only("root is required"),
+        83 => cause_only("the size of the image is unknown"),
         84 | 85 => {
-            "the snapshot cannot be written or switched; next: check that the state partition has room"
+            known("the snapshot cannot be written or switched", "check that the state partition has room")
         }
-        88 => "the recovery system cannot be written",
-        _ => "",
+        88 => cause_only("the recovery system cannot be written"),
+        _ => ExitMeaning::default(),
     }
 }
 

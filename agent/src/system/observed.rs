@@ -9,7 +9,7 @@ use proto::v1alpha1::SystemState;
 use serde::Deserialize;
 
 use super::{CloudInit, SystemError};
-use crate::facts::os_release::parse_os_release;
+use crate::facts::os_release::parse_image;
 use crate::paths::Root;
 
 /// The system as it runs.
@@ -21,10 +21,12 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
     let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     Ok(SystemState {
         boot_id: boot_id(root)?,
-        image: parse_os_release(&text(root.os_release())).image,
+        image: parse_image(&text(root.os_release())),
         boot_mode: root.boot_mode().into(),
         hostname: text(root.join("/proc/sys/kernel/hostname")).trim().to_owned(),
         addresses: if *root == Root::host() { addresses() } else { Vec::new() },
+        // Only `elemental state` names it.
+        snapshot: 0,
     })
 }
 

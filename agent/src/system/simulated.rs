@@ -13,7 +13,8 @@ use proto::plan::{CustomInstruction, Image};
 use proto::v1alpha1::SystemState;
 
 use super::{
-    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Status, System, SystemError, observed,
+    CloudInit, ExitMeaning, Installation, Job, Output, RebootAsked, RebootMethod, Status, System,
+    SystemError, observed,
 };
 use crate::boot::seed;
 use crate::failpoint::failpoint;
@@ -216,7 +217,7 @@ impl Simulated {
             return Err(SystemError::Failed {
                 program: verb.to_owned(),
                 status: Status::Code(code.parse().unwrap_or(1)),
-                meaning: String::new(),
+                meaning: ExitMeaning::default(),
                 output: Output("as the test wants it".to_owned()),
             });
         }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::command::{HeadTail, Invocation};
-use super::{JOB_PREFIX, Job, Output, SystemError};
+use super::{ExitMeaning, JOB_PREFIX, Job, Output, SystemError};
 use crate::paths::Root;
 
 const SHORT: Duration = Duration::from_mins(1);
@@ -40,7 +40,7 @@ pub(super) async fn run(root: &Root, job: &Job, work: &Invocation) -> Result<Out
         Err(SystemError::Failed { status, output: said, .. }) => Err(SystemError::Failed {
             program: work.program.clone(),
             status,
-            meaning: String::new(),
+            meaning: ExitMeaning::default(),
             output: if output.0.is_empty() { said } else { output },
         }),
         Err(error) => Err(error),

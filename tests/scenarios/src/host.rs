@@ -224,7 +224,7 @@ impl Metal {
             std::os::unix::fs::symlink(self.persistent().path(), root.state().path())?;
         }
         for problem in boot::run(&root).problems {
-            self.complain(agent::console::chain(&problem));
+            self.complain(agent::error::explain(&problem));
         }
         let joined =
             |system: &Simulated| system.effects().iter().filter(|e| e.starts_with("node joins")).count();
@@ -269,15 +269,15 @@ impl Metal {
             return match Box::pin(register::register(root, system, self)).await {
                 // It asked for a reboot, or told a person what to do.
                 Ok(()) => std::future::pending().await,
-                Err(error) => self.complain(agent::console::chain(&error)),
+                Err(error) => self.complain(agent::error::explain(&error)),
             };
         }
         let executor = match Executor::open(root.clone(), system.clone(), Policy::default()) {
             Ok(executor) => executor,
-            Err(error) => return self.complain(agent::console::chain(&error)),
+            Err(error) => return self.complain(agent::error::explain(&error)),
         };
         let Err(error) = Box::pin(link::run(root, system.clone(), executor)).await;
-        self.complain(agent::console::chain(&error));
+        self.complain(agent::error::explain(&error));
     }
 }
 

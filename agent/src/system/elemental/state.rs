@@ -31,20 +31,23 @@ struct Snapshot {
     active: bool,
 }
 
-/// Source of the snapshot that boots next.
-pub(super) fn active_source(printed: &str) -> Result<Option<String>, SystemError> {
+/// The snapshot that boots next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Active {
+    pub(super) number: u32,
+    pub(super) source: String,
+}
+
+pub(super) fn parse_active(printed: &str) -> Result<Option<Active>, SystemError> {
     let state: State = serde_norway::from_str(printed).map_err(|error| SystemError::Parse {
         what: "the output of `elemental state`",
         why: error.to_string(),
     })?;
     let nested = state.partitions.and_then(|partitions| partitions.state);
     let snapshots = state.state.or(nested).map(|partition| partition.snapshots);
-    let active = snapshots
-        .into_iter()
-        .flatten()
-        .map(|(_, snapshot)| snapshot)
-        .find(|snapshot| snapshot.active && !snapshot.source.is_empty());
-    Ok(active.map(|snapshot| snapshot.source))
+    let mut snapshots = snapshots.into_iter().flatten();
+    let active = snapshots.find(|(_, snapshot)| snapshot.active && !snapshot.source.is_empty());
+    Ok(active.map(|(number, snapshot)| Active { number, source: snapshot.source }))
 }
 
 #[cfg(test)]
@@ -58,15 +61,16 @@ mod tests {
             (
                 "flat",
                 format!("date: x\nstate:\n        label: COS_STATE\n        {snapshots}"),
-                Some("oci://lab/os:v2"),
+                Some((2, "oci://lab/os:v2")),
             ),
-            ("nested", format!("partitions:\n    state:\n        {snapshots}"), Some("oci://lab/os:v2")),
+            ("nested", format!("partitions:\n    state:\n        {snapshots}"), Some((2, "oci://lab/os:v2"))),
             ("none active", "state:\n    snapshots:\n        1: {source: a}\n".to_owned(), None),
             ("no snapshots", "state:\n    label: COS_STATE\n".to_owned(), None),
         ];
         for (name, given, want) in cases {
-            assert_eq!(active_source(&given).unwrap().as_deref(), want, "{name}");
+            let active = parse_active(&given).unwrap();
+            assert_eq!(active.as_ref().map(|active| (active.number, active.source.as_str())), want, "{name}");
         }
-        assert!(active_source("[1, 2]").is_err());
+        assert!(parse_active("[1, 2]").is_err());
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::NextAction as _;
 
 #[test]
 fn the_install_command_line_says_what_was_asked_for() {
@@ -79,21 +80,23 @@ fn a_custom_instruction_is_run_as_written() {
 }
 
 #[test]
-fn an_exit_code_of_elemental_is_put_into_words() {
+fn exit_codes_of_elemental_name_cause_and_action() {
     let failed = |code| SystemError::Failed {
         program: "elemental".into(),
         status: Status::Code(code),
-        meaning: String::new(),
+        meaning: ExitMeaning::default(),
         output: Output::default(),
     };
     let cases = [
         (
             57,
-            "elemental failed with exit code 57: the disk holds an installed system already; next: wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+            "elemental failed with exit code 57: the disk holds an installed system already",
+            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
         ),
-        (3, "elemental failed with exit code 3"),
+        (3, "elemental failed with exit code 3", "look at the host's system log (`journalctl -b`)"),
     ];
-    for (code, want) in cases {
-        assert_eq!(explain(failed(code)).to_string(), want);
+    for (code, cause, action) in cases {
+        let error = add_meaning(failed(code));
+        assert_eq!((error.to_string().as_str(), error.next_action()), (cause, Some(action)));
     }
 }
