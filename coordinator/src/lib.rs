@@ -8,6 +8,7 @@
 pub mod base_image;
 pub mod ca;
 pub mod capi;
+pub mod clock;
 pub mod config;
 pub mod controllers;
 pub mod events;

@@ -23,7 +23,7 @@ use tower::ServiceExt as _;
 use crate::ca::{Authority, SERVER_LIFE};
 use crate::rpc::host::HostService;
 use crate::rpc::registration::RegistrationService;
-use crate::rpc::{Context, KEEPALIVE, KEEPALIVE_ANSWER, Tally};
+use crate::rpc::{Context, KEEPALIVE, KEEPALIVE_ANSWER, Rejections};
 use crate::seed_iso::{SeedIsos, download};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
@@ -44,7 +44,7 @@ const BREATH: Duration = Duration::from_millis(100);
 pub struct Routes {
     router: Router,
     /// Where hosts are counted that never come to a call.
-    tally: Arc<Tally>,
+    rejections: Arc<Rejections>,
 }
 
 /// The hosts' calls, and the seed ISOs where there are any.
@@ -57,11 +57,11 @@ pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
         .max_encoding_message_size(limits::PLAN_BYTES);
     let calls = tonic::service::Routes::new(registration).add_service(host).prepare();
     let downloads = isos.map(download::router).unwrap_or_default();
-    Routes { router: calls.into_axum_router().merge(downloads), tally: context.tally.clone() }
+    Routes { router: calls.into_axum_router().merge(downloads), rejections: context.rejections.clone() }
 }
 
 /// Serves until `shutdown`, then lets open requests end for a few seconds.
-/// Streams of hosts end with [`crate::rpc::presence::Presence::close`].
+/// Streams of hosts end with [`crate::rpc::sessions::SessionTable::close_all`].
 pub async fn run(
     mut port: impl Port,
     acceptor: Acceptor,
@@ -117,13 +117,13 @@ impl Port for TcpListener {
 
 async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     acceptor: Acceptor,
-    Routes { router, tally }: Routes,
+    Routes { router, rejections }: Routes,
     (stream, remote): (S, SocketAddr),
     watcher: Watcher,
 ) {
     let (stream, session) = match acceptor.accept(stream, remote).await {
         Ok(accepted) => accepted,
-        Err(error) => return turned_away(&tally, remote, &error),
+        Err(error) => return turned_away(&rejections, remote, &error),
     };
     let service = router.map_request(move |request: http::Request<Incoming>| {
         let mut request = request.map(Body::new);
@@ -139,9 +139,9 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 
 /// A flood of these must not flood the log: one that fails for itself says why,
 /// those that are too many do not, and what a person cures is told now and then.
-fn turned_away(tally: &Tally, remote: SocketAddr, error: &TlsError) {
+fn turned_away(rejections: &Rejections, remote: SocketAddr, error: &TlsError) {
     match end(error) {
-        End::Strangers => tally.distrusted(&format!("{remote}: {}", chain(error))),
+        End::Strangers => rejections.record_untrusted(&format!("{remote}: {}", chain(error))),
         End::Crowd => {}
         End::Other => tracing::info!(%remote, error = chain(error), "no TLS session"),
     }
@@ -243,7 +243,7 @@ mod tests {
         let tally = Tally::default();
         let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
         let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
-        let lines = log::caught(|| (0..90).for_each(|_| turned_away(&tally, remote, &error)));
+        let lines = log::caught(|| (0..90).for_each(|_| turned_away(&rejections, remote, &error)));
         // One, unless the machine that tests stands still for a second.
         assert!(lines.lines().count() < 9, "{lines}");
         for part in ["192.0.2.7:4711", "of another coordinator: download a fresh seed ISO"] {
