@@ -11,10 +11,9 @@ use control_plane::directory::Directory;
 use control_plane::parts::Parts;
 use control_plane::{ClusterApi, ControlPlane, Settings, Workload, apply, ports};
 use coordinator_api::crds;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde_json::json;
 
 use crate::commands::run_curl;
 use crate::forwarder::Forwarder;
@@ -119,25 +118,6 @@ impl Management {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.replicas.iter().map(Replica::address).collect()
-    }
-
-    /// Writes the image catalog.
-    ///
-    /// # Errors
-    /// What the API server says.
-    pub async fn apply_catalog(&self, images: &[(&str, &str)]) -> anyhow::Result<()> {
-        let api: Api<ConfigMap> = Api::namespaced(self.admin.clone(), NAMESPACE);
-        let data: serde_json::Map<_, _> =
-            images.iter().map(|(version, image)| ((*version).to_owned(), json!(image))).collect();
-        let name = coordinator_api::names::IMAGE_CATALOG;
-        let catalog = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": name, "namespace": NAMESPACE }, "data": data,
-        });
-        let params = PatchParams::apply(apply::FIELD_MANAGER).force();
-        retry("apply the image catalog", async || api.patch(name, &params, &Patch::Apply(&catalog)).await)
-            .await?;
-        Ok(())
     }
 
     /// A place in the audit log.

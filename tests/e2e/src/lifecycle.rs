@@ -1,6 +1,7 @@
-//! The story, act by act.
+//! The lifecycle of one host: registered, claimed, a Node, cleaned, and a Node
+//! again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,24 +9,30 @@ use anyhow::{Context as _, ensure};
 use control_plane::audit::{Counts, Mark};
 use coordinator_api::capi;
 use coordinator_api::conditions::{Type, is_true};
-use coordinator_api::inventory::{AllocationState, MachineInventory};
+use coordinator_api::inventory::{AllocationState, MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use coordinator_api::seed_image::{SeedImage, SeedImageState};
 use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, ResourceExt};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
+use crate::commands::verify_checksum;
+use crate::environment::{Environment, Management};
+use crate::host::{Host, Image, Network, Qemu};
 use crate::manifests::{self, fill};
-use crate::metal::{Image, Metal, Qemu};
 use crate::progress::Progress;
-use crate::stage::Stage;
-use crate::watching::until;
+use crate::requests::retry;
+use crate::watching::{until, until_all};
 
-const NAMESPACE: &str = "default";
+/// Namespace of everything that the lifecycle needs.
+pub const NAMESPACE: &str = "default";
 /// Keys of the catalog: both images carry the same Kubernetes.
 const VERSIONS: [&str; 2] = ["v1.36.3", "v1.36.3-2"];
+/// How long Cluster API may take to find a Node.
+const LINK_DEADLINE: Duration = Duration::from_mins(5);
 
 /// What was proven.
 #[derive(Debug)]
@@ -37,36 +44,36 @@ pub struct Proof {
     pub lifecycle: Counts,
 }
 
-/// Plays the story with `metal` on `stage`.
-pub struct Play<'a> {
-    stage: &'a Stage,
-    metal: &'a mut Metal,
+/// The lifecycle of `host` in `environment`.
+pub struct Lifecycle<'a> {
+    environment: &'a Environment,
+    host: &'a mut Host,
     progress: Arc<Progress>,
     proven: Vec<String>,
 }
 
-impl<'a> Play<'a> {
+impl<'a> Lifecycle<'a> {
     /// Nothing has happened yet.
     #[must_use]
-    pub fn new(stage: &'a Stage, metal: &'a mut Metal, progress: Arc<Progress>) -> Self {
-        Self { stage, metal, progress, proven: vec![] }
+    pub fn new(environment: &'a Environment, host: &'a mut Host, progress: Arc<Progress>) -> Self {
+        Self { environment, host, progress, proven: vec![] }
     }
 
-    /// All acts, from the seed ISO made of `base` to a Node, back, and a Node
+    /// All steps, from the seed ISO based on `base` to a Node, back, and a Node
     /// again.
     ///
     /// # Errors
-    /// Whatever is not as the story says, and what was seen last.
-    pub async fn all(mut self, base: &str) -> anyhow::Result<Proof> {
-        let iso = self.seed(base).await?;
-        let mark = self.stage.mark()?;
+    /// Whatever is not as it should be, and what was seen last.
+    pub async fn run(mut self, base: &str) -> anyhow::Result<Proof> {
+        let iso = self.create_seed(base).await?;
+        let mark = self.environment.management.mark()?;
         let inventory = self.register(&iso).await?;
-        self.cluster(&inventory).await?;
-        let first = self.node(&inventory, 0).await?;
-        self.give_back(&inventory).await?;
-        self.remove(&first).await?;
-        let lifecycle = self.counted(mark).await?;
-        self.again(&inventory, &first).await?;
+        self.apply_cluster(&[inventory.name_any()], 1).await?;
+        let first = self.await_node(&inventory, 0).await?;
+        self.scale_down(&inventory).await?;
+        self.delete_node(&first).await?;
+        let lifecycle = self.count_requests(mark).await?;
+        self.provision_again(&inventory, &first).await?;
         self.progress.end();
         Ok(Proof { proven: self.proven, lifecycle })
     }
@@ -76,32 +83,37 @@ impl<'a> Play<'a> {
     /// # Errors
     /// When it is simulated.
     pub fn qemu(&mut self) -> anyhow::Result<&mut Qemu> {
-        match self.metal {
-            Metal::Qemu(host) => Ok(host),
-            Metal::Simulated(_) => anyhow::bail!("the host is simulated"),
+        match self.host {
+            Host::Qemu(host) => Ok(host),
+            Host::Simulated(_) => anyhow::bail!("the host is simulated"),
         }
+    }
+
+    fn management(&self) -> &Management {
+        &self.environment.management
     }
 
     fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        Api::namespaced(self.stage.admin.clone(), NAMESPACE)
+        Api::namespaced(self.management().admin.clone(), NAMESPACE)
     }
 
-    fn prove(&mut self, what: impl Into<String>) {
+    fn record_proof(&mut self, what: impl Into<String>) {
         self.proven.push(what.into());
     }
 
     /// A registration and a seed image become an ISO, downloaded and verified.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
-    pub async fn seed(&mut self, base: &str) -> anyhow::Result<PathBuf> {
+    /// Whatever is not as it should be.
+    pub async fn create_seed(&mut self, base: &str) -> anyhow::Result<PathBuf> {
         self.progress.step("a MachineRegistration and a SeedImage become an ISO");
-        self.stage.apply(&fill(manifests::REGISTRATION, &[("DEVICE", self.metal.device())])).await?;
-        let mac = self.metal.static_mac();
-        self.stage.apply(&fill(manifests::SEED_IMAGE, &[("BASE", base), ("MAC", &mac)])).await?;
+        let registration = fill(manifests::REGISTRATION, &[("DEVICE", self.host.device())]);
+        self.management().apply(&registration).await?;
+        let mac = self.host.static_mac();
+        self.management().apply(&fill(manifests::SEED_IMAGE, &[("BASE", base), ("MAC", &mac)])).await?;
         let ready = |image: &SeedImage| {
             image.status.as_ref().is_some_and(|status| {
                 status.state == Some(SeedImageState::Completed)
@@ -112,25 +124,25 @@ impl<'a> Play<'a> {
         let image = until(&self.api::<SeedImage>(), "lab", Duration::from_mins(2), ready).await?;
         let status = image.status.context("a SeedImage without status")?;
         self.progress.step("the ISO is downloaded and its checksum verified");
-        let iso = self.stage.directory.path().join("seed.iso");
+        let iso = self.environment.directory.path().join("seed.iso");
         let sum = iso.with_extension("iso.sha256");
-        self.stage.download(&status.download_url.context("no downloadURL")?, &iso).await?;
-        self.stage.download(&status.checksum_url.context("no checksumURL")?, &sum).await?;
-        verify(&iso, &sum).await?;
-        self.prove("the seed ISO is served with its checksum");
+        self.environment.download(&status.download_url.context("no downloadURL")?, &iso).await?;
+        self.environment.download(&status.checksum_url.context("no checksumURL")?, &sum).await?;
+        verify_checksum(&iso, &sum).await?;
+        self.record_proof("the seed ISO is served with its checksum");
         Ok(iso)
     }
 
     /// A host boots the ISO, registers, installs, and attaches.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
-    pub async fn register(&mut self, iso: &std::path::Path) -> anyhow::Result<MachineInventory> {
+    /// Whatever is not as it should be.
+    pub async fn register(&mut self, iso: &Path) -> anyhow::Result<MachineInventory> {
         self.progress.step("a host boots the ISO, registers, installs, and attaches");
-        self.metal.boot(iso).await?;
-        let name = self.metal.inventory();
+        self.host.boot(iso).await?;
+        let name = self.host.inventory();
         let api = self.api::<MachineInventory>();
-        let patience = self.metal.patience();
+        let patience = self.host.patience();
         let registered = until(&api, &name, patience, |inventory| {
             inventory.plan().is_some_and(|plan| plan.secret_ref.is_some())
         })
@@ -140,193 +152,162 @@ impl<'a> Play<'a> {
         ensure!(registered.labels().contains_key("lab/serial"), "no label from the template");
         ensure!(registered.annotations().contains_key("lab/manufacturer"), "no annotation from the template");
         ensure!(spec.observed_network.is_some(), "no observedNetwork");
-        let secret = self.api::<Secret>().get(&name).await?;
+        let secrets = self.api::<Secret>();
+        let secret = retry("read the plan Secret", async || secrets.get(&name).await).await?;
         ensure!(
             secret.type_.as_deref() == Some("elemental.cattle.io/plan"),
             "the plan Secret has type {:?}",
             secret.type_
         );
-        self.prove(format!("the host registered as {name}, with facts and network"));
-        let ready =
-            until(&api, &name, patience, |inventory| is_true(inventory.conditions(), Type::Ready)).await?;
+        self.record_proof(format!("the host registered as {name}, with facts and network"));
+        let ready = await_attached(&api, &name, patience).await?;
         ensure!(is_true(ready.conditions(), Type::Installed), "Ready before Installed");
-        self.metal.check_network().await?;
-        self.prove("the installed system attached with its own certificate");
+        self.host.check_network(Network::OfInstall).await?;
+        self.record_proof("the installed system attached with its own certificate");
         Ok(ready)
     }
 
     /// Pool, cluster, template and `MachineDeployment` are applied.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
-    pub async fn cluster(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
+    /// Whatever is not as it should be.
+    pub async fn apply_cluster(&mut self, members: &[String], replicas: usize) -> anyhow::Result<()> {
         self.progress.step("pool, cluster, template and MachineDeployment are applied");
-        let kubeconfig = self.stage.workload.kubeconfig_secret(NAMESPACE, "lab")?;
-        self.api::<Secret>().create(&PostParams::default(), &kubeconfig).await?;
+        let workload = &self.environment.workload;
         let join = json!({
             "metadata": { "name": "lab-join" },
             "type": "cluster.x-k8s.io/secret",
-            "stringData": { "value": self.stage.workload.join_config(), "format": "cloud-config" },
+            "stringData": { "value": workload.join_config(), "format": "cloud-config" },
         });
-        self.api::<Secret>().create(&PostParams::default(), &serde_json::from_value(join)?).await?;
-        let [v1, v2] = self.metal.images();
-        let endpoint = self.stage.workload.endpoint();
+        let kubeconfig = workload.kubeconfig_secret(NAMESPACE, "lab")?;
+        self.management().apply_secret(NAMESPACE, kubeconfig).await?;
+        self.management().apply_secret(NAMESPACE, serde_json::from_value(join)?).await?;
+        let [v1, v2] = self.host.images();
+        let endpoint = workload.endpoint();
+        let members: Vec<_> = members.iter().map(|member| json!({ "name": member })).collect();
         let values = [
             ("V1", VERSIONS[0]),
             ("V2", VERSIONS[1]),
             ("IMAGE1", &v1.catalog),
             ("IMAGE2", &v2.catalog),
-            ("HOST", &inventory.name_any()),
+            ("MEMBERS", &json!(members).to_string()),
+            ("REPLICAS", &replicas.to_string()),
             ("ENDPOINT_HOST", &endpoint.ip().to_string()),
             ("ENDPOINT_PORT", &endpoint.port().to_string()),
         ];
-        self.stage.apply(&fill(manifests::CLUSTER, &values)).await
+        self.management().apply(&fill(manifests::CLUSTER, &values)).await
     }
 
     /// The host becomes a node with the image at `index` of the catalog.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
-    pub async fn node(&mut self, inventory: &MachineInventory, index: usize) -> anyhow::Result<Node> {
+    /// Whatever is not as it should be.
+    pub async fn await_node(&mut self, inventory: &MachineInventory, index: usize) -> anyhow::Result<Node> {
         self.progress.step("the host is claimed, reprovisioned, rebooted, and joins");
         let name = inventory.name_any();
-        let image: Image = self.metal.images()[index].clone();
-        let machine = self.running().await?;
+        let image: Image = self.host.images()[index].clone();
+        let machine = self.await_machine().await?;
         let provider_id = format!("baremetal:///{name}");
         ensure!(
             machine.spec.provider_id.as_ref() == Some(&provider_id),
             "providerID is {:?}",
             machine.spec.provider_id
         );
+        self.check_status(&name, &machine, &image).await?;
+        self.record_proof(format!("Applied was observed: the host runs {}", image.runs));
+        let owner = machine.owner_references().first().map(|owner| owner.name.clone()).context("no owner")?;
+        let nodes = self.environment.workload.nodes();
+        let node_ref = await_node_ref(&self.management().admin, &owner).await?;
+        let node = nodes.await?.into_iter().find(|node| node.name_any() == node_ref);
+        let node = node.context("nodeRef names no Node")?;
+        let stated = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        ensure!(stated == Some(&*provider_id), "the Node has providerID {stated:?}");
+        let label = node.labels().get("metal3.io/uuid").cloned().unwrap_or_default();
+        ensure!(Some(&label) == inventory.uid().as_ref(), "metal3.io/uuid is {label:?}");
+        ensure!(node.name_any() == name, "the node is named {}, the inventory {name}", node.name_any());
+        self.record_proof(format!(
+            "Node {} has our providerID and label, and the Machine its nodeRef",
+            node.name_any()
+        ));
+        self.host.check_name(&name).await?;
+        self.host.check_network(Network::Replayed).await?;
+        self.record_proof("the network is as before: static is static, DHCP is DHCP");
+        Ok(node)
+    }
+
+    /// What the machine shows of its host.
+    async fn check_status(
+        &self,
+        inventory: &str,
+        machine: &BaremetalMachine,
+        image: &Image,
+    ) -> anyhow::Result<()> {
         let status = machine.status.clone().context("a machine without status")?;
         ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
         let done = status.initialization.as_ref().and_then(|done| done.provisioned);
         ensure!(done == Some(true), "{status:?}");
-        let host = self
-            .api::<MachineInventory>()
-            .get(&name)
-            .await?
-            .status
-            .and_then(|status| status.host)
-            .unwrap_or_default();
-        let told: Vec<_> = status.addresses.iter().map(|known| known.address.clone()).collect();
-        let all = host.addresses.iter().chain([&host.hostname]).all(|address| told.contains(address));
-        let real = matches!(self.metal, Metal::Qemu(_));
+        let inventories = self.api::<MachineInventory>();
+        let found = retry("read the inventory", async || inventories.get(inventory).await).await?;
+        let host = found.status.and_then(|status| status.host).unwrap_or_default();
+        let shown: Vec<_> = status.addresses.iter().map(|known| known.address.clone()).collect();
+        let all = host.addresses.iter().chain([&host.hostname]).all(|address| shown.contains(address));
+        let is_real = matches!(self.host, Host::Qemu(_));
         ensure!(
-            all && (!real || told.len() > 1),
-            "the host is at {:?}, the machine says {told:?}",
+            all && (!is_real || shown.len() > 1),
+            "the host is at {:?}, the machine shows {shown:?}",
             host.addresses
         );
         ensure!(host.image == image.runs, "the host runs {}, wanted {}", host.image, image.runs);
-        self.prove(format!("Applied was observed: the host runs {}", host.image));
-        let owner = machine.owner_references().first().map(|owner| owner.name.clone()).context("no owner")?;
-        let node = self.linked(&owner, &provider_id).await?;
-        let label = node.labels().get("metal3.io/uuid").cloned().unwrap_or_default();
-        ensure!(Some(&label) == inventory.uid().as_ref(), "metal3.io/uuid is {label:?}");
-        ensure!(node.name_any() == owner, "the node is named {}, the Machine {owner}", node.name_any());
-        self.prove(format!(
-            "Node {} has our providerID and label, and the Machine its nodeRef",
-            node.name_any()
-        ));
-        self.metal.check_name(&node.name_any()).await?;
-        self.metal.check_network().await?;
-        self.prove("the network is as before: static is static, DHCP is DHCP");
-        Ok(node)
+        Ok(())
     }
 
     /// The one `BaremetalMachine`, once it runs.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
-    pub async fn running(&self) -> anyhow::Result<BaremetalMachine> {
-        let api = self.api::<BaremetalMachine>();
-        let end = tokio::time::Instant::now() + self.metal.patience();
-        loop {
-            let machines = api.list(&ListParams::default()).await?.items;
-            let alive = machines.into_iter().find(|machine| machine.metadata.deletion_timestamp.is_none());
-            let phase =
-                alive.as_ref().and_then(|machine| machine.status.as_ref()).and_then(|status| status.phase);
-            match (alive, phase) {
-                (Some(machine), Some(Phase::Running))
-                    if machine.spec.provider_id.is_some()
-                        && machine.status.as_ref().is_some_and(|status| status.ready) =>
-                {
-                    return Ok(machine);
-                }
-                (Some(machine), Some(Phase::Failed)) => {
-                    anyhow::bail!("the machine failed: {:#?}", machine.status)
-                }
-                (alive, _) if tokio::time::Instant::now() > end => {
-                    anyhow::bail!(
-                        "no machine runs; last seen: {:#?}",
-                        alive.and_then(|machine| machine.status)
-                    )
-                }
-                _ => tokio::time::sleep(Duration::from_millis(500)).await,
-            }
-        }
-    }
-
-    /// The Node of a Machine, once Cluster API has found it.
-    async fn linked(&self, machine: &str, provider_id: &str) -> anyhow::Result<Node> {
-        let machines: Api<DynamicObject> =
-            Api::namespaced_with(self.stage.admin.clone(), NAMESPACE, &capi::machine("v1beta2"));
-        let end = tokio::time::Instant::now() + Duration::from_mins(5);
-        loop {
-            let seen = machines.get(machine).await?;
-            if let Some(name) = seen.data["status"]["nodeRef"]["name"].as_str() {
-                let nodes = self.stage.workload.nodes().await?;
-                let node = nodes
-                    .into_iter()
-                    .find(|node| node.name_any() == name)
-                    .context("nodeRef names no Node")?;
-                let said = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-                ensure!(said == Some(provider_id), "the Node says {said:?}");
-                return Ok(node);
-            }
-            ensure!(
-                tokio::time::Instant::now() < end,
-                "the Machine has no nodeRef: {:#}",
-                seen.data["status"]
-            );
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
+    /// When it fails or the deadline passes.
+    pub async fn await_machine(&self) -> anyhow::Result<BaremetalMachine> {
+        let limit = self.host.patience();
+        until_all(&self.api::<BaremetalMachine>(), watcher::Config::default(), limit, |machines| {
+            let machine = machines.values().find(|machine| machine.metadata.deletion_timestamp.is_none());
+            let Some(machine) = machine else { return Ok(None) };
+            let status = machine.status.clone().unwrap_or_default();
+            ensure!(status.phase != Some(Phase::Failed), "the machine failed: {status:#?}");
+            Ok(is_running(machine).then(|| machine.clone()))
+        })
+        .await
     }
 
     /// The machine goes: the host is cleaned and released.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
-    pub async fn give_back(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
+    /// Whatever is not as it should be.
+    pub async fn scale_down(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
         self.progress.step("the MachineDeployment is scaled to 0: the host is cleaned and released");
-        let machines = self.api::<BaremetalMachine>().list(&ListParams::default()).await?.items;
-        let machine = machines.first().context("there is no machine to delete")?.name_any();
-        // Watched from before: a fast host is clean in no time.
-        let scale = self.scale(json!({ "spec": { "replicas": 0 } }));
-        tokio::try_join!(self.prepares(&machine), scale)?;
-        self.free(inventory).await?;
-        self.metal.check_clean().await?;
-        self.metal.check_network().await?;
-        self.prove("released: no credential or workload of the node is left, the host is up and attached");
+        self.scale(json!({ "spec": { "replicas": 0 } })).await?;
+        self.await_release(inventory).await?;
+        self.host.check_clean(self.environment.workload.bootstrap_token()).await?;
+        self.host.check_network(Network::Replayed).await?;
+        self.record_proof(
+            "released: no credential or workload of the node is left, the host is up and attached",
+        );
         Ok(())
     }
 
-    /// Waits until the host was cleaned and nobody holds it.
+    /// Waits until the host was cleaned and no machine holds it.
     ///
     /// # Errors
     /// When that does not come.
-    pub async fn free(&self, inventory: &MachineInventory) -> anyhow::Result<()> {
-        let name = inventory.name_any();
-        let free = |inventory: &MachineInventory| {
+    pub async fn await_release(&self, inventory: &MachineInventory) -> anyhow::Result<()> {
+        let is_free = |inventory: &MachineInventory| {
+            let plan = inventory.plan();
             inventory.claim().is_none()
                 && inventory.allocation_state() == AllocationState::Available
                 && is_true(inventory.conditions(), Type::Ready)
-                && inventory
-                    .plan()
-                    .and_then(|plan| plan.id.as_ref())
-                    .is_some_and(|id| id.starts_with("clean-"))
+                && plan.is_some_and(|plan| plan.kind == Some(PlanType::Clean))
+                && plan.is_some_and(|plan| plan.state == Some(PlanState::Applied))
         };
-        until(&self.api::<MachineInventory>(), &name, self.metal.patience(), free).await?;
+        let api = self.api::<MachineInventory>();
+        until(&api, &inventory.name_any(), self.host.patience(), is_free).await?;
         Ok(())
     }
 
@@ -336,81 +317,127 @@ impl<'a> Play<'a> {
     /// When it stays.
     pub async fn delete_cluster(&self) -> anyhow::Result<()> {
         self.progress.step("the Cluster is deleted, and everything in it goes");
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", "Cluster"));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.stage.admin.clone(), NAMESPACE, &kind);
-        api.delete("lab", &DeleteParams::default()).await?;
-        let end = tokio::time::Instant::now() + self.metal.patience();
-        while let Some(cluster) = api.get_opt("lab").await? {
-            let late = tokio::time::Instant::now() > end;
-            ensure!(!late, "the Cluster stays: {:#}", cluster.data["status"]["conditions"]);
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-        let machines = self.api::<BaremetalMachine>().list(&ListParams::default()).await?.items;
-        ensure!(machines.is_empty(), "machines are left: {machines:#?}");
-        Ok(())
-    }
-
-    /// The machine that goes says so.
-    async fn prepares(&self, machine: &str) -> anyhow::Result<()> {
-        let preparing = |machine: &BaremetalMachine| {
-            machine.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Preparing))
+        let api = cluster_api(&self.management().admin, "Cluster");
+        retry("delete the Cluster", async || match api.delete("lab", &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            answer => answer.map(drop),
+        })
+        .await?;
+        let is_empty = |objects: &std::collections::BTreeMap<String, DynamicObject>| {
+            Ok(objects.is_empty().then_some(()))
         };
-        let api = self.api::<BaremetalMachine>();
-        until(&api, machine, self.metal.patience(), preparing).await.map(drop)
+        until_all(&api, watcher::Config::default(), self.host.patience(), is_empty).await?;
+        let machines = self.api::<BaremetalMachine>();
+        let left = retry("list machines", async || machines.list(&ListParams::default()).await).await?.items;
+        ensure!(left.is_empty(), "machines are left: {left:#?}");
+        Ok(())
     }
 
     /// Cluster API deletes the Node of a Machine only where the Cluster has a
     /// control plane of its own; here it has none, so its owner does.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
-    pub async fn remove(&self, node: &Node) -> anyhow::Result<()> {
-        let nodes: Api<Node> = Api::all(self.stage.workload.control_plane().admin().await?);
+    /// When the workload cluster refuses.
+    pub async fn delete_node(&self, node: &Node) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.environment.workload.control_plane().admin().await?);
         nodes.delete(&node.name_any(), &DeleteParams::default()).await?;
         self.progress.detail("the Node object is deleted by the owner of the workload cluster");
         Ok(())
     }
 
-    async fn again(&mut self, inventory: &MachineInventory, first: &Node) -> anyhow::Result<()> {
+    async fn provision_again(&mut self, inventory: &MachineInventory, first: &Node) -> anyhow::Result<()> {
         self.progress.step("scaled to 1 with another version: the same host comes back with another image");
         self.scale(json!({ "spec": { "replicas": 1, "template": { "spec": { "version": VERSIONS[1] } } } }))
             .await?;
-        let second = self.node(inventory, 1).await?;
-        ensure!(second.name_any() != first.name_any(), "the host kept the name of its former node");
-        self.prove(format!("the same host is Node {} now", second.name_any()));
+        let second = self.await_node(inventory, 1).await?;
+        ensure!(second.uid() != first.uid(), "the Node is the former one");
+        self.record_proof(format!("the same host is a new Node {} now", second.name_any()));
         Ok(())
     }
 
     /// Changes the `MachineDeployment`.
     ///
     /// # Errors
-    /// Whatever is not as the story says.
+    /// What the API server says.
     pub async fn scale(&self, patch: serde_json::Value) -> anyhow::Result<()> {
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", "MachineDeployment"));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.stage.admin.clone(), NAMESPACE, &kind);
-        api.patch("workers", &PatchParams::default(), &Patch::Merge(patch)).await?;
+        let api = cluster_api(&self.management().admin, "MachineDeployment");
+        let patch = Patch::Merge(patch);
+        retry("scale the MachineDeployment", async || {
+            api.patch("workers", &PatchParams::default(), &patch).await
+        })
+        .await?;
         Ok(())
     }
 
-    /// Waits for the audit log to settle: a line may come just after the answer.
-    async fn counted(&self, since: Mark) -> anyhow::Result<Counts> {
-        let mut counts = self.stage.counts(since)?;
-        loop {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            let again = self.stage.counts(since)?;
-            if again.writes == counts.writes {
-                return Ok(again);
+    /// Counts until a request of our own, sent after the last of the
+    /// coordinator's, is in the audit log: a line can be written a moment after
+    /// its answer.
+    async fn count_requests(&self, since: Mark) -> anyhow::Result<Counts> {
+        let mut counts = self.management().counts(since)?;
+        for round in 0..100 {
+            let marker = format!("quiet-{round}");
+            let secrets = self.api::<Secret>();
+            retry("send a marker", async || secrets.get_opt(&marker).await).await?;
+            self.await_audit_line(&marker).await?;
+            let next = self.management().counts(since)?;
+            if next.writes == counts.writes && next.gets == counts.gets {
+                return Ok(next);
             }
-            counts = again;
+            counts = next;
         }
+        anyhow::bail!("the coordinator sends requests without end: {counts:#?}")
+    }
+
+    async fn await_audit_line(&self, text: &str) -> anyhow::Result<()> {
+        let path = self.management().control_plane.audit().path().to_owned();
+        let found = tokio::time::timeout(Duration::from_mins(1), async {
+            while !tokio::fs::read_to_string(&path).await?.contains(text) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Ok::<_, std::io::Error>(())
+        });
+        found.await.context("the audit log lacks a request that was answered")??;
+        Ok(())
     }
 }
 
-async fn verify(iso: &std::path::Path, sum: &std::path::Path) -> anyhow::Result<()> {
-    let wanted = tokio::fs::read_to_string(sum).await?;
-    let output = tokio::process::Command::new("sha256sum").arg(iso).output().await?;
-    let found = String::from_utf8_lossy(&output.stdout).into_owned();
-    let word = |text: &str| text.split_whitespace().next().unwrap_or_default().to_owned();
-    ensure!(word(&wanted) == word(&found), "checksum {found}, wanted {wanted}");
-    Ok(())
+/// Waits until the installed system of a host is attached and ready.
+///
+/// # Errors
+/// When that does not come.
+pub async fn await_attached(
+    api: &Api<MachineInventory>,
+    name: &str,
+    limit: Duration,
+) -> anyhow::Result<MachineInventory> {
+    until(api, name, limit, |inventory| is_true(inventory.conditions(), Type::Ready)).await
+}
+
+/// The name of the Node of a Machine, once Cluster API has found it.
+///
+/// # Errors
+/// When the deadline passes.
+pub async fn await_node_ref(client: &Client, machine: &str) -> anyhow::Result<String> {
+    let api = cluster_api(client, "Machine");
+    let config = watcher::Config::default().fields(&format!("metadata.name={machine}"));
+    until_all(&api, config, LINK_DEADLINE, |machines| {
+        let name = machines.get(machine).and_then(|found| found.data["status"]["nodeRef"]["name"].as_str());
+        Ok(name.map(str::to_owned))
+    })
+    .await
+}
+
+/// Objects of one of Cluster API's kinds.
+#[must_use]
+pub fn cluster_api(client: &Client, kind: &str) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind));
+    Api::namespaced_with(client.clone(), NAMESPACE, &kind)
+}
+
+/// Whether a machine runs and says so.
+#[must_use]
+pub fn is_running(machine: &BaremetalMachine) -> bool {
+    let status = machine.status.as_ref();
+    machine.spec.provider_id.is_some()
+        && status.is_some_and(|status| status.phase == Some(Phase::Running) && status.ready)
 }
