@@ -1,64 +1,185 @@
-//! The only code that writes to Kubernetes.
+//! The only code that writes to Kubernetes: one file for each object.
 //!
 //! Every change of ownership or plan is one write with a `resourceVersion`
 //! precondition: leader election is for economy, never for safety.
 
-pub mod claim;
-pub mod plan;
+pub mod host;
+pub mod machine;
+pub mod plan_record;
 pub mod registration;
-pub mod report;
 pub mod status;
+
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// How often a write is tried against other writers of the same object.
+const TRIES: usize = 5;
 
 /// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Class {
-    /// Somebody else wrote first: look again now.
+    /// The object has changed: reconcile again at once.
     Conflict,
-    /// Look again later, with backoff.
+    /// Retry with backoff.
     Transient,
-    /// Looking again is of no use until something changes.
+    /// A retry is of no use until something changes.
     Terminal,
 }
 
 /// A request that did not succeed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {verb} {kind} {name}")]
-pub struct StoreError {
-    /// What was tried.
-    pub verb: &'static str,
-    /// On which kind.
-    pub kind: &'static str,
-    /// On which object.
-    pub name: String,
-    /// Why it failed.
-    #[source]
-    pub source: Box<kube::Error>,
+pub enum StoreError {
+    /// The API server answered with an error, or not at all.
+    #[error("cannot {verb} {kind} {name}")]
+    Request {
+        verb: &'static str,
+        kind: &'static str,
+        name: String,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The object does not exist, or is another one of its name.
+    #[error("{kind} {name} is gone")]
+    Gone { kind: &'static str, name: String },
+    /// Other writers changed the object at each try.
+    #[error("{kind} {name} was changed by others {TRIES} times in a row")]
+    Contended { kind: &'static str, name: String },
+    /// The object was changed since it was read.
+    #[error("{kind} {name} was changed since it was read")]
+    Changed { kind: &'static str, name: String },
+    /// An object of the name exists and belongs to something else.
+    #[error("{kind} {name} exists and {why}")]
+    Taken { kind: &'static str, name: String, why: &'static str },
 }
 
 impl StoreError {
     /// What to do about it.
     #[must_use]
     pub fn class(&self) -> Class {
-        class(&self.source)
+        match self {
+            Self::Request { source, .. } => classify(source),
+            Self::Gone { .. } | Self::Contended { .. } | Self::Changed { .. } => Class::Conflict,
+            Self::Taken { .. } => Class::Terminal,
+        }
     }
 
-    pub(crate) fn of(verb: &'static str, kind: &'static str, name: &str) -> impl FnOnce(kube::Error) -> Self {
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+
+    /// Whether the object has to be read again.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        matches!(self, Self::Changed { .. })
+    }
+
+    pub(crate) fn request(
+        verb: &'static str,
+        kind: &'static str,
+        name: &str,
+    ) -> impl FnOnce(kube::Error) -> Self {
         let name = name.to_owned();
-        move |source| Self { verb, kind, name, source: Box::new(source) }
+        move |source| Self::Request { verb, kind, name, source: Box::new(source) }
     }
 }
 
 /// What to do about an error of Kubernetes.
 #[must_use]
-pub fn class(error: &kube::Error) -> Class {
+pub fn classify(error: &kube::Error) -> Class {
     match error {
         kube::Error::Api(status) => match status.code {
-            // 404: somebody deleted it meanwhile, and the next look sees that.
+            // 404: deleted meanwhile, and the next reconcile sees that.
             404 | 409 => Class::Conflict,
             400 | 403 | 405 | 413 | 415 | 422 => Class::Terminal,
             _ => Class::Transient,
         },
         _ => Class::Transient,
+    }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict())
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
+}
+
+/// The kind of an object, for messages.
+#[must_use]
+pub fn kind_name<K>() -> &'static str {
+    std::any::type_name::<K>().rsplit("::").next().unwrap_or("object")
+}
+
+/// Merges `patch` into an object, with its `resourceVersion` as precondition.
+async fn patch<K>(client: &Client, object: &K, verb: &'static str, mut patch: Value) -> Result<K, StoreError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    patch["metadata"]["resourceVersion"] = json!(object.resource_version());
+    let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
+    let name = object.name_any();
+    let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    written.map_err(StoreError::request(verb, kind_name::<K>(), &name))
+}
+
+fn with_finalizer(finalizers: &[String], name: &str) -> Vec<String> {
+    let mut finalizers = without_finalizer(finalizers, name);
+    finalizers.push(name.to_owned());
+    finalizers
+}
+
+fn without_finalizer(finalizers: &[String], name: &str) -> Vec<String> {
+    finalizers.iter().filter(|held| *held != name).cloned().collect()
+}
+
+/// The least JSON merge patch that leads from `old` to `new`.
+#[must_use]
+pub fn diff(old: &Value, new: &Value) -> Option<Value> {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else {
+        return (old != new).then(|| new.clone());
+    };
+    let mut patch = serde_json::Map::new();
+    for key in old.keys().filter(|key| !new.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    for (key, value) in new {
+        let change = match old.get(key) {
+            Some(old) => diff(old, value),
+            None => Some(value.clone()),
+        };
+        patch.extend(change.map(|change| (key.clone(), change)));
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn diff_is_the_least_merge_patch() {
+        for (name, old, new, want) in [
+            ("equal", json!({"a": 1}), json!({"a": 1}), None),
+            ("added", json!({}), json!({"a": 1}), Some(json!({"a": 1}))),
+            ("removed", json!({"a": 1, "b": 2}), json!({"b": 2}), Some(json!({"a": null}))),
+            (
+                "deep",
+                json!({"a": {"b": 1, "c": 2}}),
+                json!({"a": {"b": 3, "c": 2}}),
+                Some(json!({"a": {"b": 3}})),
+            ),
+            ("lists whole", json!({"a": [1]}), json!({"a": [1, 2]}), Some(json!({"a": [1, 2]}))),
+        ] {
+            assert_eq!(diff(&old, &new), want, "{name}");
+        }
     }
 }

@@ -1,42 +1,70 @@
 //! Objects that the tests of this crate start from.
 
-use coordinator_api::capi::{self, Machine, MachineSpec};
-use coordinator_api::conditions::{self, Finding, Reason, Type};
+use std::sync::Arc;
+
+use coordinator_api::capi::{self, Cluster, ClusterSpec, Machine, MachineSpec};
 use coordinator_api::inventory::{
-    AllocationState, MachineInventory, MachineInventorySpec, MachineInventoryStatus, PlanState, PlanStatus,
+    AllocationState, CarriedNode, CarriedPlan, CarriedStatus, HostStatus, MachineInventory,
+    MachineInventorySpec, MachineInventoryStatus, PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::machine::{BaremetalMachine, BaremetalMachineSpec, LocalRef};
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, finalizer};
 use coordinator_api::pool::{MachineInventoryPool, MachineInventoryPoolSpec, PoolMember};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use kube::ResourceExt as _;
+use proto::plan::{Checksum, Image, Secret};
 
-/// A host that is ready and free.
+use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
+use crate::host::HostRecord;
+use crate::ids::{HostName, Uid};
+use crate::plan::{Clean, Names, PlanInputs, Reprovision};
+use crate::provider_id::ProviderId;
+
+pub(crate) const PROVIDER_ID: &str = "baremetal:///host-1";
+
+/// A host that is attached, carries nothing and has no owner.
 pub(crate) fn inventory(name: &str) -> MachineInventory {
     let mut inventory = MachineInventory::new(name, MachineInventorySpec::default());
     inventory.metadata.namespace = Some("default".into());
     inventory.metadata.uid = Some(format!("uid-of-{name}"));
-    let mut status = MachineInventoryStatus {
+    let session = SessionStatus {
+        replica: "replica-1".into(),
+        boot_id: "boot-1".into(),
+        since: Time(Timestamp::UNIX_EPOCH),
+        ended: None,
+    };
+    inventory.status = Some(MachineInventoryStatus {
         plan: Some(PlanStatus {
             secret_ref: Some(ObjectReference { name: Some(name.into()), ..Default::default() }),
             state: Some(PlanState::Applied),
             ..Default::default()
         }),
+        host: Some(HostStatus {
+            session: Some(session),
+            carried: Some(CarriedStatus::default()),
+            ..Default::default()
+        }),
         ..Default::default()
-    };
-    let ready = Finding::holds(Type::Ready, Reason::PlanSuccessfullyApplied, "");
-    conditions::apply(&mut status.conditions, &[ready], None, Timestamp::UNIX_EPOCH);
-    inventory.status = Some(status);
+    });
     inventory
+}
+
+pub(crate) fn record(inventory: &MachineInventory) -> HostRecord {
+    HostRecord::parse(inventory).unwrap()
+}
+
+pub(crate) fn host_status(inventory: &mut MachineInventory) -> &mut HostStatus {
+    inventory.status.as_mut().unwrap().host.as_mut().unwrap()
 }
 
 pub(crate) fn annotate(inventory: &mut MachineInventory, key: &str, value: &str) {
     inventory.annotations_mut().insert(key.into(), value.into());
 }
 
-/// Claimed by [`machine`].
-pub(crate) fn claim(inventory: &mut MachineInventory, state: AllocationState) {
+/// Claimed by [`machine`] when the newest plan had generation `generation`.
+pub(crate) fn claim(inventory: &mut MachineInventory, state: AllocationState, generation: u64) {
     let state: &str = state.into();
     for (key, value) in [
         (annotation::OWNER_BAREMETAL_MACHINE, "worker-1"),
@@ -45,35 +73,68 @@ pub(crate) fn claim(inventory: &mut MachineInventory, state: AllocationState) {
         (annotation::OWNER_UID, "uid-of-worker-1"),
         (annotation::POOL, "workers"),
         (annotation::ALLOCATION_STATE, state),
+        (annotation::CLAIM_GENERATION, &generation.to_string()),
     ] {
         annotate(inventory, key, value);
     }
 }
 
-pub(crate) fn pool(members: &[&str]) -> MachineInventoryPool {
+/// Announces a plan, and lets the host state its result.
+pub(crate) fn announce(
+    inventory: &mut MachineInventory,
+    kind: PlanType,
+    generation: i64,
+    state: Option<PlanState>,
+) {
+    let text: &str = kind.into();
+    let checksum = Checksum::of(text.as_bytes()).to_string();
+    let id = format!("{text}-{generation}");
+    let status = inventory.status.as_mut().unwrap();
+    status.plan = Some(PlanStatus {
+        secret_ref: status.plan.take().and_then(|plan| plan.secret_ref),
+        checksum: Some(checksum.clone()),
+        state,
+        id: Some(id.clone()),
+        kind: Some(kind),
+        generation: Some(generation),
+        ..Default::default()
+    });
+    let carried = host_status(inventory).carried.get_or_insert_default();
+    carried.plan = Some(CarriedPlan { id, generation, checksum, kind, state });
+    if state == Some(PlanState::Applied) {
+        let node = CarriedNode { provider_id: PROVIDER_ID.into(), uuid: "uid-of-host-1".into() };
+        carried.node = (kind == PlanType::Reprovision).then_some(node);
+    }
+}
+
+pub(crate) fn pool(members: &[&str]) -> Arc<MachineInventoryPool> {
     let member = |name: &&str| PoolMember { name: (*name).into(), ..Default::default() };
-    let mut pool = MachineInventoryPool::new(
-        "workers",
-        MachineInventoryPoolSpec {
-            cluster_name: "c1".into(),
-            machine_inventories: members.iter().map(member).collect(),
-        },
-    );
+    let spec = MachineInventoryPoolSpec {
+        cluster_name: "c1".into(),
+        machine_inventories: members.iter().map(member).collect(),
+        ..Default::default()
+    };
+    let mut pool = MachineInventoryPool::new("workers", spec);
     pool.metadata.namespace = Some("default".into());
     pool.metadata.uid = Some("uid-of-workers".into());
-    pool
+    Arc::new(pool)
 }
 
 pub(crate) fn machine() -> BaremetalMachine {
-    let mut machine = BaremetalMachine::new(
-        "worker-1",
-        BaremetalMachineSpec {
-            machine_inventory_pool_ref: LocalRef { name: "workers".into() },
-            ..Default::default()
-        },
-    );
+    let spec = BaremetalMachineSpec {
+        machine_inventory_pool_ref: LocalRef { name: "workers".into() },
+        ..Default::default()
+    };
+    let mut machine = BaremetalMachine::new("worker-1", spec);
     machine.metadata.namespace = Some("default".into());
     machine.metadata.uid = Some("uid-of-worker-1".into());
+    machine.metadata.finalizers = Some(vec![finalizer::BAREMETAL_MACHINE.into()]);
+    machine.metadata.owner_references = Some(vec![OwnerReference {
+        kind: "Machine".into(),
+        name: "worker-1".into(),
+        uid: "uid-of-owner".into(),
+        ..Default::default()
+    }]);
     machine
 }
 
@@ -87,5 +148,79 @@ pub(crate) fn owner() -> Machine {
             name: "worker-1".into(),
         },
     };
-    Machine::new("worker-1", &capi::machine("v1beta2"), spec).within("default")
+    let mut owner = Machine::new("worker-1", &capi::machine("v1beta2"), spec).within("default");
+    owner.metadata.uid = Some("uid-of-owner".into());
+    owner
+}
+
+pub(crate) fn cluster() -> Cluster {
+    Cluster::new("c1", &capi::cluster("v1beta2"), ClusterSpec::default()).within("default")
+}
+
+pub(crate) fn names() -> Names {
+    Names {
+        hostname: "host-1".into(),
+        machine: "worker-1".into(),
+        namespace: "default".into(),
+        uuid: "uid-of-host-1".into(),
+        provider_id: PROVIDER_ID.into(),
+    }
+}
+
+/// The demand of [`machine`], which has chosen `host-1`.
+pub(crate) fn demand() -> Demand {
+    Demand {
+        machine: MachineKey {
+            kind: "BaremetalMachine",
+            namespace: "default".into(),
+            name: "worker-1".into(),
+            uid: Uid::parse("uid-of-worker-1"),
+        },
+        host: HostName::parse("host-1"),
+        provider_id: None,
+        has_finalizer: true,
+        retry_clean: false,
+        release_without_clean: false,
+        abandon_after: None,
+        hold: None,
+        want: Want::Node(Box::new(NodeDemand {
+            machine: "worker-1".into(),
+            cluster: "c1".into(),
+            pool: "workers".into(),
+            candidate: Ok(HostName::parse("host-2").unwrap()),
+            bootstrap_secret: Some("join".into()),
+            bootstrap_edit: BootstrapEdit::Unchanged,
+            image: Ok(image()),
+            names: Some(names()),
+        })),
+    }
+}
+
+pub(crate) fn running(demand: Demand) -> Demand {
+    Demand { provider_id: ProviderId::parse(PROVIDER_ID), ..demand }
+}
+
+pub(crate) fn deleted(demand: Demand) -> Demand {
+    Demand { want: Want::Release, ..demand }
+}
+
+pub(crate) fn image() -> Image {
+    Image::parse("registry.example/os:v1").unwrap()
+}
+
+pub(crate) fn bootstrap() -> Secret {
+    Secret::new(b"#cloud-config\nruncmd: [canary]\n".to_vec())
+}
+
+pub(crate) fn reprovision() -> PlanInputs {
+    PlanInputs::Reprovision(Reprovision {
+        image: image(),
+        user_data: bootstrap(),
+        network_config: Some("version: 2\n".into()),
+        names: names(),
+    })
+}
+
+pub(crate) fn clean() -> PlanInputs {
+    PlanInputs::Clean(Clean { network_config: None })
 }

@@ -1,103 +1,61 @@
 //! What a registration leaves in the API: the inventory, its plan Secret, and
-//! the first status. Three writes for a new host, none for one that is known;
-//! each call repairs what a crash between them left.
+//! the first status. Three writes for a new host, none for a known one; each
+//! call repairs what a crash between them left.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
-use coordinator_api::names::{label, plan_secret as key};
 use coordinator_api::network::ObservedNetwork;
-use coordinator_core::host;
+use coordinator_core::host::facts;
 use coordinator_core::inventory::Draft;
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
-use kube::api::{Api, ObjectMeta, PostParams};
-use kube::{Client, Resource as _, ResourceExt as _};
+use kube::api::{Api, PostParams};
+use kube::{Client, ResourceExt as _};
 
-use super::report::{self, ReportError};
+use super::{StoreError, host, plan_record};
 
-/// Why a host is not stored.
-#[derive(Debug, thiserror::Error)]
-pub enum RegistrationError {
-    /// The inventory could not be made.
-    #[error("cannot create inventory {name}")]
-    CreateInventory {
-        /// Which one.
-        name: String,
-        /// What the API server said.
-        source: kube::Error,
-    },
-    /// The API server refuses the object itself: another try is useless.
-    #[error("inventory {name} is not accepted: {message}")]
-    Rejected {
-        /// Which one.
-        name: String,
-        /// What the API server said.
-        message: String,
-    },
-    /// The plan Secret could not be made.
-    #[error("cannot create the plan Secret {name}")]
-    CreateSecret {
-        /// Which one.
-        name: String,
-        /// What the API server said.
-        source: kube::Error,
-    },
-    /// The inventory exists and was made with another key.
-    #[error("the name {name} belongs to an inventory with another key")]
-    NameTaken {
-        /// Which one.
-        name: String,
-    },
-    /// See [`ReportError`].
-    #[error(transparent)]
-    Status(#[from] ReportError),
-}
+const KIND: &str = "MachineInventory";
 
-/// A host that has proven who it is.
+/// A host that has proven its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Newcomer {
+pub struct NewHost {
     /// `spec.tpmHash`.
     pub tpm_hash: String,
-    /// The network that every reprovision will replay.
+    /// The network that every reprovision replays.
     pub observed_network: Option<ObservedNetwork>,
 }
 
-/// Makes the inventory of a host. Another replica may have done so a moment
+/// Creates the inventory of a host. Another replica may have done so a moment
 /// ago: then that one is the answer, when it has the same key.
 ///
 /// # Errors
-/// [`RegistrationError`].
-pub async fn create(
+/// [`StoreError::Taken`] when the name has another key, [`StoreError::Request`].
+pub async fn create_inventory(
     inventories: &Api<MachineInventory>,
     draft: Draft,
-    newcomer: Newcomer,
-) -> Result<Arc<MachineInventory>, RegistrationError> {
+    new: NewHost,
+) -> Result<Arc<MachineInventory>, StoreError> {
     let name = draft.name.clone();
-    let hash = newcomer.tpm_hash.clone();
-    let inventory = render(draft, newcomer);
+    let hash = new.tpm_hash.clone();
+    let inventory = render(draft, new);
     match inventories.create(&PostParams::default(), &inventory).await {
         Ok(created) => Ok(Arc::new(created)),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let found = report::read(inventories, &name, None).await?;
-            if found.spec.tpm_hash.as_deref() != Some(hash.as_str()) {
-                return Err(RegistrationError::NameTaken { name });
+            let found = host::read(inventories, &name, None).await?;
+            if found.spec.tpm_hash.as_deref() == Some(hash.as_str()) {
+                return Ok(Arc::new(found));
             }
-            Ok(Arc::new(found))
+            Err(StoreError::Taken { kind: KIND, name, why: "has another key" })
         }
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
-            Err(RegistrationError::Rejected { name, message: status.message })
-        }
-        Err(source) => Err(RegistrationError::CreateInventory { name, source }),
+        Err(error) => Err(StoreError::request("create", KIND, &name)(error)),
     }
 }
 
-fn render(draft: Draft, newcomer: Newcomer) -> MachineInventory {
+fn render(draft: Draft, new: NewHost) -> MachineInventory {
     let spec = MachineInventorySpec {
-        tpm_hash: Some(newcomer.tpm_hash),
-        observed_network: newcomer.observed_network,
+        tpm_hash: Some(new.tpm_hash),
+        observed_network: new.observed_network,
         network: draft.network,
         ip_address_pools: draft.ip_address_pools,
         ..MachineInventorySpec::default()
@@ -108,54 +66,42 @@ fn render(draft: Draft, newcomer: Newcomer) -> MachineInventory {
     inventory
 }
 
-/// Makes the plan Secret of an inventory and names it in the status, when that
-/// was not done yet. One that was lost is made anew: a host registers when a
-/// person boots the ISO to mend it.
+/// Creates the plan Secret of an inventory and names it in the status, when
+/// that was not done yet. A lost one is recreated; one that is not a plan
+/// Secret is never adopted.
 ///
 /// # Errors
-/// [`RegistrationError`].
-pub async fn equip(
+/// [`StoreError::Taken`], and those of every write.
+pub async fn ensure_plan_secret(
     client: &Client,
     inventory: Arc<MachineInventory>,
     now: Timestamp,
-) -> Result<Arc<MachineInventory>, RegistrationError> {
+) -> Result<Arc<MachineInventory>, StoreError> {
     let namespace = inventory.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let name = inventory.name_any();
     let named = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()?.name.clone());
-    let failed = |source| RegistrationError::CreateSecret { name: inventory.name_any(), source };
-    if let Some(name) = named
-        && secrets.get_metadata_opt(&name).await.map_err(failed)?.is_some()
+    let failed = |verb, name: &str| StoreError::request(verb, "Secret", name);
+    if let Some(named) = named
+        && secrets.get_metadata_opt(&named).await.map_err(failed("get", &named))?.is_some()
     {
         return Ok(inventory);
     }
-    let secret = plan_secret(&inventory, &inventory.name_any());
-    match secrets.create(&PostParams::default(), &secret).await {
+    match secrets.create(&PostParams::default(), &plan_record::render(&name)).await {
         Ok(_) => {}
-        // Left by a crash before the status was written: what it holds is kept.
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-        Err(source) => return Err(failed(source)),
+        // Left by a crash before the status was written: its content stays.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            let found = secrets.get(&name).await.map_err(failed("get", &name))?;
+            if !plan_record::is_plan_secret(&found) {
+                return Err(StoreError::Taken { kind: "Secret", name, why: "is not a plan Secret" });
+            }
+        }
+        Err(error) => return Err(failed("create", &name)(error)),
     }
-    let reference = ObjectReference {
-        name: secret.metadata.name,
-        namespace: Some(namespace.clone()),
-        ..ObjectReference::default()
-    };
-    let inventories: Api<MachineInventory> = Api::namespaced(client.clone(), &namespace);
-    let project = |known: &MachineInventory| host::registered(known, reference.clone(), now);
-    Ok(report::status(&inventories, inventory, project).await?)
-}
-
-/// The plan Secret of a host that has nothing to do.
-pub(super) fn plan_secret(inventory: &MachineInventory, name: &str) -> Secret {
-    Secret {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(BTreeMap::from([(label::MANAGED.to_owned(), "true".to_owned())])),
-            owner_references: inventory.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        type_: Some(key::TYPE.to_owned()),
-        data: Some(BTreeMap::from([(key::PLAN.to_owned(), ByteString(key::EMPTY.as_bytes().to_vec()))])),
-        ..Secret::default()
-    }
+    let reference =
+        ObjectReference { name: Some(name), namespace: Some(namespace), ..ObjectReference::default() };
+    host::update_status(client, inventory, now, |status| {
+        facts::record_registration(status, reference.clone());
+    })
+    .await
 }

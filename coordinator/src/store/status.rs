@@ -1,91 +1,41 @@
-//! Status writes: none when nothing changed.
+//! The one status writer: no request when nothing changed.
 
 use std::fmt::Debug;
 
-use kube::api::PostParams;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
-use super::StoreError;
+use super::{StoreError, diff, kind_name};
 
-/// A kind of ours with a status.
-pub trait HasStatus:
-    Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-    + Clone
-    + Debug
-    + Serialize
-    + DeserializeOwned
-{
-    /// Its status.
-    type Status: PartialEq + Debug;
-    /// The status as it was read.
-    fn status(&self) -> Option<&Self::Status>;
-    /// Puts a status on it.
-    fn set_status(&mut self, status: Self::Status);
-}
-
-macro_rules! has_status {
-    ($($kind:ty => $status:ty),+ $(,)?) => {$(
-        impl HasStatus for $kind {
-            type Status = $status;
-            fn status(&self) -> Option<&Self::Status> {
-                self.status.as_ref()
-            }
-            fn set_status(&mut self, status: Self::Status) {
-                self.status = Some(status);
-            }
-        }
-    )+};
-}
-
-has_status! {
-    coordinator_api::cluster::BaremetalCluster => coordinator_api::cluster::BaremetalClusterStatus,
-    coordinator_api::inventory::MachineInventory => coordinator_api::inventory::MachineInventoryStatus,
-    coordinator_api::machine::BaremetalMachine => coordinator_api::machine::BaremetalMachineStatus,
-    coordinator_api::pool::MachineInventoryPool => coordinator_api::pool::MachineInventoryPoolStatus,
-    coordinator_api::registration::MachineRegistration => coordinator_api::registration::MachineRegistrationStatus,
-    coordinator_api::seed_image::SeedImage => coordinator_api::seed_image::SeedImageStatus,
-}
-
-/// Whether a status was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// It was, once.
-    Changed,
-    /// It was already so.
-    Unchanged,
-}
-
-/// Writes `status` unless the object already has it. The object's
-/// `resourceVersion` is the precondition.
+/// Brings the status of `object` to `status`, with its `resourceVersion` as
+/// precondition. `None` when it is so already.
 ///
 /// # Errors
 /// Conflict when the object has changed.
-pub async fn apply<K: HasStatus>(
-    client: &Client,
-    object: &K,
-    status: K::Status,
-) -> Result<Written, StoreError> {
-    if object.status() == Some(&status) {
-        return Ok(Written::Unchanged);
-    }
-    let mut object = object.clone();
-    object.set_status(status);
-    object.meta_mut().managed_fields = None;
+pub async fn write_status<K, S>(client: &Client, object: &K, status: &S) -> Result<Option<K>, StoreError>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize,
+    S: Serialize,
+{
     let name = object.name_any();
     let api: Api<K> = Api::namespaced(client.clone(), &object.namespace().unwrap_or_default());
-    let done = api.replace_status(&name, &PostParams::default(), &object).await;
-    done.map_err(StoreError::of("write the status of", K::kind_name(), &name))?;
-    Ok(Written::Changed)
+    let Some(change) = change(object, status) else { return Ok(None) };
+    let patch = json!({ "metadata": { "resourceVersion": object.resource_version() }, "status": change });
+    let written = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    written.map(Some).map_err(StoreError::request("write the status of", kind_name::<K>(), &name))
 }
 
-trait KindName {
-    fn kind_name() -> &'static str;
-}
-
-impl<K: HasStatus> KindName for K {
-    fn kind_name() -> &'static str {
-        std::any::type_name::<K>().rsplit("::").next().unwrap_or("object")
-    }
+/// What the status of `object` lacks.
+fn change(object: &impl Serialize, status: &impl Serialize) -> Option<Value> {
+    let value = |object: Value| object.get("status").filter(|status| !status.is_null()).cloned();
+    let old = serde_json::to_value(object).ok().and_then(value).unwrap_or_else(|| json!({}));
+    diff(&old, &serde_json::to_value(status).unwrap_or_default())
 }

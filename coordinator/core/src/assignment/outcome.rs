@@ -8,7 +8,7 @@ use coordinator_api::inventory::AllocationState;
 use coordinator_api::machine::Phase;
 use jiff::Timestamp;
 
-use crate::demand::{Blocker, Severity};
+use crate::demand::{Blocker, Demand, Severity};
 use crate::host::{HostRecord, Problem};
 use crate::ids::{HostName, Uid};
 use crate::plan::PlanRecord;
@@ -98,7 +98,8 @@ pub enum Wake {
 /// What is shown of a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    pub phase: Phase,
+    /// `None` where it stays as it is.
+    pub phase: Option<Phase>,
     /// Name of the claimed host.
     pub host: Option<HostName>,
     /// Bootstrap data and image were usable.
@@ -126,7 +127,7 @@ impl Outcome {
     }
 
     pub(super) fn blocked(state: State, blocker: Blocker) -> Self {
-        let phase = if blocker.severity == Severity::Failed { Phase::Failed } else { state.phase };
+        let phase = if blocker.severity == Severity::Failed { Some(Phase::Failed) } else { state.phase };
         Self::shown(State { phase, blocker: Some(blocker), ..state })
     }
 
@@ -143,7 +144,7 @@ impl State {
     pub(super) fn new(phase: Phase, host: Option<&HostRecord>) -> Self {
         let plan = host.and_then(HostRecord::claimed_plan);
         Self {
-            phase,
+            phase: Some(phase),
             host: host.map(|host| host.name.clone()),
             has_inputs: plan.is_some(),
             is_applied: plan
@@ -154,9 +155,15 @@ impl State {
         }
     }
 
+    /// Of a machine whose phase stays, with the host that it holds.
+    #[must_use]
+    pub fn of_host(host: Option<&HostRecord>, demand: &Demand) -> Self {
+        Self::held(host.filter(|host| super::is_claimed_by(host, demand)))
+    }
+
     /// Of a machine for which nothing may be done: its phase stays.
     pub(super) fn held(host: Option<&HostRecord>) -> Self {
-        Self::new(Phase::Pending, host)
+        Self { phase: None, ..Self::new(Phase::Pending, host) }
     }
 }
 

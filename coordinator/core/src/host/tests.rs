@@ -1,1 +1,187 @@
+use super::conditions::project_conditions;
+use super::facts::{self, Attach};
+use super::*;
+use crate::plan::{PlanEnd, render};
+use crate::samples;
+use coordinator_api::conditions::{Type, find_condition};
+use coordinator_api::inventory::{InstallState, MachineInventoryStatus};
+use proto::v1alpha1::{
+    Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone, InstallReport,
+    InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
+};
 
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn seconds(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+fn hello(carried: Carried) -> Hello {
+    let system = SystemState { boot_id: "boot-1".into(), image: "os:v1".into(), ..SystemState::default() };
+    Hello { system: Some(system), agent_version: "1".into(), carried: Some(carried) }
+}
+
+fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
+    Carried {
+        plan: Some(WirePlan {
+            id: "reprovision-1".into(),
+            generation,
+            checksum: Checksum::of(b"record").to_string(),
+            kind: PlanKind::Reprovision.into(),
+            outcome: outcome.into(),
+        }),
+        node: Some(WireNode { provider_id: samples::PROVIDER_ID.into(), uuid: "u".into() }),
+        installed: Some(InstallDone { device: "/dev/vda".into(), image: "os:v0".into() }),
+    }
+}
+
+fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, now: Timestamp) {
+    facts::record_attach(status, Attach { replica, hello: &hello(carried), now });
+}
+
+fn with_status(status: MachineInventoryStatus) -> MachineInventory {
+    let mut inventory = samples::inventory("host-1");
+    inventory.status = Some(status);
+    inventory
+}
+
+/// `Ready` and `Installed`, as status and reason.
+fn shown(inventory: &MachineInventory, kind: Type, now: Timestamp) -> (String, String) {
+    let mut inventory = inventory.clone();
+    project_conditions(&mut inventory, now);
+    let found = find_condition(inventory.conditions(), kind).cloned();
+    found.map(|found| (found.status, found.reason)).unwrap_or_default()
+}
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+/// A backup does not hold status: one attach rebuilds it from the host.
+#[test]
+fn attach_rebuilds_a_lost_status() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
+    let record = samples::record(&with_status(status.clone()));
+    let plan = record.plan.clone().unwrap();
+    assert_eq!(
+        (plan.generation, plan.kind, plan.state),
+        (Generation(5), PlanType::Reprovision, Some(PlanState::Applied))
+    );
+    assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
+    assert_eq!(record.install.unwrap().state, InstallState::Installed);
+    let before = status.clone();
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", seconds(9));
+    assert_eq!(status, before, "the same stream states nothing new");
+}
+
+#[test]
+fn attach_keeps_a_newer_announcement() {
+    let mut status = MachineInventoryStatus::default();
+    let record = render(&samples::clean(), Generation(6), "a").unwrap();
+    facts::record_announcement(&mut status, &record.plan);
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
+    let plan = status.plan.unwrap();
+    assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
+}
+
+#[test]
+fn attach_of_an_unused_host_shows_the_empty_plan() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    let inventory = with_status(status);
+    assert!(samples::record(&inventory).carries_nothing());
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("True", "PlanSuccessfullyApplied"));
+}
+
+/// Numbers and texts of a host are bounded before they are stored.
+#[test]
+fn statement_of_a_hostile_host_is_bounded() {
+    let mut status = MachineInventoryStatus::default();
+    let mut carried = node_of(u64::MAX, PlanOutcome::Applied);
+    carried.node.as_mut().unwrap().provider_id = "x".repeat(1 << 20);
+    attach(&mut status, carried, "replica-1", NOW);
+    let carried = status.host.as_ref().unwrap().carried.clone().unwrap();
+    assert_eq!(carried.plan, None);
+    assert_eq!(carried.node.unwrap().provider_id.len(), 2048);
+    assert_eq!(status.plan.unwrap().generation, None);
+}
+
+#[test]
+fn only_its_own_session_ends() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    attach(&mut status, Carried::default(), "replica-2", seconds(5));
+    facts::record_session_end(&mut status, "replica-1", "boot-1", seconds(6));
+    assert!(samples::record(&with_status(status.clone())).is_attached());
+    facts::record_session_end(&mut status, "replica-2", "boot-1", seconds(7));
+    let inventory = with_status(status);
+    let record = samples::record(&inventory);
+    assert!(!record.is_attached() && record.unreachable_since(seconds(306)).is_none());
+    assert_eq!(record.grace_ends(seconds(306)), Some(seconds(307)));
+    assert_eq!(record.unreachable_since(seconds(307)), Some(seconds(7)));
+    assert_eq!(shown(&inventory, Type::Ready, seconds(307)), pair("Unknown", "HostUnreachable"));
+    assert_eq!(shown(&inventory, Type::Ready, seconds(306)), pair("True", "PlanSuccessfullyApplied"));
+}
+
+#[test]
+fn plan_end_changes_what_the_host_carries() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, Carried::default(), "replica-1", NOW);
+    let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().plan;
+    facts::record_announcement(&mut status, &reprovision);
+    assert_eq!(shown(&with_status(status.clone()), Type::Ready, NOW), pair("False", "WaitingForPlan"));
+    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None);
+    let record = samples::record(&with_status(status.clone()));
+    assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
+    let problem = Problem { reason: Reason::BootFallback, message: "fell back".into() };
+    let clean = render(&samples::clean(), Generation(2), "a").unwrap().plan;
+    facts::record_plan_end(&mut status, &clean, &PlanEnd::Failed(problem), None);
+    let inventory = with_status(status.clone());
+    assert!(samples::record(&inventory).carried_node().is_some(), "a failed clean took nothing off");
+    assert_eq!(status.plan.as_ref().unwrap().reason.as_deref(), Some("BootFallback"));
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanFailure"));
+    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None);
+    assert_eq!(status.plan.as_ref().unwrap().generation, Some(2), "a stale end changes nothing");
+    let clean = render(&samples::clean(), Generation(3), "a").unwrap().plan;
+    facts::record_plan_end(&mut status, &clean, &PlanEnd::Applied, None);
+    assert!(samples::record(&with_status(status)).carries_nothing());
+}
+
+#[test]
+fn plan_problem_is_shown_and_cleared() {
+    let mut inventory = samples::inventory("host-1");
+    samples::claim(&mut inventory, AllocationState::Reprovisioning, 0);
+    samples::announce(&mut inventory, PlanType::Reprovision, 1, None);
+    let status = inventory.status.as_mut().unwrap();
+    let problem = Problem { reason: Reason::PlanSecretAltered, message: "altered".into() };
+    facts::record_plan_problem(status, Some(&problem));
+    assert_eq!(samples::record(&inventory).trouble(NOW), Some(problem));
+    assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanSecretAltered"));
+    facts::record_plan_problem(inventory.status.as_mut().unwrap(), None);
+    assert_eq!(samples::record(&inventory).trouble(NOW), None);
+}
+
+#[test]
+fn node_without_an_owner_is_not_ready() {
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
+    assert_eq!(shown(&with_status(status), Type::Ready, NOW), pair("False", "HostCarriesNode"));
+    let unknown = with_status(MachineInventoryStatus::default());
+    assert_eq!(shown(&unknown, Type::Ready, NOW), pair("Unknown", "HostStatementMissing"));
+}
+
+#[test]
+fn install_reports_become_the_installed_condition() {
+    use install_report::Outcome;
+    let waiting = InstallWaiting { message: "two disks match".into(), next_action: "name one".into() };
+    let done = InstallDone { device: "/dev/vda".into(), image: "os:v0".into() };
+    for (name, outcome, want) in [
+        ("waiting", Outcome::Waiting(waiting), "InstallWaiting"),
+        ("done", Outcome::Done(done), "InstallDone"),
+    ] {
+        let mut status = MachineInventoryStatus::default();
+        facts::record_install(&mut status, &InstallReport { outcome: Some(outcome) });
+        assert_eq!(shown(&with_status(status), Type::Installed, NOW), pair("False", want), "{name}");
+    }
+}

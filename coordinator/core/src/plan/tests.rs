@@ -1,1 +1,208 @@
+use super::*;
+use crate::samples;
+use coordinator_api::conditions::Reason;
+use proto::plan::{Checksum, Step};
+use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed, StepReport, step_report::Outcome};
 
+fn rendered(inputs: &PlanInputs, generation: u64, claim: &str) -> PlanRecord {
+    render(inputs, Generation(generation), claim).unwrap()
+}
+
+fn text(record: &PlanRecord) -> String {
+    String::from_utf8(record.bytes.expose().to_vec()).unwrap()
+}
+
+#[test]
+fn record_reads_back_whole() {
+    for (name, inputs) in [("reprovision", samples::reprovision()), ("clean", samples::clean())] {
+        let record = rendered(&inputs, 7, "a");
+        assert_eq!(read_record(record.bytes.expose()), Ok(Some(record)), "{name}");
+    }
+}
+
+#[test]
+fn plans_that_differ_have_different_names() {
+    let base = rendered(&samples::clean(), 1, "a").plan.id;
+    let other_network = PlanInputs::Clean(Clean { network_config: Some("version: 2\n".into()) });
+    for (name, other) in [
+        ("generation", rendered(&samples::clean(), 2, "a")),
+        ("claim", rendered(&samples::clean(), 1, "b")),
+        ("network", rendered(&other_network, 1, "a")),
+        ("kind", rendered(&samples::reprovision(), 1, "a")),
+    ] {
+        assert_ne!(base, other.plan.id, "{name}");
+    }
+}
+
+/// What is streamed are the bytes that were announced, or nothing.
+#[test]
+fn altered_record_is_refused() {
+    let record = rendered(&samples::reprovision(), 1, "a");
+    let announced = record.plan.checksum.clone();
+    let cases = [
+        ("other instruction", text(&record).replace("elemental upgrade", "elemental install")),
+        ("other image", text(&record).replace("os:v1", "os:v2")),
+        ("one byte more", format!("{}\n", text(&record))),
+    ];
+    for (name, altered) in cases {
+        assert_ne!(altered, text(&record), "{name}");
+        let read = read_record(altered.as_bytes()).unwrap().unwrap();
+        let refused = read.verify(&announced);
+        assert!(matches!(refused, Err(PlanRecordError::Checksum { .. })), "{name}: {refused:?}");
+    }
+    assert!(record.verify(&announced).is_ok());
+}
+
+/// A coordinator of another version wrote other scripts and unknown fields: the
+/// typed plan is read all the same, and its checksum is of its own bytes.
+#[test]
+fn record_rendered_differently_is_read() {
+    let record = rendered(&samples::reprovision(), 3, "a");
+    let mut document: serde_json::Value = serde_json::from_slice(record.bytes.expose()).unwrap();
+    document["instructions"][0]["args"] = serde_json::json!(["-c", "true"]);
+    document["later"] = serde_json::json!({ "unknown": 1 });
+    document["baremetal.cluster.io/plan"]["later"] = serde_json::json!(true);
+    let bytes = serde_json::to_vec(&document).unwrap();
+    let read = read_record(&bytes).unwrap().unwrap();
+    assert_eq!(read.plan.steps, record.plan.steps);
+    assert_eq!((read.plan.checksum.clone(), read.plan.id.clone()), (Checksum::of(&bytes), record.plan.id));
+    assert!(read.verify(&Checksum::of(&bytes)).is_ok());
+}
+
+#[test]
+fn documents_without_a_typed_plan_are_no_record() {
+    type Want = fn(Result<Option<PlanRecord>, PlanRecordError>) -> bool;
+    let cases: [(&str, &str, Want); 5] = [
+        ("empty plan", "{}", |read| read == Ok(None)),
+        ("empty lists", r#"{"files":[],"instructions":[]}"#, |read| read == Ok(None)),
+        ("upstream's plan", r#"{"instructions":[{"command":"true"}]}"#, |read| {
+            read == Err(PlanRecordError::NotTyped)
+        }),
+        ("torn", r#"{"files":["#, |read| matches!(read, Err(PlanRecordError::Json { .. }))),
+        (
+            "unknown step",
+            r#"{"baremetal.cluster.io/plan":{"id":"clean-1","generation":1,"type":"clean","steps":[{"step":"format-disk"}]}}"#,
+            |read| matches!(read, Err(PlanRecordError::Json { .. })),
+        ),
+    ];
+    for (name, bytes, want) in cases {
+        let read = read_record(bytes.as_bytes());
+        assert!(want(read.clone()), "{name}: {read:?}");
+    }
+}
+
+#[test]
+fn error_does_not_quote_secrets() {
+    let record = rendered(&samples::reprovision(), 1, "a");
+    let torn = &record.bytes.expose()[..record.bytes.expose().len() / 2];
+    let error = read_record(torn).unwrap_err().to_string();
+    assert!(!error.contains("canary") && error.contains("column"), "{error}");
+}
+
+#[test]
+fn steps_follow_the_contract() {
+    let names = |inputs: &PlanInputs| -> Vec<&str> {
+        rendered(inputs, 1, "a").plan.steps.iter().map(Step::name).collect()
+    };
+    assert_eq!(
+        names(&samples::reprovision()),
+        [
+            "request-cleanup",
+            "clean-cloud-init",
+            "write-seed",
+            "write-node-identity",
+            "upgrade-system",
+            "sync-file-systems",
+            "reboot",
+            "verify-system"
+        ]
+    );
+    assert_eq!(
+        names(&samples::clean()),
+        [
+            "stop-kubelet",
+            "remove-workload",
+            "stop-containerd",
+            "remove-node-state",
+            "remove-node-identity",
+            "write-seed",
+            "sync-file-systems"
+        ]
+    );
+}
+
+#[test]
+fn document_keeps_the_upstream_format() {
+    let record = rendered(&samples::reprovision(), 1, "a");
+    let document: serde_json::Value = serde_json::from_slice(record.bytes.expose()).unwrap();
+    let staging = format!("/var/lib/baremetal-agent/staging/{}", record.plan.id);
+    for file in document["files"].as_array().unwrap() {
+        assert!(file["path"].as_str().unwrap().starts_with(&staging), "{file}");
+        assert_eq!(file["permissions"], "0600");
+    }
+    for instruction in document["instructions"].as_array().unwrap() {
+        assert_eq!(instruction["command"], "/bin/sh");
+        assert_eq!(instruction["saveOutput"], true);
+    }
+    // A plan that reboots proves the boot; upstream cannot.
+    assert_eq!(document["instructions"].as_array().unwrap().len(), record.plan.steps.len() - 1);
+}
+
+#[test]
+fn stored_plan_keeps_its_generation() {
+    let record = rendered(&samples::clean(), 9, "a");
+    let spoiled = text(&record).replace("\"steps\":", "\"other\":");
+    let secret = |text: &str| Secret::new(text.as_bytes().to_vec());
+    for (name, stored, want) in [
+        ("missing", StoredPlan::parse(None), 0),
+        ("empty", StoredPlan::parse(Some(&secret("{}"))), 0),
+        ("record", StoredPlan::parse(Some(&record.bytes)), 9),
+        ("spoiled", StoredPlan::parse(Some(&secret(&spoiled))), 9),
+        ("garbage", StoredPlan::parse(Some(&secret("?"))), 0),
+        (
+            "number without successor",
+            StoredPlan::parse(Some(&secret(&spoiled.replace(":9,", ":18446744073709551615,")))),
+            0,
+        ),
+    ] {
+        assert_eq!(stored.generation(), Generation(want), "{name}: {stored:?}");
+    }
+}
+
+#[test]
+fn report_ends_its_own_plan_only() {
+    let plan = rendered(&samples::clean(), 4, "a").plan;
+    let last = u32::try_from(plan.steps.len() - 1).unwrap();
+    let done = || Some(Outcome::Done(StepDone::default()));
+    let failed = || {
+        let failure = Failure {
+            reason: FailureReason::NoSpace.into(),
+            message: "the disk is full".into(),
+            next_action: "free space".into(),
+        };
+        Some(Outcome::Failed(StepFailed { failure: Some(failure), output: String::new() }))
+    };
+    let report = |step, outcome| StepReport {
+        plan_id: plan.id.to_string(),
+        generation: plan.generation.0,
+        step,
+        outcome,
+    };
+    let problem = crate::host::Problem {
+        reason: Reason::NoSpace,
+        message: "step stop-kubelet: the disk is full; next: free space".into(),
+    };
+    let other_plan = StepReport { plan_id: "clean-2".into(), ..report(last, done()) };
+    let older = StepReport { generation: 3, ..report(last, done()) };
+    for (name, report, want) in [
+        ("a step", report(0, done()), Progress::InFlight),
+        ("the last step", report(last, done()), Progress::Ended(PlanEnd::Applied)),
+        ("a failed step", report(0, failed()), Progress::Ended(PlanEnd::Failed(problem))),
+        ("another plan", other_plan, Progress::Stale),
+        ("an older plan", older, Progress::Stale),
+        ("a step that is not there", report(last + 1, done()), Progress::Stale),
+        ("no outcome", report(0, None), Progress::Stale),
+    ] {
+        assert_eq!(judge_report(&plan, &report), want, "{name}");
+    }
+}

@@ -1,1 +1,132 @@
+use super::*;
+use crate::samples;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
 
+type Change = fn(&mut MachineInventory);
+
+fn reprovisioning(inventory: &mut MachineInventory, state: Option<PlanState>) {
+    samples::claim(inventory, AllocationState::Reprovisioning, 0);
+    samples::announce(inventory, PlanType::Reprovision, 1, state);
+}
+
+fn end_session(inventory: &mut MachineInventory) {
+    let ended = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH);
+    samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
+}
+
+const STANDINGS: [(&str, Change, Standing); 14] = {
+    use Standing::Unavailable;
+    [
+        ("attached and free", |_| {}, Standing::Available),
+        ("never attached", |i| samples::host_status(i).session = None, Unavailable(Exclusion::NotAttached)),
+        ("session ended", end_session, Unavailable(Exclusion::NotAttached)),
+        ("no statement", |i| samples::host_status(i).carried = None, Unavailable(Exclusion::CarriesNode)),
+        (
+            "carries a node and has no owner",
+            |i| samples::announce(i, PlanType::Reprovision, 1, Some(PlanState::Applied)),
+            Unavailable(Exclusion::CarriesNode),
+        ),
+        (
+            "no Secret",
+            |i| i.status.as_mut().unwrap().plan.as_mut().unwrap().secret_ref = None,
+            Unavailable(Exclusion::NoPlanSecret),
+        ),
+        (
+            "failed",
+            |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed)),
+            Unavailable(Exclusion::PlanFailed),
+        ),
+        (
+            "quarantined",
+            |i| samples::annotate(i, annotation::QUARANTINED, "x"),
+            Unavailable(Exclusion::Quarantined),
+        ),
+        (
+            "marked",
+            |i| samples::annotate(i, annotation::ALLOCATION_STATE, "Unavailable"),
+            Unavailable(Exclusion::Marked),
+        ),
+        (
+            "held by another pool",
+            |i| samples::annotate(i, annotation::POOL, "other"),
+            Unavailable(Exclusion::OtherPool),
+        ),
+        ("claimed", |i| samples::claim(i, AllocationState::Allocated, 0), Standing::Allocated),
+        ("reprovisioning", |i| reprovisioning(i, None), Standing::Reprovisioning),
+        (
+            "reprovisioning and rebooting",
+            |i| {
+                reprovisioning(i, None);
+                end_session(i);
+            },
+            Standing::Reprovisioning,
+        ),
+        (
+            "cleaning",
+            |i| {
+                samples::claim(i, AllocationState::Preparing, 0);
+                samples::announce(i, PlanType::Clean, 2, None);
+            },
+            Standing::Preparing,
+        ),
+    ]
+};
+
+#[test]
+fn standing_follows_claim_plan_and_session() {
+    for (name, change, want) in STANDINGS {
+        let mut inventory = samples::inventory("host-1");
+        change(&mut inventory);
+        assert_eq!(standing("workers", Some(&samples::record(&inventory))), want, "{name}");
+    }
+    assert_eq!(standing("workers", None), Standing::Unavailable(Exclusion::Missing));
+}
+
+#[test]
+fn first_available_member_is_chosen() {
+    let mut roster = Roster::new(samples::pool(&["z", "a", "m"]));
+    assert!(roster.choose(|_| false).is_err());
+    assert!(roster.set_standing("a", Standing::Available));
+    assert!(roster.set_standing("m", Standing::Available));
+    assert_eq!(roster.choose(|_| false).unwrap().name, "a");
+    assert_eq!(roster.choose(|name| name == "a").unwrap().name, "m");
+    assert!(roster.set_standing("z", Standing::Available));
+    assert_eq!(roster.choose(|_| false).unwrap().name, "z");
+    assert!(!roster.set_standing("z", Standing::Available), "nothing changed");
+    assert!(!roster.set_standing("stranger", Standing::Available), "not listed");
+}
+
+#[test]
+fn exhausted_pool_counts_its_exclusions() {
+    let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
+    roster.set_standing("a", Standing::Allocated);
+    assert_eq!(
+        roster.choose(|_| false).unwrap_err(),
+        "of 3 members: 1 allocated, 2 missing; add a host to it or free one"
+    );
+    roster.set_standing("b", Standing::Available);
+    assert_eq!(
+        roster.choose(|_| true).unwrap_err(),
+        "of 3 members: 1 reserved for other machines, 1 allocated, 1 missing; add a host to it or free one"
+    );
+    let empty = Roster::new(samples::pool(&[]));
+    assert!(empty.choose(|_| false).unwrap_err().contains("add machineInventories"));
+}
+
+#[test]
+fn status_counts_each_member_once() {
+    let mut roster = Roster::new(samples::pool(&["a", "b", "c", "d"]));
+    roster.set_standing("a", Standing::Available);
+    roster.set_standing("b", Standing::Preparing);
+    roster.set_standing("c", Standing::Unavailable(Exclusion::NotAttached));
+    let status = roster.project_status(Timestamp::UNIX_EPOCH);
+    assert_eq!((status.total, status.available, status.preparing, status.unavailable), (4, 1, 1, 2));
+    let valid = &status.conditions[0];
+    assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("False", "MemberMissing"));
+    assert_eq!(valid.message, "MachineInventory d: register the host or remove the entry");
+    roster.set_standing("d", Standing::Allocated);
+    roster.set_standing("c", Standing::Reprovisioning);
+    let valid = &roster.project_status(Timestamp::UNIX_EPOCH).conditions[0];
+    assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("True", "MembersFound"));
+}

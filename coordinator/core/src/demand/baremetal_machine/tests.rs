@@ -1,1 +1,155 @@
+use super::*;
+use crate::demand::Severity;
+use crate::pool::Standing;
+use crate::samples;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+/// The objects of a machine whose pool has one available host.
+struct World {
+    machine: BaremetalMachine,
+    owner: Option<Machine>,
+    cluster: Option<Cluster>,
+    roster: Option<Roster>,
+    catalog: BTreeMap<String, String>,
+}
+
+fn world() -> World {
+    let mut roster = Roster::new(samples::pool(&["host-1"]));
+    roster.set_standing("host-1", Standing::Available);
+    World {
+        machine: samples::machine(),
+        owner: Some(samples::owner()),
+        cluster: Some(samples::cluster()),
+        roster: Some(roster),
+        catalog: BTreeMap::from([("v1.36.3".into(), "registry.example/os:v1".into())]),
+    }
+}
+
+impl World {
+    fn read(&self) -> Demand {
+        let inventory = samples::inventory("host-1");
+        let inputs = Inputs {
+            machine: &self.machine,
+            owner: self.owner.as_ref(),
+            cluster: self.cluster.as_ref(),
+            roster: self.roster.as_ref(),
+            inventory: Some(&inventory),
+            catalog: Some(&self.catalog),
+        };
+        read_demand(&inputs, |_| false)
+    }
+
+    fn delete(&mut self) {
+        self.machine.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    }
+}
+
+fn node(demand: &Demand) -> &NodeDemand {
+    match &demand.want {
+        Want::Node(node) => node,
+        Want::Release => panic!("{demand:?}"),
+    }
+}
+
+#[test]
+fn demand_names_everything_of_a_node() {
+    let demand = world().read();
+    let node = node(&demand);
+    assert_eq!(
+        (node.machine.as_str(), node.cluster.as_str(), node.pool.as_str()),
+        ("worker-1", "c1", "workers")
+    );
+    assert_eq!(node.candidate.as_ref().map(HostName::as_str), Ok("host-1"));
+    assert_eq!(node.image.as_ref().map(proto::plan::Image::as_str), Ok("registry.example/os:v1"));
+    let names = node.names.as_ref().unwrap();
+    assert_eq!((names.hostname.as_str(), names.provider_id.as_str()), ("host-1", "baremetal:///host-1"));
+    assert_eq!(demand.hold, None);
+}
+
+#[test]
+fn blockers_name_cause_and_reason() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change, Reason, Severity); 4] = [
+        ("no pool", |w| w.roster = None, Reason::PoolMissing, Severity::NeedsOperator),
+        (
+            "another cluster's pool",
+            |w| w.owner.as_mut().unwrap().spec.cluster_name = "c2".into(),
+            Reason::PoolOfOtherCluster,
+            Severity::Failed,
+        ),
+        (
+            "no free member",
+            |w| {
+                w.roster.as_mut().unwrap().set_standing("host-1", Standing::Allocated);
+            },
+            Reason::PoolExhausted,
+            Severity::NeedsOperator,
+        ),
+        (
+            "no members",
+            |w| w.roster = Some(Roster::new(samples::pool(&[]))),
+            Reason::PoolExhausted,
+            Severity::NeedsOperator,
+        ),
+    ];
+    for (name, change, reason, severity) in cases {
+        let mut world = world();
+        change(&mut world);
+        let blocker = node(&world.read()).candidate.clone().unwrap_err();
+        assert_eq!((blocker.reason, blocker.severity), (reason, severity), "{name}");
+    }
+    for (name, version, reason) in [
+        ("no version", None, Reason::VersionMissing),
+        ("not in the catalog", Some("v9"), Reason::ImageCatalogMiss),
+    ] {
+        let mut world = world();
+        world.owner.as_mut().unwrap().spec.version = version.map(str::to_owned);
+        assert_eq!(node(&world.read()).image.clone().unwrap_err().reason, reason, "{name}");
+    }
+}
+
+#[test]
+fn holds_stop_every_decision() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change, Option<Reason>); 7] = [
+        ("nothing", |_| {}, None),
+        ("paused cluster", |w| w.cluster.as_mut().unwrap().spec.paused = Some(true), Some(Reason::Paused)),
+        ("no cluster", |w| w.cluster = None, Some(Reason::OwnerWaiting)),
+        ("no owner", |w| w.owner = None, Some(Reason::OwnerWaiting)),
+        ("deleted, the Machine is not", World::delete, Some(Reason::OwnerMismatch)),
+        (
+            "deleted with its Machine",
+            |w| {
+                w.delete();
+                let deleted = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+                w.owner.as_mut().unwrap().metadata.deletion_timestamp = deleted;
+            },
+            None,
+        ),
+        (
+            "deleted by the garbage collector after a restore",
+            |w| {
+                w.delete();
+                let owner = &mut w.owner.as_mut().unwrap().metadata;
+                owner.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+                owner.uid = Some("uid-of-after".into());
+            },
+            Some(Reason::OwnerMismatch),
+        ),
+    ];
+    for (name, change, want) in cases {
+        let mut world = world();
+        change(&mut world);
+        assert_eq!(world.read().hold.map(|hold| hold.reason), want, "{name}");
+    }
+}
+
+#[test]
+fn host_is_named_by_choice_or_provider_id() {
+    let mut machine = samples::machine();
+    assert_eq!(named_host(&machine), None);
+    machine.spec.provider_id = Some("baremetal:///host-7".into());
+    assert_eq!(named_host(&machine).unwrap().as_str(), "host-7");
+    machine.annotations_mut().insert(annotation::MACHINE_INVENTORY.into(), "host-8".into());
+    assert_eq!(named_host(&machine).unwrap().as_str(), "host-8");
+}

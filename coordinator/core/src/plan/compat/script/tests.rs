@@ -176,7 +176,7 @@ fn volumes_are_unmounted_the_deepest_first_before_the_nodes_files_go() {
 #[test]
 fn a_seed_has_user_data_for_cloud_init_even_when_the_plan_has_none() {
     let host = Host::new();
-    host.put(&format!("{}/meta-data", staging(&id())), "instance-id: x\n");
+    host.put(&format!("{}/meta-data", staging_directory(&id())), "instance-id: x\n");
     host.put("/var/lib/cloud/seed/nocloud/network-config", "of the former node");
     assert!(host.run(&seed()).status.success());
     let seeded = |name: &str| fs::read_to_string(host.path("/var/lib/cloud/seed/nocloud").join(name)).ok();

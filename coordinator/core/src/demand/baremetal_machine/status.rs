@@ -1,0 +1,79 @@
+//! The status of a `BaremetalMachine`: a projection of its state.
+
+use coordinator_api::conditions::{self, ConditionUpdate, Type};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::{
+    BaremetalMachine, BaremetalMachineStatus, Initialization, LocalRef, MachineAddress, Phase,
+};
+use jiff::Timestamp;
+
+use crate::assignment::State;
+use crate::cluster;
+
+/// The status that follows from a state. `updates` are its conditions.
+#[must_use]
+pub fn project_status(
+    machine: &BaremetalMachine,
+    state: &State,
+    updates: &[ConditionUpdate],
+    inventory: Option<&MachineInventory>,
+    now: Timestamp,
+) -> BaremetalMachineStatus {
+    let mut status = machine.status.clone().unwrap_or_default();
+    let is_paused = state.blocker.as_ref().is_some_and(|blocker| blocker.condition == Type::Paused);
+    let generation = machine.metadata.generation;
+    let mut shown = vec![cluster::paused(is_paused)];
+    if !is_paused {
+        shown.extend(updates.iter().cloned());
+        status.phase = Some(choose_phase(machine, state, status.phase));
+        project_host(&mut status, machine, state, inventory);
+    }
+    conditions::set_conditions(&mut status.conditions, &shown, generation, now);
+    status
+}
+
+fn choose_phase(machine: &BaremetalMachine, state: &State, old: Option<Phase>) -> Phase {
+    let default = if machine.spec.provider_id.is_some() { Phase::Running } else { Phase::Pending };
+    state.phase.or(old).unwrap_or(default)
+}
+
+fn project_host(
+    status: &mut BaremetalMachineStatus,
+    machine: &BaremetalMachine,
+    state: &State,
+    inventory: Option<&MachineInventory>,
+) {
+    let is_provided = machine.spec.provider_id.is_some();
+    status.provider_id.clone_from(&machine.spec.provider_id);
+    // Never false again: Cluster API takes it as a one-way door.
+    status.ready |= is_provided;
+    if status.ready {
+        status.initialization = Some(Initialization { provisioned: Some(true) });
+    }
+    status.machine_inventory_ref = state.host.as_ref().map(|host| LocalRef { name: host.to_string() });
+    let Some(inventory) = inventory.filter(|_| state.host.is_some()) else {
+        return;
+    };
+    let secret = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()?.name.clone());
+    status.plan_secret_ref = secret.map(|name| LocalRef { name });
+    if state.plan_checksum.is_some() {
+        status.last_applied_plan_checksum.clone_from(&state.plan_checksum);
+    }
+    if state.bootstrap_hash.is_some() {
+        status.last_applied_bootstrap_hash.clone_from(&state.bootstrap_hash);
+    }
+    if is_provided {
+        status.addresses = list_addresses(inventory);
+    }
+}
+
+fn list_addresses(inventory: &MachineInventory) -> Vec<MachineAddress> {
+    let Some(host) = inventory.status.as_ref().and_then(|status| status.host.as_ref()) else {
+        return vec![];
+    };
+    let ips = host.addresses.iter().map(|address| ("InternalIP", address));
+    let names = std::iter::once(("Hostname", &host.hostname)).filter(|(_, name)| !name.is_empty());
+    ips.chain(names)
+        .map(|(kind, address)| MachineAddress { kind: kind.to_owned(), address: address.clone() })
+        .collect()
+}

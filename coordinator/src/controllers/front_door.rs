@@ -1,0 +1,212 @@
+//! One reconcile for every kind of machine that asks for hosts.
+//!
+//! A front door reads its own objects into a demand and projects the state of
+//! the machine into its own status; everything between is here: gather,
+//! decide, apply one effect, write the status.
+
+mod effects;
+
+pub(super) use effects::write_plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator_api::conditions::ConditionUpdate;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_core::assignment::{
+    self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
+};
+use coordinator_core::demand::{Blocker, Demand, Severity};
+use coordinator_core::host::HostRecord;
+use coordinator_core::retry;
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+use serde::Serialize;
+
+use super::Context;
+use super::index::{Key, Waits};
+use crate::store::machine::Machine;
+use crate::store::plan_record::StoredSecret;
+use crate::store::{Class, StoreError, plan_record, status};
+use crate::telemetry::chain;
+
+/// Key of a bootstrap Secret.
+const BOOTSTRAP: &str = "value";
+/// Secrets that one decision may ask for.
+const READS: usize = 2;
+/// A host that is reserved for another machine is free again by then, or
+/// claimed.
+const RESERVATION_RECHECK: Duration = Duration::from_secs(5);
+
+/// A kind of machine that asks for hosts.
+pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
+    type Status: Serialize + Send;
+
+    /// Reads the demand and the inventory that the machine names.
+    fn gather(&self, context: &Context) -> Gathered;
+
+    /// The status that shows `state`.
+    fn project_status(&self, state: &State, updates: &[ConditionUpdate], gathered: &Gathered) -> Self::Status;
+
+    /// Reason and message of the condition `Ready` as it is.
+    fn ready_reason(&self) -> Option<(String, String)>;
+}
+
+/// What a decision is made of.
+pub struct Gathered {
+    pub demand: Demand,
+    pub inventory: Option<Arc<MachineInventory>>,
+    pub host: Option<HostRecord>,
+    pub now: Timestamp,
+}
+
+impl Gathered {
+    #[must_use]
+    pub fn new(demand: Demand, inventory: Option<Arc<MachineInventory>>, now: Timestamp) -> Self {
+        let host = inventory.as_deref().and_then(HostRecord::parse);
+        Self { demand, inventory, host, now }
+    }
+
+    fn situation<'a>(&'a self, secrets: &'a Secrets) -> Situation<'a> {
+        let host = self.host.as_ref().zip(self.inventory.as_deref());
+        let host = host.map(|(record, inventory)| Host { record, spec: &inventory.spec });
+        Situation { demand: &self.demand, host, secrets, now: self.now }
+    }
+}
+
+/// Gathers, decides, applies one effect, writes the status.
+///
+/// # Errors
+/// [`StoreError`] of the effect or the status.
+pub async fn reconcile<K: FrontDoor>(machine: Arc<K>, context: Arc<Context>) -> Result<Action, StoreError> {
+    let key = Key::of(&*machine);
+    // Registered as waiting before the caches are read, so that no event is missed.
+    context.index.set_waiting(&key, &Waits::EVERYTHING);
+    let gathered = machine.gather(&context);
+    let (outcome, secret) = decide(&context, &gathered).await?;
+    if !reserve(&context, &key, outcome.effect.as_ref()) {
+        return Ok(Action::requeue(retry::CONFLICT_RETRY_MIN));
+    }
+    context.index.set_waiting(&key, &waits_of(&outcome));
+    let applied = match &outcome.effect {
+        Some(effect) => effects::apply(&context, &*machine, &gathered, effect, secret.as_ref()).await,
+        None => Ok(()),
+    };
+    write_state(&context, &*machine, &gathered, &outcome, &applied).await?;
+    applied?;
+    Ok(requeue_after(&context, &key, &outcome, gathered.now))
+}
+
+/// Decides; Secrets are read when the decision asks for them, and no other.
+async fn decide(
+    context: &Context,
+    gathered: &Gathered,
+) -> Result<(Outcome, Option<StoredSecret>), StoreError> {
+    let mut secrets = Secrets::default();
+    let mut stored = None;
+    for _ in 0..=READS {
+        let outcome = assignment::decide(&gathered.situation(&secrets));
+        match &outcome.effect {
+            Some(Effect::ReadSecret(SecretRef::Bootstrap(name))) => {
+                let namespace = &gathered.demand.machine.namespace;
+                let read = plan_record::read_key(&context.client, namespace, name, BOOTSTRAP).await?;
+                secrets.bootstrap = read.map_or(SecretRead::Missing, SecretRead::Read);
+            }
+            Some(Effect::ReadSecret(SecretRef::Plan)) => {
+                let Some(host) = &gathered.host else { return Ok((outcome, None)) };
+                let read = plan_record::read_of(&context.client, host).await?;
+                secrets.plan = Some(read.contents.clone());
+                stored = Some(read);
+            }
+            _ => return Ok((outcome, stored)),
+        }
+    }
+    Ok((assignment::decide(&gathered.situation(&secrets)), stored))
+}
+
+/// Reserves a host that is chosen; releases the reservation once the machine
+/// has claimed it or wants none. `false` when another machine has it.
+fn reserve(context: &Context, key: &Key, effect: Option<&Effect>) -> bool {
+    match effect {
+        Some(Effect::Choose { host }) => context.index.reserve(host.as_str(), key),
+        // What another leader chose is claimed, whoever it was reserved for.
+        Some(Effect::Claim { .. }) => true,
+        _ => {
+            context.trigger(context.index.release(key));
+            true
+        }
+    }
+}
+
+fn waits_of(outcome: &Outcome) -> Waits {
+    let Some(blocker) = outcome.state.as_ref().and_then(|state| state.blocker.as_ref()) else {
+        return Waits::NOTHING;
+    };
+    let needs = blocker.severity != Severity::Waiting;
+    Waits { for_member: needs, for_image: needs }
+}
+
+/// Shows the state, and with it an effect that the API server refused. What a
+/// conflict interrupted shows itself with the next reconcile.
+async fn write_state<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    gathered: &Gathered,
+    outcome: &Outcome,
+    applied: &Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let failed = match applied {
+        Err(error) if error.class() == Class::Conflict => return Ok(()),
+        Err(error) => Some(assignment::effect_failed(&chain(error))),
+        Ok(()) => None,
+    };
+    let held = || State { phase: None, ..State::of_host(gathered.host.as_ref(), &gathered.demand) };
+    let state = match (&outcome.state, &failed) {
+        (Some(state), _) => state.clone(),
+        (None, Some(_)) => held(),
+        (None, None) => return Ok(()),
+    };
+    let mut updates = assignment::project_conditions(&state);
+    if let Some(failed) = failed {
+        updates.retain(|update| update.kind != failed.kind);
+        updates.push(failed);
+    }
+    let before = machine.ready_reason();
+    let status = machine.project_status(&state, &updates, gathered);
+    let written = status::write_status(&context.client, machine, &status).await?;
+    if let (Some(written), Some(blocker)) = (written, &state.blocker) {
+        announce_blocker(context, &written, blocker, before).await;
+    }
+    Ok(())
+}
+
+/// An Event for what an operator has to act on, once per cause.
+async fn announce_blocker<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    blocker: &Blocker,
+    before: Option<(String, String)>,
+) {
+    let now = (blocker.reason.as_str().to_owned(), blocker.message.clone());
+    if blocker.severity != Severity::Waiting && before.as_ref() != Some(&now) {
+        context.events.warning(machine, &now.0, &now.1).await;
+    }
+}
+
+fn requeue_after(context: &Context, key: &Key, outcome: &Outcome, now: Timestamp) -> Action {
+    let is_exhausted = outcome.state.as_ref().and_then(|state| state.blocker.as_ref()).is_some_and(|blocker| {
+        blocker.reason == coordinator_api::conditions::Reason::PoolExhausted
+    });
+    match outcome.wake {
+        Wake::Backoff => Action::requeue(context.waits.next_interval(key)),
+        Wake::At(at) => {
+            context.waits.reset(key);
+            let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            Action::requeue(wait.max(retry::CONFLICT_RETRY_MIN))
+        }
+        Wake::OnChange => {
+            context.waits.reset(key);
+            if is_exhausted { Action::requeue(RESERVATION_RECHECK) } else { Action::await_change() }
+        }
+    }
+}

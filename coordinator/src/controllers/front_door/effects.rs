@@ -1,0 +1,138 @@
+//! What a decision changes, one effect at a time.
+
+use coordinator_api::inventory::{AllocationState, MachineInventory};
+use coordinator_api::names::annotation;
+use coordinator_core::assignment::{Assignment, ClaimNames, Effect, allocation_of};
+use coordinator_core::host::facts;
+use coordinator_core::provider_id::ProviderId;
+use kube::ResourceExt as _;
+
+use super::{FrontDoor, Gathered};
+use crate::controllers::Context;
+use crate::store::plan_record::StoredSecret;
+use crate::store::{StoreError, host, machine, plan_record};
+
+/// Applies the one effect of a decision.
+pub(super) async fn apply<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    gathered: &Gathered,
+    effect: &Effect,
+    secret: Option<&StoredSecret>,
+) -> Result<(), StoreError> {
+    let client = &context.client;
+    let Some(inventory) = gathered.inventory.as_deref() else {
+        return match effect {
+            Effect::Choose { host } => machine::choose(client, machine, host).await,
+            Effect::RemoveFinalizer => machine::remove_finalizer(client, machine, &gathered.demand).await,
+            _ => Ok(()),
+        };
+    };
+    match effect {
+        Effect::ReadSecret(_) => Ok(()),
+        Effect::Choose { host } => machine::choose(client, machine, host).await,
+        Effect::Claim { names } => claim(context, machine, gathered, inventory, names).await,
+        Effect::Adopt { uid } => {
+            host::adopt(client, inventory, uid).await?;
+            let note = format!("{} is held by names; the UID of its claim was updated", inventory.name_any());
+            context.events.normal(machine, "ClaimAdopted", &note).await;
+            Ok(())
+        }
+        Effect::Assign(assignment) => assign(context, machine, inventory, assignment, secret).await,
+        Effect::Mark(state) => host::mark(client, inventory, *state).await.map(drop),
+        Effect::SetProviderId(provider_id) => provide(context, machine, inventory, provider_id).await,
+        Effect::Release => release(context, inventory).await,
+        Effect::Abandon => abandon(context, machine, inventory).await,
+        Effect::RemoveFinalizer => machine::remove_finalizer(client, machine, &gathered.demand).await,
+    }
+}
+
+async fn claim<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    gathered: &Gathered,
+    inventory: &MachineInventory,
+    names: &ClaimNames,
+) -> Result<(), StoreError> {
+    host::claim(&context.client, inventory, &gathered.demand.machine, names).await?;
+    let note = format!("claimed MachineInventory {}", inventory.name_any());
+    context.events.normal(machine, "InventoryAllocated", &note).await;
+    tracing::info!(inventory = inventory.name_any(), "host claimed");
+    Ok(())
+}
+
+/// Writes the record, then announces it: only an announced plan is streamed.
+async fn assign<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    inventory: &MachineInventory,
+    assignment: &Assignment,
+    secret: Option<&StoredSecret>,
+) -> Result<(), StoreError> {
+    let plan = &assignment.record.plan;
+    write_plan(context, inventory, assignment, secret).await?;
+    let note = format!("plan {} for MachineInventory {}", plan.id, inventory.name_any());
+    context.events.normal(machine, "PlanAssigned", &note).await;
+    tracing::info!(inventory = inventory.name_any(), plan = plan.id.as_str(), "plan assigned");
+    machine::clear_retry(&context.client, machine).await
+}
+
+/// Stores and announces a plan record of a host.
+pub(in crate::controllers) async fn write_plan(
+    context: &Context,
+    inventory: &MachineInventory,
+    assignment: &Assignment,
+    secret: Option<&StoredSecret>,
+) -> Result<(), StoreError> {
+    let plan = &assignment.record.plan;
+    if let (Some(secret), false) = (secret, assignment.is_stored) {
+        plan_record::write(&context.client, inventory, &assignment.record, secret).await?;
+    }
+    if let Some(lost) = &assignment.lost {
+        let note = format!("{}; recreated with plan {}", lost.message, plan.id);
+        context.events.warning(inventory, lost.reason.as_str(), &note).await;
+    }
+    let marked = host::mark(&context.client, inventory, allocation_of(&assignment.record)).await?;
+    let announce = |status: &mut _| facts::record_announcement(status, plan);
+    host::change_status(&context.client, &marked, context.clock.now(), announce).await
+}
+
+async fn provide<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    inventory: &MachineInventory,
+    provider_id: &ProviderId,
+) -> Result<(), StoreError> {
+    if inventory.allocation_state() != AllocationState::Allocated {
+        host::mark(&context.client, inventory, AllocationState::Allocated).await?;
+    }
+    machine::set_provider_id(&context.client, machine, provider_id).await?;
+    context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
+    tracing::info!(inventory = inventory.name_any(), %provider_id, "machine provisioned");
+    Ok(())
+}
+
+async fn release(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
+    host::release(&context.client, inventory, AllocationState::Available).await?;
+    let note = format!("{} is available again", inventory.name_any());
+    context.events.normal(inventory, "Released", &note).await;
+    tracing::info!(inventory = inventory.name_any(), "host released");
+    Ok(())
+}
+
+async fn abandon<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    inventory: &MachineInventory,
+) -> Result<(), StoreError> {
+    if !inventory.annotations().contains_key(annotation::ABANDONED) {
+        host::abandon(&context.client, inventory, context.clock.now()).await?;
+        let note = format!(
+            "{} was given up without a clean and may still hold the credentials of a node; it is cleaned when its host attaches",
+            inventory.name_any()
+        );
+        context.events.warning(inventory, "ReleasedWithoutClean", &note).await;
+        tracing::warn!(inventory = inventory.name_any(), "host abandoned");
+    }
+    machine::drop_finalizer(&context.client, machine).await
+}

@@ -1,0 +1,182 @@
+//! `MachineInventory`: claims whose machine is gone, sessions whose replica is
+//! gone, and what operators ask for by annotation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator_api::inventory::{AllocationState, MachineInventory};
+use coordinator_api::names::annotation;
+use coordinator_core::assignment::Wake;
+use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
+use coordinator_core::cluster;
+use coordinator_core::demand::baremetal_machine::KIND;
+use coordinator_core::host::{HostRecord, Problem, facts};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use kube::runtime::controller::Action;
+
+use super::Context;
+use super::front_door::write_plan;
+use super::index::Key;
+use super::machine;
+use crate::store::plan_record::{self, StoredSecret};
+use crate::store::{StoreError, host};
+
+/// Gathers, decides, applies one effect, projects the conditions.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn reconcile(inventory: Arc<MachineInventory>, context: Arc<Context>) -> Result<Action, StoreError> {
+    let Some(record) = HostRecord::parse(&inventory) else { return Ok(Action::await_change()) };
+    let now = context.clock.now();
+    let mut gathered = Gathered::read(&context, &inventory, record, now);
+    if gathered.is_foreign {
+        return Ok(Action::await_change());
+    }
+    let (outcome, secret) = gathered.decide(&context).await?;
+    match &outcome.effect {
+        Some(effect) => apply(&context, &inventory, &gathered.record, effect, secret.as_ref()).await?,
+        None if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) => {
+            accept_network(&context, &inventory).await?;
+        }
+        None => host::change_status(&context.client, &inventory, now, |_| {}).await?,
+    }
+    Ok(match outcome.wake {
+        Wake::At(at) => Action::requeue(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
+        Wake::OnChange | Wake::Backoff => Action::await_change(),
+    })
+}
+
+struct Gathered<'a> {
+    inventory: &'a MachineInventory,
+    record: HostRecord,
+    machine: Option<ClaimingMachine>,
+    is_paused: bool,
+    /// The claim is of a kind that this coordinator does not serve.
+    is_foreign: bool,
+    replica_died: Option<Timestamp>,
+    now: Timestamp,
+}
+
+impl<'a> Gathered<'a> {
+    fn read(context: &Context, inventory: &'a MachineInventory, record: HostRecord, now: Timestamp) -> Self {
+        let beside = |name: &str| Key::new(&*record.namespace, name);
+        let claim = record.claim.as_ref();
+        let machine = claim.and_then(|claim| {
+            context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
+        });
+        let machine = machine.map(|machine| machine::read_claiming(context, &machine));
+        let owner_cluster =
+            claim.map(|claim| claim.cluster.as_str()).and_then(|name| context.cache.cluster(&beside(name)));
+        let is_paused = cluster::is_paused(inventory, owner_cluster.as_deref())
+            || machine.as_ref().is_some_and(|machine| machine.is_paused);
+        let replica_died =
+            record.session.as_ref().and_then(|session| context.replicas.died(&session.replica));
+        let is_foreign = claim.is_some_and(|claim| claim.kind != KIND);
+        Self { inventory, record, machine, is_paused, is_foreign, replica_died, now }
+    }
+
+    /// Decides; what follows from a machine's absence is decided again on what
+    /// the API server itself says, since the cache may be behind.
+    async fn decide(
+        &mut self,
+        context: &Context,
+    ) -> Result<(HostOutcome, Option<StoredSecret>), StoreError> {
+        let mut secret: Option<StoredSecret> = None;
+        let mut is_verified = false;
+        loop {
+            let outcome = decide_host(&HostSituation {
+                host: &self.record,
+                spec: &self.inventory.spec,
+                machine: self.machine.as_ref(),
+                is_paused: self.is_paused,
+                replica_died: self.replica_died,
+                plan: secret.as_ref().map(|secret| &secret.contents),
+                now: self.now,
+            });
+            match outcome.effect {
+                Some(HostEffect::ReadPlan) if secret.is_none() => {
+                    secret = Some(plan_record::read_of(&context.client, &self.record).await?);
+                }
+                Some(HostEffect::Verify(effect)) if is_verified => {
+                    return Ok((HostOutcome { effect: Some(*effect), wake: outcome.wake }, secret));
+                }
+                Some(HostEffect::Verify(_)) => {
+                    self.look_up_machine(context).await?;
+                    is_verified = true;
+                }
+                _ => return Ok((outcome, secret)),
+            }
+        }
+    }
+
+    async fn look_up_machine(&mut self, context: &Context) -> Result<(), StoreError> {
+        let Some(claim) = &self.record.claim else { return Ok(()) };
+        let key = Key::new(&*self.record.namespace, &*claim.baremetal_machine);
+        self.machine = machine::look_up(context, key).await?;
+        self.is_paused |= self.machine.as_ref().is_some_and(|machine| machine.is_paused);
+        Ok(())
+    }
+}
+
+async fn apply(
+    context: &Context,
+    inventory: &Arc<MachineInventory>,
+    record: &HostRecord,
+    effect: &HostEffect,
+    secret: Option<&StoredSecret>,
+) -> Result<(), StoreError> {
+    let client = &context.client;
+    match effect {
+        HostEffect::Verify(_) | HostEffect::ReadPlan => Ok(()),
+        HostEffect::Release => release(context, inventory).await,
+        HostEffect::RemoveFinalizer => host::release(client, inventory, AllocationState::Unavailable).await,
+        HostEffect::MarkOrphaned(problem) => mark_orphaned(context, inventory, problem).await,
+        HostEffect::Assign(assignment) => write_plan(context, inventory, assignment, secret).await,
+        HostEffect::EndSession { ended } => end_session(context, inventory, record, *ended).await,
+        HostEffect::AllowMove => host::allow_move(client, inventory).await,
+    }
+}
+
+async fn release(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
+    host::release(&context.client, inventory, AllocationState::Available).await?;
+    let note = format!("{} is available again: its claim held nothing", inventory.name_any());
+    context.events.normal(inventory, "Released", &note).await;
+    Ok(())
+}
+
+/// Once: the allocation state is what remains of it.
+async fn mark_orphaned(
+    context: &Context,
+    inventory: &MachineInventory,
+    problem: &Problem,
+) -> Result<(), StoreError> {
+    host::mark(&context.client, inventory, AllocationState::Unavailable).await?;
+    context.events.warning(inventory, problem.reason.as_str(), &problem.message).await;
+    Ok(())
+}
+
+async fn end_session(
+    context: &Context,
+    inventory: &MachineInventory,
+    record: &HostRecord,
+    ended: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(session) = &record.session else { return Ok(()) };
+    host::change_status(&context.client, inventory, context.clock.now(), |status| {
+        facts::record_session_end(status, &session.replica, &session.boot_id, ended);
+    })
+    .await
+}
+
+async fn accept_network(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
+    host::accept_network(&context.client, inventory).await?;
+    let is_known = inventory.status.as_ref().is_some_and(|status| status.observed_network.is_some());
+    let note = if is_known {
+        "the network that was reported last is the intended one now"
+    } else {
+        "no network has been reported yet"
+    };
+    context.events.normal(inventory, "ObservedNetworkAccepted", note).await;
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! The Secret that holds the plan record of a host, and its results.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::{annotation, label, plan_secret};
+use coordinator_core::host::HostRecord;
+use coordinator_core::plan::{PlanEnd, PlanRecord, StoredPlan};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use proto::plan::{Checksum, Secret};
+use serde_json::json;
+
+use super::{StoreError, is_conflict, is_not_found};
+
+/// Upstream's keys that only this module writes.
+const LAST_APPLY_TIME: &str = "last-apply-time";
+const SUCCESS_COUNT: &str = "success-count";
+/// All captured output of one plan, bytes before compression: the Secret that
+/// holds it must stay far below a mebibyte.
+const OUTPUT_BYTES: usize = 128 * 1024;
+const KIND: &str = "Secret";
+
+/// A plan Secret as it was read.
+#[derive(Clone, Debug)]
+pub struct StoredSecret {
+    pub name: String,
+    /// Precondition of the next write; `None` where there is no Secret.
+    resource_version: Option<String>,
+    pub contents: StoredPlan,
+    results: BTreeMap<String, Vec<u8>>,
+}
+
+/// Reads one key of a Secret by name; `None` when there is no such key.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn read_key(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    key: &str,
+) -> Result<Option<Secret>, StoreError> {
+    let api: Api<KubeSecret> = Api::namespaced(client.clone(), namespace);
+    let secret = api.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
+    let value = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(key));
+    Ok(value.map(|ByteString(value)| Secret::new(value)))
+}
+
+/// Reads the plan Secret of a host.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret, StoreError> {
+    let found = secrets.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
+    let resource_version = found.as_ref().and_then(|secret| secret.metadata.resource_version.clone());
+    let data = found.and_then(|secret| secret.data).unwrap_or_default();
+    let mut results: BTreeMap<_, _> = data.into_iter().map(|(key, value)| (key, value.0)).collect();
+    let plan = results.remove(plan_secret::PLAN).map(Secret::new);
+    let contents = StoredPlan::parse(plan.as_ref());
+    Ok(StoredSecret { name: name.to_owned(), resource_version, contents, results })
+}
+
+/// Writes a plan record. The results of the plan before are blanked in the same
+/// write: an old success must not pass as the new one's. A missing Secret is
+/// created.
+///
+/// # Errors
+/// Conflict when the Secret has changed since it was read.
+pub async fn write(
+    client: &Client,
+    inventory: &MachineInventory,
+    record: &PlanRecord,
+    read: &StoredSecret,
+) -> Result<(), StoreError> {
+    let api: Api<KubeSecret> = Api::namespaced(client.clone(), &inventory.namespace().unwrap_or_default());
+    let kind = record.plan.kind.as_str();
+    let plan = ByteString(record.bytes.expose().to_vec());
+    if read.resource_version.is_none() {
+        let mut secret = render(&read.name);
+        secret.annotations_mut().insert(annotation::PLAN_TYPE.to_owned(), kind.to_owned());
+        secret.data = Some([(plan_secret::PLAN.to_owned(), plan)].into());
+        let created = api.create(&PostParams::default(), &secret).await;
+        return created.map(drop).map_err(StoreError::request("create", KIND, &read.name));
+    }
+    let blank = ByteString(vec![]);
+    let patch = json!({
+        "metadata": {
+            "resourceVersion": read.resource_version,
+            "annotations": { annotation::PLAN_TYPE: kind },
+        },
+        "data": {
+            plan_secret::PLAN: plan,
+            plan_secret::APPLIED_CHECKSUM: blank,
+            plan_secret::APPLIED_OUTPUT: blank,
+            plan_secret::FAILED_CHECKSUM: blank,
+            plan_secret::FAILED_OUTPUT: blank,
+            plan_secret::FAILURE_COUNT: ByteString(b"0".to_vec()),
+        },
+    });
+    let written = api.patch(&read.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    written.map(drop).map_err(StoreError::request("write the plan record to", KIND, &read.name))
+}
+
+/// The plan Secret of a host that never had a plan. It has no owner reference:
+/// after a restore with new UIDs the garbage collector would delete it.
+pub(super) fn render(name: &str) -> KubeSecret {
+    KubeSecret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(BTreeMap::from([
+                (label::MANAGED.to_owned(), "true".to_owned()),
+                (label::CLUSTERCTL_MOVE.to_owned(), String::new()),
+            ])),
+            ..ObjectMeta::default()
+        },
+        type_: Some(plan_secret::TYPE.to_owned()),
+        data: Some(BTreeMap::from([(
+            plan_secret::PLAN.to_owned(),
+            ByteString(plan_secret::EMPTY.as_bytes().to_vec()),
+        )])),
+        ..KubeSecret::default()
+    }
+}
+
+/// Whether a Secret of that name is one of plans.
+pub(super) fn is_plan_secret(secret: &KubeSecret) -> bool {
+    secret.type_.as_deref() == Some(plan_secret::TYPE) && secret.labels().contains_key(label::MANAGED)
+}
+
+/// Reads the plan Secret of a host record.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn read_of(client: &Client, host: &HostRecord) -> Result<StoredSecret, StoreError> {
+    read(&Api::namespaced(client.clone(), &host.namespace), host.plan_secret_name()).await
+}
+
+impl StoredSecret {
+    fn count(&self, key: &str) -> u64 {
+        let text = self.results.get(key).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+
+    fn has_end(&self, checksum: &Checksum, end: &PlanEnd) -> bool {
+        let key = match end {
+            PlanEnd::Applied => plan_secret::APPLIED_CHECKSUM,
+            PlanEnd::Failed(_) => plan_secret::FAILED_CHECKSUM,
+        };
+        self.results.get(key).is_some_and(|bytes| bytes == checksum.as_str().as_bytes())
+    }
+
+    /// The result keys, as the upstream agent leaves them.
+    fn render_results(
+        &self,
+        checksum: &Checksum,
+        end: &PlanEnd,
+        outputs: &BTreeMap<String, String>,
+        now: Timestamp,
+    ) -> BTreeMap<&'static str, Vec<u8>> {
+        let checksum = checksum.as_str().as_bytes().to_vec();
+        let count = |key| (self.count(key) + 1).to_string().into_bytes();
+        let time = now.strftime("%a %b %e %H:%M:%S UTC %Y").to_string().into_bytes();
+        let mut results = BTreeMap::from([(LAST_APPLY_TIME, time)]);
+        match end {
+            PlanEnd::Applied => results.extend([
+                (plan_secret::APPLIED_CHECKSUM, checksum),
+                (plan_secret::APPLIED_OUTPUT, compress(outputs)),
+                (plan_secret::FAILED_CHECKSUM, vec![]),
+                (plan_secret::FAILED_OUTPUT, vec![]),
+                (plan_secret::FAILURE_COUNT, b"0".to_vec()),
+                (SUCCESS_COUNT, count(SUCCESS_COUNT)),
+            ]),
+            PlanEnd::Failed(_) => results.extend([
+                (plan_secret::FAILED_CHECKSUM, checksum),
+                (plan_secret::FAILED_OUTPUT, compress(outputs)),
+                (plan_secret::FAILURE_COUNT, count(plan_secret::FAILURE_COUNT)),
+                (SUCCESS_COUNT, b"0".to_vec()),
+            ]),
+        }
+        results
+    }
+}
+
+/// Writes how a plan ended into its Secret; no request when it is there.
+///
+/// # Errors
+/// [`StoreError::Changed`] when the Secret is not what was read.
+pub async fn record_end(
+    secrets: &Api<KubeSecret>,
+    secret: &StoredSecret,
+    checksum: &Checksum,
+    end: &PlanEnd,
+    outputs: &BTreeMap<String, String>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if secret.has_end(checksum, end) {
+        return Ok(());
+    }
+    let results = secret.render_results(checksum, end, outputs, now);
+    let data: BTreeMap<_, _> = results.into_iter().map(|(key, value)| (key, ByteString(value))).collect();
+    let patch = json!({ "metadata": { "resourceVersion": secret.resource_version }, "data": data });
+    let name = secret.name.clone();
+    match secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_conflict(&error) || is_not_found(&error) => {
+            Err(StoreError::Changed { kind: KIND, name })
+        }
+        Err(error) => Err(StoreError::request("write the result to", KIND, &name)(error)),
+    }
+}
+
+/// gzip of a JSON map from name to base64, as upstream has it. What is too much
+/// is left out, whole outputs at a time.
+fn compress(outputs: &BTreeMap<String, String>) -> Vec<u8> {
+    let mut room = OUTPUT_BYTES;
+    let kept: BTreeMap<_, _> = outputs
+        .iter()
+        .filter(|(_, output)| {
+            let fits = output.len() <= room;
+            room -= if fits { output.len() } else { 0 };
+            fits
+        })
+        .map(|(name, output)| (name, STANDARD.encode(output)))
+        .collect();
+    let mut encoder = GzEncoder::new(vec![], Compression::default());
+    let text = serde_json::to_vec(&kept).unwrap_or_default();
+    // Writing to memory cannot fail; if it did, results matter more than output.
+    let _ = encoder.write_all(&text);
+    encoder.finish().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn output_has_upstreams_form_and_is_bounded() {
+        let outputs = BTreeMap::from([
+            ("a".to_owned(), "done\n".to_owned()),
+            ("b".to_owned(), "x".repeat(OUTPUT_BYTES)),
+        ]);
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(&compress(&outputs)[..]).read_to_string(&mut text).unwrap();
+        assert_eq!(text, r#"{"a":"ZG9uZQo="}"#);
+    }
+}
