@@ -96,8 +96,8 @@ impl Cache {
     }
 }
 
-/// Sees every event of the inventories, after store and index.
-pub type HostObserver = Arc<dyn Fn(&watcher::Event<MachineInventory>) + Send + Sync>;
+/// Sees every event of a watch, once the store has it.
+pub type Observer<K> = Arc<dyn Fn(&watcher::Event<K>) + Send + Sync>;
 
 /// Where events go.
 #[derive(Clone)]
@@ -105,7 +105,8 @@ pub struct Sinks {
     pub index: Index,
     pub router: Router,
     pub replicas: ReplicaTracker,
-    pub hosts: HostObserver,
+    pub inventory_events: Observer<MachineInventory>,
+    pub registration_events: Observer<MachineRegistration>,
     pub metrics: Metrics,
 }
 
@@ -167,7 +168,7 @@ pub fn start(
 ) -> Cache {
     let writers = Writers::new(versions);
     let cache = writers.cache(versions.clone());
-    let catalog = config.image_catalog();
+    let catalog = config.catalog_key();
     let one = watcher::Config::default().fields(&format!("metadata.name={}", catalog.name));
     let replicas = watcher::Config::default().labels(LABEL_SELECTOR);
     let own = Api::namespaced(client.clone(), &config.namespace);

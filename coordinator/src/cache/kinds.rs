@@ -25,7 +25,7 @@ impl Watched for MachineInventory {
     }
 
     fn observe(event: &Event<Self>, sinks: &Sinks) {
-        (sinks.hosts)(event);
+        (sinks.inventory_events)(event);
     }
 }
 
@@ -74,6 +74,10 @@ impl Watched for MachineRegistration {
 
     fn record(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_registration(&Key::of(&**this))
+    }
+
+    fn observe(event: &Event<Self>, sinks: &Sinks) {
+        (sinks.registration_events)(event);
     }
 }
 
