@@ -106,11 +106,9 @@ impl Body for DeadlineBody {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
             return Poll::Ready(frame);
         }
-        match &mut self.expiry {
-            Some(expiry) if expiry.as_mut().poll(context).is_ready() => {
-                Poll::Ready(Some(Err(DeadlineExceeded.into())))
-            }
-            _ => Poll::Pending,
+        match self.expiry.as_mut().map(|expiry| expiry.as_mut().poll(context)) {
+            Some(Poll::Ready(())) => Poll::Ready(Some(Err(DeadlineExceeded.into()))),
+            Some(Poll::Pending) | None => Poll::Pending,
         }
     }
 

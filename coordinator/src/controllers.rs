@@ -20,7 +20,7 @@ use coordinator_core::retry;
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Client, Resource, ResourceExt as _};
+use kube::{Client, Resource};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
