@@ -5,24 +5,26 @@
 //! writes the kubelet's identity; `/etc` may be ephemeral, so all of it happens
 //! at every boot.
 
-pub mod kubelet;
-mod live;
+mod live_seed;
+pub mod node_identity;
 pub(crate) mod receipt;
 pub mod seed;
 pub mod wipe;
 
 use std::path::PathBuf;
 
-use proto::plan::{Kind, PlanId, Step};
-use proto::v1alpha1::BootMode;
+use proto::plan::{PlanId, Step};
+use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 
 pub use receipt::Receipt;
 
 use crate::durable::{self, DurableError};
+use crate::error::NextAction;
 use crate::failpoint::failpoint;
-use crate::journal::{self, Journal, State};
+use crate::host::observed;
+use crate::host::system::SystemError;
 use crate::paths::Root;
-use crate::system::{SystemError, observed};
+use crate::plan::journal::{self, Journal, State};
 
 /// What early boot did, and what it could not do.
 #[derive(Debug, Default)]
@@ -38,7 +40,7 @@ pub struct Summary {
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// The marker or the receipt is not readable.
-    #[error("cannot read {path}, so no cleanup is done at this boot; next: check the host's disk")]
+    #[error("cannot read {path}, so no cleanup is done at this boot")]
     Read {
         /// The file.
         path: PathBuf,
@@ -47,9 +49,7 @@ pub enum BootError {
         source: std::io::Error,
     },
     /// The marker does not hold a plan's id.
-    #[error(
-        "the cleanup marker does not name a plan, so no cleanup is done; next: check the host's disk, another plan writes the marker anew"
-    )]
+    #[error("the cleanup marker does not name a plan, so no cleanup is done")]
     Marker,
     /// A directory of the former node was not emptied.
     #[error("cannot wipe the former node, so the new one is not started at this boot")]
@@ -62,13 +62,28 @@ pub enum BootError {
     Seed(#[from] seed::SeedError),
     /// The kubelet's identity is not readable.
     #[error("cannot write the kubelet's identity")]
-    Kubelet(#[from] kubelet::KubeletError),
+    Kubelet(#[from] node_identity::NodeIdentityError),
     /// The ISO's configuration is not readable.
     #[error("cannot read the configuration that the ISO carries")]
-    Live(#[from] live::LiveError),
+    Live(#[from] live_seed::LiveError),
     /// The kernel does not tell which boot this is.
     #[error("cannot tell which boot this is")]
     BootId(#[from] SystemError),
+}
+
+impl NextAction for BootError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Read { source, .. } => Some(durable::next_action(source.kind())),
+            Self::Marker => Some("check the host's disk; the next plan writes the marker again"),
+            Self::Wipe(error) => error.next_action(),
+            Self::Write(error) => error.next_action(),
+            Self::Seed(error) => error.next_action(),
+            Self::Kubelet(error) => error.next_action(),
+            Self::Live(error) => error.next_action(),
+            Self::BootId(error) => error.next_action(),
+        }
+    }
 }
 
 impl Summary {
@@ -86,16 +101,18 @@ impl Summary {
 pub fn run(root: &Root) -> Summary {
     let mut summary = Summary::default();
     if root.boot_mode() == BootMode::Live {
-        if summary.keep(live::write_seed(root)).is_some() {
+        if summary.keep(live_seed::write_seed(root)).is_some() {
             summary.note("live system: wrote the seed that the ISO carries");
         }
         return summary;
     }
-    let early = observe(root, &mut summary);
-    let seed = match early {
-        Early::Nothing => SeedPart::All,
-        Early::Hold { .. } => SeedPart::Network,
-        Early::Wipe(ref plan) => match summary.keep(clean_up(root, plan)) {
+    let seed = match read_decision(root, &mut summary) {
+        Decision::Continue => SeedPart::All,
+        Decision::Hold { why } => {
+            summary.note(format!("{why}: at this boot no node is wiped or started"));
+            SeedPart::Network
+        }
+        Decision::Wipe(plan) => match summary.keep(clean_up(root, &plan)) {
             Some(note) => {
                 summary.note(note);
                 SeedPart::All
@@ -103,9 +120,6 @@ pub fn run(root: &Root) -> Summary {
             None => SeedPart::Network,
         },
     };
-    if let Early::Hold { why } = early {
-        summary.note(format!("{why}: the node is not wiped and not started at this boot"));
-    }
     restore_seed(root, seed, &mut summary);
     failpoint("boot::seed::after");
     write_identity(root, &mut summary);
@@ -113,15 +127,15 @@ pub fn run(root: &Root) -> Summary {
     summary
 }
 
-/// What early boot does about the former node.
+/// What early boot does about the nodes of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Early {
-    /// Nobody asked for a cleanup.
-    Nothing,
+enum Decision {
+    /// No cleanup is requested and no plan has failed.
+    Continue,
     /// The plan's own reboot led here: wipe.
     Wipe(PlanId),
-    /// A cleanup was asked for, but this is not the boot that it is for: the
-    /// host comes up with its network, and neither wiped nor with a new node.
+    /// The host comes up with its network only: the former node is not wiped,
+    /// and the new seed is not run.
     Hold {
         /// For the console.
         why: &'static str,
@@ -134,69 +148,92 @@ enum SeedPart {
     Network,
 }
 
-fn observe(root: &Root, summary: &mut Summary) -> Early {
-    let path = root.state().cleanup_marker();
-    let marker = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Early::Nothing,
-        Err(source) => {
-            summary.problems.push(BootError::Read { path, source });
-            return Early::Hold { why: "the cleanup marker cannot be read" };
+fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
+    let marker = match read_marker(root) {
+        Ok(marker) => marker,
+        Err(error) => {
+            summary.problems.push(error);
+            return Decision::Hold { why: "the cleanup marker is unreadable" };
         }
-    };
-    let Ok(plan) = PlanId::parse(marker.trim()) else {
-        summary.problems.push(BootError::Marker);
-        return Early::Hold { why: "the cleanup marker does not name a plan" };
     };
     match journal::read(&root.state().journal()) {
-        Ok(Some(journal)) => decide(plan, Witness::Journal(&journal), root.boot_mode()),
+        Ok(Some(journal)) => decide(marker, Evidence::Journal(&journal), root.boot_mode()),
         Ok(None) => {
-            let rebooted = root.state().upstream_done(&plan, Step::Reboot.name()).exists();
-            decide(plan, Witness::Upstream { rebooted }, root.boot_mode())
+            let done = |plan| root.state().upstream_done(plan, Step::Reboot.name()).exists();
+            let rebooted = marker.as_ref().is_some_and(done);
+            decide(marker, Evidence::Upstream { rebooted }, root.boot_mode())
         }
-        // Without the journal nobody knows whether the plan came as far as its
-        // reboot: nothing destructive on a guess.
-        Err(_) => Early::Hold { why: "the journal is damaged" },
+        Err(_) => decide(marker, Evidence::DamagedJournal, root.boot_mode()),
     }
 }
 
-/// What tells whether the plan has come to its reboot.
+/// The plan that requests a cleanup.
+fn read_marker(root: &Root) -> Result<Option<PlanId>, BootError> {
+    let path = root.state().cleanup_marker();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => PlanId::parse(text.trim()).map(Some).map_err(|_| BootError::Marker),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(BootError::Read { path, source }),
+    }
+}
+
+/// What shows how far the plan came.
 #[derive(Clone, Copy)]
-enum Witness<'a> {
-    /// Our own agent's.
+enum Evidence<'a> {
     Journal(&'a Journal),
-    /// There is no journal: it was an upstream agent that ran the plan, or
-    /// nobody knows.
+    /// There is no journal: an upstream agent ran the plan, or none did.
     Upstream {
-        /// It left its mark of the reboot.
+        /// It left its done-file of the reboot.
         rebooted: bool,
     },
+    DamagedJournal,
 }
 
-/// Whether the boot is the one that the marker is for.
+/// Whether this boot is the one that the marker is for, and whether the seed
+/// may be run.
 ///
-/// A power cut between the marker and the plan's reboot, a plan that failed
-/// before its reboot, or a boot loader that fell back to the old system must
-/// not wipe, nor let the new seed start a node on the wrong system.
-fn decide(plan: PlanId, witness: Witness<'_>, mode: BootMode) -> Early {
-    if matches!(mode, BootMode::Passive | BootMode::Recovery) {
-        return Early::Hold { why: "the boot loader fell back" };
-    }
-    let journal = match witness {
-        Witness::Journal(journal) => journal,
-        Witness::Upstream { rebooted: true } => return Early::Wipe(plan),
-        Witness::Upstream { rebooted: false } => {
-            return Early::Hold { why: "no journal says that the plan came to its reboot" };
+/// A power cut between the marker and the plan's reboot, a plan that failed at
+/// any step, or a boot loader that fell back to the old system must not wipe,
+/// nor let the new seed start a node. The hold ends with a newer plan, not
+/// with another boot: a boot loader may try the new system again.
+fn decide(marker: Option<PlanId>, evidence: Evidence<'_>, mode: BootMode) -> Decision {
+    let fell_back = matches!(mode, BootMode::Passive | BootMode::Recovery);
+    if let Evidence::Journal(journal) = evidence
+        && journal.kind() == PlanKind::Reprovision
+    {
+        match journal.outcome() {
+            PlanOutcome::Failed => return Decision::Hold { why: "the plan has failed" },
+            PlanOutcome::InProgress if fell_back => {
+                return Decision::Hold { why: "the boot loader fell back before the plan was applied" };
+            }
+            PlanOutcome::InProgress | PlanOutcome::Applied | PlanOutcome::Unspecified => {}
         }
+    }
+    let Some(plan) = marker else {
+        return Decision::Continue;
     };
-    if journal.plan_id() != plan.as_str() || journal.kind() != Kind::Reprovision {
-        return Early::Hold { why: "the cleanup was asked for by a plan that is not the newest" };
+    if fell_back {
+        return Decision::Hold { why: "the boot loader fell back" };
+    }
+    match evidence {
+        Evidence::Journal(journal) => decide_by_journal(plan, journal),
+        Evidence::Upstream { rebooted: true } => Decision::Wipe(plan),
+        Evidence::Upstream { rebooted: false } => {
+            Decision::Hold { why: "no journal shows that the plan came to its reboot" }
+        }
+        Evidence::DamagedJournal => Decision::Hold { why: "the journal is damaged" },
+    }
+}
+
+fn decide_by_journal(plan: PlanId, journal: &Journal) -> Decision {
+    if journal.plan_id() != plan.as_str() || journal.kind() != PlanKind::Reprovision {
+        return Decision::Hold { why: "the cleanup is requested by a plan that is not the newest" };
     }
     let reboot = journal.steps().iter().find(|entry| entry.name == Step::Reboot.name());
     match reboot.map(|entry| &entry.state) {
-        Some(State::Started { .. } | State::Done { .. }) => Early::Wipe(plan),
-        Some(State::Pending) => Early::Hold { why: "the plan has not come to its reboot" },
-        Some(State::Failed) | None => Early::Hold { why: "the plan has failed" },
+        Some(State::Started { .. } | State::Done { .. }) => Decision::Wipe(plan),
+        Some(State::Pending) => Decision::Hold { why: "the plan has not come to its reboot" },
+        Some(State::Failed) | None => Decision::Hold { why: "the plan has failed" },
     }
 }
 
@@ -237,10 +274,10 @@ fn restore_seed(root: &Root, part: SeedPart, summary: &mut Summary) {
 }
 
 fn write_identity(root: &Root, summary: &mut Summary) {
-    let Some(Some(identity)) = summary.keep(kubelet::read(root)) else {
+    let Some(Some(identity)) = summary.keep(node_identity::read(root)) else {
         return;
     };
-    if summary.keep(kubelet::apply(root, &identity)).is_some() {
+    if summary.keep(node_identity::apply(root, &identity)).is_some() {
         summary.note(format!("kubelet is {}", identity.provider_id));
     }
 }

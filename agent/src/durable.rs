@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 
+use crate::error::NextAction;
 use crate::failpoint::failpoint;
 
 /// Mode of what nobody but root may read.
@@ -26,6 +27,25 @@ pub struct DurableError {
     /// What the kernel said.
     #[source]
     pub source: io::Error,
+}
+
+impl NextAction for DurableError {
+    fn next_action(&self) -> Option<&str> {
+        Some(next_action(self.source.kind()))
+    }
+}
+
+/// What the operator does about a file that cannot be read, written or
+/// removed.
+#[must_use]
+pub fn next_action(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free space on the host's persistent partition"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "check the host's disk, its file system is read-only",
+        _ => "check the host's disk and its kernel log",
+    }
 }
 
 trait At<T> {

@@ -17,9 +17,11 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
 use crate::durable::{self, DurableError};
+use crate::error::NextAction;
 
 const KEY: &str = "key.pem";
-/// The name in a host's certificate is `baremetal://NAMESPACE/NAME/UID/ROLE`.
+/// The URI in a host's certificate is `baremetal://NAMESPACE/TPMHASH/ROLE`; the
+/// name of its inventory is the subject's common name.
 const SCHEME: &str = "baremetal://";
 
 /// Why the host cannot say who it is.
@@ -37,7 +39,7 @@ pub enum IdentityError {
     #[error("cannot keep the identity")]
     Keep(#[from] DurableError),
     /// The key file holds no P-256 key.
-    #[error("{path} holds no P-256 key; next: restore the file, or wipe the disk (wipefs -a) and boot a seed ISO to install anew", path = path.display())]
+    #[error("{path} holds no P-256 key", path = path.display())]
     Key {
         /// Which file.
         path: PathBuf,
@@ -52,8 +54,8 @@ pub enum IdentityError {
         /// Why.
         source: rcgen::Error,
     },
-    /// The coordinator's answer is no certificate.
-    #[error("the certificate is not readable PEM: {reason}")]
+    /// The coordinator's answer is no certificate of a host.
+    #[error("the certificate is invalid: {reason}")]
     Certificate {
         /// What the parser said.
         reason: String,
@@ -63,7 +65,21 @@ pub enum IdentityError {
     ForeignCertificate,
 }
 
-/// What a certificate allows; each role has its own file.
+impl NextAction for IdentityError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Key { .. } => {
+                Some("restore the file, or wipe the disk (wipefs -a) and boot a seed ISO to install again")
+            }
+            Self::Read { .. } | Self::Keep(_) => {
+                Some("check the host's disk and free space on its persistent partition")
+            }
+            Self::Cryptography { .. } | Self::Certificate { .. } | Self::ForeignCertificate => None,
+        }
+    }
+}
+
+/// What a certificate allows, as its URI says; each role has its own file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Register, install, report.
@@ -73,6 +89,14 @@ pub enum Role {
 }
 
 impl Role {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "live" => Some(Self::Live),
+            "installed" => Some(Self::Installed),
+            _ => None,
+        }
+    }
+
     const fn file(self) -> &'static str {
         match self {
             Self::Live => "live.pem",
@@ -88,7 +112,7 @@ pub struct Certificate {
     pub role: Role,
     /// Leaf first, PEM.
     pub chain: String,
-    /// `namespace/name` of the inventory that it was made for, when it names one.
+    /// `namespace/name` of the inventory, where its name is known.
     pub inventory: Option<String>,
     /// First moment of its life.
     pub not_before: SystemTime,
@@ -97,11 +121,11 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Understands a chain for the key whose public part is `public_key`.
+    /// Parses a chain for the key whose public part is `public_key`.
     ///
     /// # Errors
     /// [`IdentityError::Certificate`], [`IdentityError::ForeignCertificate`].
-    pub fn parse(role: Role, chain: &str, public_key: &[u8]) -> Result<Self, IdentityError> {
+    pub fn parse(chain: &str, public_key: &[u8]) -> Result<Self, IdentityError> {
         let failed = |reason: String| IdentityError::Certificate { reason };
         let leaf =
             CertificateDer::from_pem_slice(chain.as_bytes()).map_err(|error| failed(error.to_string()))?;
@@ -110,19 +134,22 @@ impl Certificate {
         if leaf.public_key().raw != public_key {
             return Err(IdentityError::ForeignCertificate);
         }
+        let (namespace, role) = parse_names(&leaf)
+            .ok_or_else(|| failed("it has no URI baremetal://NAMESPACE/TPMHASH/ROLE".to_owned()))?;
+        let name = leaf.subject().iter_common_name().find_map(|name| name.as_str().ok());
         let moment = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         Ok(Self {
             role,
             chain: chain.to_owned(),
-            inventory: inventory(&leaf),
+            inventory: name.map(|name| format!("{namespace}/{name}")),
             not_before: moment(leaf.validity().not_before.timestamp()),
             not_after: moment(leaf.validity().not_after.timestamp()),
         })
     }
 
-    /// Whether it holds at `now`.
+    /// Whether it is valid at `now`.
     #[must_use]
-    pub fn holds(&self, now: SystemTime) -> bool {
+    pub fn is_valid(&self, now: SystemTime) -> bool {
         now < self.not_after
     }
 
@@ -134,17 +161,21 @@ impl Certificate {
     }
 }
 
-fn inventory(leaf: &X509Certificate<'_>) -> Option<String> {
+/// Namespace and role of the first URI of ours.
+fn parse_names(leaf: &X509Certificate<'_>) -> Option<(String, Role)> {
     let names = leaf.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(|name| match name {
-        GeneralName::URI(uri) => parse_name(uri),
+        GeneralName::URI(uri) => parse_uri(uri),
         _ => None,
     })
 }
 
-fn parse_name(uri: &str) -> Option<String> {
-    let mut parts = uri.strip_prefix(SCHEME)?.split('/').filter(|part| !part.is_empty());
-    Some(format!("{}/{}", parts.next()?, parts.next()?))
+fn parse_uri(uri: &str) -> Option<(String, Role)> {
+    let [namespace, hash, role] = uri.strip_prefix(SCHEME)?.split('/').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    let is_named = !namespace.is_empty() && !hash.is_empty();
+    is_named.then_some((namespace.to_owned(), Role::parse(role)?))
 }
 
 /// The host's key and where it is kept.
@@ -251,7 +282,7 @@ impl Identity {
     /// The strongest certificate that holds at `now`.
     #[must_use]
     pub fn certificate(&self, now: SystemTime) -> Option<Certificate> {
-        self.kept().find(|certificate| certificate.holds(now))
+        self.kept().find(|certificate| certificate.is_valid(now))
     }
 
     /// Every certificate that is kept, the strongest first, also those that do
@@ -260,7 +291,7 @@ impl Identity {
     pub fn kept(&self) -> impl Iterator<Item = Certificate> {
         [Role::Installed, Role::Live].into_iter().filter_map(|role| {
             let chain = fs::read_to_string(self.directory.join(role.file())).ok()?;
-            Certificate::parse(role, &chain, &self.public_key())
+            Certificate::parse(&chain, &self.public_key())
                 .inspect_err(|error| tracing::warn!(%error, ?role, "ignored a stored certificate"))
                 .ok()
         })
@@ -275,11 +306,11 @@ impl Identity {
 #[cfg(test)]
 pub(crate) mod fake {
     use super::*;
-    use rcgen::{BasicConstraints, CertificateSigningRequestParams, IsCa, Issuer, SanType};
+    use rcgen::{BasicConstraints, CertificateSigningRequestParams, DnType, IsCa, Issuer, SanType};
 
     /// A chain for the key of `identity` that holds for three days of January
     /// 2026 and names the inventory `fleet/host-1`.
-    pub(crate) fn certify(identity: &Identity) -> String {
+    pub(crate) fn certify(identity: &Identity, role: &str) -> String {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -288,8 +319,9 @@ pub(crate) mod fake {
         let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
         request.params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         request.params.not_after = rcgen::date_time_ymd(2026, 1, 4);
-        let name = format!("{SCHEME}fleet/host-1/uid-1/live").try_into().unwrap();
-        request.params.subject_alt_names = vec![SanType::URI(name)];
+        let uri = format!("{SCHEME}fleet/{}/{role}", identity.hash()).try_into().unwrap();
+        request.params.subject_alt_names = vec![SanType::URI(uri)];
+        request.params.distinguished_name.push(DnType::CommonName, "host-1");
         request.signed_by(&issuer).unwrap().pem()
     }
 
@@ -335,14 +367,14 @@ mod tests {
     fn the_installed_certificate_wins_while_it_holds() {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity::load_or_make(directory.path()).unwrap();
-        let chain = certify(&identity);
         assert_eq!(identity.certificate(day(2)), None);
-        let live = Certificate::parse(Role::Live, &chain, &identity.public_key()).unwrap();
+        let parse = |role| Certificate::parse(&certify(&identity, role), &identity.public_key()).unwrap();
+        let (live, installed) = (parse("live"), parse("installed"));
         assert_eq!(live.renewal(), day(3));
         assert_eq!(live.inventory.as_deref(), Some("fleet/host-1"));
         identity.keep(&live).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
-        identity.keep(&Certificate { role: Role::Installed, ..live.clone() }).unwrap();
+        identity.keep(&installed).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
         assert_eq!(identity.certificate(day(5)), None, "expired");
         assert_eq!(identity.kept().count(), 2, "yet kept");
@@ -351,13 +383,18 @@ mod tests {
     }
 
     #[test]
-    fn the_inventory_is_the_first_two_parts_of_the_name() {
+    fn the_uri_names_namespace_and_role() {
         for (uri, want) in [
-            ("baremetal://fleet/host-1/uid/live", Some("fleet/host-1")),
-            ("baremetal://fleet", None),
-            ("https://fleet/host-1/uid/live", None),
+            ("baremetal://fleet/0011/live", Some(("fleet", Role::Live))),
+            ("baremetal://fleet/0011/installed", Some(("fleet", Role::Installed))),
+            ("baremetal://fleet/0011/admin", None),
+            ("baremetal://fleet/0011", None),
+            ("baremetal://fleet/host-1/uid/live", None),
+            ("baremetal:///0011/live", None),
+            ("https://fleet/0011/live", None),
         ] {
-            assert_eq!(parse_name(uri).as_deref(), want, "{uri}");
+            let parsed = parse_uri(uri);
+            assert_eq!(parsed.as_ref().map(|(namespace, role)| (namespace.as_str(), *role)), want, "{uri}");
         }
     }
 
@@ -367,9 +404,11 @@ mod tests {
         let one = Identity::load_or_make(one.path()).unwrap();
         let other = Identity::load_or_make(other.path()).unwrap();
         assert!(matches!(
-            Certificate::parse(Role::Live, &certify(&other), &one.public_key()),
+            Certificate::parse(&certify(&other, "live"), &one.public_key()),
             Err(IdentityError::ForeignCertificate)
         ));
-        assert!(Certificate::parse(Role::Live, "nonsense", &one.public_key()).is_err());
+        for chain in ["nonsense".to_owned(), certify(&one, "other-role")] {
+            assert!(Certificate::parse(&chain, &one.public_key()).is_err());
+        }
     }
 }

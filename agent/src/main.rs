@@ -3,12 +3,16 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use agent::console::chain;
-use agent::executor::{CustomInstructions, Executor, Policy};
-use agent::install::found::KernelMounts;
+use agent::error::{NextAction, describe, explain};
+use agent::host::elemental::Elemental;
+use agent::host::facts;
+use agent::host::network::{KernelNetwork, NetworkObserver as _};
+use agent::installed::link;
+use agent::live::found::KernelMounts;
+use agent::live::register;
 use agent::paths::Root;
-use agent::system::elemental::Elemental;
-use agent::{boot, facts, link, network, register, status};
+use agent::plan::executor::{CustomInstructions, Executor, Policy};
+use agent::{boot, status};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
@@ -105,19 +109,22 @@ fn carry_out(arguments: Arguments) -> ExitCode {
 fn with_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(work),
-        Err(error) => failed(&error),
+        Err(error) => {
+            println!("baremetal: cannot start the runtime: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn failed(error: &dyn std::error::Error) -> ExitCode {
-    // On standard output: the units lead it to the console.
-    println!("baremetal: {}", chain(error));
+fn failed(error: &(impl NextAction + 'static)) -> ExitCode {
+    // On standard output: the units connect it to the console.
+    println!("baremetal: {}", explain(error));
     ExitCode::FAILURE
 }
 
 async fn register_host(root: &Root) -> ExitCode {
     let system = Elemental::new(root.clone());
-    match register::register(root, &system, &KernelMounts::below(root)).await {
+    match register::register(root, &system, &KernelMounts::below(root), &KernelNetwork::below(root)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
@@ -129,7 +136,7 @@ async fn run(root: &Root, policy: Policy) -> ExitCode {
         Ok(executor) => executor,
         Err(error) => return failed(&error),
     };
-    match Box::pin(link::run(root, system, executor)).await {
+    match Box::pin(link::run(root, system, executor, &KernelNetwork::below(root))).await {
         Ok(never) => match never {},
         Err(error) => failed(&error),
     }
@@ -141,17 +148,17 @@ fn early_boot(root: &Root) -> ExitCode {
         println!("baremetal: {line}");
     }
     for problem in &summary.problems {
-        println!("baremetal: {}", chain(problem));
+        println!("baremetal: {}", explain(problem));
     }
     // The host must come up far enough to report what went wrong.
     ExitCode::SUCCESS
 }
 
 fn print_facts(root: &Root) -> ExitCode {
-    let network = network::observe(root)
-        .inspect_err(|error| tracing::warn!(error = chain(error), "the network cannot be told"))
+    let network = KernelNetwork::below(root)
+        .observe()
+        .inspect_err(|error| tracing::warn!(error = describe(error), "cannot observe the network"))
         .ok();
-    let document = facts::told::document(&facts::collect(root), network.as_ref());
-    println!("{document:#}");
+    println!("{:#}", facts::render(root, network.as_ref()));
     ExitCode::SUCCESS
 }

@@ -1,19 +1,18 @@
 //! The `status` verb: what a person at the host's console wants to know.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::time::{Duration, SystemTime};
 
 use proto::v1alpha1::BootMode;
 
 use crate::boot::receipt;
-use crate::config;
-use crate::console::chain;
+use crate::client::config;
+use crate::error::explain;
+use crate::host::observed;
 use crate::identity::{Certificate, Identity, Role};
-use crate::install::found::InstallRecord;
-use crate::journal::{self, Journal, State};
+use crate::live::found::InstallRecord;
 use crate::paths::Root;
-use crate::system::observed;
+use crate::plan::journal::{self, Journal, State};
 
 /// Plain text, a few lines; `now` is for the certificate. Never fails: what is
 /// not known is said.
@@ -28,13 +27,13 @@ pub fn render(root: &Root, now: SystemTime) -> String {
             say(&mut text, "image", &format!("{image} ({})", mode.to_lowercase()));
             say(&mut text, "boot", &system.boot_id);
         }
-        Err(error) => say(&mut text, "host", &format!("unknown: {}", chain(&error))),
+        Err(error) => say(&mut text, "host", &format!("unknown: {}", explain(&error))),
     }
     membership(&mut text, root, now);
     match journal::read(&root.state().journal()) {
         Ok(None) => say(&mut text, "plan", "none yet"),
         Ok(Some(journal)) => plan(&mut text, &journal),
-        Err(error) => say(&mut text, "plan", &format!("safe mode, none is run: {}", chain(&error))),
+        Err(error) => say(&mut text, "plan", &format!("safe mode, none is run: {}", explain(&error))),
     }
     if root.state().cleanup_marker().exists() {
         say(&mut text, "cleanup", "asked for, done by the boot that the plan asks for");
@@ -55,15 +54,15 @@ fn membership(text: &mut String, root: &Root, now: SystemTime) {
     let config = if live { root.live_config() } else { root.state().config() };
     match config::read(&config) {
         Ok(config) => say(text, "coordinator", &config.address()),
-        Err(error) => say(text, "coordinator", &format!("unknown: {}", chain(&error))),
+        Err(error) => say(text, "coordinator", &format!("unknown: {}", explain(&error))),
     }
     let identity = match Identity::load(&root.state().identity()) {
         Ok(identity) => identity,
-        Err(error) => return say(text, "identity", &format!("unknown: {}", chain(&error))),
+        Err(error) => return say(text, "identity", &format!("unknown: {}", explain(&error))),
     };
     let kept: Vec<_> = identity.iter().flat_map(Identity::kept).collect();
     // What the agent calls with, or would.
-    let certificate = kept.iter().find(|kept| kept.holds(now)).or_else(|| kept.first());
+    let certificate = kept.iter().find(|kept| kept.is_valid(now)).or_else(|| kept.first());
     let named = certificate.and_then(|certificate| certificate.inventory.clone());
     say(text, "inventory", &named.or_else(|| recorded(root)).unwrap_or_else(|| "none yet".to_owned()));
     say(text, "identity", &identity.map_or_else(|| "none yet".to_owned(), |identity| identity.hash()));
@@ -72,8 +71,7 @@ fn membership(text: &mut String, root: &Root, now: SystemTime) {
 
 /// The inventory that the install was for.
 fn recorded(root: &Root) -> Option<String> {
-    let text = fs::read_to_string(root.state().install_record()).ok()?;
-    let record: InstallRecord = serde_json::from_str(&text).ok()?;
+    let record = InstallRecord::read(&root.state()).ok()??;
     Some(record.inventory).filter(|inventory| !inventory.is_empty())
 }
 
@@ -82,9 +80,9 @@ fn validity(certificate: &Certificate, now: SystemTime) -> String {
         Role::Live => "live system's",
         Role::Installed => "installed system's",
     };
-    if certificate.holds(now) {
+    if certificate.is_valid(now) {
         let left = certificate.not_after.duration_since(now).unwrap_or_default();
-        return format!("the {role}, holds for another {}", told(left));
+        return format!("the {role}, valid for another {}", told(left));
     }
     let past = now.duration_since(certificate.not_after).unwrap_or_default();
     format!("the {role}, expired {} ago: the agent registers again by itself", told(past))
@@ -114,7 +112,9 @@ fn plan(text: &mut String, journal: &Journal) {
 
 #[cfg(test)]
 mod tests {
-    use proto::plan::{Generation, Kind, Plan, PlanId, Step};
+    use proto::plan::{Checksum, Generation, Kind, Plan, PlanId, Step};
+
+    use std::fs;
 
     use super::*;
     use crate::durable;
@@ -144,10 +144,10 @@ mod tests {
         assert_eq!(value(&text, "coordinator"), "c.example:8443");
         assert_eq!(value(&text, "identity"), identity.hash());
         assert_eq!(value(&text, "inventory"), "fleet/as-installed", "no certificate yet");
-        let chain = certify(&identity);
-        identity.keep(&Certificate::parse(Role::Live, &chain, &identity.public_key()).unwrap()).unwrap();
+        let chain = certify(&identity, "live");
+        identity.keep(&Certificate::parse(&chain, &identity.public_key()).unwrap()).unwrap();
         for (day, want) in [
-            (2, "the live system's, holds for another 48 h 0 min"),
+            (2, "the live system's, valid for another 48 h 0 min"),
             (5, "the live system's, expired 24 h 0 min ago: the agent registers again by itself"),
         ] {
             let text = render(&root, january(day));
@@ -169,6 +169,7 @@ mod tests {
         let plan = Plan {
             id: PlanId::parse("clean-1").unwrap(),
             generation: Generation(3),
+            checksum: Checksum::of(b"clean-1"),
             kind: Kind::Clean,
             steps: vec![Step::StopKubelet, Step::StopContainerd],
         };

@@ -243,7 +243,7 @@ mod tests {
         let tally = Tally::default();
         let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
         let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
-        let lines = log::caught(|| (0..90).for_each(|_| turned_away(&tally, remote, &error)));
+        let lines = log::caught(|| (0..90).for_each(|_| turned_away(&rejections, remote, &error)));
         // One, unless the machine that tests stands still for a second.
         assert!(lines.lines().count() < 9, "{lines}");
         for part in ["192.0.2.7:4711", "of another coordinator: download a fresh seed ISO"] {

@@ -22,6 +22,9 @@ pub fn generate(root: &Path, out: &Path) -> Result<(), Box<dyn std::error::Error
         .client_mod_attribute(".", "#[cfg(feature = \"client\")]")
         .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
         .type_attribute(".", "#[derive(serde::Serialize, serde::Deserialize)]")
+        // A journal outlives the agent that wrote it: an agent with another
+        // version of the contract must read it.
+        .message_attribute(".", "#[serde(default)]")
         .skip_debug(SECRET.map(|message| format!("baremetal.v1alpha1.{message}")))
         .compile_fds(descriptors)?;
     Ok(())

@@ -97,7 +97,9 @@ impl Refusal {
             Self::Quarantined => {
                 "switch one of the two hosts off, install it anew, then remove the quarantine annotation"
             }
-            Self::InventoryGone => "boot the seed ISO to register the host again",
+            Self::InventoryGone => {
+                "restore the MachineInventory, and the host attaches again by itself; without it the host registers again when its certificate expires, or at once from a seed ISO"
+            }
             Self::RoleNotAllowed => "let the host boot its installed system",
             Self::StalePlan => "none: the host takes up the newest plan by itself",
         }

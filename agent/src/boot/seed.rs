@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use proto::plan::{Secret, Seed};
 
 use crate::durable::{self, DurableError};
+use crate::error::NextAction;
 use crate::paths::{Root, StateDir};
 
 const USER_DATA: &str = "user-data";
@@ -29,6 +30,15 @@ pub enum SeedError {
     /// It cannot be written.
     #[error("cannot write the seed")]
     Write(#[from] DurableError),
+}
+
+impl NextAction for SeedError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Read { source, .. } => Some(durable::next_action(source.kind())),
+            Self::Write(error) => error.next_action(),
+        }
+    }
 }
 
 /// What restoring did.

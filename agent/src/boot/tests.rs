@@ -1,52 +1,89 @@
 use std::fs;
 
-use proto::plan::{Generation, Image, NodeIdentity, Plan, Secret, Seed};
+use proto::plan::{Checksum, Generation, Image, Kind, NodeIdentity, Plan, Secret, Seed};
+use proto::v1alpha1::{StepDone, StepFailed};
 
 use super::*;
-use crate::journal::Outcome;
+use crate::plan::journal::Outcome;
 
 fn plan(kind: Kind) -> Plan {
     let image = Image::parse("lab/os:v1").unwrap();
     Plan {
         id: PlanId::parse("reprovision-01").unwrap(),
         generation: Generation(1),
+        checksum: Checksum::of(b"reprovision-01"),
         kind,
         steps: vec![Step::RequestCleanup, Step::Reboot, Step::VerifySystem(image)],
     }
 }
 
 fn done() -> Outcome {
-    Outcome::Done { output: String::new(), system: None }
+    Outcome::Done(StepDone::default())
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed(StepFailed::default())
 }
 
 #[test]
-fn only_the_plans_own_reboot_leads_to_a_wipe() {
+fn only_the_plans_own_reboot_wipes() {
     let id = || PlanId::parse("reprovision-01").unwrap();
     let begun = Journal::begin(&plan(Kind::Reprovision)).started(0, "a").ended(0, done());
     let rebooting = begun.clone().started(1, "a");
-    let failed = Outcome::failed(proto::v1alpha1::FailureReason::Command, String::new(), String::new());
+    let rebooted = rebooting.clone().ended(1, done());
     let mut other = plan(Kind::Reprovision);
     other.id = PlanId::parse("reprovision-02").unwrap();
-    let active = BootMode::Active;
-    let upstream = |rebooted| Err(Witness::Upstream { rebooted });
+    let (active, passive) = (BootMode::Active, BootMode::Passive);
+    let upstream = |rebooted| Err(Evidence::Upstream { rebooted });
     let cases = [
-        ("an upstream agent, rebooting", upstream(true), active, true),
-        ("an upstream agent, fell back", upstream(true), BootMode::Passive, false),
-        ("nobody knows", upstream(false), active, false),
+        ("upstream agent, rebooting", upstream(true), active, true),
+        ("upstream agent, fell back", upstream(true), passive, false),
+        ("no evidence", upstream(false), active, false),
+        ("damaged journal", Err(Evidence::DamagedJournal), active, false),
         ("power cut before the reboot", Ok(begun), active, false),
         ("rebooting", Ok(rebooting.clone()), active, true),
         ("no sentinel", Ok(rebooting.clone()), BootMode::Unspecified, true),
-        ("fell back", Ok(rebooting.clone()), BootMode::Passive, false),
+        ("fell back", Ok(rebooting.clone()), passive, false),
         ("recovery", Ok(rebooting.clone()), BootMode::Recovery, false),
-        ("rebooted", Ok(rebooting.clone().ended(1, done())), active, true),
-        ("never rebooted", Ok(rebooting.ended(1, failed)), active, false),
+        ("rebooted", Ok(rebooted.clone()), active, true),
+        ("never rebooted", Ok(rebooting.ended(1, failed())), active, false),
+        ("failed after the reboot", Ok(rebooted.started(2, "b").ended(2, failed())), active, false),
         ("a newer plan", Ok(Journal::begin(&other).started(1, "a")), active, false),
         ("a clean plan", Ok(Journal::begin(&plan(Kind::Clean)).started(1, "a")), active, false),
     ];
-    for (name, witness, mode, wipes) in cases {
-        let early = decide(id(), witness.as_ref().map_or_else(|upstream| *upstream, Witness::Journal), mode);
-        assert_eq!(early == Early::Wipe(id()), wipes, "{name}: {early:?}");
+    for (name, evidence, mode, wipes) in cases {
+        let evidence = evidence.as_ref().map_or_else(|upstream| *upstream, Evidence::Journal);
+        let decision = decide(Some(id()), evidence, mode);
+        assert_eq!(decision == Decision::Wipe(id()), wipes, "{name}: {decision:?}");
     }
+}
+
+#[test]
+fn a_plan_that_is_not_applied_holds_without_marker() {
+    let done_until = |kind, count: usize| {
+        (0..count).fold(Journal::begin(&plan(kind)), |journal, index| {
+            journal.started(index, "a").ended(index, done())
+        })
+    };
+    let reprovision = |count| done_until(Kind::Reprovision, count);
+    let fail = |journal: Journal, index| journal.started(index, "b").ended(index, failed());
+    let (active, passive) = (BootMode::Active, BootMode::Passive);
+    let cases = [
+        ("wiped, new system", reprovision(2), active, false),
+        ("wiped, then fell back", reprovision(2), passive, true),
+        ("failed, new system", fail(reprovision(2), 2), active, true),
+        ("failed, old system", fail(reprovision(2), 2), passive, true),
+        ("failed before its marker", fail(reprovision(0), 0), active, true),
+        ("applied", reprovision(3), active, false),
+        ("applied, then fell back", reprovision(3), passive, false),
+        ("failed clean", fail(done_until(Kind::Clean, 0), 0), active, false),
+    ];
+    for (name, journal, mode, holds) in cases {
+        let decision = decide(None, Evidence::Journal(&journal), mode);
+        assert_eq!(matches!(decision, Decision::Hold { .. }), holds, "{name}: {decision:?}");
+        assert_eq!(decision == Decision::Continue, !holds, "{name}: {decision:?}");
+    }
+    assert_eq!(decide(None, Evidence::DamagedJournal, active), Decision::Continue);
 }
 
 struct Host {
@@ -73,7 +110,7 @@ impl Host {
         };
         seed::store(&host.root.state(), &seed).unwrap();
         let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };
-        kubelet::remember(&host.root, &identity).unwrap();
+        node_identity::remember(&host.root, &identity).unwrap();
         fs::write(host.root.state().cleanup_marker(), "reprovision-01\n").unwrap();
         host.journal(&Journal::begin(&plan(Kind::Reprovision)).started(1, "boot-1"));
         host

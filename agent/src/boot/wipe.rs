@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::durable;
+use crate::error::NextAction;
 use crate::paths::Root;
 
 /// What a node leaves on a host.
@@ -15,8 +17,8 @@ pub const NODE_DIRECTORIES: [&str; 4] =
 /// A directory that was not emptied.
 #[derive(Debug, thiserror::Error)]
 pub enum WipeError {
-    /// It is a link: what it leads to may be anybody's.
-    #[error("{0} is a link, not a directory; next: make it a directory or a mount point")]
+    /// It is a link: what it leads to may belong to something else.
+    #[error("{0} is a link, not a directory")]
     Link(PathBuf),
     /// The kernel refused.
     #[error("cannot remove {path}")]
@@ -27,6 +29,15 @@ pub enum WipeError {
         #[source]
         source: io::Error,
     },
+}
+
+impl NextAction for WipeError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Link(_) => Some("make it a directory or a mount point"),
+            Self::Remove { source, .. } => Some(durable::next_action(source.kind())),
+        }
+    }
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {

@@ -17,6 +17,7 @@ use proto::v1alpha1::registration_server::{Registration, RegistrationServer};
 use proto::v1alpha1::*;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair,
+    PublicKeyData as _, SanType,
 };
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer};
@@ -31,6 +32,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
+use x509_parser::extensions::GeneralName;
 
 pub(crate) const TOKEN: &str = "token-1";
 
@@ -46,9 +48,17 @@ pub(crate) struct Memory {
     pub(crate) hellos: Vec<Hello>,
     pub(crate) acknowledgements: Vec<PlanAcknowledgement>,
     pub(crate) steps: Vec<StepReport>,
+    pub(crate) progress: Vec<StepProgress>,
     pub(crate) stale: Vec<u32>,
     pub(crate) observed: Vec<ObservedReport>,
     pub(crate) renewals: usize,
+    /// Answers to the next calls of Attach.
+    pub(crate) attach_refusals: VecDeque<Refusal>,
+    /// Whether the install is known; where it is not, a renewal gives the role
+    /// of the live system.
+    pub(crate) installed: Option<bool>,
+    /// The role of every renewed certificate.
+    pub(crate) renewed_role: Option<&'static str>,
     nonces: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -131,7 +141,10 @@ impl Coordinator {
     fn sign(&self, request: &[u8], role: &str) -> String {
         let request = CertificateSigningRequestDer::from(request);
         let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
-        request.params.distinguished_name.push(DnType::CommonName, role);
+        let hash = proof::identity(&request.public_key.subject_public_key_info());
+        let uri = format!("baremetal://default/{hash}/{role}").try_into().unwrap();
+        request.params.subject_alt_names = vec![SanType::URI(uri)];
+        request.params.distinguished_name.push(DnType::CommonName, "host-1");
         request.signed_by(&self.shared.issuer).unwrap().pem() + &self.authority
     }
 
@@ -198,9 +211,9 @@ impl Connected for Accepted {
         let session = self.0.get_ref().1;
         let role = session.peer_certificates().map(|chain| {
             let (_, leaf) = x509_parser::parse_x509_certificate(&chain[0]).unwrap();
-            let names: Vec<_> =
-                leaf.subject().iter_common_name().filter_map(|name| name.as_str().ok()).collect();
-            (*names.last().unwrap()).to_owned()
+            let names = leaf.subject_alternative_name().unwrap().unwrap();
+            let [GeneralName::URI(uri)] = names.value.general_names[..] else { panic!("{names:?}") };
+            uri.rsplit('/').next().unwrap().to_owned()
         });
         let exporter = session.export_keying_material([0; 32], proof::EXPORTER_LABEL, None).unwrap();
         Peer { exporter, role }
@@ -283,7 +296,6 @@ impl Registration for Coordinator {
         let response = CompleteResponse {
             inventory_namespace: "default".to_owned(),
             inventory_name: "host-1".to_owned(),
-            inventory_uid: "uid-1".to_owned(),
             certificate_chain: self.sign(&request.certificate_request, "live"),
             next: self.memory().next.clone(),
         };
@@ -301,6 +313,9 @@ impl Host for Coordinator {
         request: Request<Streaming<HostMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         only(&request, "installed")?;
+        if let Some(refusal) = self.memory().attach_refusals.pop_front() {
+            return Err(refused(refusal));
+        }
         let mut messages = request.into_inner();
         let (outbound, stream) = mpsc::channel(8);
         for plan in self.memory().plans.clone() {
@@ -316,6 +331,7 @@ impl Host for Coordinator {
                         Ok(Some(message)) => coordinator.told(|memory| match message.message.unwrap() {
                             FromHost::Hello(hello) => memory.hellos.push(hello),
                             FromHost::Acknowledgement(answer) => memory.acknowledgements.push(answer),
+                            FromHost::Progress(progress) => memory.progress.push(progress),
                         }),
                         _ => return,
                     },
@@ -345,7 +361,11 @@ impl Host for Coordinator {
     ) -> Result<Response<ReportInstallResponse>, Status> {
         only(&request, "live")?;
         let outcome = request.into_inner().outcome.unwrap();
-        self.told(|memory| memory.installs.push(outcome));
+        self.told(|memory| {
+            memory.installed =
+                memory.installed.map(|installed| installed || matches!(outcome, Outcome::Done(_)));
+            memory.installs.push(outcome);
+        });
         Ok(Response::new(ReportInstallResponse { install_device: self.memory().install_device.clone() }))
     }
 
@@ -362,7 +382,12 @@ impl Host for Coordinator {
         &self,
         request: Request<RenewCertificateRequest>,
     ) -> Result<Response<RenewCertificateResponse>, Status> {
-        let certificate_chain = self.sign(&request.into_inner().certificate_request, "installed");
+        let role = {
+            let memory = self.memory();
+            let default = if memory.installed == Some(false) { "live" } else { "installed" };
+            memory.renewed_role.unwrap_or(default)
+        };
+        let certificate_chain = self.sign(&request.into_inner().certificate_request, role);
         self.told(|memory| memory.renewals += 1);
         Ok(Response::new(RenewCertificateResponse { certificate_chain }))
     }

@@ -3,18 +3,25 @@
 use std::fs;
 use std::future::Future;
 
-use agent::executor::{Executor, Policy};
+use agent::client::calls::Caller;
+use agent::client::config;
+use agent::host::network::KernelNetwork;
 use agent::identity::{Certificate, Identity, Role};
-use agent::link;
+use agent::installed::link;
+use agent::live::register;
 use agent::paths::Root;
-use agent::register;
-use agent::system::simulated::Simulated;
-use agent::{calls::Caller, config, names::Names};
+use agent::plan::executor::{Executor, Policy};
+use proto::plan::Checksum;
+use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::step::Action;
 use proto::v1alpha1::step_report;
-use proto::v1alpha1::{BootDisk, Install, Plan, PlanKind, RequestCleanup, Step, SyncFileSystems};
+use proto::v1alpha1::{
+    BootDisk, Carried, CarriedPlan, FailureReason, Hello, Install, InstallDone, Plan, PlanKind, PlanOutcome,
+    Reboot, RequestCleanup, Step, StepProgress, SyncFileSystems, VerifySystem,
+};
+use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
 use crate::coordinator::Coordinator;
@@ -28,24 +35,27 @@ struct Host {
 async fn installed(coordinator: &Coordinator) -> Host {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
-    Simulated::installed(root.clone(), "os:v1").unwrap();
+    SimulatedSystem::installed(root.clone(), "os:v1").unwrap();
     fs::create_dir_all(root.state().path()).unwrap();
     fs::write(root.state().config(), coordinator.config()).unwrap();
     fs::write(root.state().install_record(), r#"{"device":"/dev/vda","image":"os:v1"}"#).unwrap();
     let identity = Identity::load_or_make(&root.state().identity()).unwrap();
     coordinator.memory().next = Some(Next::BootDisk(BootDisk {}));
     let config = config::read(&root.state().config()).unwrap();
-    let names = Names::below(&root);
-    register::attempt(&root, Caller { config: &config, names: &names, identity: &identity }).await.unwrap();
+    let network = KernelNetwork::below(&root);
+    register::attempt(&root, Caller { config: &config, network: &network, identity: &identity })
+        .await
+        .unwrap();
     Host { _directory: directory, root }
 }
 
 /// Runs the agent while the test looks.
 async fn while_running<T>(host: &Host, test: impl Future<Output = T>) -> T {
-    let system = Simulated::new(host.root.clone());
+    let system = SimulatedSystem::new(host.root.clone());
     let executor = Executor::open(host.root.clone(), system.clone(), Policy::default()).unwrap();
+    let network = KernelNetwork::below(&host.root);
     tokio::select! {
-        ended = Box::pin(link::run(&host.root, system, executor)) => panic!("{ended:?}"),
+        ended = Box::pin(link::run(&host.root, system, executor, &network)) => panic!("{ended:?}"),
         result = test => result,
     }
 }
@@ -55,12 +65,17 @@ fn plan(generation: u64) -> Plan {
     Plan {
         id: format!("clean-{generation}"),
         generation,
+        checksum: Checksum::of(&generation.to_be_bytes()).to_string(),
         kind: PlanKind::Clean.into(),
         steps: vec![
             step(Action::RequestCleanup(RequestCleanup {})),
             step(Action::SyncFileSystems(SyncFileSystems {})),
         ],
     }
+}
+
+fn carried_plan(hello: &Hello) -> CarriedPlan {
+    hello.carried.clone().unwrap().plan.unwrap()
 }
 
 #[tokio::test]
@@ -77,7 +92,8 @@ async fn a_live_certificate_is_exchanged_and_the_host_says_where_it_stands() {
     let memory = coordinator.memory();
     assert_eq!(memory.renewals, 1);
     let hello = &memory.hellos[0];
-    assert_eq!((hello.plan_id.as_str(), hello.generation), ("", 0));
+    let installed = InstallDone { device: "/dev/vda".into(), image: "os:v1".into() };
+    assert_eq!(hello.carried, Some(Carried { plan: None, node: None, installed: Some(installed) }));
     assert_eq!(hello.system.as_ref().unwrap().image, "os:v1");
     let identity = Identity::load(&host.root.state().identity()).unwrap().unwrap();
     assert_eq!(identity.certificate(std::time::SystemTime::now()).unwrap().role, Role::Installed);
@@ -102,15 +118,38 @@ async fn a_plan_is_acknowledged_each_of_its_steps_is_reported_and_its_end_again_
     .await;
     let memory = coordinator.memory();
     assert!(
-        memory.acknowledgements.iter().all(|answer| answer.refusal.is_empty()),
+        memory.acknowledgements.iter().all(|answer| answer.failure.is_none()),
         "{:?}",
         memory.acknowledgements
     );
     let steps: Vec<_> = memory.steps.iter().map(|report| report.step).collect();
     assert_eq!(steps, [0, 1, 1], "the plan came twice, its steps were run once");
     assert!(memory.steps.iter().all(|report| matches!(report.outcome, Some(step_report::Outcome::Done(_)))));
-    assert_eq!((memory.hellos[1].plan_id.as_str(), memory.hellos[1].generation), ("clean-1", 1));
+    let want = CarriedPlan {
+        id: "clean-1".into(),
+        generation: 1,
+        checksum: plan(1).checksum,
+        kind: PlanKind::Clean.into(),
+        outcome: PlanOutcome::Applied.into(),
+    };
+    assert_eq!(carried_plan(&memory.hellos[1]), want);
     assert!(host.root.state().cleanup_marker().exists());
+}
+
+#[tokio::test]
+async fn progress_of_a_running_step_is_sent() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    let step = |action| Step { action: Some(action) };
+    let verify = VerifySystem { image: "os:v2".to_owned() };
+    coordinator.memory().plans = vec![Plan {
+        kind: PlanKind::Reprovision.into(),
+        steps: vec![step(Action::Reboot(Reboot {})), step(Action::VerifySystem(verify))],
+        ..plan(3)
+    }];
+    while_running(&host, coordinator.until("progress", |memory| !memory.progress.is_empty())).await;
+    let want = StepProgress { plan_id: "clean-3".into(), generation: 3, step: 0, attempt: 1 };
+    assert_eq!(coordinator.memory().progress, [want]);
 }
 
 #[tokio::test]
@@ -122,12 +161,14 @@ async fn an_older_plan_is_refused_with_a_reason() {
         .await;
     let memory = coordinator.memory();
     let [newer, older] = memory.acknowledgements.as_slice() else { panic!() };
-    assert_eq!((newer.generation, newer.refusal.as_str()), (2, ""));
-    assert!(older.generation == 1 && !older.refusal.is_empty());
+    assert_eq!((newer.generation, &newer.failure), (2, &None));
+    let failure = older.failure.as_ref().unwrap();
+    assert_eq!((older.generation, failure.reason()), (1, FailureReason::Refused));
+    assert!(!failure.message.is_empty() && !failure.next_action.is_empty(), "{failure:?}");
 }
 
 #[tokio::test]
-async fn without_a_certificate_the_host_registers_again_and_tells_a_new_inventory_of_its_install() {
+async fn an_expired_host_registers_again_and_reports_its_install() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     for file in ["live.pem", "installed.pem"] {
@@ -142,16 +183,52 @@ async fn without_a_certificate_the_host_registers_again_and_tells_a_new_inventor
 }
 
 #[tokio::test]
+async fn an_install_is_reported_before_the_certificate_exchange() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    // Without the report this coordinator signs for the live system.
+    coordinator.memory().installed = Some(false);
+    while_running(&host, coordinator.until("hello", |memory| !memory.hellos.is_empty())).await;
+    let memory = coordinator.memory();
+    assert!(matches!(memory.installs.as_slice(), [Outcome::Done(_)]), "{:?}", memory.installs);
+    assert_eq!(memory.renewals, 1);
+}
+
+#[tokio::test]
+async fn a_live_certificate_is_never_used_as_installed() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    coordinator.memory().renewed_role = Some("live");
+    while_running(&host, coordinator.until("two renewals", |memory| memory.renewals == 2)).await;
+    assert!(coordinator.memory().hellos.is_empty());
+    let identity = Identity::load(&host.root.state().identity()).unwrap().unwrap();
+    assert_eq!(identity.certificate(std::time::SystemTime::now()).unwrap().role, Role::Live);
+    coordinator.memory().renewed_role = None;
+    while_running(&host, coordinator.until("hello", |memory| !memory.hellos.is_empty())).await;
+}
+
+#[tokio::test]
+async fn a_restored_inventory_needs_no_new_registration() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    coordinator.memory().attach_refusals = [Refusal::InventoryGone; 3].into();
+    while_running(&host, coordinator.until("hello", |memory| !memory.hellos.is_empty())).await;
+    let memory = coordinator.memory();
+    assert!(memory.attach_refusals.is_empty());
+    assert_eq!((memory.registrations.len(), memory.renewals), (1, 1));
+}
+
+#[tokio::test]
 async fn an_agent_that_was_killed_attaches_with_what_it_had_accepted() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     coordinator.memory().plans = vec![plan(5)];
     while_running(&host, coordinator.until("answer", |memory| !memory.acknowledgements.is_empty())).await;
     while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 2)).await;
-    assert_eq!(coordinator.memory().hellos[1].generation, 5);
+    assert_eq!(carried_plan(&coordinator.memory().hellos[1]).generation, 5);
     // An installed certificate needs no exchange.
     assert_eq!(coordinator.memory().renewals, 1);
     let identity = Identity::load(&host.root.state().identity()).unwrap().unwrap();
     let chain = identity.certificate(std::time::SystemTime::now()).unwrap().chain;
-    assert!(Certificate::parse(Role::Installed, &chain, &identity.public_key()).is_ok());
+    assert!(Certificate::parse(&chain, &identity.public_key()).is_ok());
 }

@@ -4,19 +4,20 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use agent::config;
-use agent::console::chain;
+use agent::client::calls::Caller;
+use agent::client::config;
+use agent::error::{NextAction as _, explain};
+use agent::host::network::KernelNetwork;
 use agent::identity::{Identity, Role};
-use agent::install::found::{Access, InstallRecord, Mounted, Mounts};
-use agent::names::Names;
+use agent::live::found::{Access, InstallRecord, Mounted, Mounts};
+use agent::live::register::AttemptError;
+use agent::live::register::{attempt, register};
 use agent::paths::{Root, StateDir};
-use agent::register::{attempt, register};
-use agent::system::simulated::Simulated;
-use agent::{calls::Caller, register::AttemptError};
 use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{BootDisk, Install, Seed};
+use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
 use crate::coordinator::Coordinator;
@@ -24,13 +25,13 @@ use crate::coordinator::Coordinator;
 struct Host {
     directory: TempDir,
     root: Root,
-    system: Simulated,
+    system: SimulatedSystem,
 }
 
 /// The persistent partition: it holds a file system once the install ran.
 struct Partitions {
     path: PathBuf,
-    system: Simulated,
+    system: SimulatedSystem,
 }
 
 impl Mounts for Partitions {
@@ -50,7 +51,7 @@ impl Host {
     fn live(coordinator: &Coordinator) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path().join("root"));
-        let system = Simulated::installed(root.clone(), "live-image").unwrap();
+        let system = SimulatedSystem::installed(root.clone(), "live-image").unwrap();
         let host = Self { directory, root, system };
         host.boot("boot-1");
         host.write("/run/initramfs/live/livecd-cloud-config.yaml", &coordinator.config());
@@ -82,14 +83,18 @@ impl Host {
     }
 
     async fn register(&self) -> Result<(), String> {
-        register(&self.root, &self.system, &self.partitions()).await.map_err(|error| chain(&error))
+        register(&self.root, &self.system, &self.partitions(), &KernelNetwork::below(&self.root))
+            .await
+            .map_err(|error| explain(&error))
     }
 
     async fn attempt(&self) -> Result<(), AttemptError> {
         let config = config::read(&self.root.live_config()).unwrap();
         let identity = Identity::load_or_make(&self.root.state().identity()).unwrap();
-        let names = Names::below(&self.root);
-        attempt(&self.root, Caller { config: &config, names: &names, identity: &identity }).await.map(drop)
+        let network = KernelNetwork::below(&self.root);
+        attempt(&self.root, Caller { config: &config, network: &network, identity: &identity })
+            .await
+            .map(drop)
     }
 
     fn installs(&self) -> usize {
@@ -185,7 +190,8 @@ async fn an_install_that_fails_is_told_with_its_output() {
     host.system.fail("install", 33).unwrap();
     let message = host.register().await.unwrap_err();
     assert!(message.contains("the install on /dev/vda failed") && message.contains("33"), "{message}");
-    assert!(matches!(coordinator.memory().installs.last(), Some(Outcome::Failed(_))));
+    let Some(Outcome::Failed(failed)) = coordinator.memory().installs.last().cloned() else { panic!() };
+    assert!(failed.message.contains("33") && !failed.next_action.is_empty(), "{failed:?}");
     assert!(!host.installed_state().install_record().exists());
     assert!(!host.system.reboot_was_asked_for());
 }
@@ -196,8 +202,9 @@ async fn a_refusal_is_said_with_the_next_action_and_tried_again() {
     let host = Host::live(&coordinator);
     for refusal in [Refusal::UnknownToken, Refusal::TpmRequired, Refusal::NameTaken] {
         coordinator.memory().refusals.push_back(refusal);
-        let message = host.attempt().await.unwrap_err().to_string();
-        assert!(message.contains(refusal.code()) && message.contains(refusal.next_action()), "{message}");
+        let error = host.attempt().await.unwrap_err();
+        assert!(error.to_string().contains(refusal.code()), "{error}");
+        assert_eq!(error.next_action(), Some(refusal.next_action()));
     }
     coordinator.memory().refusals.push_back(Refusal::UnknownToken);
     coordinator.memory().next = Some(install("/dev/vda"));
@@ -216,15 +223,16 @@ async fn whoever_is_not_the_coordinator_of_the_iso_is_not_talked_to() {
     let wrong_name = coordinator.config().replace("127.0.0.1", "localhost");
     host.write("/etc/hosts", "127.0.0.1 localhost\n");
     for (name, config, want) in [
-        ("wrong authority", wrong_authority, "did not sign"),
+        ("wrong authority", wrong_authority, "is not signed by the CA"),
         ("nobody there", nobody, "does not answer: "),
         ("wrong name", wrong_name, "for another name"),
     ] {
         host.write("/run/initramfs/live/livecd-cloud-config.yaml", &config);
-        let message = chain(&host.attempt().await.unwrap_err());
+        let error = host.attempt().await.unwrap_err();
+        let message = explain(&error);
         assert!(message.contains(want), "{name}: {message}");
-        let (_, next) = message.split_once("; next: ").unwrap_or_else(|| panic!("{name}: {message}"));
-        assert!(!next.is_empty() && !next.contains("; next: "), "{name}: {message}");
+        assert!(error.next_action().is_some_and(|action| !action.is_empty()), "{name}: {message}");
+        assert_eq!(message.matches("; next: ").count(), 1, "{name}: {message}");
     }
     assert!(other.memory().registrations.is_empty());
 }
@@ -236,7 +244,9 @@ async fn a_host_whose_disk_is_gone_is_told_and_left_to_a_person() {
     let host = Host::live(&coordinator);
     let message = host.register().await.unwrap_err();
     assert!(message.contains("attach the disk"), "{message}");
-    assert!(matches!(coordinator.memory().installs.as_slice(), [Outcome::Waiting(_)]));
+    let memory = coordinator.memory();
+    let [Outcome::Waiting(waiting)] = memory.installs.as_slice() else { panic!("{:?}", memory.installs) };
+    assert!(waiting.next_action.contains("attach the disk"), "{waiting:?}");
     assert_eq!(host.installs(), 0);
 }
 

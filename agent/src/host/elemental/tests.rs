@@ -1,0 +1,102 @@
+use super::*;
+use crate::error::NextAction as _;
+
+#[test]
+fn the_install_command_line_says_what_was_asked_for() {
+    let plain = Install::default();
+    let full = Install {
+        system_uri: "oci:lab/os:v1".into(),
+        snapshotter_type: "btrfs".into(),
+        snapshotter_max_snaps: 4,
+        debug: true,
+        eject_cd: true,
+        no_format: true,
+        disable_boot_entry: true,
+        ..Install::default()
+    };
+    let never = ["install", "--reboot=false", "--poweroff=false", "--force"];
+    let cases: [(&str, &Install, Vec<&str>, usize); 2] = [
+        ("plain", &plain, [&never[..], &["--cloud-init=/oem.yaml", "/dev/vda"]].concat(), 0),
+        (
+            "everything",
+            &full,
+            [
+                &["--debug"],
+                &never[..],
+                &[
+                    "--system=oci:lab/os:v1",
+                    "--snapshotter.type=btrfs",
+                    "--eject-cd",
+                    "--no-format",
+                    "--disable-boot-entry",
+                    "--cloud-init=/oem.yaml",
+                    "/dev/vda",
+                ],
+            ]
+            .concat(),
+            1,
+        ),
+    ];
+    for (name, request, args, env) in cases {
+        let command = install_command(&Installation {
+            device: Path::new("/dev/vda"),
+            request,
+            cloud_init: &["/oem.yaml".into()],
+        });
+        assert_eq!(command.args, args, "{name}");
+        assert_eq!(command.env.len(), env, "{name}");
+    }
+}
+
+#[test]
+fn an_upgrade_never_reboots_by_itself() {
+    let command = upgrade_command(&Image::parse("oci:lab/os:v2").unwrap());
+    assert_eq!(command.program, "elemental");
+    assert_eq!(command.args, ["upgrade", "--reboot=false", "--system", "oci:lab/os:v2"]);
+}
+
+#[test]
+fn a_reboot_is_asked_for_harder_each_time() {
+    let cases: [(RebootMethod, &[&str]); 3] = [
+        (RebootMethod::Orderly, &["reboot"]),
+        (RebootMethod::Forced, &["reboot", "--force"]),
+        (RebootMethod::Immediate, &["reboot", "--force", "--force"]),
+    ];
+    for (method, args) in cases {
+        assert_eq!(reboot_command(method).args, args);
+    }
+}
+
+#[test]
+fn a_custom_instruction_is_run_as_written() {
+    let command = custom_command(&CustomInstruction {
+        name: "n".into(),
+        command: "/bin/echo".into(),
+        args: vec!["a b".into()],
+        env: vec!["A=b=c".into(), "nonsense".into()],
+    });
+    assert_eq!((command.program.as_str(), command.args), ("/bin/echo", vec!["a b".into()]));
+    assert_eq!(command.env, [("A".to_owned(), "b=c".to_owned())]);
+}
+
+#[test]
+fn exit_codes_of_elemental_name_cause_and_action() {
+    let failed = |code| SystemError::Failed {
+        program: "elemental".into(),
+        status: Status::Code(code),
+        meaning: ExitMeaning::default(),
+        output: Output::default(),
+    };
+    let cases = [
+        (
+            57,
+            "elemental failed with exit code 57: the disk holds an installed system already",
+            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+        ),
+        (3, "elemental failed with exit code 3", "look at the host's system log (`journalctl -b`)"),
+    ];
+    for (code, cause, action) in cases {
+        let error = add_meaning(failed(code));
+        assert_eq!((error.to_string().as_str(), error.next_action()), (cause, Some(action)));
+    }
+}

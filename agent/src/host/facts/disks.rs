@@ -1,0 +1,303 @@
+//! Whole disks: what `/sys/block`, udev's database and `/dev/disk` say.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use proto::v1alpha1 as wire;
+use serde::Serialize;
+
+use crate::paths::Root;
+
+/// Where the live system's medium is mounted.
+const LIVE_MOUNT: &str = "/run/initramfs/live";
+/// Not disks: memory, loops, optical drives, and what stands on disks.
+const NOT_DISKS: [&str; 9] = ["loop", "ram", "zram", "sr", "dm-", "md", "nbd", "fd", "mtd"];
+const SECTOR: u64 = 512;
+/// Covers the labels of ext and FAT file systems.
+const SUPERBLOCK: usize = 2048;
+
+/// One disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Disk {
+    /// Kernel name without `/dev/`.
+    pub name: String,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// As the disk says.
+    pub model: String,
+    /// As the disk says.
+    pub serial: String,
+    /// World wide name as udev writes it, `0x5000…` or `eui.…`.
+    pub wwn: String,
+    /// Has platters.
+    pub rotational: bool,
+    /// Can be pulled out.
+    pub removable: bool,
+    /// Stable links: `/dev/disk/by-id/…`, `/dev/disk/by-path/…`.
+    pub links: Vec<String>,
+    /// The live system runs from it.
+    pub live_medium: bool,
+    /// In the order of their names.
+    pub partitions: Vec<Partition>,
+}
+
+/// One partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Partition {
+    /// Kernel name without `/dev/`.
+    pub name: String,
+    /// Its name in the partition table.
+    pub label: String,
+    /// Label of the file system inside.
+    pub file_system: String,
+}
+
+impl Disk {
+    /// `/dev/NAME`.
+    #[must_use]
+    pub fn device(&self) -> PathBuf {
+        Path::new("/dev").join(&self.name)
+    }
+
+    /// The partition that Elemental calls persistent, by its name in the
+    /// partition table of this very disk.
+    #[must_use]
+    pub fn persistent_partition(&self) -> Option<&Partition> {
+        self.partitions.iter().find(|partition| partition.label == "persistent")
+    }
+
+    /// Labels of Elemental's file systems on it.
+    #[must_use]
+    pub fn elemental_labels(&self) -> Vec<&str> {
+        let labels = self.partitions.iter().map(|partition| partition.file_system.as_str());
+        labels.filter(|label| label.starts_with("COS_") && *label != "COS_LIVE").collect()
+    }
+}
+
+impl From<Disk> for wire::Disk {
+    fn from(disk: Disk) -> Self {
+        Self {
+            name: disk.name,
+            size_bytes: disk.size_bytes,
+            model: disk.model,
+            serial: disk.serial,
+            rotational: disk.rotational,
+            removable: disk.removable,
+        }
+    }
+}
+
+/// Every disk, by name.
+#[must_use]
+pub fn read(root: &Root) -> Vec<Disk> {
+    let links = read_links(root);
+    let mounts = fs::read_to_string(root.join("/proc/self/mountinfo")).unwrap_or_default();
+    let live = parse_mounted_device(&mounts, LIVE_MOUNT);
+    let mut disks: Vec<_> = children(&root.join("/sys/block"))
+        .into_iter()
+        .filter(|name| !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)))
+        .map(|name| read_disk(root, name, &links, live.as_deref()))
+        .filter(|disk| disk.size_bytes > 0)
+        .collect();
+    disks.sort_by(|a, b| a.name.cmp(&b.name));
+    disks
+}
+
+fn children(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn line(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, live: Option<&str>) -> Disk {
+    let path = root.join("/sys/block").join(&name);
+    let number = line(&path.join("dev"));
+    let udev = line(&root.join("/run/udev/data").join(format!("b{number}")));
+    let udev = |key: &str| parse_udev(&udev, key);
+    let first = |values: [String; 4]| values.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
+    let partitions: Vec<_> =
+        children(&path).into_iter().filter(|child| path.join(child).join("partition").exists()).collect();
+    let holds_live = |part: &String| live.is_some_and(|live| line(&path.join(part).join("dev")) == live);
+    Disk {
+        size_bytes: line(&path.join("size")).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
+        model: first([line(&path.join("device/model")), udev("ID_MODEL"), String::new(), String::new()]),
+        serial: first([
+            udev("ID_SERIAL_SHORT"),
+            line(&path.join("serial")),
+            line(&path.join("device/serial")),
+            udev("ID_SERIAL"),
+        ]),
+        wwn: first([
+            udev("ID_WWN_WITH_EXTENSION"),
+            udev("ID_WWN"),
+            line(&path.join("wwid")),
+            line(&path.join("device/wwid")),
+        ]),
+        rotational: line(&path.join("queue/rotational")) == "1",
+        removable: line(&path.join("removable")) == "1",
+        links: links.get(&name).cloned().unwrap_or_default(),
+        live_medium: live == Some(number.as_str()) || partitions.iter().any(holds_live),
+        partitions: partitions.into_iter().map(|part| read_partition(root, &path, part)).collect(),
+        name,
+    }
+}
+
+fn read_partition(root: &Root, disk: &Path, name: String) -> Partition {
+    let uevent = fs::read_to_string(disk.join(&name).join("uevent")).unwrap_or_default();
+    let label = uevent.lines().find_map(|line| line.strip_prefix("PARTNAME=")).unwrap_or_default();
+    let mut superblock = Vec::with_capacity(SUPERBLOCK);
+    let file_system = File::open(root.join("/dev").join(&name))
+        .and_then(|device| device.take(SUPERBLOCK as u64).read_to_end(&mut superblock))
+        .map(|_| parse_label(&superblock))
+        .unwrap_or_default();
+    Partition { label: label.to_owned(), file_system, name }
+}
+
+fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
+    let mut links: HashMap<String, Vec<String>> = HashMap::new();
+    for kind in ["by-id", "by-path"] {
+        let directory = Path::new("/dev/disk").join(kind);
+        for child in children(&root.join(&directory)) {
+            let target = fs::read_link(root.join(directory.join(&child)));
+            let target = target.as_deref().ok().and_then(|target| target.file_name()?.to_str());
+            if let Some(target) = target {
+                links.entry(target.to_owned()).or_default().push(format!("/dev/disk/{kind}/{child}"));
+            }
+        }
+    }
+    links
+}
+
+/// One property of a record of udev's database (`E:KEY=value`).
+#[must_use]
+pub fn parse_udev(text: &str, key: &str) -> String {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("E:")?.split_once('='))
+        .find_map(|(found, value)| (found == key).then(|| value.trim().to_owned()))
+        .unwrap_or_default()
+}
+
+/// `major:minor` of what is mounted at `point` (proc(5), mountinfo).
+fn parse_mounted_device(mountinfo: &str, point: &str) -> Option<String> {
+    mountinfo.lines().find_map(|line| {
+        let fields: Vec<_> = line.split(' ').collect();
+        (fields.get(4) == Some(&point)).then(|| fields[2].to_owned())
+    })
+}
+
+/// Label of the ext or FAT file system that starts with these bytes; empty
+/// where there is neither. Read here and not from `/dev/disk/by-label`: of two
+/// disks with one label that directory shows one.
+fn parse_label(bytes: &[u8]) -> String {
+    let at = |offset: usize, length: usize| bytes.get(offset..offset + length).unwrap_or_default();
+    let field = if at(0x438, 2) == [0x53, 0xef] {
+        at(0x478, 16)
+    } else if at(0x52, 5) == b"FAT32" {
+        at(0x47, 11)
+    } else if at(0x36, 3) == b"FAT" {
+        at(0x2b, 11)
+    } else {
+        return String::new();
+    };
+    let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_label_of_a_file_system_is_where_its_kind_keeps_it() {
+        let with = |parts: &[(usize, &[u8])]| {
+            let mut bytes = vec![0; SUPERBLOCK];
+            for (at, part) in parts {
+                bytes[*at..*at + part.len()].copy_from_slice(part);
+            }
+            bytes
+        };
+        for (name, bytes, want) in [
+            ("ext", with(&[(0x438, &[0x53, 0xef]), (0x478, b"COS_PERSISTENT")]), "COS_PERSISTENT"),
+            ("FAT32", with(&[(0x52, b"FAT32   "), (0x47, b"COS_GRUB   ")]), "COS_GRUB"),
+            ("FAT16", with(&[(0x36, b"FAT16   "), (0x2b, b"COS_GRUB   ")]), "COS_GRUB"),
+            ("nothing", with(&[]), ""),
+            ("too short", vec![0; 10], ""),
+        ] {
+            assert_eq!(parse_label(&bytes), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_live_mediums_device_is_found_among_the_mounts() {
+        let mounts = "22 1 0:5 / /dev rw - devtmpfs devtmpfs rw\n30 1 8:17 / /run/initramfs/live ro - iso9660 /dev/sdb1 ro\n";
+        assert_eq!(parse_mounted_device(mounts, LIVE_MOUNT).as_deref(), Some("8:17"));
+        assert_eq!(parse_mounted_device(mounts, "/nowhere"), None);
+    }
+
+    fn write(root: &Root, path: &str, text: impl AsRef<[u8]>) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn disks_are_told_with_all_that_identifies_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        for name in ["loop0", "sr0", "dm-0"] {
+            write(&root, &format!("/sys/block/{name}/size"), "100\n");
+        }
+        write(&root, "/sys/block/sda/size", "2097152\n");
+        write(&root, "/sys/block/sda/dev", "8:0\n");
+        write(&root, "/sys/block/sda/removable", "0\n");
+        write(&root, "/sys/block/sda/queue/rotational", "1\n");
+        write(&root, "/sys/block/sda/device/model", "Disk One   \n");
+        write(&root, "/sys/block/sda/sda5/partition", "5\n");
+        write(&root, "/sys/block/sda/sda5/uevent", "DEVTYPE=partition\nPARTNAME=persistent\n");
+        write(
+            &root,
+            "/run/udev/data/b8:0",
+            "I:1\nE:ID_SERIAL=Disk_One_S1\nE:ID_SERIAL_SHORT=S1\nE:ID_WWN=0x5000c500\n",
+        );
+        write(&root, "/sys/block/sdb/size", "1000\n");
+        write(&root, "/sys/block/sdb/removable", "1\n");
+        write(&root, "/sys/block/sdb/sdb1/partition", "1\n");
+        write(&root, "/sys/block/sdb/sdb1/dev", "8:17\n");
+        write(&root, "/proc/self/mountinfo", "30 1 8:17 / /run/initramfs/live ro - iso9660 /dev/sdb1 ro\n");
+        write(&root, "/sys/block/sdc/size", "0\n");
+        fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
+        std::os::unix::fs::symlink("../../sda", root.join("/dev/disk/by-id/wwn-0x5000c500")).unwrap();
+        let disks = read(&root);
+        let [one, medium] = disks.as_slice() else { panic!("{disks:?}") };
+        assert_eq!(
+            one,
+            &Disk {
+                name: "sda".into(),
+                size_bytes: 1 << 30,
+                model: "Disk One".into(),
+                serial: "S1".into(),
+                wwn: "0x5000c500".into(),
+                rotational: true,
+                removable: false,
+                links: vec!["/dev/disk/by-id/wwn-0x5000c500".into()],
+                live_medium: false,
+                partitions: vec![Partition {
+                    name: "sda5".into(),
+                    label: "persistent".into(),
+                    file_system: String::new()
+                }],
+            }
+        );
+        assert!(medium.live_medium && medium.removable);
+        assert!(one.persistent_partition().is_some());
+    }
+}

@@ -1,0 +1,58 @@
+//! os-release(5): shell-like assignments.
+
+/// `IMAGE`, the reference of the image that runs; empty where it is not named.
+#[must_use]
+pub fn parse_image(text: &str) -> String {
+    text.lines()
+        // As in the shell that it is written for: the last assignment wins.
+        .rev()
+        .filter_map(|line| line.trim().split_once('='))
+        .find_map(|(key, value)| (key == "IMAGE").then(|| unquote(value)))
+        .unwrap_or_default()
+}
+
+fn unquote(value: &str) -> String {
+    let inner = match value.as_bytes() {
+        [b'"', .., b'"'] | [b'\'', .., b'\''] => &value[1..value.len() - 1],
+        _ => value,
+    };
+    let mut text = String::with_capacity(inner.len());
+    let mut characters = inner.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => text.extend(characters.next()),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_and_escapes_are_taken_off() {
+        for (name, value, want) in [
+            ("plain", "os", "os"),
+            ("double", "\"A B\"", "A B"),
+            ("single", "'A B'", "A B"),
+            ("escaped", r#""a \"b\" \$c""#, r#"a "b" $c"#),
+            ("a lone quote", "\"", "\""),
+            ("empty", "", ""),
+        ] {
+            assert_eq!(parse_image(&format!("ID=x\nIMAGE={value}\n")), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_assignment_of_the_very_name_holds() {
+        for (name, text, want) in [
+            ("last", "IMAGE=a\nIMAGE=b\n", "b"),
+            ("other names", "IMAGE_REPO=lab/os\nIMAGE_TAG=v1\n", ""),
+            ("nothing", "", ""),
+        ] {
+            assert_eq!(parse_image(text), want, "{name}");
+        }
+    }
+}

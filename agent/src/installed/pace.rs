@@ -1,0 +1,129 @@
+//! When the network and the progress of a step may be reported: at rates that
+//! a coordinator of a large fleet can bear.
+
+use std::time::Duration;
+
+use proto::v1alpha1::StepProgress;
+use tokio::time::Instant;
+
+/// A cable that is plugged in makes a dozen changes.
+const SETTLE: Duration = Duration::from_secs(3);
+/// Shortest time between two reports.
+const APART: Duration = Duration::from_secs(30);
+
+/// Remembers the last report and the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    last: Option<Instant>,
+    due: Option<Instant>,
+}
+
+impl Pace {
+    /// A new line: the coordinator wants to know.
+    pub fn attached(&mut self, now: Instant) {
+        self.due = Some(self.allowed(now));
+    }
+
+    /// Something changed.
+    pub fn changed(&mut self, now: Instant) {
+        if self.due.is_none() {
+            self.due = Some(self.allowed(now + SETTLE));
+        }
+    }
+
+    /// A report went out.
+    pub fn reported(&mut self, now: Instant) {
+        *self = Self { last: Some(now), due: None };
+    }
+
+    /// When to report; nothing while there is nothing new.
+    #[must_use]
+    pub const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn allowed(&self, wanted: Instant) -> Instant {
+        self.last.map_or(wanted, |last| wanted.max(last + APART))
+    }
+}
+
+/// Shortest time between two messages on the progress of one step.
+const PROGRESS_APART: Duration = Duration::from_secs(10);
+
+/// The progress of the running step: what is to be sent, and when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProgressPace {
+    sent: Option<(StepProgress, Instant)>,
+    unsent: Option<StepProgress>,
+}
+
+impl ProgressPace {
+    /// What runs now; nothing between two steps.
+    pub fn set(&mut self, running: Option<StepProgress>) {
+        self.unsent = running;
+    }
+
+    /// When to send; nothing while there is nothing to send.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        let running = self.unsent.as_ref()?;
+        let same_step =
+            |sent: &StepProgress| StepProgress { attempt: running.attempt, ..sent.clone() } == *running;
+        match &self.sent {
+            Some((sent, at)) if same_step(sent) => Some(*at + PROGRESS_APART),
+            Some(_) | None => Some(Instant::now()),
+        }
+    }
+
+    /// Takes what is to be sent now.
+    pub fn take(&mut self, now: Instant) -> Option<StepProgress> {
+        let progress = self.unsent.take()?;
+        self.sent = Some((progress.clone(), now));
+        Some(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_wait_for_quiet_and_for_each_other() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let mut pace = Pace::default();
+        assert_eq!(pace.due(), None);
+        pace.attached(start);
+        assert_eq!(pace.due(), Some(start), "the first at once");
+        pace.reported(start);
+        pace.changed(at(5));
+        pace.changed(at(20));
+        assert_eq!(pace.due(), Some(at(30)), "one for all changes, half a minute after the last");
+        pace.reported(at(30));
+        pace.changed(at(100));
+        assert_eq!(pace.due(), Some(at(103)), "settled");
+        pace.reported(at(103));
+        pace.attached(at(104));
+        assert_eq!(pace.due(), Some(at(133)), "a line that flaps is no reason to flood");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_of_one_step_is_sent_every_ten_seconds() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let progress =
+            |step, attempt| Some(StepProgress { plan_id: "p".into(), generation: 1, step, attempt });
+        let mut pace = ProgressPace::default();
+        assert_eq!(pace.due(), None);
+        pace.set(progress(0, 1));
+        assert_eq!(pace.due(), Some(start), "a step that starts");
+        assert_eq!(pace.take(start), progress(0, 1));
+        assert_eq!(pace.due(), None, "sent");
+        pace.set(progress(0, 2));
+        assert_eq!(pace.due(), Some(at(10)), "another attempt");
+        pace.set(progress(1, 1));
+        assert_eq!(pace.due(), Some(start), "another step");
+        pace.set(None);
+        assert_eq!((pace.due(), pace.take(start)), (None, None), "nothing runs");
+    }
+}

@@ -1,0 +1,167 @@
+use proptest::prelude::*;
+use proto::plan::{Image, Step};
+
+use proto::v1alpha1::{Failure, StepDone, StepFailed};
+
+use super::*;
+
+fn plan() -> Plan {
+    let image = Image::parse("lab/os:v1").unwrap();
+    Plan {
+        id: PlanId::parse("reprovision-01").unwrap(),
+        generation: Generation(7),
+        checksum: Checksum::of(b"reprovision-01"),
+        kind: Kind::Reprovision,
+        steps: vec![
+            Step::RequestCleanup,
+            Step::UpgradeSystem(image.clone()),
+            Step::Reboot,
+            Step::VerifySystem(image),
+        ],
+    }
+}
+
+fn done() -> Outcome {
+    Outcome::Done(StepDone { output: "line\n".into(), system: None })
+}
+
+fn failed() -> Outcome {
+    let failure = Failure {
+        reason: FailureReason::Command.into(),
+        message: "why".into(),
+        next_action: "correct it".into(),
+    };
+    Outcome::Failed(StepFailed { failure: Some(failure), output: "\n\"".into() })
+}
+
+fn journal() -> Journal {
+    Journal::begin(&plan()).started(0, "boot-1").ended(0, done()).acknowledged().started(1, "boot-1")
+}
+
+#[test]
+fn a_journal_comes_back_as_it_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    assert_eq!(read(&path).unwrap(), None);
+    let unreported = journal().ended(1, failed());
+    for journal in [Journal::begin(&plan()), journal(), unreported] {
+        write(&path, &journal).unwrap();
+        assert_eq!(read(&path).unwrap(), Some(journal));
+    }
+}
+
+#[test]
+fn a_step_that_starts_again_is_counted() {
+    let journal = journal().started(1, "boot-2");
+    assert_eq!(journal.steps()[1].state, State::Started { boot_id: "boot-2".into(), attempts: 2 });
+}
+
+#[test]
+fn the_last_outcome_is_kept_when_it_is_acknowledged_and_can_be_reported_again() {
+    let begun = Journal::begin(&plan());
+    let ended = begun.clone().started(0, "b").ended(0, done());
+    let two = ended.clone().acknowledged().started(1, "b").ended(1, done());
+    let cases = [
+        ("nothing ended", begun.clone(), None),
+        ("nothing ended, asked again", begun.unacknowledged(), None),
+        ("ended", ended.clone(), Some(0)),
+        ("acknowledged", ended.clone().acknowledged(), None),
+        ("asked again", ended.clone().acknowledged().unacknowledged(), Some(0)),
+        ("asked again before the answer", ended.unacknowledged(), Some(0)),
+        ("two ended, asked again", two.acknowledged().unacknowledged(), Some(1)),
+    ];
+    for (name, journal, want) in cases {
+        assert_eq!(journal.unreported().map(|last| last.step), want, "{name}");
+    }
+}
+
+#[test]
+fn a_journal_with_fields_of_another_version_is_damaged() {
+    let body = serde_json::to_string(&journal()).unwrap().replacen('{', r#"{"unreported":null,"#, 1);
+    let text = format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes()));
+    assert!(parse(text.as_bytes()).is_err());
+}
+
+#[test]
+fn the_journal_states_plan_and_outcome() {
+    let begun = Journal::begin(&plan());
+    let complete =
+        (0..4).fold(begun.clone(), |journal, index| journal.started(index, "b").ended(index, done()));
+    let cases = [
+        ("begun", begun, PlanOutcome::InProgress),
+        ("half-way", journal(), PlanOutcome::InProgress),
+        ("complete", complete, PlanOutcome::Applied),
+        ("failed", journal().ended(1, failed()), PlanOutcome::Failed),
+    ];
+    for (name, journal, want) in cases {
+        let carried = journal.carried();
+        assert_eq!(carried.outcome(), want, "{name}");
+        assert_eq!(
+            (carried.id.as_str(), carried.generation, carried.checksum.as_str(), carried.kind()),
+            ("reprovision-01", 7, Checksum::of(b"reprovision-01").as_str(), PlanKind::Reprovision),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn outcomes_of_an_older_contract_are_read() {
+    let journal = Journal::begin(&plan()).started(0, "b").ended(0, done());
+    let body = serde_json::to_string(&journal).unwrap();
+    let older = body.replace(r#","system":null"#, "");
+    assert_ne!(body, older);
+    let text = format!("{LAYOUT} {}\n{older}\n", Checksum::of(older.as_bytes()));
+    assert_eq!(parse(text.as_bytes()).unwrap(), journal);
+}
+
+#[test]
+fn only_the_same_plan_has_this_journal() {
+    type Change = fn(&mut Plan);
+    let cases: [(&str, Change, bool); 6] = [
+        ("same", |_| (), true),
+        ("id", |plan| plan.id = PlanId::parse("other").unwrap(), false),
+        ("generation", |plan| plan.generation = Generation(8), false),
+        ("checksum", |plan| plan.checksum = Checksum::of(b"other"), false),
+        ("fewer steps", |plan| drop(plan.steps.pop()), false),
+        ("other steps", |plan| plan.steps[0] = Step::StopKubelet, false),
+    ];
+    for (name, change, want) in cases {
+        let mut plan = plan();
+        change(&mut plan);
+        assert_eq!(journal().is_of(&plan), want, "{name}");
+    }
+}
+
+#[test]
+fn a_journal_that_was_cut_anywhere_is_damaged_and_never_a_panic() {
+    let whole = render(&journal());
+    for length in 0..whole.len() {
+        assert!(parse(&whole[..length]).is_err(), "cut at {length}");
+    }
+    assert!(parse(&whole).is_ok());
+}
+
+#[test]
+fn a_layout_of_another_version_is_said_to_be_one() {
+    let text = String::from_utf8(render(&journal())).unwrap();
+    let newer = text.replace(LAYOUT, "baremetal-journal-9");
+    assert_eq!(
+        parse(newer.as_bytes()).unwrap_err().to_string(),
+        "the journal is damaged (written by another version of the agent)"
+    );
+}
+
+proptest! {
+    #[test]
+    fn one_flipped_bit_is_damage(position in any::<prop::sample::Index>(), bit in 0_u32..8) {
+        let mut bytes = render(&journal());
+        let position = position.index(bytes.len());
+        bytes[position] ^= 1_u8 << bit;
+        prop_assert!(parse(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
+        prop_assert!(parse(&bytes).is_err());
+    }
+}

@@ -1,0 +1,20 @@
+//! The new `NoCloud` seed: first the authority, then cloud-init's copy, which
+//! early boot would make as well.
+
+use proto::plan::Seed;
+use proto::v1alpha1::StepDone;
+
+use super::StepError;
+use crate::boot::seed;
+use crate::durable;
+use crate::paths::Root;
+
+pub(super) fn write(root: &Root, wanted: &Seed) -> Result<StepDone, StepError> {
+    if seed::load(&root.state())?.as_ref() == Some(wanted) {
+        durable::sweep(&root.state().seed())?;
+    } else {
+        seed::store(&root.state(), wanted)?;
+    }
+    seed::restore(root)?;
+    Ok(StepDone::default())
+}
