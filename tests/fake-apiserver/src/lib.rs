@@ -1,8 +1,10 @@
 //! An in-memory Kubernetes API server behind a real `kube::Client`, for tests in virtual time.
 //!
 //! It is generic over kinds, deterministic (uids, generated names, resource versions), records
-//! every request in a [`Journal`] and injects [`Faults`]. What it does is
-//! compared with the real kube-apiserver by the suite in `tests/suite`, which runs on any client.
+//! every request in a [`Journal`] and injects [`Faults`]. The suite in `tests/suite` runs on any client
+//! and compares it with the real kube-apiserver. Not served: server-side apply and strategic merge
+//! patches (415), conversion between versions, admission webhooks, reads from a stale cache, and the
+//! life cycle of namespaces, which need not exist.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;

@@ -60,6 +60,7 @@ async fn repeated_deletes_of_held_objects_change_nothing(fixture: Fixture) -> Ca
     create_held(&fixture, "held-twice").await?;
     fixture.widgets().delete("held-twice", &delete_params()).await?;
     let before = fixture.widgets().get("held-twice").await?;
+    // A deletionTimestamp has whole seconds: a changed one must be seen.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     fixture.widgets().delete("held-twice", &delete_params()).await?;
     let after = fixture.widgets().get("held-twice").await?;

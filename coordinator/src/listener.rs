@@ -1,4 +1,4 @@
-//! One TLS port for all that hosts and people ask for: gRPC and seed ISOs.
+//! One TLS port: the gRPC calls of hosts, and seed ISOs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ const HEADER_BYTES: u32 = 16 * 1024;
 /// How long open connections may take to end at a shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 /// Pause after an accept that failed for want of file descriptors.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Everything that the port answers.
 #[derive(Clone)]
 pub struct Routes {
     router: Router,
-    /// Where hosts are counted that never come to a call.
+    /// Counts hosts whose connection ends before a call.
     rejections: Arc<Rejections>,
 }
 
@@ -108,7 +108,7 @@ impl Port for TcpListener {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept connections");
-                    tokio::time::sleep(BREATH).await;
+                    tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
         }
@@ -123,7 +123,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 ) {
     let (stream, session) = match acceptor.accept(stream, remote).await {
         Ok(accepted) => accepted,
-        Err(error) => return turned_away(&rejections, remote, &error),
+        Err(error) => return record_failure(&rejections, remote, &error),
     };
     let service = router.map_request(move |request: http::Request<Incoming>| {
         let mut request = request.map(Body::new);
@@ -137,33 +137,33 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     }
 }
 
-/// A flood of these must not flood the log: one that fails for itself says why,
-/// those that are too many do not, and what a person cures is told now and then.
-fn turned_away(rejections: &Rejections, remote: SocketAddr, error: &TlsError) {
-    match end(error) {
-        End::Strangers => rejections.record_untrusted(&format!("{remote}: {}", chain(error))),
-        End::Crowd => {}
-        End::Other => tracing::info!(%remote, error = chain(error), "no TLS session"),
+/// A flood of these must not flood the log: an untrusted host is logged with
+/// the next action at a limited rate, those that are too many are not.
+fn record_failure(rejections: &Rejections, remote: SocketAddr, error: &TlsError) {
+    match classify(error) {
+        Failure::Untrusted => rejections.record_untrusted(&format!("{remote}: {}", chain(error))),
+        Failure::Overload => {}
+        Failure::Other => tracing::info!(%remote, error = chain(error), "no TLS session"),
     }
 }
 
 /// What an end before the first call says of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum Failure {
     /// One side has a certificate that the other's authority did not sign.
-    Strangers,
+    Untrusted,
     /// Too many, or too slow.
-    Crowd,
-    /// Whatever else: a scanner, a proxy, a clock.
+    Overload,
+    /// Anything else: a scanner, a proxy, a clock.
     Other,
 }
 
-fn end(error: &TlsError) -> End {
+fn classify(error: &TlsError) -> Failure {
     let source = match error {
-        TlsError::Busy | TlsError::Timeout => return End::Crowd,
+        TlsError::Busy | TlsError::Timeout => return Failure::Overload,
         TlsError::Handshake(source) => source,
         TlsError::Setup(_) | TlsError::Verifier(_) | TlsError::Exporter(_) | TlsError::Peer(_) => {
-            return End::Other;
+            return Failure::Other;
         }
     };
     match source.get_ref().and_then(|cause| cause.downcast_ref()) {
@@ -173,8 +173,8 @@ fn end(error: &TlsError) -> End {
         Some(
             Rustls::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError)
             | Rustls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature),
-        ) => End::Strangers,
-        _ => End::Other,
+        ) => Failure::Untrusted,
+        _ => Failure::Other,
     }
 }
 
@@ -195,7 +195,7 @@ fn protocol() -> Builder<TokioExecutor> {
     builder
 }
 
-/// Signs the server certificate anew at two thirds of its life, for ever.
+/// Renews the server certificate at two thirds of its life, for ever.
 pub async fn renew(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<String>) {
     loop {
         tokio::time::sleep(SERVER_LIFE * 2 / 3).await;
@@ -220,26 +220,26 @@ mod tests {
     }
 
     #[test]
-    fn of_all_ends_of_a_handshake_another_authority_is_known() {
+    fn another_authority_is_recognised_by_the_handshake() {
         let alert = |alert| handshake(Rustls::AlertReceived(alert));
         let bad = |error| handshake(Rustls::InvalidCertificate(error));
         for (error, want) in [
-            (alert(AlertDescription::UnknownCA), End::Strangers),
-            (alert(AlertDescription::DecryptError), End::Strangers),
-            (bad(CertificateError::UnknownIssuer), End::Strangers),
-            (bad(CertificateError::BadSignature), End::Strangers),
-            (alert(AlertDescription::CertificateExpired), End::Other),
-            (bad(CertificateError::Expired), End::Other),
-            (TlsError::Handshake(io::ErrorKind::UnexpectedEof.into()), End::Other),
-            (TlsError::Busy, End::Crowd),
-            (TlsError::Timeout, End::Crowd),
+            (alert(AlertDescription::UnknownCA), Failure::Untrusted),
+            (alert(AlertDescription::DecryptError), Failure::Untrusted),
+            (bad(CertificateError::UnknownIssuer), Failure::Untrusted),
+            (bad(CertificateError::BadSignature), Failure::Untrusted),
+            (alert(AlertDescription::CertificateExpired), Failure::Other),
+            (bad(CertificateError::Expired), Failure::Other),
+            (TlsError::Handshake(io::ErrorKind::UnexpectedEof.into()), Failure::Other),
+            (TlsError::Busy, Failure::Overload),
+            (TlsError::Timeout, Failure::Overload),
         ] {
-            assert_eq!(end(&error), want, "{error:?}");
+            assert_eq!(classify(&error), want, "{error:?}");
         }
     }
 
     #[test]
-    fn a_crowd_of_hosts_of_another_coordinator_is_a_few_lines_with_the_next_action() {
+    fn untrusted_hosts_are_logged_at_a_limited_rate() {
         let tally = Tally::default();
         let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
         let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
