@@ -234,11 +234,12 @@ impl ControlPlane {
     }
 
     /// Takes objects out of etcd beneath the API server, all in one revision: its watches see them
-    /// go without a `deletionTimestamp`, and no finalizer holds them.
+    /// go without a `deletionTimestamp`, and no finalizer holds them. The answer is the keys that
+    /// were not there.
     ///
     /// # Errors
-    /// When etcd does not answer or lacks one of them.
-    pub async fn take_out(&self, keys: &[Key]) -> Result<(), Error> {
+    /// When etcd does not answer.
+    pub async fn take_out(&self, keys: &[Key]) -> Result<Vec<Key>, Error> {
         Ok(self.store.remove(keys).await?)
     }
 

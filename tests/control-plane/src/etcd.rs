@@ -32,9 +32,6 @@ pub enum Error {
         /// The body.
         answer: String,
     },
-    /// Some of the keys are not in etcd.
-    #[error("etcd has no key {}", .0.join(", "))]
-    Missing(Vec<String>),
     /// A transaction would not be one.
     #[error("{0} keys are more than one transaction takes")]
     TooMany(usize),
@@ -65,8 +62,8 @@ impl Etcd {
     }
 
     /// Removes all `keys` in one revision. The watch caches above see deletions of objects that
-    /// have no `deletionTimestamp`.
-    pub(crate) async fn remove(&self, keys: &[Key]) -> Result<(), Error> {
+    /// have no `deletionTimestamp`. The answer is the keys that were not there.
+    pub(crate) async fn remove(&self, keys: &[Key]) -> Result<Vec<Key>, Error> {
         if keys.len() > TRANSACTION {
             return Err(Error::TooMany(keys.len()));
         }
@@ -76,9 +73,7 @@ impl Etcd {
             .collect();
         let answer: Answer = self.post("/v3/kv/txn", &json!({ "success": operations })).await?;
         let deleted = answer.responses.iter().map(|response| response.response_delete_range.deleted == "1");
-        let missing: Vec<String> =
-            keys.iter().zip(deleted).filter(|(_, deleted)| !deleted).map(|(key, _)| key.0.clone()).collect();
-        if missing.is_empty() { Ok(()) } else { Err(Error::Missing(missing)) }
+        Ok(keys.iter().zip(deleted).filter(|(_, deleted)| !deleted).map(|(key, _)| key.clone()).collect())
     }
 
     async fn post<T: serde::de::DeserializeOwned>(&self, path: &str, body: &Value) -> Result<T, Error> {

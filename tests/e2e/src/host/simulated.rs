@@ -281,12 +281,13 @@ async fn run_host(
     ensure!(summary.problems.is_empty(), "early boot: {:?}", summary.problems);
     register::register(&root, &system, &host, &network(&root)).await?;
     let root = host.disk();
+    let network = network(&root);
     loop {
         let boot = host.boot_disk(LIVE_IMAGE)?;
         ensure!(boot.problems.is_empty(), "early boot: {:?}", boot.problems);
         join_node(&root, &workload).await?;
         tokio::select! {
-            () = run_agent(&root, &boot.system, &network(&root), number) => {}
+            () = run_agent(&root, &boot.system, &network, number) => {}
             () = wait_for_reboot(&boot.system) => {}
         }
     }
