@@ -238,12 +238,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_crowd_of_hosts_of_another_coordinator_is_a_few_lines_with_the_next_action() {
-        let tally = Tally::default();
+    #[tokio::test]
+    async fn hosts_of_another_coordinator_are_few_lines() {
+        let client = fake_apiserver::FakeApi::new().client("coordinator");
+        let rejections = Rejections::new(client, crate::metrics::Metrics::default());
         let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
         let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
-        let lines = log::caught(|| (0..90).for_each(|_| turned_away(&rejections, remote, &error)));
+        let lines = log::capture_log(|| (0..90).for_each(|_| turned_away(&rejections, remote, &error)));
         // One, unless the machine that tests stands still for a second.
         assert!(lines.lines().count() < 9, "{lines}");
         for part in ["192.0.2.7:4711", "of another coordinator: download a fresh seed ISO"] {
