@@ -165,6 +165,7 @@ impl SessionGuard {
     }
 
     /// Removes the session; whether it was still the newest of its host.
+    #[must_use]
     pub fn close(&self) -> bool {
         let mut sessions = self.table.sessions();
         let is_newest = sessions.open.get(&self.key).is_some_and(|entry| entry.number == self.number);
@@ -177,7 +178,7 @@ impl SessionGuard {
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.close();
+        let _ = self.close();
     }
 }
 
