@@ -37,11 +37,11 @@ use tower::util::BoxCloneService;
 
 use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
 use crate::clock::Clock;
+use crate::listener;
 use crate::metrics::Metrics;
 use crate::rpc::plan_notifications::PlanNotifications;
 use crate::rpc::registration_tokens::RegistrationTokens;
 use crate::rpc::{Caches, Context, Replica, SessionTiming};
-use crate::serve;
 use crate::tls::Acceptor;
 
 pub(super) const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
@@ -201,8 +201,8 @@ impl World {
         let acceptor = Acceptor::new(&self.authority, identity).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = serve::router(&context, None);
-        self.tasks.spawn(serve::run(listener, acceptor, router, std::future::pending()));
+        let router = listener::router(&context, None);
+        self.tasks.spawn(listener::run(listener, acceptor, router, std::future::pending()));
         ReplicaServer { context, address }
     }
 
