@@ -10,6 +10,8 @@
 
 #[path = "common/plans.rs"]
 mod plans;
+#[path = "common/state.rs"]
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,15 +33,22 @@ use simulated_host::SimulatedSystem;
 
 const REBOOTING: u8 = 3;
 const PLANS: [&str; 3] = ["reprovision", "clean", "custom"];
+/// Instead of a plan: what registration and install write.
+const STATE: &str = "state";
 /// Starts that a disturbed run may need: its own, one for each reboot, and the
 /// one after the kill.
 const STARTS: usize = 8;
 
 fn main() -> Result<ExitCode> {
     if let Some(root) = std::env::var_os("CRASH_ROOT") {
+        let root = Root::at(PathBuf::from(root));
         let plan = std::env::var("CRASH_PLAN")?;
-        return play(&Root::at(PathBuf::from(root)), &plan_named(&plan)?);
+        if plan == STATE {
+            return state::write(&root).map(|()| ExitCode::SUCCESS);
+        }
+        return play(&root, &plan_named(&plan)?);
     }
+    compare_state_after_power_cut()?;
     let mut hit = BTreeSet::new();
     for name in PLANS {
         for death in [Death::Agent, Death::Host] {
@@ -52,6 +61,21 @@ fn main() -> Result<ExitCode> {
         "failpoints in the source and those that were hit differ: {hit:?}"
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn compare_state_after_power_cut() -> Result<()> {
+    let directory = scratch()?;
+    let root = Root::at(directory.path().join("host"));
+    let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
+    let shadow = Shadow::at(directory.path().join("shadow"));
+    host.flush_to(&shadow)?;
+    let mut child = Command::new(std::env::current_exe()?);
+    child.env("CRASH_ROOT", root.join("/")).env("CRASH_PLAN", STATE);
+    let status = child.env("DURABLE_SHADOW", directory.path().join("shadow")).status()?;
+    ensure!(status.success(), "the state is not written: {status}");
+    host.lose_unflushed(&shadow)?;
+    shadow.lose_unflushed(&root.join(state::NOCLOUD_PARENT))?;
+    state::compare(&root)
 }
 
 /// The name of every failpoint of the agent and of the simulated host.
