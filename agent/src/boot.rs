@@ -5,8 +5,8 @@
 //! writes the kubelet's identity; `/etc` may be ephemeral, so all of it happens
 //! at every boot.
 
-pub mod kubelet;
-mod live;
+mod live_seed;
+pub mod node_identity;
 pub(crate) mod receipt;
 pub mod seed;
 pub mod wipe;
@@ -21,9 +21,10 @@ pub use receipt::Receipt;
 use crate::durable::{self, DurableError};
 use crate::error::NextAction;
 use crate::failpoint::failpoint;
-use crate::journal::{self, Journal, State};
+use crate::host::observed;
+use crate::host::system::SystemError;
 use crate::paths::Root;
-use crate::system::{SystemError, observed};
+use crate::plan::journal::{self, Journal, State};
 
 /// What early boot did, and what it could not do.
 #[derive(Debug, Default)]
@@ -61,10 +62,10 @@ pub enum BootError {
     Seed(#[from] seed::SeedError),
     /// The kubelet's identity is not readable.
     #[error("cannot write the kubelet's identity")]
-    Kubelet(#[from] kubelet::KubeletError),
+    Kubelet(#[from] node_identity::NodeIdentityError),
     /// The ISO's configuration is not readable.
     #[error("cannot read the configuration that the ISO carries")]
-    Live(#[from] live::LiveError),
+    Live(#[from] live_seed::LiveError),
     /// The kernel does not tell which boot this is.
     #[error("cannot tell which boot this is")]
     BootId(#[from] SystemError),
@@ -100,7 +101,7 @@ impl Summary {
 pub fn run(root: &Root) -> Summary {
     let mut summary = Summary::default();
     if root.boot_mode() == BootMode::Live {
-        if summary.keep(live::write_seed(root)).is_some() {
+        if summary.keep(live_seed::write_seed(root)).is_some() {
             summary.note("live system: wrote the seed that the ISO carries");
         }
         return summary;
@@ -273,10 +274,10 @@ fn restore_seed(root: &Root, part: SeedPart, summary: &mut Summary) {
 }
 
 fn write_identity(root: &Root, summary: &mut Summary) {
-    let Some(Some(identity)) = summary.keep(kubelet::read(root)) else {
+    let Some(Some(identity)) = summary.keep(node_identity::read(root)) else {
         return;
     };
-    if summary.keep(kubelet::apply(root, &identity)).is_some() {
+    if summary.keep(node_identity::apply(root, &identity)).is_some() {
         summary.note(format!("kubelet is {}", identity.provider_id));
     }
 }

@@ -1,27 +1,20 @@
 //! The host agent: registers, installs, attaches, carries out plans, reports.
+//!
+//! By verb: [`live`] is the `register` verb of the live system, [`boot`] the
+//! early boot, [`installed`] the `run` verb, which hands plans to [`plan`].
+//! They see the host through [`host`] and the coordinator through [`client`],
+//! as the [`identity`].
 
-pub mod backoff;
 pub mod boot;
-pub mod calls;
-pub mod config;
+pub mod client;
 pub mod console;
 pub mod durable;
-pub mod engine;
 pub mod error;
-pub mod executor;
-pub mod facts;
 pub mod failpoint;
+pub mod host;
 pub mod identity;
-pub mod install;
-pub mod journal;
-pub mod link;
-pub mod names;
-pub mod network;
+pub mod installed;
+pub mod live;
 pub mod paths;
-pub mod register;
-#[cfg(feature = "simulation")]
-pub mod simulation;
+pub mod plan;
 pub mod status;
-mod steps;
-pub mod system;
-pub mod tls;

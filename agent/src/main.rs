@@ -4,11 +4,15 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use agent::error::{NextAction, describe, explain};
-use agent::executor::{CustomInstructions, Executor, Policy};
-use agent::install::found::KernelMounts;
+use agent::host::elemental::Elemental;
+use agent::host::facts;
+use agent::host::network::{KernelNetwork, NetworkObserver as _};
+use agent::installed::link;
+use agent::live::found::KernelMounts;
+use agent::live::register;
 use agent::paths::Root;
-use agent::system::elemental::Elemental;
-use agent::{boot, facts, link, network, register, status};
+use agent::plan::executor::{CustomInstructions, Executor, Policy};
+use agent::{boot, status};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
@@ -120,7 +124,7 @@ fn failed(error: &(impl NextAction + 'static)) -> ExitCode {
 
 async fn register_host(root: &Root) -> ExitCode {
     let system = Elemental::new(root.clone());
-    match register::register(root, &system, &KernelMounts::below(root)).await {
+    match register::register(root, &system, &KernelMounts::below(root), &KernelNetwork::below(root)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
@@ -132,7 +136,7 @@ async fn run(root: &Root, policy: Policy) -> ExitCode {
         Ok(executor) => executor,
         Err(error) => return failed(&error),
     };
-    match Box::pin(link::run(root, system, executor)).await {
+    match Box::pin(link::run(root, system, executor, &KernelNetwork::below(root))).await {
         Ok(never) => match never {},
         Err(error) => failed(&error),
     }
@@ -151,7 +155,8 @@ fn early_boot(root: &Root) -> ExitCode {
 }
 
 fn print_facts(root: &Root) -> ExitCode {
-    let network = network::observe(root)
+    let network = KernelNetwork::below(root)
+        .observe()
         .inspect_err(|error| tracing::warn!(error = describe(error), "cannot observe the network"))
         .ok();
     println!("{:#}", facts::render(root, network.as_ref()));

@@ -6,13 +6,13 @@ use std::time::{Duration, SystemTime};
 use proto::v1alpha1::BootMode;
 
 use crate::boot::receipt;
-use crate::config;
+use crate::client::config;
 use crate::error::explain;
+use crate::host::observed;
 use crate::identity::{Certificate, Identity, Role};
-use crate::install::found::InstallRecord;
-use crate::journal::{self, Journal, State};
+use crate::live::found::InstallRecord;
 use crate::paths::Root;
-use crate::system::observed;
+use crate::plan::journal::{self, Journal, State};
 
 /// Plain text, a few lines; `now` is for the certificate. Never fails: what is
 /// not known is said.

@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use agent::boot;
-use agent::engine::{self, Next};
-use agent::executor::{Advance, CustomInstructions, Executor, Policy};
-use agent::journal;
+use agent::host::observed;
 use agent::paths::Root;
-use agent::system::observed;
-use agent::system::simulated::Simulated;
+use agent::plan::engine::{self, Next};
+use agent::plan::executor::{Advance, CustomInstructions, Executor, Policy};
+use agent::plan::journal;
 use anyhow::{Context, Result, bail, ensure};
 use proto::plan::{
     Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanId, Secret,
     Seed, Step,
 };
+use simulated_host::SimulatedSystem;
 
 const REBOOTING: u8 = 3;
 const PLANS: [&str; 3] = ["reprovision", "clean", "custom"];
@@ -47,7 +47,7 @@ fn main() -> Result<ExitCode> {
 // The child: one life of the agent.
 
 fn play(root: &Root, plan: &Plan) -> Result<ExitCode> {
-    let host = Simulated::new(root.clone());
+    let host = SimulatedSystem::new(root.clone());
     if host.is_booting() {
         let summary = boot::run(root);
         ensure!(summary.problems.is_empty(), "{:?}", summary.problems);
@@ -115,7 +115,7 @@ fn kill_everywhere(name: &str, death: Death) -> Result<usize> {
 fn run(name: &str, kill: Option<(usize, Death)>) -> Result<Option<Left>> {
     let directory = scratch()?;
     let root = Root::at(directory.path().join("host"));
-    let host = Simulated::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
+    let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
     host.run_cloud_init()?;
     fs::create_dir_all(root.join("/reports"))?;
     let log = directory.path().join("failpoints");
@@ -157,7 +157,7 @@ fn finished(root: &Root, name: &str) -> Result<Left> {
     ensure!(next == Next::Finished, "{next:?}");
     let mut files = BTreeMap::new();
     collect(&root.join("/"), &mut files)?;
-    Ok(Left { files, effects: Simulated::new(root.clone()).effects() })
+    Ok(Left { files, effects: SimulatedSystem::new(root.clone()).effects() })
 }
 
 fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result<()> {

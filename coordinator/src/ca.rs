@@ -1,5 +1,5 @@
 //! The coordinator's own certificate authority: hosts trust it by the copy in
-//! their seed ISO, and it alone says which host a client certificate belongs
+//! their seed ISO, and it alone signs which host a client certificate belongs
 //! to.
 //!
 //! Only the authority is stored, and never written again: every replica signs
@@ -23,11 +23,11 @@ use time::OffsetDateTime;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
 
-pub use peer::{Peer, PeerError, Role};
+pub use peer::{HostKey, Peer, PeerError, Role};
 pub use secret::{SECRET_NAME, read_or_create};
 
-/// Life of a host's certificate: long enough for a host to find the time to
-/// renew, short enough that no list of revoked ones is needed.
+/// Life of a host's certificate: long enough to be renewed in time, short
+/// enough that no revocation list is needed.
 pub const HOST_LIFE: Duration = Duration::from_hours(24);
 /// Life of a server certificate; signed anew at two thirds.
 pub const SERVER_LIFE: Duration = Duration::from_hours(24 * 90);
@@ -92,16 +92,12 @@ pub struct ServerIdentity {
     pub key: PrivateKeyDer<'static>,
 }
 
-/// What a host's certificate shall say.
+/// What a host's certificate states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject<'a> {
-    /// Namespace of the inventory.
-    pub namespace: &'a str,
-    /// Name of the inventory.
+    pub key: &'a HostKey,
+    /// Name of the inventory: a hint.
     pub name: &'a str,
-    /// UID of the inventory: one made anew under the same name is another.
-    pub uid: &'a str,
-    /// What the host may do.
     pub role: Role,
 }
 
@@ -219,10 +215,15 @@ impl Authority {
     ///
     /// # Errors
     /// [`CaError::Sign`], [`CaError::Clock`].
-    pub fn host(&self, key: &RequestedKey, subject: &Subject<'_>, now: Timestamp) -> Result<String, CaError> {
+    pub fn sign_host(
+        &self,
+        key: &RequestedKey,
+        subject: &Subject<'_>,
+        now: Timestamp,
+    ) -> Result<String, CaError> {
         let failed = |source| CaError::Sign { attempt: "sign the host's certificate", source };
         let mut params = params(now, HOST_LIFE)?;
-        let uri = peer::uri(subject).try_into().map_err(failed)?;
+        let uri = peer::render_uri(subject).try_into().map_err(failed)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.distinguished_name.push(DnType::CommonName, subject.name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];

@@ -1,250 +1,179 @@
-//! Observe, decide, apply one effect, project the status: one file a kind.
+//! Gather, decide, apply one effect, project the status: one file per kind.
 
-pub mod choices;
 pub mod cluster;
-pub mod inventory;
+mod failures;
+pub mod front_door;
+pub mod host;
+pub mod index;
 pub mod machine;
 pub mod pool;
 pub mod registration;
+pub mod replicas;
 pub mod seed_image;
-mod triggers;
+pub mod triggers;
 
-use std::collections::HashSet;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::machine::BaremetalMachine;
 use coordinator_core::retry;
-use futures::StreamExt as _;
-use kube::runtime::controller::{self, Action};
+use futures::stream::{self, StreamExt as _};
+use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tracing::Instrument as _;
 
+use crate::cache::{ApiVersions, Cache};
+use crate::clock::Clock;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::seed_iso::SeedIsos;
-use crate::store::{Class, StoreError};
+use crate::store::{Class, StoreError, kind_name};
 use crate::telemetry::chain;
-use crate::watch::{Caches, Keys, Leading, Queues, queues};
+use failures::Failures;
+use index::{Index, Key, Triggers};
+use replicas::ReplicaTracker;
+use triggers::Router;
 
-pub use triggers::route;
+pub use failures::Intervals;
 
 /// Reconciles of one kind that run at a time.
 const CONCURRENCY: u16 = 16;
-/// No pause between an event and the look that follows.
-const AT_ONCE: Duration = Duration::ZERO;
-/// One write of ours makes several events: one look is enough for all.
-const BURST: Duration = Duration::from_millis(20);
-/// The numbers of a pool are for people. Two replicas whose caches differ for a
-/// while must not answer each other's numbers as fast as they can.
-const POOL: Duration = Duration::from_millis(500);
+/// Pause after a controller that stopped by itself.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
-/// What every controller has at hand.
+/// What every controller has at hand. Clones share everything.
 #[derive(Clone)]
 pub struct Context {
-    /// Writes.
     pub client: Client,
-    /// Reads.
-    pub caches: Caches,
-    /// Events on objects.
+    pub cache: Cache,
+    pub index: Index,
     pub events: Events,
-    /// Counters.
     pub metrics: Metrics,
-    /// Machines that wait for something that is not theirs: a pool, a host,
-    /// a catalog.
-    pub waiting: Waiting,
-    /// Hosts that are promised to machines.
-    pub choices: choices::Choices,
+    pub replicas: ReplicaTracker,
+    pub clock: Clock,
     /// Where hosts reach the coordinator.
     pub server_url: String,
-    /// The seed ISOs.
     pub isos: Arc<SeedIsos>,
-    /// What Cluster API's kinds are served at.
-    pub versions: CapiVersions,
+    pub versions: ApiVersions,
+    /// How long machines have waited for what no watch announces.
+    pub waits: Intervals,
+    pub pool_writes: pool::Throttle,
+    pub router: Router,
 }
 
-/// The kinds of Cluster API as they are served.
-#[derive(Clone, Debug)]
-pub struct CapiVersions {
-    /// Machine.
-    pub machine: kube::core::ApiResource,
-    /// Cluster.
-    pub cluster: kube::core::ApiResource,
-}
-
-/// Machines that wait for something that is not theirs, so that an event on it
-/// wakes them and nobody else.
-#[derive(Clone, Debug, Default)]
-pub struct Waiting(Arc<Mutex<HashSet<ObjectRef<BaremetalMachine>>>>);
-
-impl Waiting {
-    /// Notes whether `machine` waits.
-    pub fn note(&self, machine: ObjectRef<BaremetalMachine>, waits: Waits) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match waits {
-            Waits::Yes => waiting.insert(machine),
-            Waits::No => waiting.remove(&machine),
-        };
-    }
-
-    /// Everybody who waits in a namespace.
-    #[must_use]
-    pub fn of(&self, namespace: Option<&str>) -> Vec<ObjectRef<BaremetalMachine>> {
-        let waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = |machine: &&ObjectRef<_>| namespace.is_none() || machine.namespace.as_deref() == namespace;
-        waiting.iter().filter(here).cloned().collect()
+impl Context {
+    /// Has objects reconciled.
+    #[allow(clippy::needless_pass_by_value)] // As `Index` returns them.
+    pub fn trigger(&self, triggers: Triggers) {
+        self.router.send(&triggers);
     }
 }
 
-/// Whether a machine waits for something that is not its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Waits {
-    Yes,
-    No,
-}
-
-/// An effect that did not succeed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Kubernetes.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl Error {
-    /// What to do about it.
-    #[must_use]
-    pub fn class(&self) -> Class {
-        match self {
-            Self::Store(error) => error.class(),
-        }
-    }
-}
-
-/// Leads: runs every controller until `ended`.
-pub async fn lead(context: Context, leading: Leading, ended: impl Future<Output = ()>) {
-    let (queues, keys) = queues();
-    leading.set(Some(queues.clone()));
-    let controllers = run(Arc::new(context.clone()), keys);
-    let everything = enqueue(&context.caches, &queues);
+/// Runs every controller until `ended`. What was reserved or triggered before
+/// is of no use: every object is reconciled once.
+pub async fn lead(context: Context, ended: impl Future<Output = ()>) {
     tokio::select! {
         () = ended => {}
-        ((), ()) = async { tokio::join!(controllers, everything) } => {}
+        () = run_controllers(&context) => {}
     }
-    leading.set(None);
+    context.router.close();
 }
 
-async fn run(context: Arc<Context>, keys: Keys) {
-    let caches = context.caches.clone();
-    tokio::join!(
-        drive(inventory::reconcile, &context, (caches.inventories, keys.inventories), AT_ONCE),
-        drive(registration::reconcile, &context, (caches.registrations, keys.registrations), AT_ONCE),
-        drive(seed_image::reconcile, &context, (caches.seed_images, keys.seed_images), AT_ONCE),
-        drive(pool::reconcile, &context, (caches.pools, keys.pools), POOL),
-        drive(cluster::reconcile, &context, (caches.baremetal_clusters, keys.baremetal_clusters), AT_ONCE),
-        drive(machine::reconcile, &context, (caches.baremetal_machines, keys.baremetal_machines), BURST),
-    );
-}
-
-/// A new leader looks at everything once.
-async fn enqueue(caches: &Caches, queues: &Queues) {
-    tokio::join!(
-        all(&caches.inventories, &queues.inventories),
-        all(&caches.registrations, &queues.registrations),
-        all(&caches.seed_images, &queues.seed_images),
-        all(&caches.pools, &queues.pools),
-        all(&caches.baremetal_clusters, &queues.baremetal_clusters),
-        all(&caches.baremetal_machines, &queues.baremetal_machines),
-    );
-}
-
-async fn all<K>(store: &Store<K>, queue: &mpsc::Sender<ObjectRef<K>>)
-where
-    K: Resource<DynamicType = ()> + Clone,
-{
-    for object in store.state() {
-        if queue.send(ObjectRef::from_obj(&*object)).await.is_err() {
-            return;
-        }
+async fn run_controllers(context: &Context) {
+    loop {
+        let mut tasks = start(context);
+        let stopped = tasks.join_next().await;
+        tracing::error!(?stopped, "a controller stopped; all are started again");
+        tasks.shutdown().await;
+        tokio::time::sleep(RESTART_PAUSE).await;
     }
 }
 
-async fn drive<K, F>(
-    reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Copy,
-    context: &Arc<Context>,
-    (store, keys): (Store<K>, mpsc::Receiver<ObjectRef<K>>),
-    quiet: Duration,
+/// Each controller is a task of its own; they end when the set is dropped.
+fn start(context: &Context) -> JoinSet<()> {
+    context.index.release_all();
+    let keys = context.router.open();
+    let mut tasks = JoinSet::new();
+    let cache = context.cache.clone();
+    let context = Arc::new(context.clone());
+    let expiry = context.replicas.clone().watch_expiry(context.index.clone(), context.router.clone());
+    tasks.spawn(expiry);
+    tasks.spawn(control(host::reconcile, context.clone(), cache.inventories, keys.hosts));
+    tasks.spawn(control(machine::reconcile, context.clone(), cache.baremetal_machines, keys.machines));
+    tasks.spawn(control(pool::reconcile, context.clone(), cache.pools, keys.pools));
+    tasks.spawn(control(cluster::reconcile, context.clone(), cache.baremetal_clusters, keys.clusters));
+    tasks.spawn(control(registration::reconcile, context.clone(), cache.registrations, keys.registrations));
+    tasks.spawn(control(seed_image::reconcile, context, cache.seed_images, keys.seed_images));
+    tasks
+}
+
+/// Reconciles the objects of one kind: all once, then those that are triggered.
+async fn control<K, F>(
+    reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Clone + Send + Sync + 'static,
+    context: Arc<Context>,
+    store: Store<K>,
+    keys: UnboundedReceiver<ObjectRef<K>>,
 ) where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
-    F: Future<Output = Result<Action, Error>> + Send + 'static,
+    K: Resource<DynamicType = ()> + Clone + Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+    F: Future<Output = Result<Action, StoreError>> + Send + 'static,
 {
-    let kind: &'static str = std::any::type_name::<K>().rsplit("::").next().unwrap_or("object");
     let failures = Failures::default();
-    let queue = ReceiverStream::new(keys).map(Ok::<_, std::convert::Infallible>);
-    let counted = {
-        let failures = failures.clone();
-        move |object: Arc<K>, context: Arc<Context>| {
-            let (key, failures) = (ObjectRef::from_obj(&*object).erase(), failures.clone());
-            Box::pin(async move {
-                let done = reconcile(object, context).await;
-                if done.is_ok() {
-                    failures.forget(&key);
-                }
-                done
-            })
+    let (counted, policy) = (failures.clone(), failures.clone());
+    let run = move |object: Arc<K>, context: Arc<Context>| {
+        let (key, failures) = (Key::of(&*object), counted.clone());
+        let span = tracing::info_span!("reconcile", kind = kind_name::<K>(), namespace = key.namespace, name = key.name);
+        let reconciled = reconcile(object, context);
+        async move {
+            let result = reconciled.await;
+            if result.is_ok() && failures.reset(&key) {
+                tracing::info!("reconcile succeeded after failures");
+            }
+            result
         }
+        .instrument(span)
     };
-    let policy = move |object: Arc<K>, error: &Error, context: Arc<Context>| {
-        let attempt = failures.count(ObjectRef::from_obj(&*object).erase());
-        let class = error.class();
-        context.metrics.failed(kind, class);
-        match class {
-            Class::Conflict => say_conflict(kind, error),
-            Class::Transient | Class::Terminal => say_failed(kind, &*object, error, attempt),
-        }
-        Action::requeue(match class {
-            Class::Conflict => retry::conflict(attempt),
-            Class::Transient => retry::backoff(attempt),
-            Class::Terminal => retry::LONGEST,
+    let on_error = move |object: Arc<K>, error: &StoreError, context: Arc<Context>| {
+        handle_failure(&*object, error, &context, &policy)
+    };
+    Controller::for_stream(stream::pending(), store)
+        .with_config(controller::Config::default().concurrency(CONCURRENCY))
+        .reconcile_all_on(stream::once(std::future::ready(())))
+        .reconcile_on(UnboundedReceiverStream::new(keys))
+        .run(run, on_error, context)
+        .for_each(|result| {
+            if let Err(controller::Error::ObjectNotFound(key)) = result {
+                failures.reset(&Key::new(key.namespace.clone().unwrap_or_default(), &*key.name));
+            }
+            std::future::ready(())
         })
+        .await;
+}
+
+fn handle_failure<K: Resource<DynamicType = ()>>(
+    object: &K,
+    error: &StoreError,
+    context: &Context,
+    failures: &Failures,
+) -> Action {
+    let kind = kind_name::<K>();
+    let key = Key::of(object);
+    let class = error.class();
+    let attempt = failures.count(&key, class);
+    context.metrics.count_failure(kind, class);
+    let (namespace, name, error) = (&*key.namespace, &*key.name, chain(error));
+    let interval = match class {
+        Class::Conflict => retry::conflict(attempt),
+        Class::Transient => retry::backoff(attempt),
+        Class::Terminal => retry::RETRY_MAX,
     };
-    let config = controller::Config::default().concurrency(CONCURRENCY).debounce(quiet);
-    let applier = kube::runtime::applier(counted, policy, context.clone(), store, queue, config);
-    applier.for_each(|_| std::future::ready(())).await;
-}
-
-fn say_conflict(kind: &'static str, error: &Error) {
-    tracing::debug!(kind, error = %chain(error), "somebody wrote first");
-}
-
-fn say_failed(kind: &'static str, object: &impl Resource, error: &Error, attempt: u32) {
-    tracing::warn!(
-        kind,
-        namespace = object.meta().namespace,
-        name = object.meta().name,
-        error = %chain(error),
-        attempt,
-        "reconcile failed"
-    );
-}
-
-/// How often in a row each object failed.
-#[derive(Clone, Default)]
-struct Failures(Arc<Mutex<std::collections::HashMap<ObjectRef<kube::core::DynamicObject>, u32>>>);
-
-impl Failures {
-    fn count(&self, key: ObjectRef<kube::core::DynamicObject>) -> u32 {
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let attempt = failures.entry(key).or_insert(0);
-        *attempt = attempt.saturating_add(1);
-        *attempt
+    if class == Class::Conflict {
+        tracing::debug!(kind, namespace, name, error, attempt, "reconcile met a newer object; it is requeued");
+    } else {
+        tracing::warn!(kind, namespace, name, error, attempt, retry_in = ?interval, "reconcile failed; it is requeued");
     }
-
-    fn forget(&self, key: &ObjectRef<kube::core::DynamicObject>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
+    Action::requeue(interval)
 }

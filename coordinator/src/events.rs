@@ -1,4 +1,4 @@
-//! Events on objects: what a person sees in `kubectl describe`.
+//! Events on objects, as `kubectl describe` shows them.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -20,12 +20,12 @@ impl Events {
         Self(Recorder::new(client, Reporter { controller: REPORTER.into(), instance: instance.into() }))
     }
 
-    /// Something went as it should.
+    /// Something went as intended.
     pub async fn normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
         self.publish(EventType::Normal, &object.object_ref(&()), reason, note).await;
     }
 
-    /// Something needs a person.
+    /// Something needs an operator.
     pub async fn warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
         self.publish(EventType::Warning, &object.object_ref(&()), reason, note).await;
     }

@@ -1,7 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`, in the clear: nothing secret is here.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use axum::Router;
 use axum::extract::State;
@@ -10,30 +9,47 @@ use axum::routing::get;
 
 use crate::metrics::Metrics;
 
-/// Whether hosts can be served: the caches are filled.
-#[derive(Clone, Debug, Default)]
-pub struct Ready(Arc<AtomicBool>);
+/// Whether hosts can be served, and if not why.
+#[derive(Clone, Debug)]
+pub struct Readiness(Arc<RwLock<Option<String>>>);
 
-impl Ready {
-    /// From now on.
-    pub fn set(&self) {
-        self.0.store(true, Ordering::Release);
+impl Default for Readiness {
+    fn default() -> Self {
+        Self(Arc::new(RwLock::new(Some("starting".to_owned()))))
+    }
+}
+
+impl Readiness {
+    pub fn set_ready(&self) {
+        self.set(None);
+    }
+
+    /// Shows `reason` until the next change.
+    pub fn set_unready(&self, reason: impl Into<String>) {
+        self.set(Some(reason.into()));
+    }
+
+    fn set(&self, reason: Option<String>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    fn reason(&self) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// The routes.
-pub fn router(ready: Ready, metrics: Metrics) -> Router {
+pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz).with_state(ready))
+        .route("/readyz", get(show_readiness).with_state(readiness))
         .route("/metrics", get(text).with_state(metrics))
 }
 
-async fn readyz(State(Ready(ready)): State<Ready>) -> (StatusCode, &'static str) {
-    if ready.load(Ordering::Acquire) {
-        (StatusCode::OK, "ok\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "the caches are not filled yet\n")
+async fn show_readiness(State(readiness): State<Readiness>) -> (StatusCode, String) {
+    match readiness.reason() {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
 }
 
@@ -49,7 +65,7 @@ mod tests {
     use proto::refusal::Refusal;
     use tower::ServiceExt as _;
 
-    async fn look(router: &Router, path: &str) -> (StatusCode, String) {
+    async fn get_path(router: &Router, path: &str) -> (StatusCode, String) {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let response = router.clone().oneshot(request).await.unwrap();
         let status = response.status();
@@ -58,25 +74,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_lives_at_once_and_is_ready_when_it_is_told_so() {
-        let ready = Ready::default();
-        let router = router(ready.clone(), Metrics::default());
-        assert_eq!(look(&router, "/healthz").await, (StatusCode::OK, "ok\n".to_owned()));
-        assert_eq!(look(&router, "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
-        ready.set();
-        assert_eq!(look(&router, "/readyz").await, (StatusCode::OK, "ok\n".to_owned()));
+    async fn readiness_follows_its_reason() {
+        let readiness = Readiness::default();
+        let router = router(readiness.clone(), Metrics::default());
+        assert_eq!(get_path(&router, "/healthz").await, (StatusCode::OK, "ok\n".to_owned()));
+        assert_eq!(get_path(&router, "/readyz").await.0, StatusCode::SERVICE_UNAVAILABLE);
+        readiness.set_ready();
+        assert_eq!(get_path(&router, "/readyz").await, (StatusCode::OK, "ok\n".to_owned()));
+        readiness.set_unready("the version changed");
+        let unready = (StatusCode::SERVICE_UNAVAILABLE, "the version changed\n".to_owned());
+        assert_eq!(get_path(&router, "/readyz").await, unready);
     }
 
     #[tokio::test]
-    async fn refusals_are_counted_under_the_name_that_the_manual_promises() {
+    async fn refusals_have_the_name_in_the_manual() {
         let name = "baremetal_coordinator_refusals_total";
         let manual = std::fs::read_to_string("../docs/operations.md").unwrap();
         assert!(manual.contains(&format!("`{name}`")));
         let metrics = Metrics::default();
-        let router = router(Ready::default(), metrics.clone());
+        let router = router(Readiness::default(), metrics.clone());
         metrics.refused(Refusal::UnknownToken.code());
         metrics.refused(Refusal::UnknownToken.code());
-        let (status, text) = look(&router, "/metrics").await;
+        let (status, text) = get_path(&router, "/metrics").await;
         assert_eq!(status, StatusCode::OK);
         assert!(text.lines().any(|line| line == format!("{name}{{reason=\"UnknownToken\"}} 2")), "{text}");
     }

@@ -1,102 +1,230 @@
-//! Who leads: economy, never safety.
+//! Which replica runs the controllers: a Lease, with the semantics of
+//! client-go.
+//!
+//! The holder renews until a deadline that is shorter than the Lease; others
+//! take it over once they have not seen it change for its whole duration. Both
+//! measure on their own monotonic clock: times that other nodes wrote are never
+//! compared. Leadership saves writes; every write that matters has a
+//! precondition of its own.
 
-use std::pin::pin;
+pub mod replica;
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
-use kube::Client;
-use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
-use tokio::sync::oneshot;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::config::Config;
-use crate::controllers::{self, Context};
+use crate::clock::Clock;
 use crate::shutdown::{Shutdown, ended};
 use crate::telemetry::chain;
-use crate::watch::Leading;
 
 /// Name of the Lease.
-const NAME: &str = "baremetal-coordinator";
-/// Seconds until another replica may take over from a dead one.
-const DURATION: u64 = 5;
-/// Seconds before the end at which the leader renews.
-const GRACE: u64 = 2;
-/// Pause after an election that broke.
-const PAUSE: Duration = Duration::from_secs(1);
+pub const NAME: &str = "baremetal-coordinator";
+/// Others take over when the Lease did not change for so long.
+pub const DURATION: Duration = Duration::from_secs(5);
+/// The holder gives up when it could not renew for so long.
+const RENEW_DEADLINE: Duration = Duration::from_millis(3500);
+/// Pause between two attempts to acquire or renew.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// One attempt must not use up the deadline.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Leads whenever the lease is ours, until `shutdown`.
-pub async fn follow(
-    client: &Client,
-    config: &Config,
-    context: Context,
-    leading: Leading,
-    shutdown: Shutdown,
-) {
-    let mut end = pin!(ended(shutdown.clone()));
-    loop {
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+enum AttemptError {
+    #[error("the API server did not answer in time")]
+    Timeout(#[from] tokio::time::error::Elapsed),
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+}
+
+/// One replica's part in the election.
+pub struct Election {
+    leases: Api<Lease>,
+    identity: String,
+    clock: Clock,
+    leadership: watch::Sender<bool>,
+    observed: Option<Observation>,
+}
+
+/// What the Lease was when it was seen to change last.
+struct Observation {
+    spec: LeaseSpec,
+    at: Instant,
+}
+
+/// The Lease as this replica wrote it.
+struct Held {
+    lease: Lease,
+    /// Start of the request that wrote it.
+    renewed: Instant,
+}
+
+impl Election {
+    /// `identity` must be unique among all processes that ever ran; the
+    /// receiver tells whether this one leads.
+    #[must_use]
+    pub fn new(leases: Api<Lease>, identity: String, clock: Clock) -> (Self, watch::Receiver<bool>) {
+        let (leadership, receiver) = watch::channel(false);
+        (Self { leases, identity, clock, leadership, observed: None }, receiver)
+    }
+
+    /// Takes part until `shutdown`, then releases the Lease.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let mut held = None;
         tokio::select! {
-            broken = election(client, config, &context, &leading) => {
-                tracing::warn!(error = %chain(&broken), "the election broke and starts again");
+            () = self.campaign(&mut held) => {}
+            () = ended(shutdown) => {}
+        }
+        self.leadership.send_replace(false);
+        if let Some(held) = held {
+            self.release(held).await;
+        }
+    }
+
+    async fn campaign(&mut self, held: &mut Option<Held>) {
+        loop {
+            let acquired = self.acquire().await;
+            tracing::info!(lease = NAME, identity = self.identity, "leadership acquired");
+            let leading = held.insert(acquired);
+            self.leadership.send_replace(true);
+            self.renew(leading).await;
+            self.leadership.send_replace(false);
+            *held = None;
+        }
+    }
+
+    async fn acquire(&mut self) -> Held {
+        loop {
+            let started = Instant::now();
+            match self.try_acquire().await {
+                Ok(Some(lease)) => return Held { lease, renewed: started },
+                Ok(None) => {}
+                Err(error) => log_failure("acquire", &error),
             }
-            () = &mut end => return,
+            let next = Instant::now() + RETRY_PERIOD;
+            let expiry = self.observed.as_ref().map(Observation::expiry);
+            sleep_until(expiry.filter(|expiry| *expiry > Instant::now()).map_or(next, |at| at.min(next))).await;
         }
-        tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            () = &mut end => return,
+    }
+
+    /// The Lease, when it is this replica's now.
+    async fn try_acquire(&mut self) -> Result<Option<Lease>, AttemptError> {
+        let Some(lease) = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await?? else {
+            let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
+            let lease = Lease { metadata, spec: Some(self.render(None)) };
+            return keep_unless_conflict(self.create(&lease).await);
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        if self.observed.as_ref().is_none_or(|observed| observed.spec != spec) {
+            self.observed = Some(Observation { spec: spec.clone(), at: Instant::now() });
         }
+        let is_free = spec.holder_identity.as_deref().unwrap_or_default().is_empty();
+        let is_expired = self.observed.as_ref().is_some_and(|observed| Instant::now() >= observed.expiry());
+        if !is_free && !is_expired {
+            return Ok(None);
+        }
+        let lease = Lease { spec: Some(self.render(Some(&spec))), ..lease };
+        keep_unless_conflict(self.replace(&lease).await)
+    }
+
+    /// Renews until the Lease is lost.
+    async fn renew(&mut self, held: &mut Held) {
+        loop {
+            let deadline = held.renewed + RENEW_DEADLINE;
+            if timeout_at(deadline, sleep(RETRY_PERIOD)).await.is_err() {
+                tracing::warn!(lease = NAME, "leadership ends: the Lease could not be renewed before the deadline");
+                return;
+            }
+            let started = Instant::now();
+            match timeout_at(deadline, self.try_renew(&held.lease)).await {
+                Ok(Ok(Some(lease))) => *held = Held { lease, renewed: started },
+                Ok(Ok(None)) => {
+                    tracing::warn!(lease = NAME, "leadership ends: another replica holds the Lease");
+                    return;
+                }
+                Ok(Err(error)) => log_failure("renew", &error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// `None` when another replica holds the Lease.
+    async fn try_renew(&self, held: &Lease) -> Result<Option<Lease>, AttemptError> {
+        let mut lease = held.clone();
+        if let Some(spec) = &mut lease.spec {
+            spec.renew_time = Some(MicroTime(self.clock.now()));
+        }
+        if let Some(renewed) = keep_unless_conflict(self.replace(&lease).await)? {
+            return Ok(Some(renewed));
+        }
+        let found = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await??;
+        let holder = |lease: &Lease| lease.spec.as_ref()?.holder_identity.clone();
+        let Some(found) = found.filter(|found| holder(found).as_deref() == Some(&*self.identity)) else {
+            return Ok(None);
+        };
+        // The answer to an earlier renewal was lost, or a label was changed.
+        lease.metadata = found.metadata;
+        keep_unless_conflict(self.replace(&lease).await)
+    }
+
+    async fn release(&self, held: Held) {
+        let mut lease = held.lease;
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(self.clock.now()));
+        }
+        match self.replace(&lease).await {
+            Ok(_) => tracing::info!(lease = NAME, "leadership released"),
+            Err(error) => log_failure("release", &error),
+        }
+    }
+
+    fn render(&self, old: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = MicroTime(self.clock.now());
+        let transitions = old.and_then(|old| old.lease_transitions).map_or(0, |count| count.saturating_add(1));
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }
+    }
+
+    async fn create(&self, lease: &Lease) -> Result<Lease, AttemptError> {
+        Ok(timeout(REQUEST_TIMEOUT, self.leases.create(&PostParams::default(), lease)).await??)
+    }
+
+    /// The `resourceVersion` of `lease` is the precondition.
+    async fn replace(&self, lease: &Lease) -> Result<Lease, AttemptError> {
+        Ok(timeout(REQUEST_TIMEOUT, self.leases.replace(NAME, &PostParams::default(), lease)).await??)
     }
 }
 
-async fn election(
-    client: &Client,
-    config: &Config,
-    context: &Context,
-    leading: &Leading,
-) -> LeaseManagerError {
-    // Two replicas of one name must not both hold the lease.
-    let identity = format!("{}-{}", config.instance, uuid::Uuid::new_v4().simple());
-    let built = LeaseManagerBuilder::new(client.clone(), NAME)
-        .with_namespace(&config.namespace)
-        .with_identity(identity)
-        .with_duration(DURATION)
-        .with_grace(GRACE)
-        .build()
-        .await;
-    let manager = match built {
-        Ok(manager) => manager,
-        Err(error) => return error,
-    };
-    let mut is_leader = false;
-    loop {
-        let change = if is_leader { lead(&manager, context, leading).await } else { manager.changed().await };
-        match change {
-            Ok(state) => is_leader = state,
-            Err(error) => return error,
-        }
+impl Observation {
+    fn expiry(&self) -> Instant {
+        let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        self.at + seconds.map_or(DURATION, Duration::from_secs)
     }
 }
 
-/// Leads until the lease changes; the answer is the change.
-async fn lead(
-    manager: &LeaseManager,
-    context: &Context,
-    leading: &Leading,
-) -> Result<bool, LeaseManagerError> {
-    tracing::info!("leading");
-    let (lost, ended) = oneshot::channel::<()>();
-    // On the heap: the future of all controllers is too large for the stack.
-    let controllers =
-        Box::pin(controllers::lead(context.clone(), leading.clone(), async { drop(ended.await) }));
-    let (change, ()) = tokio::join!(
-        async {
-            let change = manager.changed().await;
-            drop(lost);
-            change
-        },
-        controllers
-    );
-    say_lost();
-    change
+fn keep_unless_conflict(result: Result<Lease, AttemptError>) -> Result<Option<Lease>, AttemptError> {
+    match result {
+        Ok(lease) => Ok(Some(lease)),
+        Err(AttemptError::Api(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-fn say_lost() {
-    tracing::info!("not leading any more");
+fn log_failure(attempt: &str, error: &AttemptError) {
+    tracing::warn!(lease = NAME, attempt, error = %chain(error), "an attempt on the Lease failed; it is retried");
 }

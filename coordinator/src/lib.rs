@@ -1,26 +1,27 @@
 //! The coordinator: effects around the decisions of `coordinator-core`.
 //!
-//! [`service`] puts it together: one watch a kind ([`watches`]), one port for
-//! hosts ([`serve`], [`rpc`], [`seed_iso`]), one leader ([`lease`]) whose
-//! [`controllers`] observe, decide, apply one effect through [`store`], and
+//! [`run`] puts it together: one watch per kind ([`cache`]), one port for hosts
+//! ([`listener`], [`rpc`], [`seed_iso`]), one leader ([`lease`]) whose
+//! [`controllers`] gather, decide, apply one effect through [`store`], and
 //! project the status.
 
 pub mod base_image;
 pub mod ca;
-pub mod capi;
+pub mod cache;
+pub mod client;
+pub mod clock;
+pub mod cluster_api;
 pub mod config;
 pub mod controllers;
 pub mod events;
 pub mod health;
 pub mod lease;
+pub mod listener;
 pub mod metrics;
 pub mod rpc;
+pub mod run;
 pub mod seed_iso;
-pub mod serve;
-pub mod service;
 pub mod shutdown;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
-pub mod watch;
-pub mod watches;

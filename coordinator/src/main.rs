@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use coordinator::config::Config;
-use coordinator::service;
+use coordinator::{client, run};
 use coordinator::telemetry::{self, chain};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -15,26 +15,26 @@ async fn main() -> ExitCode {
     telemetry::start();
     let (end, shutdown) = watch::channel(false);
     tokio::spawn(async move {
-        stopped().await;
+        wait_for_signal().await;
         end.send_replace(true);
     });
-    let client = match kube::Client::try_default().await {
+    let client = match client::connect().await {
         Ok(client) => client,
         Err(error) => {
-            tracing::error!(error = %chain(&error), "no Kubernetes: set KUBECONFIG or run in a cluster");
+            tracing::error!(error = %chain(&error), "cannot connect to Kubernetes: set KUBECONFIG or run in a cluster");
             return ExitCode::FAILURE;
         }
     };
-    match service::run(config, client, shutdown).await {
+    match run::run(config, client, shutdown).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = %chain(&error), "the coordinator cannot start");
+            tracing::error!(error = %chain(&error), "the coordinator stops");
             ExitCode::FAILURE
         }
     }
 }
 
-async fn stopped() {
+async fn wait_for_signal() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
     };

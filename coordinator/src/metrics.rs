@@ -16,6 +16,12 @@ struct Failed {
     class: &'static str,
 }
 
+/// Labels of an object that does not parse.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Unparsable {
+    kind: &'static str,
+}
+
 /// Labels of a refused host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Refused {
@@ -28,6 +34,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     failures: Family<Failed, Counter>,
     refusals: Family<Refused, Counter>,
+    unparsable: Family<Unparsable, Counter>,
 }
 
 impl Default for Metrics {
@@ -35,16 +42,27 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("baremetal_coordinator");
         let failures = Family::default();
         let refusals = Family::default();
+        let unparsable = Family::default();
         registry.register("reconcile_failures", "Reconciles that failed", failures.clone());
         registry.register("refusals", "Hosts that were refused", refusals.clone());
-        Self { registry: Arc::new(registry), failures, refusals }
+        registry.register(
+            "unparsable_objects",
+            "Events of objects that do not parse; the last usable version stays in use",
+            unparsable.clone(),
+        );
+        Self { registry: Arc::new(registry), failures, refusals, unparsable }
     }
 }
 
 impl Metrics {
-    /// A reconcile failed.
-    pub fn failed(&self, kind: &'static str, class: Class) {
+    /// Counts a reconcile that failed.
+    pub fn count_failure(&self, kind: &'static str, class: Class) {
         self.failures.get_or_create(&Failed { kind, class: class.into() }).inc();
+    }
+
+    /// Counts an event whose object does not parse.
+    pub fn count_unparsable(&self, kind: &'static str) {
+        self.unparsable.get_or_create(&Unparsable { kind }).inc();
     }
 
     /// A host was refused; `reason` is one of a few, or the label is unbounded.

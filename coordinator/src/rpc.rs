@@ -1,93 +1,148 @@
 //! What hosts can call. Handlers translate and store; every decision is a pure
 //! function of `coordinator-core`.
 
-pub mod announcements;
-mod complaints;
 mod failure;
 pub mod host;
 pub mod identity;
-mod plans;
-pub mod presence;
+pub mod plan_notifications;
+mod rate_limits;
 pub mod registration;
-mod tally;
+pub mod registration_tokens;
+mod rejections;
+mod running_plans;
+pub mod sessions;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
 
-use crate::ca::{Authority, Peer};
+use crate::ca::{Authority, HostKey, Peer};
+use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::store::report;
-use announcements::Announcements;
-use complaints::Complaints;
-use plans::Plans;
-use presence::Presence;
+use crate::store;
+use plan_notifications::{PlanNotifications, host_key};
+use rate_limits::RateLimits;
+use registration_tokens::RegistrationTokens;
+use running_plans::RunningPlans;
+use sessions::SessionTable;
 
 pub use failure::RpcError;
-pub use tally::Tally;
+pub use rejections::Rejections;
 #[cfg(test)]
-pub(crate) use tally::log;
+pub(crate) use rejections::log;
 
-/// An idle connection is asked for a sign of life this often.
+/// An idle connection is pinged this often.
 pub const KEEPALIVE: Duration = Duration::from_secs(20);
-/// One that gives none for so long is closed.
+/// A ping without an answer for so long closes the connection.
 pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
+
+/// Whether a replica of the coordinator has ended, by its Lease.
+pub type ReplicaIsDead = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// How long the parts of a session last.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionTiming {
+    /// A new boot waits so long for the session of another one to end; longer
+    /// than a dead connection stays open.
+    pub probe: Duration,
+    /// A stream that ended is recorded after this time, unless the host is back.
+    pub end_delay: Duration,
+    /// A stream whose inventory was deleted waits so long for its recreation.
+    pub deletion_grace: Duration,
+    /// A step is recorded when it runs for so long.
+    pub step_delay: Duration,
+    /// Steps of one host are recorded this often at most.
+    pub step_interval: Duration,
+}
+
+impl Default for SessionTiming {
+    fn default() -> Self {
+        Self {
+            probe: sessions::PROBE,
+            end_delay: Duration::from_secs(10),
+            deletion_grace: Duration::from_secs(30),
+            step_delay: Duration::from_secs(10),
+            step_interval: Duration::from_mins(1),
+        }
+    }
+}
+
+/// The caches and indexes that handlers read.
+#[derive(Clone)]
+pub struct Caches {
+    pub inventories: Store<MachineInventory>,
+    pub registrations: Store<MachineRegistration>,
+    /// Fed with every event of the watcher behind `inventories`.
+    pub notifications: Arc<PlanNotifications>,
+    /// Fed with every event of the watcher behind `registrations`.
+    pub tokens: Arc<RegistrationTokens>,
+}
+
+/// This process, among its replicas.
+#[derive(Clone)]
+pub struct Replica {
+    /// Its name; no two processes have the same.
+    pub name: String,
+    pub is_dead: ReplicaIsDead,
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Replica({})", self.name)
+    }
+}
 
 /// What every handler needs.
 #[derive(Clone)]
 pub struct Context {
-    /// The Kubernetes API.
     pub client: Client,
-    /// All inventories, as last seen.
-    pub inventories: Store<MachineInventory>,
-    /// All registrations, as last seen.
-    pub registrations: Store<MachineRegistration>,
-    /// News of inventories, for streams.
-    pub announcements: Arc<Announcements>,
+    pub caches: Caches,
     /// Signs the hosts' certificates.
     pub authority: Arc<Authority>,
+    pub clock: Clock,
+    pub replica: Replica,
+    pub timing: SessionTiming,
     /// Streams of this replica.
-    pub presence: Arc<Presence>,
-    /// What is refused is counted here, also by the port.
-    pub tally: Arc<Tally>,
-    plans: Arc<Plans>,
-    complaints: Arc<Complaints>,
-}
-
-/// What a [`Context`] reads.
-#[derive(Clone)]
-pub struct Seen {
-    /// All inventories, as last seen.
-    pub inventories: Store<MachineInventory>,
-    /// All registrations, as last seen.
-    pub registrations: Store<MachineRegistration>,
-    /// Fed with every event of the reflector behind `inventories`.
-    pub announcements: Arc<Announcements>,
+    pub sessions: Arc<SessionTable>,
+    /// Counts and reports rejected hosts, also those of the listener.
+    pub rejections: Arc<Rejections>,
+    running_plans: Arc<RunningPlans>,
+    rate_limits: Arc<RateLimits>,
 }
 
 impl Context {
-    /// A context with nobody attached.
+    /// A context without streams.
     #[must_use]
-    pub fn new(client: Client, seen: Seen, authority: Arc<Authority>, metrics: Metrics) -> Self {
-        let complaints = Arc::new(Complaints::new(client.clone()));
+    pub fn new(
+        client: Client,
+        caches: Caches,
+        authority: Arc<Authority>,
+        metrics: Metrics,
+        clock: Clock,
+        replica: Replica,
+    ) -> Self {
+        let rejections = Arc::new(Rejections::new(client.clone(), metrics));
         Self {
             client,
-            inventories: seen.inventories,
-            registrations: seen.registrations,
-            announcements: seen.announcements,
+            caches,
             authority,
-            presence: Arc::default(),
-            tally: Arc::new(Tally::new(metrics)),
-            plans: Arc::default(),
-            complaints,
+            clock,
+            replica,
+            timing: SessionTiming::default(),
+            sessions: Arc::default(),
+            rejections,
+            running_plans: Arc::default(),
+            rate_limits: Arc::default(),
         }
     }
 
@@ -99,45 +154,74 @@ impl Context {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The inventory of a name, as last seen; asked for when it was never seen,
-    /// since a host is often faster than the watch.
-    async fn named(&self, namespace: &str, name: &str) -> Result<Arc<MachineInventory>, RpcError> {
-        if let Some(known) = self.inventories.get(&ObjectRef::new(name).within(namespace)) {
-            return Ok(known);
-        }
-        Ok(Arc::new(report::read(&self.inventory_api(namespace), name, None).await?))
+    /// The inventory with that identity, as the caches have it.
+    fn cached_inventory(&self, key: &HostKey) -> Option<Arc<MachineInventory>> {
+        let name = self.caches.notifications.find_name(key)?;
+        let cached = self.caches.inventories.get(&ObjectRef::new(&name).within(&key.namespace))?;
+        (host_key(&cached).as_ref() == Some(key)).then_some(cached)
     }
 
-    /// The inventory that a certificate was made for.
+    /// The inventory of a host: by its identity, whatever its name and UID are
+    /// now; read by the name in the certificate where the caches lack it, since
+    /// a host can be faster than the watch.
     async fn inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
-        let known = self.named(&peer.namespace, &peer.name).await?;
-        if known.uid().as_deref() == Some(&*peer.uid) {
-            return not_quarantined(known);
+        match self.cached_inventory(&peer.key) {
+            Some(cached) => refuse_quarantined(cached),
+            None => self.read_inventory(peer).await,
         }
-        // Seen before it was deleted and made anew, or made anew since.
-        let api = self.inventory_api(&peer.namespace);
-        not_quarantined(Arc::new(report::read(&api, &peer.name, Some(&peer.uid)).await?))
     }
 
-    /// Counts what is refused on its way out.
+    /// The inventory of a host, not from the caches.
+    async fn read_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
+        let name = self.caches.notifications.find_name(&peer.key);
+        let name = name.as_deref().unwrap_or(&peer.name_hint);
+        let api = self.inventory_api(&peer.key.namespace);
+        let found = store::host::read(&api, name, Some(&peer.key.tpm_hash)).await?;
+        refuse_quarantined(Arc::new(found))
+    }
+
+    /// As [`Self::inventory`], for a stream that has ended: also a quarantined
+    /// host has no session then.
+    async fn inventory_of_ended(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
+        if let Some(cached) = self.cached_inventory(&peer.key) {
+            return Ok(cached);
+        }
+        let api = self.inventory_api(&peer.key.namespace);
+        Ok(Arc::new(store::host::read(&api, &peer.name_hint, Some(&peer.key.tpm_hash)).await?))
+    }
+
+    /// Changes the stored facts of a host; no request when nothing differs.
+    async fn update_status(
+        &self,
+        inventory: Arc<MachineInventory>,
+        change: impl Fn(&mut MachineInventoryStatus),
+    ) -> Result<Arc<MachineInventory>, RpcError> {
+        Ok(store::host::update_status(&self.client, inventory, self.clock.now(), change).await?)
+    }
+
+    /// Counts a refusal on its way out.
     fn answer<T>(&self, result: Result<T, RpcError>) -> Result<T, tonic::Status> {
         result.map_err(|error| {
-            if let RpcError::Refused { refusal, detail } = &error {
-                self.tally.refuse(*refusal, detail);
+            if let RpcError::Refused { refusal, detail, next_action } = &error {
+                self.rejections.record(*refusal, detail, next_action);
             }
             error.into()
         })
     }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
 }
 
-/// For the words of a refusal: a bare name does not say what it names.
-fn inventory_of(name: &str) -> String {
+/// For the detail of a refusal.
+fn describe_inventory(name: &str) -> String {
     format!("the inventory is {name}")
 }
 
-fn not_quarantined(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
+fn refuse_quarantined(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
     if inventory.annotations().contains_key(annotation::QUARANTINED) {
-        return Err(RpcError::refused(Refusal::Quarantined, inventory_of(&inventory.name_any())));
+        return Err(RpcError::refused(Refusal::Quarantined, describe_inventory(&inventory.name_any())));
     }
     Ok(inventory)
 }

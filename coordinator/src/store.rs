@@ -7,6 +7,7 @@ pub mod host;
 pub mod machine;
 pub mod plan_record;
 pub mod registration;
+pub mod registration_token;
 pub mod status;
 
 use kube::api::{Patch, PatchParams};
@@ -82,7 +83,7 @@ impl StoreError {
         verb: &'static str,
         kind: &'static str,
         name: &str,
-    ) -> impl FnOnce(kube::Error) -> Self {
+    ) -> impl FnOnce(kube::Error) -> Self + use<> {
         let name = name.to_owned();
         move |source| Self::Request { verb, kind, name, source: Box::new(source) }
     }

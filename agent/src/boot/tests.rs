@@ -4,7 +4,7 @@ use proto::plan::{Checksum, Generation, Image, Kind, NodeIdentity, Plan, Secret,
 use proto::v1alpha1::{StepDone, StepFailed};
 
 use super::*;
-use crate::journal::Outcome;
+use crate::plan::journal::Outcome;
 
 fn plan(kind: Kind) -> Plan {
     let image = Image::parse("lab/os:v1").unwrap();
@@ -110,7 +110,7 @@ impl Host {
         };
         seed::store(&host.root.state(), &seed).unwrap();
         let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };
-        kubelet::remember(&host.root, &identity).unwrap();
+        node_identity::remember(&host.root, &identity).unwrap();
         fs::write(host.root.state().cleanup_marker(), "reprovision-01\n").unwrap();
         host.journal(&Journal::begin(&plan(Kind::Reprovision)).started(1, "boot-1"));
         host

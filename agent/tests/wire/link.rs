@@ -3,13 +3,14 @@
 use std::fs;
 use std::future::Future;
 
-use agent::executor::{Executor, Policy};
+use agent::client::calls::Caller;
+use agent::client::config;
+use agent::host::network::KernelNetwork;
 use agent::identity::{Certificate, Identity, Role};
-use agent::link;
+use agent::installed::link;
+use agent::live::register;
 use agent::paths::Root;
-use agent::register;
-use agent::system::simulated::Simulated;
-use agent::{calls::Caller, config, names::Names};
+use agent::plan::executor::{Executor, Policy};
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
@@ -20,6 +21,7 @@ use proto::v1alpha1::{
     BootDisk, Carried, CarriedPlan, FailureReason, Hello, Install, InstallDone, Plan, PlanKind, PlanOutcome,
     Reboot, RequestCleanup, Step, StepProgress, SyncFileSystems, VerifySystem,
 };
+use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
 use crate::coordinator::Coordinator;
@@ -33,24 +35,27 @@ struct Host {
 async fn installed(coordinator: &Coordinator) -> Host {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
-    Simulated::installed(root.clone(), "os:v1").unwrap();
+    SimulatedSystem::installed(root.clone(), "os:v1").unwrap();
     fs::create_dir_all(root.state().path()).unwrap();
     fs::write(root.state().config(), coordinator.config()).unwrap();
     fs::write(root.state().install_record(), r#"{"device":"/dev/vda","image":"os:v1"}"#).unwrap();
     let identity = Identity::load_or_make(&root.state().identity()).unwrap();
     coordinator.memory().next = Some(Next::BootDisk(BootDisk {}));
     let config = config::read(&root.state().config()).unwrap();
-    let names = Names::below(&root);
-    register::attempt(&root, Caller { config: &config, names: &names, identity: &identity }).await.unwrap();
+    let network = KernelNetwork::below(&root);
+    register::attempt(&root, Caller { config: &config, network: &network, identity: &identity })
+        .await
+        .unwrap();
     Host { _directory: directory, root }
 }
 
 /// Runs the agent while the test looks.
 async fn while_running<T>(host: &Host, test: impl Future<Output = T>) -> T {
-    let system = Simulated::new(host.root.clone());
+    let system = SimulatedSystem::new(host.root.clone());
     let executor = Executor::open(host.root.clone(), system.clone(), Policy::default()).unwrap();
+    let network = KernelNetwork::below(&host.root);
     tokio::select! {
-        ended = Box::pin(link::run(&host.root, system, executor)) => panic!("{ended:?}"),
+        ended = Box::pin(link::run(&host.root, system, executor, &network)) => panic!("{ended:?}"),
         result = test => result,
     }
 }

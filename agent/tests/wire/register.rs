@@ -4,19 +4,20 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use agent::config;
+use agent::client::calls::Caller;
+use agent::client::config;
 use agent::error::{NextAction as _, explain};
+use agent::host::network::KernelNetwork;
 use agent::identity::{Identity, Role};
-use agent::install::found::{Access, InstallRecord, Mounted, Mounts};
-use agent::names::Names;
+use agent::live::found::{Access, InstallRecord, Mounted, Mounts};
+use agent::live::register::AttemptError;
+use agent::live::register::{attempt, register};
 use agent::paths::{Root, StateDir};
-use agent::register::{attempt, register};
-use agent::system::simulated::Simulated;
-use agent::{calls::Caller, register::AttemptError};
 use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{BootDisk, Install, Seed};
+use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
 use crate::coordinator::Coordinator;
@@ -24,13 +25,13 @@ use crate::coordinator::Coordinator;
 struct Host {
     directory: TempDir,
     root: Root,
-    system: Simulated,
+    system: SimulatedSystem,
 }
 
 /// The persistent partition: it holds a file system once the install ran.
 struct Partitions {
     path: PathBuf,
-    system: Simulated,
+    system: SimulatedSystem,
 }
 
 impl Mounts for Partitions {
@@ -50,7 +51,7 @@ impl Host {
     fn live(coordinator: &Coordinator) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path().join("root"));
-        let system = Simulated::installed(root.clone(), "live-image").unwrap();
+        let system = SimulatedSystem::installed(root.clone(), "live-image").unwrap();
         let host = Self { directory, root, system };
         host.boot("boot-1");
         host.write("/run/initramfs/live/livecd-cloud-config.yaml", &coordinator.config());
@@ -82,14 +83,18 @@ impl Host {
     }
 
     async fn register(&self) -> Result<(), String> {
-        register(&self.root, &self.system, &self.partitions()).await.map_err(|error| explain(&error))
+        register(&self.root, &self.system, &self.partitions(), &KernelNetwork::below(&self.root))
+            .await
+            .map_err(|error| explain(&error))
     }
 
     async fn attempt(&self) -> Result<(), AttemptError> {
         let config = config::read(&self.root.live_config()).unwrap();
         let identity = Identity::load_or_make(&self.root.state().identity()).unwrap();
-        let names = Names::below(&self.root);
-        attempt(&self.root, Caller { config: &config, names: &names, identity: &identity }).await.map(drop)
+        let network = KernelNetwork::below(&self.root);
+        attempt(&self.root, Caller { config: &config, network: &network, identity: &identity })
+            .await
+            .map(drop)
     }
 
     fn installs(&self) -> usize {

@@ -66,6 +66,8 @@ pub mod label {
     pub const CLUSTERCTL_MOVE: &str = "clusterctl.cluster.x-k8s.io/move";
     /// Ours: how the identity key is held, `software` or `tpm`.
     pub const IDENTITY_CLASS: &str = "baremetal.cluster.io/identity-class";
+    /// Ours: on the Lease of a coordinator replica.
+    pub const REPLICA: &str = "baremetal.cluster.io/replica";
 }
 
 /// Finalizers.

@@ -19,7 +19,7 @@ use coordinator_api::network::ObservedNetwork;
 use ipnet::IpNet;
 
 pub use drift::drift;
-pub use wire::observed;
+pub use wire::{Observation, parse_observed};
 
 /// Why a network cannot be taken or rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -220,6 +220,10 @@ fn is_special(address: IpAddr) -> bool {
 fn bad(place: &str, value: &str, wanted: &'static str) -> NetworkError {
     let value = value.chars().take(64).collect();
     NetworkError::Value { place: place.to_owned(), value, wanted }
+}
+
+fn missing(interface: &str, role: &'static str, missing: &str) -> NetworkError {
+    NetworkError::InterfaceMissing { interface: interface.to_owned(), role, missing: missing.to_owned() }
 }
 
 fn interface(name: &str) -> String {

@@ -119,6 +119,18 @@ impl Roster {
         &self.pool
     }
 
+    /// Takes a newer version of the pool; `false` when its members may differ:
+    /// then a new roster is needed.
+    #[must_use]
+    pub fn update_pool(&mut self, pool: &Arc<MachineInventoryPool>) -> bool {
+        let version = |pool: &MachineInventoryPool| (pool.metadata.uid.clone(), pool.metadata.generation);
+        let is_same = pool.metadata.generation.is_some() && version(pool) == version(&self.pool);
+        if is_same {
+            self.pool = pool.clone();
+        }
+        is_same
+    }
+
     /// The entry of a host.
     #[must_use]
     pub fn member(&self, host: &str) -> Option<&PoolMember> {

@@ -1,5 +1,9 @@
 //! Who a client certificate belongs to.
+//!
+//! A certificate is bound to the identity key of its host, never to a UID: a
+//! restore or a move recreates the inventory, and the host goes on.
 
+use jiff::Timestamp;
 use proto::proof;
 use x509_parser::extensions::GeneralName;
 
@@ -27,21 +31,27 @@ impl Role {
     }
 }
 
-/// The host at the other end, as its certificate says.
+/// The identity of one host: the namespace of its inventory and
+/// `spec.tpmHash`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostKey {
+    pub namespace: String,
+    pub tpm_hash: String,
+}
+
+/// The host at the other end, as its certificate states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Namespace of the inventory.
-    pub namespace: String,
-    /// Name of the inventory.
-    pub name: String,
-    /// UID of the inventory.
-    pub uid: String,
-    /// What the host may do.
+    pub key: HostKey,
+    /// Name of the inventory when the certificate was signed: for logs and for
+    /// the first read, never an authority.
+    pub name_hint: String,
     pub role: Role,
-    /// Lower-case hexadecimal SHA-256 of the key in PKIX DER.
+    /// Lower-case hexadecimal SHA-256 of the certificate's key in PKIX DER.
     pub public_key_hash: String,
     /// Serial number, hexadecimal, for logs.
     pub serial: String,
+    pub not_after: Timestamp,
 }
 
 /// Why a certificate names no host.
@@ -50,27 +60,27 @@ pub enum PeerError {
     /// Not X.509.
     #[error("the client certificate cannot be read")]
     Certificate,
-    /// Signed by us, but not in the form that [`Peer`] has.
-    #[error("the client certificate names no inventory")]
+    /// Signed by our authority, but not in the form that [`Peer`] has.
+    #[error("the client certificate names no host")]
     Name,
 }
 
 /// The one name in a host's certificate.
-pub(super) fn uri(subject: &Subject<'_>) -> String {
-    let Subject { namespace, name, uid, role } = subject;
-    format!("{SCHEME}{namespace}/{name}/{uid}/{}", role.as_str())
+pub(super) fn render_uri(subject: &Subject<'_>) -> String {
+    let HostKey { namespace, tpm_hash } = subject.key;
+    format!("{SCHEME}{namespace}/{tpm_hash}/{}", subject.role.as_str())
 }
 
-fn parse_uri(uri: &str) -> Option<(&str, &str, &str, Role)> {
+fn parse_uri(uri: &str) -> Option<(HostKey, Role)> {
     let mut parts = uri.strip_prefix(SCHEME)?.split('/');
-    let mut part = || parts.next().filter(|part| !part.is_empty());
-    let (namespace, name, uid) = (part()?, part()?, part()?);
-    let role = match part()? {
+    let mut next_part = || parts.next().filter(|part| !part.is_empty()).map(str::to_owned);
+    let key = HostKey { namespace: next_part()?, tpm_hash: next_part()? };
+    let role = match next_part()?.as_str() {
         "live" => Role::Live,
         "installed" => Role::Installed,
         _ => return None,
     };
-    parts.next().is_none().then_some((namespace, name, uid, role))
+    parts.next().is_none().then_some((key, role))
 }
 
 impl Peer {
@@ -78,7 +88,8 @@ impl Peer {
     /// authority.
     ///
     /// # Errors
-    /// [`PeerError`] when it is not one that [`super::Authority::host`] made.
+    /// [`PeerError`] when it is not one that [`super::Authority::sign_host`]
+    /// signed.
     pub fn parse(certificate: &[u8]) -> Result<Self, PeerError> {
         let (_, certificate) =
             x509_parser::parse_x509_certificate(certificate).map_err(|_| PeerError::Certificate)?;
@@ -89,15 +100,24 @@ impl Peer {
         let [GeneralName::URI(uri)] = names.value.general_names.as_slice() else {
             return Err(PeerError::Name);
         };
-        let (namespace, name, uid, role) = parse_uri(uri).ok_or(PeerError::Name)?;
+        let (key, role) = parse_uri(uri).ok_or(PeerError::Name)?;
+        let common_name = certificate.subject().iter_common_name().next();
+        let name_hint = common_name.and_then(|name| name.as_str().ok()).ok_or(PeerError::Name)?;
+        let not_after = certificate.validity().not_after.timestamp();
         Ok(Self {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
+            key,
+            name_hint: name_hint.to_owned(),
             role,
             public_key_hash: proof::identity(certificate.public_key().raw),
             serial: hex::encode(certificate.raw_serial()),
+            not_after: Timestamp::from_second(not_after).map_err(|_| PeerError::Certificate)?,
         })
+    }
+
+    /// Whether its certificate has ended.
+    #[must_use]
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        now >= self.not_after
     }
 }
 
@@ -106,15 +126,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_read_whole_or_not_at_all() {
+    fn certificate_name_is_parsed_whole() {
+        let key = HostKey { namespace: "fleet".into(), tpm_hash: "0a".into() };
         for (uri, want) in [
-            ("baremetal://fleet/host-1/u-1/live", Some(("fleet", "host-1", "u-1", Role::Live))),
-            ("baremetal://fleet/host-1/u-1/installed", Some(("fleet", "host-1", "u-1", Role::Installed))),
-            ("baremetal://fleet/host-1/u-1/root", None),
-            ("baremetal://fleet/host-1/u-1", None),
-            ("baremetal://fleet/host-1/u-1/live/more", None),
-            ("baremetal://fleet//u-1/live", None),
-            ("https://fleet/host-1/u-1/live", None),
+            ("baremetal://fleet/0a/live", Some((key.clone(), Role::Live))),
+            ("baremetal://fleet/0a/installed", Some((key, Role::Installed))),
+            ("baremetal://fleet/0a/root", None),
+            ("baremetal://fleet/0a", None),
+            ("baremetal://fleet/0a/live/more", None),
+            ("baremetal://fleet//live", None),
+            ("baremetal://fleet/host-1/uid-1/live", None),
+            ("https://fleet/0a/live", None),
             ("", None),
         ] {
             assert_eq!(parse_uri(uri), want, "{uri}");

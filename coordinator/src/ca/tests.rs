@@ -9,26 +9,25 @@ fn request(key: &KeyPair) -> Vec<u8> {
         .to_vec()
 }
 
-fn subject(role: Role) -> Subject<'static> {
-    Subject { namespace: "fleet", name: "host-1", uid: "uid-1", role }
-}
-
 fn leaf(chain: &str) -> CertificateDer<'static> {
     CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()
 }
 
 #[test]
-fn a_host_is_named_by_the_coordinator_and_not_by_its_request() {
+fn host_certificate_states_identity_and_not_the_request() {
+    let host = HostKey { namespace: "fleet".into(), tpm_hash: "0a0b".into() };
     let now = Timestamp::from_second(1_780_000_000).unwrap();
     let authority = Authority::generate(now).unwrap();
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let requested = RequestedKey::parse(&request(&key)).unwrap();
     for role in [Role::Live, Role::Installed] {
-        let chain = authority.host(&requested, &subject(role), now).unwrap();
+        let chain =
+            authority.sign_host(&requested, &Subject { key: &host, name: "host-1", role }, now).unwrap();
         let der = leaf(&chain);
         let peer = Peer::parse(&der).unwrap();
-        assert_eq!((peer.namespace.as_str(), peer.name.as_str()), ("fleet", "host-1"));
-        assert_eq!((peer.uid.as_str(), peer.role), ("uid-1", role));
+        assert_eq!((&peer.key, peer.name_hint.as_str(), peer.role), (&host, "host-1", role));
+        assert_eq!(peer.not_after.as_second(), now.as_second() + 86_400);
+        assert!(!peer.is_expired(now) && peer.is_expired(peer.not_after));
         assert_eq!(peer.public_key_hash, requested.hash());
         assert_eq!(peer.public_key_hash, proof::identity(&key.subject_public_key_info()));
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
@@ -40,7 +39,7 @@ fn a_host_is_named_by_the_coordinator_and_not_by_its_request() {
 }
 
 #[test]
-fn an_authority_comes_back_from_its_pem_and_only_with_its_own_key() {
+fn stored_authority_needs_its_own_key() {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let other = Authority::generate(Timestamp::now()).unwrap();
     assert!(Authority::parse(authority.certificate(), &authority.key()).is_ok());
@@ -55,7 +54,7 @@ fn an_authority_comes_back_from_its_pem_and_only_with_its_own_key() {
 }
 
 #[test]
-fn a_request_must_be_signed_by_its_own_p256_key() {
+fn request_must_be_signed_by_its_key() {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let good = request(&key);
     let mut tampered = good.clone();
@@ -76,7 +75,7 @@ fn a_request_must_be_signed_by_its_own_p256_key() {
 }
 
 #[test]
-fn a_server_certificate_names_no_host() {
+fn server_certificate_names_no_host() {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let names = ["127.0.0.1".to_owned(), "c.example".to_owned()];
     let server = authority.server(&names, Timestamp::now()).unwrap();

@@ -4,37 +4,39 @@ use std::sync::Arc;
 
 use coordinator_api::cluster::BaremetalCluster;
 use coordinator_core::cluster::{self, Decision};
-use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
-use kube::{Api, ResourceExt};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::{Context, Error};
-use crate::store::{StoreError, status};
+use super::Context;
+use super::index::Key;
+use crate::store::{StoreError, kind_name, status};
 
-/// Observes, decides, fills the endpoint in, projects the status.
+/// Decides, writes the endpoint, projects the status.
 ///
 /// # Errors
-/// When Kubernetes cannot be told.
-pub async fn reconcile(cluster: Arc<BaremetalCluster>, context: Arc<Context>) -> Result<Action, Error> {
-    let namespace = cluster.namespace().unwrap_or_default();
-    let owner = cluster.owner_references().iter().find(|owner| owner.kind == "Cluster").and_then(|owner| {
-        let key = ObjectRef::new_with(&owner.name, context.versions.cluster.clone()).within(&namespace);
-        context.caches.clusters.get(&key)
-    });
+/// [`StoreError`].
+pub async fn reconcile(cluster: Arc<BaremetalCluster>, context: Arc<Context>) -> Result<Action, StoreError> {
+    let key = Key::of(&*cluster);
+    let owner = cluster.owner_references().iter().find(|owner| owner.kind == "Cluster");
+    let owner = owner.and_then(|owner| context.cache.cluster(&Key::new(&*key.namespace, &*owner.name)));
     let decision = cluster::decide(&cluster, owner.as_deref());
     if let Decision::Fill(endpoint) = &decision {
-        let name = cluster.name_any();
-        let api: Api<BaremetalCluster> = Api::namespaced(context.client.clone(), &namespace);
+        let api: Api<BaremetalCluster> = Api::namespaced(context.client.clone(), &key.namespace);
         let patch = json!({ "spec": { "controlPlaneEndpoint": endpoint } });
-        let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        done.map_err(StoreError::of("fill the endpoint of", "BaremetalCluster", &name))?;
+        let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let kind = kind_name::<BaremetalCluster>();
+        written.map_err(StoreError::request("write the endpoint of", kind, &key.name))?;
+        tracing::info!(host = endpoint.host, port = endpoint.port, "endpoint taken from the load balancer");
         // The change comes back as an event, and with it the status.
         return Ok(Action::await_change());
     }
-    let new = cluster::status(&cluster, &decision, Timestamp::now());
-    status::apply(&context.client, &*cluster, new).await?;
+    let projected = cluster::status(&cluster, &decision, context.clock.now());
+    let written = status::write_status(&context.client, &*cluster, &projected).await?;
+    let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
+    if written.is_some() && was_ready != projected.ready {
+        tracing::info!(ready = projected.ready, "readiness changed");
+    }
     Ok(Action::await_change())
 }

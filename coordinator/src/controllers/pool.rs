@@ -1,96 +1,101 @@
-//! `MachineInventoryPool`: counted, never polled.
+//! `MachineInventoryPool`: counted from its roster, and the members that no
+//! pool holds are taken.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
-use coordinator_core::pool::{self, Member};
-use jiff::Timestamp;
-use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt as _};
+use tokio::time::Instant;
 
-use super::{Context, Error};
-use crate::store::status;
-use crate::watch::Caches;
+use super::Context;
+use super::index::Key;
+use crate::store::{Class, StoreError, host, kind_name, status};
 
-/// The members of a pool, as the caches have them.
-pub(super) struct Roster {
-    pool: Arc<MachineInventoryPool>,
-    found: Vec<Found>,
-    promised: HashSet<String>,
-}
+/// Two writes of the counters are at least so far apart. A change that comes
+/// earlier waits for the rest of it, however many follow.
+const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// One member: its inventory, and the older pool that lists it too.
-struct Found {
-    inventory: Option<Arc<MachineInventory>>,
-    older_pool: Option<String>,
-}
+/// When the status of each pool was written last.
+#[derive(Clone, Debug, Default)]
+pub struct Throttle(Arc<Mutex<HashMap<Key, Instant>>>);
 
-impl Roster {
-    /// `None` when there is no such pool.
-    pub(super) fn of(caches: &Caches, name: &str, namespace: &str) -> Option<Self> {
-        let pool = caches.pools.get(&ObjectRef::new(name).within(namespace))?;
-        let older: Vec<_> = caches
-            .pools
-            .state()
-            .into_iter()
-            .filter(|rival| rival.namespace() == pool.namespace() && pool::is_older(rival, &pool))
-            .collect();
-        let listed = |rival: &MachineInventoryPool, name: &str| {
-            rival.spec.machine_inventories.iter().any(|member| member.name == name)
-        };
-        let find = |name: &str| {
-            let inventory = caches.inventories.get(&ObjectRef::new(name).within(namespace));
-            let older_pool = older.iter().find(|rival| listed(rival, name)).map(|rival| rival.name_any());
-            Found { inventory, older_pool }
-        };
-        let found = pool.spec.machine_inventories.iter().map(|member| find(&member.name)).collect();
-        Some(Self { pool, found, promised: HashSet::new() })
+impl Throttle {
+    /// How long a write has to wait.
+    fn remaining(&self, pool: &Key) -> Option<Duration> {
+        let written = *self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pool)?;
+        let remaining = WRITE_INTERVAL.checked_sub(written.elapsed())?;
+        (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// Leaves out what other machines have chosen.
-    pub(super) fn beside(mut self, taken: impl Fn(&str) -> bool) -> Self {
-        let names = self.pool.spec.machine_inventories.iter().map(|member| &member.name);
-        self.promised = names.filter(|name| taken(name)).cloned().collect();
-        self
-    }
-
-    /// Whether a member is left out that may become free again.
-    pub(super) fn holds_promises(&self) -> bool {
-        !self.promised.is_empty()
-    }
-
-    /// The pool itself.
-    pub(super) fn pool(&self) -> &MachineInventoryPool {
-        &self.pool
-    }
-
-    /// In the pool's order.
-    pub(super) fn members(&self) -> Vec<Member<'_>> {
-        let listed = self.pool.spec.machine_inventories.iter();
-        listed
-            .zip(&self.found)
-            .map(|(listed, found)| Member {
-                listed,
-                inventory: found.inventory.as_deref(),
-                older_pool: found.older_pool.as_deref(),
-                is_promised: self.promised.contains(&listed.name),
-            })
-            .collect()
+    /// Notes a write, and drops what limits nothing any more.
+    fn record_write(&self, pool: &Key) {
+        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writes.retain(|_, written| written.elapsed() < WRITE_INTERVAL);
+        writes.insert(pool.clone(), Instant::now());
     }
 }
 
-/// Counts the members.
+/// Takes the members that no pool holds, and writes the counters.
 ///
 /// # Errors
-/// When the status cannot be written.
-pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, Error> {
-    let namespace = pool.namespace().unwrap_or_default();
-    if let Some(roster) = Roster::of(&context.caches, &pool.name_any(), &namespace) {
-        let new = pool::status(&pool, &roster.members(), Timestamp::now());
-        status::apply(&context.client, &*pool, new).await?;
+/// [`StoreError`].
+pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, StoreError> {
+    let key = Key::of(&*pool);
+    if pool.metadata.deletion_timestamp.is_none() {
+        take_members(&key, &context).await?;
+    }
+    if let Some(remaining) = context.pool_writes.remaining(&key) {
+        return Ok(Action::requeue(remaining));
+    }
+    let now = context.clock.now();
+    let projected = context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
+    if let Some((pool, projected)) = projected
+        && status::write_status(&context.client, &pool, &projected).await?.is_some()
+    {
+        context.pool_writes.record_write(&key);
     }
     Ok(Action::await_change())
+}
+
+/// One that changes meanwhile is decided again with its event.
+async fn take_members(pool: &Key, context: &Context) -> Result<(), StoreError> {
+    for member in context.index.unheld_members(pool) {
+        match take_member(pool, &member, context).await {
+            Err(error) if error.class() == Class::Conflict => {}
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+async fn take_member(pool: &Key, member: &str, context: &Context) -> Result<(), StoreError> {
+    let key = Key::new(&*pool.namespace, member);
+    let Some(inventory) = context.cache.inventories.get(&key.object_ref()) else { return Ok(()) };
+    let former = inventory.annotations().get(annotation::POOL).filter(|name| !name.is_empty());
+    if let Some(former) = former {
+        let former = Key::new(&*pool.namespace, &**former);
+        if inventory.claim().is_some() || is_holding(&former, member, context).await? {
+            return Ok(());
+        }
+    }
+    host::hold_in_pool(&context.client, &inventory, &pool.name).await?;
+    tracing::info!(inventory = member, former, "pool holds its member");
+    Ok(())
+}
+
+/// Whether a pool lists the member. One that the cache lacks may be one that
+/// does not parse.
+async fn is_holding(pool: &Key, member: &str, context: &Context) -> Result<bool, StoreError> {
+    let listed = context.index.read_roster(pool, |roster| roster.member(member).is_some());
+    if let Some(listed) = listed {
+        return Ok(listed);
+    }
+    let pools: Api<MachineInventoryPool> = Api::namespaced(context.client.clone(), &pool.namespace);
+    let found = pools.get_metadata_opt(&pool.name).await;
+    let kind = kind_name::<MachineInventoryPool>();
+    Ok(found.map_err(StoreError::request("get", kind, &pool.name))?.is_some())
 }

@@ -1,39 +1,95 @@
-//! `MachineRegistration`: a token and a URL.
+//! `MachineRegistration`: a token in a Secret, and a URL.
 
 use std::sync::Arc;
 
-use coordinator_api::conditions::{self, Finding, Reason, Type};
-use coordinator_api::registration::MachineRegistration;
-use jiff::Timestamp;
+use coordinator_api::conditions::{self, Reason, Type, condition_false, condition_true};
+use coordinator_api::names::annotation;
+use coordinator_api::registration::{MachineRegistration, Registration};
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::{Context, Error};
-use crate::store::status::{self, Written};
+use super::Context;
+use crate::store::registration_token::{self, Token};
+use crate::store::{Class, StoreError, status};
+use crate::telemetry::chain;
 
-/// Gives the registration its token, once; deleting the token from the status
-/// makes a new one, and every earlier ISO useless.
+/// Upstream's word for a random key, which is what every host has.
+const RANDOM_KEY: i64 = -1;
+
+/// Makes sure that the token's Secret exists, and shows token and URL.
 ///
 /// # Errors
-/// When the status cannot be written.
+/// [`StoreError`]; [`StoreError::Taken`] when the Secret is something else.
 pub async fn reconcile(
     registration: Arc<MachineRegistration>,
     context: Arc<Context>,
-) -> Result<Action, Error> {
-    let mut new = registration.status.clone().unwrap_or_default();
-    let token = new.registration_token.get_or_insert_with(|| uuid::Uuid::new_v4().simple().to_string());
-    new.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
-    let ready = Finding::holds(Type::Ready, Reason::SuccessfullyCreated, "hosts can register");
-    conditions::apply(&mut new.conditions, &[ready], registration.metadata.generation, Timestamp::now());
-    let written = status::apply(&context.client, &*registration, new).await?;
-    let seed = registration
-        .spec
-        .config
-        .as_ref()
-        .and_then(|config| config.elemental.as_ref())
-        .and_then(|elemental| elemental.registration.as_ref());
-    if written == Written::Changed && seed.is_some_and(|seed| seed.emulated_tpm_seed.is_some()) {
-        let note = "emulated-tpm-seed is ignored: each host makes its own random key; remove the field";
-        context.events.warning(&*registration, "EmulatedTpmSeedIgnored", note).await;
+) -> Result<Action, StoreError> {
+    if registration.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let stored = match registration_token::ensure(&context.client, &registration).await {
+        Ok(stored) => stored,
+        Err(error) => return Err(show_failure(&registration, error, &context).await),
+    };
+    let token = if registration.annotations().contains_key(annotation::ROTATE_TOKEN) {
+        rotate(&registration, stored, &context).await?
+    } else {
+        stored.token
+    };
+    let mut projected = registration.status.clone().unwrap_or_default();
+    projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
+    projected.registration_token = Some(token);
+    let ready = condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register");
+    let generation = registration.metadata.generation;
+    conditions::set_conditions(&mut projected.conditions, &[ready], generation, context.clock.now());
+    let written = status::write_status(&context.client, &*registration, &projected).await?;
+    if written.is_some() {
+        tracing::info!("registration is ready");
+        warn_of_seed(&registration, &context).await;
     }
     Ok(Action::await_change())
+}
+
+/// A Secret that holds something else needs an operator.
+async fn show_failure(
+    registration: &MachineRegistration,
+    error: StoreError,
+    context: &Context,
+) -> StoreError {
+    if error.class() != Class::Terminal {
+        return error;
+    }
+    let mut projected = registration.status.clone().unwrap_or_default();
+    let message = format!("{}; correct or delete it: it is created again", chain(&error));
+    let failed = condition_false(Type::Ready, Reason::ApiRequestFailed, message);
+    let generation = registration.metadata.generation;
+    conditions::set_conditions(&mut projected.conditions, &[failed], generation, context.clock.now());
+    status::write_status(&context.client, registration, &projected).await.err().unwrap_or(error)
+}
+
+/// The token is replaced before the annotation is removed: a crash between
+/// replaces it once more, before the status has shown it.
+async fn rotate(
+    registration: &MachineRegistration,
+    stored: Token,
+    context: &Context,
+) -> Result<String, StoreError> {
+    let token = registration_token::replace(&context.client, registration, stored).await?;
+    registration_token::clear_rotation(&context.client, registration).await?;
+    let note = "a new registration token was created; seed ISOs with the former one are of no use any more";
+    context.events.normal(registration, "TokenRotated", note).await;
+    tracing::info!("registration token replaced");
+    Ok(token)
+}
+
+async fn warn_of_seed(registration: &MachineRegistration, context: &Context) {
+    let seed = read_settings(registration).and_then(|settings| settings.emulated_tpm_seed);
+    if seed.is_some_and(|seed| seed != RANDOM_KEY) {
+        let note = "emulated-tpm-seed is ignored: each host creates its own random key; remove the field";
+        context.events.warning(registration, "EmulatedTpmSeedIgnored", note).await;
+    }
+}
+
+fn read_settings(registration: &MachineRegistration) -> Option<&Registration> {
+    registration.spec.config.as_ref()?.elemental.as_ref()?.registration.as_ref()
 }

@@ -1,35 +1,38 @@
 //! `SeedImage`: made from a base ISO and one registration, and served.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::retry;
 use coordinator_core::seed_image::{self, Decision, Download, Progress};
-use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
-use kube::{Api, ResourceExt};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::{Context, Error};
+use super::Context;
+use super::index::Key;
 use crate::seed_iso::SeedIsos;
-use crate::store::status::Written;
-use crate::store::{StoreError, status};
+use crate::store::{StoreError, kind_name, status};
 use crate::telemetry::chain;
 
-/// Observes, decides, prepares the ISO, projects the status.
+/// Interval after an error that may end by itself.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Decides, prepares the ISO, projects the status.
 ///
 /// # Errors
-/// When Kubernetes cannot be told.
-pub async fn reconcile(image: Arc<SeedImage>, context: Arc<Context>) -> Result<Action, Error> {
+/// [`StoreError`].
+pub async fn reconcile(image: Arc<SeedImage>, context: Arc<Context>) -> Result<Action, StoreError> {
+    let now = context.clock.now();
     let reference = &image.spec.registration_ref;
     let namespace = reference.namespace.clone().or_else(|| image.namespace()).unwrap_or_default();
     let name = reference.name.clone().unwrap_or_default();
-    let registration = context.caches.registrations.get(&ObjectRef::new(&name).within(&namespace));
-    let decision = seed_image::decide(&image, registration.as_deref(), Timestamp::now());
-    let (progress, again) = match (decision, registration) {
+    let registration = context.cache.registrations.get(&Key::new(namespace, &*name).object_ref());
+    let decision = seed_image::decide(&image, registration.as_deref(), now);
+    let (progress, retry) = match (decision, registration) {
         (Decision::Refuse(why), _) => (Progress::Refused(why), None),
         (Decision::Expire, _) => (Progress::Expired, None),
         (Decision::Begin, Some(_)) => (Progress::Started, None),
@@ -40,53 +43,59 @@ pub async fn reconcile(image: Arc<SeedImage>, context: Arc<Context>) -> Result<A
             (Progress::NoRegistration(name), None)
         }
     };
-    let new = seed_image::status(&image, &progress, Timestamp::now());
-    let written = status::apply(&context.client, &*image, new).await?;
-    // After a write the change comes back as an event, and with it the version
-    // that taking the wish back depends on.
-    if written == Written::Unchanged && seed_image::is_answered(&image) {
-        take_back(&image, &context).await?;
+    let projected = seed_image::status(&image, &progress, context.clock.now());
+    let before = image.status.as_ref().and_then(|status| status.state);
+    let written = status::write_status(&context.client, &*image, &projected).await?;
+    if written.is_some() && before != projected.state {
+        let state: &str = projected.state.map_or("", Into::into);
+        tracing::info!(state, "seed image changed its state");
     }
-    let again = again.or_else(|| seed_image::remaining(&image, Timestamp::now()));
-    Ok(again.map_or_else(Action::await_change, Action::requeue))
+    // After a write the change comes back as an event, and with it the version
+    // that clearing the request depends on.
+    if written.is_none() && seed_image::is_answered(&image) {
+        clear_request(&image, &context).await?;
+    }
+    let wait = retry.or_else(|| seed_image::remaining(&image, context.clock.now()));
+    Ok(wait.map_or_else(Action::await_change, Action::requeue))
 }
 
-/// How it went, and when to look again if it went wrong.
+/// How it went, and when to retry.
 async fn build(
     image: &SeedImage,
     registration: &MachineRegistration,
     isos: &SeedIsos,
     server_url: &str,
-) -> (Progress, Option<std::time::Duration>) {
+) -> (Progress, Option<Duration>) {
     match isos.prepare(image, registration).await {
         Ok(prepared) => {
             let server_url = server_url.to_owned();
-            (Progress::Completed(Download { server_url, token: token(image), file: prepared.file }), None)
+            let token = download_token(image);
+            (Progress::Completed(Download { server_url, token, file: prepared.file }), None)
         }
         Err(error) => {
-            let pause = if error.is_terminal() { retry::LONGEST } else { retry::LONGEST / 10 };
-            (Progress::Failed(chain(&error)), Some(pause))
+            let interval = if error.is_terminal() { retry::RETRY_MAX } else { RETRY_INTERVAL };
+            (Progress::Failed(chain(&error)), Some(interval))
         }
     }
 }
 
-/// The token that is open, or a new one: to begin anew closes it.
-fn token(image: &SeedImage) -> String {
+/// The token that is open, or a new one: to begin closes it.
+fn download_token(image: &SeedImage) -> String {
     let open = image.status.as_ref().and_then(|status| status.download_token.clone());
     open.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string())
 }
 
-/// The `resourceVersion` is the precondition: from a stale cache the next wish
-/// of a person must not be taken for the one that is done.
-async fn take_back(image: &SeedImage, context: &Context) -> Result<(), Error> {
+/// The `resourceVersion` is the precondition: from a stale cache the next
+/// request of an operator must not be taken for the one that was served.
+async fn clear_request(image: &SeedImage, context: &Context) -> Result<(), StoreError> {
     let api: Api<SeedImage> = Api::namespaced(context.client.clone(), &image.namespace().unwrap_or_default());
     let name = image.name_any();
     let patch = json!({
         "metadata": { "resourceVersion": image.resource_version() },
         "spec": { "retriggerBuild": false },
     });
-    let done = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    done.map_err(StoreError::of("take the retrigger off", "SeedImage", &name))?;
+    let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    written.map_err(StoreError::request("clear spec.retriggerBuild of", kind_name::<SeedImage>(), &name))?;
     Ok(())
 }
 

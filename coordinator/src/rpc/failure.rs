@@ -1,80 +1,79 @@
-//! From what went wrong to what the host is told: one mapping.
+//! From an error to the gRPC status that a host receives: one mapping.
 
-use proto::refusal::{METADATA_KEY, NEXT, Refusal};
+use proto::refusal::{METADATA_KEY, NEXT_ACTION_KEY, Refusal};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use crate::ca::CaError;
-use crate::store::registration::RegistrationError;
-use crate::store::report::{PlanSecretError, ReportError};
+use crate::store::StoreError;
 use crate::telemetry::chain;
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
-    /// The host is turned away, for a reason that both sides know.
+    /// The host is refused, for a reason that both sides know.
     #[error("{}: {detail}", refusal.code())]
     Refused {
-        /// The reason.
         refusal: Refusal,
         /// What of the message it was; never a secret.
         detail: String,
+        next_action: String,
     },
-    /// Another stream of the same host took over.
-    #[error("another stream of this host took over")]
+    #[error("another stream of this host replaced this one")]
     Replaced,
-    /// This replica ends: the host attaches to the next.
-    #[error("this coordinator is going away: attach again")]
-    Leaving,
-    /// The request came past our own acceptor.
-    #[error("the request came over no connection of ours")]
-    Connection,
-    /// The system has none.
-    #[error("cannot draw random numbers")]
+    #[error("this coordinator is shutting down: attach again")]
+    ShuttingDown,
+    #[error("the client certificate has expired: renew it and attach again")]
+    CertificateExpired,
+    #[error("too many reports: retry later")]
+    RateLimited,
+    /// The request did not come through our own acceptor.
+    #[error("the request has no TLS session")]
+    NoTlsSession,
+    #[error("cannot generate random numbers")]
     Randomness,
-    /// See [`RegistrationError`].
-    #[error("cannot store the registration")]
-    Registration(#[source] RegistrationError),
-    /// See [`ReportError`].
-    #[error("cannot store the report")]
-    Report(#[source] ReportError),
-    /// See [`PlanSecretError`].
-    #[error("cannot read the plan")]
-    Plan(#[source] PlanSecretError),
-    /// See [`CaError`].
+    /// A report can be judged once the plan Secret is what was announced.
+    #[error("the report cannot be judged: {0}")]
+    PlanUnavailable(String),
+    #[error(transparent)]
+    Store(StoreError),
     #[error("cannot sign a certificate")]
     Sign(#[source] CaError),
 }
 
 impl RpcError {
-    /// A refusal.
+    /// A refusal with its own next action.
     pub fn refused(refusal: Refusal, detail: impl Into<String>) -> Self {
-        Self::Refused { refusal, detail: detail.into() }
+        Self::refused_with(refusal, detail, refusal.next_action())
+    }
+
+    /// A refusal whose next action depends on its cause.
+    pub fn refused_with(refusal: Refusal, detail: impl Into<String>, next_action: impl Into<String>) -> Self {
+        Self::Refused { refusal, detail: detail.into(), next_action: next_action.into() }
+    }
+
+    /// Whether no inventory has the identity.
+    pub(super) fn is_inventory_gone(&self) -> bool {
+        matches!(self, Self::Refused { refusal: Refusal::InventoryGone, .. })
     }
 }
 
-impl From<RegistrationError> for RpcError {
-    fn from(error: RegistrationError) -> Self {
+impl From<StoreError> for RpcError {
+    fn from(error: StoreError) -> Self {
         let detail = error.to_string();
-        match error {
-            RegistrationError::NameTaken { .. } => Self::refused(Refusal::NameTaken, detail),
-            RegistrationError::Rejected { .. } => Self::refused(Refusal::BadTemplate, detail),
-            RegistrationError::Status(error) => error.into(),
-            RegistrationError::CreateInventory { .. } | RegistrationError::CreateSecret { .. } => {
-                Self::Registration(error)
+        match &error {
+            StoreError::Gone { .. } => Self::refused(Refusal::InventoryGone, detail),
+            StoreError::Taken { kind: "Secret", name, .. } => Self::refused_with(
+                Refusal::NameTaken,
+                detail,
+                format!(
+                    "delete the Secret {name}, or change spec.machineName of the MachineRegistration, and boot the seed ISO again"
+                ),
+            ),
+            StoreError::Taken { .. } => Self::refused(Refusal::NameTaken, detail),
+            StoreError::Request { .. } | StoreError::Contended { .. } | StoreError::Changed { .. } => {
+                Self::Store(error)
             }
-        }
-    }
-}
-
-impl From<ReportError> for RpcError {
-    fn from(error: ReportError) -> Self {
-        match error {
-            ReportError::Gone { .. } => Self::refused(Refusal::InventoryGone, error.to_string()),
-            ReportError::Read { .. }
-            | ReportError::Write { .. }
-            | ReportError::Contended { .. }
-            | ReportError::Superseded { .. } => Self::Report(error),
         }
     }
 }
@@ -90,7 +89,7 @@ impl From<CaError> for RpcError {
     }
 }
 
-const fn code(refusal: Refusal) -> Code {
+const fn status_code(refusal: Refusal) -> Code {
     match refusal {
         Refusal::UnknownToken | Refusal::InventoryGone => Code::NotFound,
         Refusal::TpmRequired | Refusal::BadTemplate | Refusal::StalePlan => Code::FailedPrecondition,
@@ -104,21 +103,22 @@ const fn code(refusal: Refusal) -> Code {
 impl From<RpcError> for Status {
     fn from(error: RpcError) -> Self {
         match &error {
-            RpcError::Refused { refusal, detail } => {
-                // The code has its own place: the host would say it twice.
-                let text = format!("{detail}{NEXT}{}", refusal.next_action());
-                let mut status = Self::new(code(*refusal), text);
-                let value = MetadataValue::from_static(refusal.code());
-                status.metadata_mut().insert(METADATA_KEY, value);
+            RpcError::Refused { refusal, detail, next_action } => {
+                let mut status = Self::new(status_code(*refusal), detail.as_str());
+                let metadata = status.metadata_mut();
+                metadata.insert(METADATA_KEY, MetadataValue::from_static(refusal.code()));
+                metadata.insert_bin(NEXT_ACTION_KEY, MetadataValue::from_bytes(next_action.as_bytes()));
                 status
             }
             RpcError::Replaced => Self::aborted(error.to_string()),
-            RpcError::Leaving => Self::unavailable(error.to_string()),
-            RpcError::Connection | RpcError::Randomness => Self::internal(error.to_string()),
-            // What lies behind is the coordinator's affair: the host comes again.
-            RpcError::Registration(_) | RpcError::Report(_) | RpcError::Plan(_) | RpcError::Sign(_) => {
-                tracing::warn!(error = chain(&error), "a call failed");
-                Self::unavailable("the coordinator cannot reach its store: try again")
+            RpcError::ShuttingDown | RpcError::PlanUnavailable(_) => Self::unavailable(error.to_string()),
+            RpcError::CertificateExpired => Self::unauthenticated(error.to_string()),
+            RpcError::RateLimited => Self::resource_exhausted(error.to_string()),
+            RpcError::NoTlsSession | RpcError::Randomness => Self::internal(error.to_string()),
+            // The cause is the coordinator's: the host retries.
+            RpcError::Store(_) | RpcError::Sign(_) => {
+                tracing::warn!(error = chain(&error), "call failed: the host retries");
+                Self::unavailable("the coordinator cannot reach its store: retry")
             }
         }
     }
@@ -129,21 +129,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_refusal_travels_with_its_code_and_the_next_action() {
+    fn refusal_carries_code_and_next_action() {
         for refusal in Refusal::ALL {
             let status = Status::from(RpcError::refused(refusal, "detail"));
-            let value = status.metadata().get(METADATA_KEY).unwrap().to_str().unwrap();
-            assert_eq!(Refusal::from_code(value), Some(refusal));
-            assert_eq!(status.message(), format!("detail; next: {}", refusal.next_action()));
+            let code = status.metadata().get(METADATA_KEY).unwrap().to_str().unwrap();
+            assert_eq!(Refusal::from_code(code), Some(refusal));
+            let action = status.metadata().get_bin(NEXT_ACTION_KEY).unwrap().to_bytes().unwrap();
+            assert_eq!((status.message(), &*action), ("detail", refusal.next_action().as_bytes()));
         }
     }
 
     #[test]
-    fn what_lies_behind_an_error_of_ours_is_not_told() {
+    fn internal_causes_are_not_sent() {
         let source = kube::Error::LinesCodecMaxLineLengthExceeded;
-        let error = ReportError::Read { name: "n".into(), source };
+        let error = StoreError::request("get", "MachineInventory", "n")(source);
         let status = Status::from(RpcError::from(error));
         assert_eq!(status.code(), Code::Unavailable);
-        assert!(!status.message().contains("newline"));
+        assert!(!status.message().contains("newline") && !status.message().contains("Inventory"));
     }
 }

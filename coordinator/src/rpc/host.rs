@@ -1,24 +1,33 @@
 //! Everything after registration: one stream for plans, and reports.
 
 mod attach;
-mod report;
+mod progress;
+mod reports;
+mod stream;
 
-use coordinator_core::host;
+use coordinator_api::inventory::InstallState;
+use coordinator_core::host::HostRecord;
 use futures::stream::BoxStream;
-use jiff::Timestamp;
+use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
+use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::{Instrument as _, Span};
 
-use super::identity::{self, Call};
+use super::identity::{Call, authenticate};
 use super::{Context, RpcError};
-use crate::ca::{RequestedKey, Role, Subject};
+use crate::ca::{Peer, RequestedKey, Role, Subject};
 
-pub use attach::{GRACE, sweep};
+pub(super) use reports::parse_network;
 
 /// The service.
 pub struct HostService {
     context: Context,
+}
+
+fn call_span(call: Call, peer: &Peer) -> Span {
+    tracing::info_span!("host_call", ?call, namespace = peer.key.namespace, name = peer.name_hint)
 }
 
 impl HostService {
@@ -28,26 +37,52 @@ impl HostService {
         Self { context }
     }
 
-    async fn renew(
+    /// Runs one unary call of a host that may make it.
+    async fn run_call<T, R>(
         &self,
-        request: Request<wire::RenewCertificateRequest>,
-    ) -> Result<wire::RenewCertificateResponse, RpcError> {
-        let peer = identity::peer(&request, Call::RenewCertificate)?;
-        let key = RequestedKey::parse(&request.get_ref().certificate_request)?;
-        if key.hash() != peer.public_key_hash {
-            let detail = "the request is for another key than the certificate shown";
-            return Err(RpcError::refused(Refusal::BadRequest, detail));
-        }
-        let inventory = self.context.inventory(&peer).await?;
-        let role = match peer.role {
-            Role::Live if !host::is_installed(&inventory) => Role::Live,
-            Role::Live | Role::Installed => Role::Installed,
+        call: Call,
+        request: Request<T>,
+        handle: impl AsyncFnOnce(&Context, &Peer, T) -> Result<R, RpcError>,
+    ) -> Result<Response<R>, Status> {
+        let context = &self.context;
+        let peer = context.answer(authenticate(&request, call, context.now()))?;
+        let span = call_span(call, &peer);
+        let result = if context.rate_limits.take_token(&peer.key, call, Instant::now()) {
+            handle(context, &peer, request.into_inner()).instrument(span.clone()).await
+        } else {
+            Err(RpcError::RateLimited)
         };
-        let subject = Subject { namespace: &peer.namespace, name: &peer.name, uid: &peer.uid, role };
-        let certificate_chain = self.context.authority.host(&key, &subject, Timestamp::now())?;
-        tracing::info!(inventory = peer.name, role = role.as_str(), "signed a certificate");
-        Ok(wire::RenewCertificateResponse { certificate_chain })
+        span.in_scope(|| context.answer(result)).map(Response::new)
     }
+}
+
+async fn renew_certificate(
+    context: &Context,
+    peer: &Peer,
+    request: wire::RenewCertificateRequest,
+) -> Result<wire::RenewCertificateResponse, RpcError> {
+    let key = RequestedKey::parse(&request.certificate_request)?;
+    if key.hash() != peer.public_key_hash {
+        let detail = "the request is for another key than the certificate shown";
+        return Err(RpcError::refused(Refusal::BadRequest, detail));
+    }
+    let inventory = context.inventory(peer).await?;
+    let is_installed = HostRecord::parse(&inventory).is_some_and(|record| is_installed(&record));
+    let role = match peer.role {
+        Role::Live if !is_installed => Role::Live,
+        Role::Live | Role::Installed => Role::Installed,
+    };
+    let name = inventory.name_any();
+    let subject = Subject { key: &peer.key, name: &name, role };
+    let certificate_chain = context.authority.sign_host(&key, &subject, context.now())?;
+    tracing::info!(role = role.as_str(), "certificate renewed");
+    Ok(wire::RenewCertificateResponse { certificate_chain })
+}
+
+/// Whether a system was reported to be on its disk.
+fn is_installed(record: &HostRecord) -> bool {
+    let is_on_disk = |state| matches!(state, InstallState::Installed | InstallState::LiveBootAfterInstall);
+    record.carried.is_some() || record.install.as_ref().is_some_and(|install| is_on_disk(install.state))
 }
 
 #[tonic::async_trait]
@@ -58,51 +93,47 @@ impl wire::host_server::Host for HostService {
         &self,
         request: Request<Streaming<wire::HostMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        let peer = self.context.answer(identity::peer(&request, Call::Attach))?;
-        Ok(Response::new(attach::stream(self.context.clone(), peer, request.into_inner())))
+        let peer = self.context.answer(authenticate(&request, Call::Attach, self.context.now()))?;
+        Ok(Response::new(stream::open_stream(self.context.clone(), peer, request.into_inner())))
     }
 
     async fn report_step(
         &self,
         request: Request<wire::StepReport>,
     ) -> Result<Response<wire::ReportStepResponse>, Status> {
-        let reported = async {
-            let peer = identity::peer(&request, Call::ReportStep)?;
-            report::step(&self.context, &peer, request.get_ref()).await
-        };
-        self.context.answer(reported.await)?;
-        Ok(Response::new(wire::ReportStepResponse {}))
+        self.run_call(Call::ReportStep, request, async |context, peer, report| {
+            reports::record_step_report(context, peer, &report).await?;
+            Ok(wire::ReportStepResponse {})
+        })
+        .await
     }
 
     async fn report_install(
         &self,
         request: Request<wire::InstallReport>,
     ) -> Result<Response<wire::ReportInstallResponse>, Status> {
-        let reported = async {
-            let peer = identity::peer(&request, Call::ReportInstall)?;
-            report::install(&self.context, &peer, request.get_ref()).await
-        };
-        let install_device = self.context.answer(reported.await)?;
-        Ok(Response::new(wire::ReportInstallResponse { install_device }))
+        self.run_call(Call::ReportInstall, request, async |context, peer, report| {
+            let install_device = reports::record_install_report(context, peer, &report).await?;
+            Ok(wire::ReportInstallResponse { install_device })
+        })
+        .await
     }
 
     async fn report_observed(
         &self,
         request: Request<wire::ObservedReport>,
     ) -> Result<Response<wire::ReportObservedResponse>, Status> {
-        let reported = async {
-            let peer = identity::peer(&request, Call::ReportObserved)?;
-            report::observed(&self.context, &peer, request.into_inner()).await
-        };
-        self.context.answer(reported.await)?;
-        Ok(Response::new(wire::ReportObservedResponse {}))
+        self.run_call(Call::ReportObserved, request, async |context, peer, report| {
+            reports::record_observed_report(context, peer, report).await?;
+            Ok(wire::ReportObservedResponse {})
+        })
+        .await
     }
 
     async fn renew_certificate(
         &self,
         request: Request<wire::RenewCertificateRequest>,
     ) -> Result<Response<wire::RenewCertificateResponse>, Status> {
-        let renewed = self.renew(request).await;
-        self.context.answer(renewed).map(Response::new)
+        self.run_call(Call::RenewCertificate, request, renew_certificate).await
     }
 }

@@ -1,15 +1,16 @@
-//! Who calls, and whether they may: the certificate of the connection is the
-//! only authority. No message names an inventory.
+//! Which host calls, and whether it may: the certificate of the connection is
+//! the only authority. No message names an inventory.
 
+use jiff::Timestamp;
 use proto::refusal::Refusal;
 use tonic::Request;
 
-use super::failure::RpcError;
+use super::RpcError;
 use crate::ca::{Peer, Role};
 use crate::tls::Session;
 
 /// Everything that can be called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     /// Open a registration.
     Begin,
@@ -27,11 +28,11 @@ pub enum Call {
     RenewCertificate,
 }
 
-/// The one table of who may call what; `None` shows no certificate.
+/// Which role may call what; `None` shows no certificate.
 #[must_use]
-pub fn may(role: Option<Role>, call: Call) -> bool {
+pub fn may_call(role: Option<Role>, call: Call) -> bool {
     match (call, role) {
-        // A key is proven anew in each registration, whatever is shown.
+        // Each registration proves its key, whatever certificate is shown.
         (Call::Begin | Call::Complete, _)
         | (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, Some(_)) => true,
         (Call::Attach | Call::ReportStep, role) => role == Some(Role::Installed),
@@ -39,26 +40,28 @@ pub fn may(role: Option<Role>, call: Call) -> bool {
     }
 }
 
-/// The connection of a request.
+/// The TLS session of a request.
 ///
 /// # Errors
-/// [`RpcError::Connection`] when the request came past our own acceptor.
-pub fn session<T>(request: &Request<T>) -> Result<Session, RpcError> {
-    request.extensions().get::<Session>().cloned().ok_or(RpcError::Connection)
+/// [`RpcError::NoTlsSession`] when the request did not come through our own
+/// acceptor.
+pub fn tls_session<T>(request: &Request<T>) -> Result<Session, RpcError> {
+    request.extensions().get::<Session>().cloned().ok_or(RpcError::NoTlsSession)
 }
 
-/// The host that calls, when it may.
+/// The host that calls, when it may. The certificate is checked at each call:
+/// a connection can outlive it.
 ///
 /// # Errors
-/// [`Refusal::RoleNotAllowed`].
-pub fn peer<T>(request: &Request<T>, call: Call) -> Result<Peer, RpcError> {
-    let session = session(request)?;
-    let peer = session.peer();
-    let refused = |detail: &str| RpcError::refused(Refusal::RoleNotAllowed, detail);
-    match peer {
-        Some(peer) if may(Some(peer.role), call) => Ok(peer.clone()),
-        Some(peer) => Err(refused(&format!("the {} system may not do this", peer.role.as_str()))),
-        None => Err(refused("no client certificate was shown: register first")),
+/// [`Refusal::RoleNotAllowed`], [`RpcError::CertificateExpired`].
+pub fn authenticate<T>(request: &Request<T>, call: Call, now: Timestamp) -> Result<Peer, RpcError> {
+    let session = tls_session(request)?;
+    let refused = |detail: &str| Err(RpcError::refused(Refusal::RoleNotAllowed, detail));
+    match session.peer() {
+        Some(peer) if peer.is_expired(now) => Err(RpcError::CertificateExpired),
+        Some(peer) if may_call(Some(peer.role), call) => Ok(peer.clone()),
+        Some(peer) => refused(&format!("the {} system may not do this", peer.role.as_str())),
+        None => refused("no client certificate was shown: register first"),
     }
 }
 
@@ -67,9 +70,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_live_system_registers_and_reports_and_an_installed_one_does_everything() {
+    fn live_system_registers_and_reports_only() {
         let (live, installed) = (Some(Role::Live), Some(Role::Installed));
-        for (call, nobody, by_live, by_installed) in [
+        for (call, anonymous, by_live, by_installed) in [
             (Call::Begin, true, true, true),
             (Call::Complete, true, true, true),
             (Call::Attach, false, false, true),
@@ -78,8 +81,8 @@ mod tests {
             (Call::ReportObserved, false, true, true),
             (Call::RenewCertificate, false, true, true),
         ] {
-            let got = (may(None, call), may(live, call), may(installed, call));
-            assert_eq!(got, (nobody, by_live, by_installed), "{call:?}");
+            let got = (may_call(None, call), may_call(live, call), may_call(installed, call));
+            assert_eq!(got, (anonymous, by_live, by_installed), "{call:?}");
         }
     }
 }

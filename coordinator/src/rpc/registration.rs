@@ -1,31 +1,34 @@
 //! A host becomes a `MachineInventory`: who it says it is, then the proof.
-//! Before the proof nothing is read from the API, nothing is written but one
-//! Event in a while, and nothing that matters is told.
+//! Before the proof nothing is read from the API, nothing is written but an
+//! Event at a bounded rate, and nothing that matters is returned.
 
 use std::sync::Arc;
 
 use coordinator_api::conditions::{self, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
+use coordinator_core::host::HostRecord;
 use coordinator_core::inventory::{self, Existing, Identified, Identity, KeyClass};
-use coordinator_core::{host, network};
-use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::proof::{self, NONCE_BYTES};
 use proto::refusal::Refusal;
-use proto::v1alpha1 as wire;
+use proto::{limits, v1alpha1 as wire};
 use ring::rand::SecureRandom as _;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
 use tonic::{Request, Response, Status};
+use tracing::Instrument as _;
 use wire::begin_request::Attestation;
 use wire::complete_response::Next;
 
-use super::identity;
-use super::{Context, RpcError, inventory_of, not_quarantined};
-use crate::ca::{RequestedKey, Role, Subject, p256_point};
-use crate::store::registration::{self as store, Newcomer};
+use super::host::parse_network;
+use super::identity::tls_session;
+use super::{Context, RpcError, describe_inventory, refuse_quarantined};
+use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
+use crate::store::StoreError;
+use crate::store::registration::{self as store, NewHost};
+use crate::telemetry::chain;
 use crate::tls::{Challenge, Session};
 
 /// The service.
@@ -33,13 +36,8 @@ pub struct RegistrationService {
     context: Context,
 }
 
-fn refused<T>(refusal: Refusal, detail: impl Into<String>) -> Result<T, RpcError> {
+fn refuse<T>(refusal: Refusal, detail: impl Into<String>) -> Result<T, RpcError> {
     Err(RpcError::refused(refusal, detail))
-}
-
-/// Compares secrets in a time that tells nothing of where they differ.
-fn same(one: &str, other: &str) -> bool {
-    !one.is_empty() && Sha256::digest(one) == Sha256::digest(other)
 }
 
 fn is_ready(registration: &MachineRegistration) -> bool {
@@ -47,21 +45,35 @@ fn is_ready(registration: &MachineRegistration) -> bool {
     status.is_some_and(|status| conditions::is_true(&status.conditions, Type::Ready))
 }
 
-/// Whether the registration takes hosts whose key is held like that.
-fn accept(
+/// Whether the registration accepts hosts whose key is held like that.
+fn check_key_class(
     registration: &MachineRegistration,
     attestation: Option<&Attestation>,
 ) -> Result<KeyClass, RpcError> {
     let class = match attestation {
         Some(Attestation::SoftwareKey(_)) => KeyClass::Software,
-        None => return refused(Refusal::BadRequest, "the request does not say how the key is held"),
+        None => return refuse(Refusal::BadRequest, "the request does not say how the key is held"),
     };
     match inventory::refuse_key(class, registration) {
         Some(refusal) => {
-            refused(refusal, format!("{} does not take a key held in software", registration.name_any()))
+            refuse(refusal, format!("{} does not accept a key held in software", registration.name_any()))
         }
         None => Ok(class),
     }
+}
+
+/// Templates cost time for each fact: the contract's bounds hold here too.
+fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
+    for (what, count, max) in [
+        ("SMBIOS sections", facts.smbios.len(), limits::SMBIOS_SECTIONS),
+        ("disks", facts.disks.len(), limits::DISKS),
+        ("interfaces", facts.nics.len(), limits::INTERFACES),
+    ] {
+        if count > max {
+            return refuse(Refusal::BadRequest, format!("{count} {what} were sent, {max} are allowed"));
+        }
+    }
+    Ok(())
 }
 
 impl RegistrationService {
@@ -71,32 +83,32 @@ impl RegistrationService {
         Self { context }
     }
 
-    async fn begin(
+    /// The ready registration with that token.
+    fn find_registration(&self, token: &str) -> Option<Arc<MachineRegistration>> {
+        let caches = &self.context.caches;
+        let found = caches.registrations.get(&caches.tokens.find_registration(token)?)?;
+        is_ready(&found).then_some(found)
+    }
+
+    async fn begin_registration(
         &self,
         session: &Session,
         request: wire::BeginRequest,
     ) -> Result<wire::BeginResponse, RpcError> {
-        let found = self.context.registrations.find(|registration| {
-            let status = registration.status.as_ref();
-            let token = status.and_then(|status| status.registration_token.as_deref());
-            token.is_some_and(|token| same(token, &request.registration_token))
-        });
-        let Some(registration) = found.filter(|registration| is_ready(registration)) else {
-            return refused(
-                Refusal::UnknownToken,
-                format!("no ready registration has the token of {}", session.remote()),
-            );
+        let Some(registration) = self.find_registration(&request.registration_token) else {
+            let detail = format!("no ready registration has the token sent by {}", session.remote());
+            return refuse(Refusal::UnknownToken, detail);
         };
         if p256_point(&request.public_key).is_none() {
-            return refused(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
+            return refuse(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
         }
-        let accepted = accept(&registration, request.attestation.as_ref());
-        // Told before the proof, unlike the rest: such a host never comes to
-        // it. The detail does not name the host: a rack of them is one Event.
-        if let Err(RpcError::Refused { refusal: refusal @ Refusal::TpmRequired, detail }) = &accepted {
-            self.context.complaints.tell(&registration, *refusal, detail).await;
+        let class = check_key_class(&registration, request.attestation.as_ref());
+        // Such a host never comes to the proof. The detail does not name the
+        // host: a rack of them is one Event.
+        if matches!(&class, Err(RpcError::Refused { refusal: Refusal::TpmRequired, .. })) {
+            self.write_event(&registration, &class).await;
         }
-        let class = accepted?;
+        let class = class?;
         let mut nonce = [0; NONCE_BYTES];
         if ring::rand::SystemRandom::new().fill(&mut nonce).is_err() {
             return Err(RpcError::Randomness);
@@ -110,79 +122,80 @@ impl RegistrationService {
         Ok(wire::BeginResponse { nonce: nonce.to_vec() })
     }
 
-    async fn complete(
+    async fn complete_registration(
         &self,
         session: &Session,
         request: wire::CompleteRequest,
     ) -> Result<wire::CompleteResponse, RpcError> {
-        let challenge = prove(session, &request.proof)?;
-        let registration = self.registration(&challenge)?;
-        let admitted = self.admit(session, &registration, &challenge, request).await;
-        if let Err(RpcError::Refused { refusal, detail }) = &admitted {
-            self.context.complaints.tell(&registration, *refusal, detail).await;
-        }
-        admitted
+        let challenge = verify_proof(session, &request.proof)?;
+        let registration = self.registration_of(&challenge)?;
+        let registered = self.register_host(session, &registration, &challenge, request).await;
+        self.write_event(&registration, &registered).await;
+        registered
     }
 
-    /// Makes a proven host known, and tells it what to do.
-    async fn admit(
+    /// Shows a refusal to the author of the registration.
+    async fn write_event<T>(&self, registration: &MachineRegistration, result: &Result<T, RpcError>) {
+        if let Err(RpcError::Refused { refusal, detail, next_action }) = result {
+            self.context.rejections.write_event(registration, *refusal, detail, next_action).await;
+        }
+    }
+
+    /// Creates or finds the inventory of a proven host, and answers what the
+    /// host does next.
+    async fn register_host(
         &self,
         session: &Session,
         registration: &MachineRegistration,
         challenge: &Challenge,
         request: wire::CompleteRequest,
     ) -> Result<wire::CompleteResponse, RpcError> {
-        let key = RequestedKey::parse(&request.certificate_request)?;
-        let inventory = self.inventory(registration, challenge, request).await?;
-        let inventory = not_quarantined(inventory)?;
-        let now = Timestamp::now();
-        let inventory = store::equip(&self.context.client, inventory, now).await?;
-        let subject = Subject {
-            namespace: &inventory.namespace().unwrap_or_default(),
-            name: &inventory.name_any(),
-            uid: &inventory.uid().unwrap_or_default(),
-            role: Role::Live,
+        let requested = RequestedKey::parse(&request.certificate_request)?;
+        check_facts(request.facts.as_ref().unwrap_or(&wire::HostFacts::default()))?;
+        let key = HostKey {
+            namespace: registration.namespace().unwrap_or_default(),
+            tpm_hash: proof::identity(&challenge.public_key),
         };
-        let certificate_chain = self.context.authority.host(&key, &subject, now)?;
-        let next = next(registration, &inventory)?;
-        tracing::info!(inventory = subject.name, remote = %session.remote(), "a host registered");
+        let inventory = self.ensure_inventory(registration, challenge, &key, request).await?;
+        let inventory = refuse_quarantined(inventory)?;
+        let now = self.context.now();
+        let inventory = store::ensure_plan_secret(&self.context.client, inventory, now).await?;
+        let name = inventory.name_any();
+        let subject = Subject { key: &key, name: &name, role: Role::Live };
+        let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
+        let next = next_step(registration, &inventory)?;
+        tracing::info!(namespace = key.namespace, name, remote = %session.remote(), "host registered");
         Ok(wire::CompleteResponse {
-            inventory_namespace: subject.namespace.to_owned(),
-            inventory_name: subject.name.to_owned(),
-            inventory_uid: subject.uid.to_owned(),
+            inventory_namespace: key.namespace.clone(),
+            inventory_name: name,
             certificate_chain,
             next: Some(next),
         })
     }
 
     /// The registration of a challenge, which may have been closed meanwhile.
-    fn registration(&self, challenge: &Challenge) -> Result<Arc<MachineRegistration>, RpcError> {
+    fn registration_of(&self, challenge: &Challenge) -> Result<Arc<MachineRegistration>, RpcError> {
         let (namespace, name) = &challenge.registration;
-        let found = self.context.registrations.get(&ObjectRef::new(name).within(namespace));
+        let found = self.context.caches.registrations.get(&ObjectRef::new(name).within(namespace));
         match found.filter(|registration| is_ready(registration)) {
             Some(registration) => Ok(registration),
-            None => refused(Refusal::UnknownToken, format!("{name} was closed meanwhile")),
+            None => refuse(Refusal::UnknownToken, format!("{name} was closed meanwhile")),
         }
     }
 
     /// The inventory of a proven key: the one that has it, or a new one.
-    async fn inventory(
+    async fn ensure_inventory(
         &self,
         registration: &MachineRegistration,
         challenge: &Challenge,
+        key: &HostKey,
         request: wire::CompleteRequest,
     ) -> Result<Arc<MachineInventory>, RpcError> {
-        let namespace = registration.namespace().unwrap_or_default();
-        let hash = proof::identity(&challenge.public_key);
-        let identity = Identity { hash: &hash, class: challenge.class };
-        let known = match self.context.announcements.find(&namespace, &hash) {
-            Some((namespace, name)) => self.known(&namespace, &name).await?,
-            None => None,
-        };
-        if let Some(known) = known {
+        let identity = Identity { hash: &key.tpm_hash, class: challenge.class };
+        if let Some(known) = self.context.cached_inventory(key) {
             let existing = Existing { by_key: Some(&known), by_name: None };
             return match inventory::identify(existing, identity, registration) {
-                Identified::Refused(refusal) => refused(refusal, inventory_of(&known.name_any())),
+                Identified::Refused(refusal) => refuse(refusal, describe_inventory(&known.name_any())),
                 Identified::Known(_) | Identified::Create => Ok(known),
             };
         }
@@ -190,52 +203,66 @@ impl RegistrationService {
         let random = Sha256::digest(&challenge.public_key).into();
         let draft = inventory::draft(registration, &facts, identity, &random)
             .map_err(|error| RpcError::refused(Refusal::BadTemplate, error.to_string()))?;
-        let named = self.context.inventories.get(&ObjectRef::new(&draft.name).within(&namespace));
+        let named = ObjectRef::new(&draft.name).within(&key.namespace);
+        let named = self.context.caches.inventories.get(&named);
         let existing = Existing { by_key: None, by_name: named.as_deref() };
         match inventory::identify(existing, identity, registration) {
-            Identified::Refused(refusal) => return refused(refusal, inventory_of(&draft.name)),
+            Identified::Refused(refusal) => return refuse(refusal, describe_inventory(&draft.name)),
             Identified::Known(known) => return Ok(Arc::new(known.clone())),
             Identified::Create => {}
         }
-        let observed_network = request
-            .observed_network
-            .map(network::observed)
-            .transpose()
-            .map_err(|error| RpcError::refused(Refusal::BadRequest, error.to_string()))?;
-        let newcomer = Newcomer { tpm_hash: hash.clone(), observed_network };
-        Ok(store::create(&self.context.inventory_api(&namespace), draft, newcomer).await?)
-    }
-
-    /// The index may know what was deleted a moment ago.
-    async fn known(&self, namespace: &str, name: &str) -> Result<Option<Arc<MachineInventory>>, RpcError> {
-        match self.context.named(namespace, name).await {
-            Ok(known) => Ok(Some(known)),
-            Err(RpcError::Refused { refusal: Refusal::InventoryGone, .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let name = draft.name.clone();
+        let observed_network = request.observed_network.map(|network| parse_network(network, &name));
+        let new = NewHost { tpm_hash: key.tpm_hash.clone(), observed_network };
+        let api = self.context.inventory_api(&key.namespace);
+        store::create_inventory(&api, draft, new).await.map_err(|error| explain_creation(error, &name))
     }
 }
 
-/// Takes the challenge of this connection and checks the proof against it.
-/// Whatever comes out, the challenge is used up.
-fn prove(session: &Session, signature: &[u8]) -> Result<Challenge, RpcError> {
+/// The API server refuses the object itself: the templates of the registration
+/// rendered something that it does not accept.
+fn explain_creation(error: StoreError, name: &str) -> RpcError {
+    let is_invalid = matches!(
+        &error,
+        StoreError::Request { source, .. }
+            if matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 422))
+    );
+    if !is_invalid {
+        return error.into();
+    }
+    tracing::warn!(error = chain(&error), "the API server did not accept the inventory of a host");
+    RpcError::refused_with(
+        Refusal::BadTemplate,
+        format!("the API server did not accept the inventory {name}"),
+        "correct spec.machineName, machineInventoryLabels and machineInventoryAnnotations of the MachineRegistration; the coordinator's log has the cause",
+    )
+}
+
+/// Takes the challenge of this connection and verifies the proof against it.
+/// The challenge is used up either way.
+fn verify_proof(session: &Session, signature: &[u8]) -> Result<Challenge, RpcError> {
     let Some(challenge) = session.take_challenge() else {
-        return refused(Refusal::BadProof, "no registration was begun on this connection");
+        return refuse(Refusal::BadProof, "no registration was begun on this connection");
     };
     let binding = proof::binding(&challenge.nonce, session.exporter(), &challenge.public_key);
     let point = p256_point(&challenge.public_key).unwrap_or_default();
     match UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature) {
         Ok(()) => Ok(challenge),
-        Err(_) => refused(Refusal::BadProof, format!("the signature of {} does not fit", session.remote())),
+        Err(_) => refuse(Refusal::BadProof, format!("the signature of {} does not fit", session.remote())),
     }
 }
 
-fn next(registration: &MachineRegistration, inventory: &MachineInventory) -> Result<Next, RpcError> {
-    if host::has_attached(inventory) {
+fn next_step(registration: &MachineRegistration, inventory: &MachineInventory) -> Result<Next, RpcError> {
+    if HostRecord::parse(inventory).is_some_and(|record| record.carried.is_some()) {
         return Ok(Next::BootDisk(wire::BootDisk {}));
     }
-    let install = inventory::install(registration, inventory)
-        .map_err(|error| RpcError::refused(Refusal::BadTemplate, error.to_string()))?;
+    let install = inventory::install(registration, inventory).map_err(|error| {
+        let next = format!(
+            "correct spec.config of the MachineRegistration {}, or spec.network of the MachineInventory, and boot the seed ISO again",
+            registration.name_any()
+        );
+        RpcError::refused_with(Refusal::BadTemplate, error.to_string(), next)
+    })?;
     Ok(Next::Install(install))
 }
 
@@ -245,21 +272,20 @@ impl wire::registration_server::Registration for RegistrationService {
         &self,
         request: Request<wire::BeginRequest>,
     ) -> Result<Response<wire::BeginResponse>, Status> {
-        let begun = match identity::session(&request) {
-            Ok(session) => self.begin(&session, request.into_inner()).await,
-            Err(error) => Err(error),
-        };
-        self.context.answer(begun).map(Response::new)
+        let session = self.context.answer(tls_session(&request))?;
+        let span = tracing::info_span!("registration", call = "Begin", remote = %session.remote());
+        let begun = self.begin_registration(&session, request.into_inner()).instrument(span.clone()).await;
+        span.in_scope(|| self.context.answer(begun)).map(Response::new)
     }
 
     async fn complete(
         &self,
         request: Request<wire::CompleteRequest>,
     ) -> Result<Response<wire::CompleteResponse>, Status> {
-        let completed = match identity::session(&request) {
-            Ok(session) => self.complete(&session, request.into_inner()).await,
-            Err(error) => Err(error),
-        };
-        self.context.answer(completed).map(Response::new)
+        let session = self.context.answer(tls_session(&request))?;
+        let span = tracing::info_span!("registration", call = "Complete", remote = %session.remote());
+        let completed =
+            self.complete_registration(&session, request.into_inner()).instrument(span.clone()).await;
+        span.in_scope(|| self.context.answer(completed)).map(Response::new)
     }
 }

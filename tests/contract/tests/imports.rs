@@ -38,7 +38,7 @@ fn dependencies(package: &str) -> BTreeSet<String> {
 #[test]
 fn each_crate_is_built_without_what_it_must_not_know() {
     let cases = [
-        ("proto", vec!["tokio", "tonic", "kube", "k8s-openapi"]),
+        ("proto", vec!["tokio", "tonic", "kube", "k8s-openapi", "simulated-host"]),
         ("coordinator-api", vec!["tokio", "kube-client", "kube-runtime", "proto"]),
         (
             "coordinator-core",
@@ -54,9 +54,10 @@ fn each_crate_is_built_without_what_it_must_not_know() {
                 "coordinator-api",
                 "openssl",
                 "aws-lc-rs",
+                "simulated-host",
             ],
         ),
-        ("coordinator", vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-apiserver"]),
+        ("coordinator", vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-apiserver", "simulated-host"]),
     ];
     for (package, forbidden) in cases {
         let built_from = dependencies(package);

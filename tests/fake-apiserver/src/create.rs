@@ -1,29 +1,17 @@
-//! POST, and the birth of objects by apply.
+//! POST.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::kinds::{CRDS, Kind, Scope};
-use crate::object::{SYSTEM, is_valid_name, normalise, set, text};
-use crate::owners::{Operation, Owners, Writer};
+use crate::managed::record_manager;
+use crate::object::{SYSTEM, is_valid_name, metadata_text, normalise_object, set_metadata, validate_object};
 use crate::read::Done;
 use crate::request::Call;
 use crate::store::Store;
 
 impl Call {
-    /// Who writes, for managed fields.
-    pub(crate) fn writer(&self, operation: Operation) -> Writer {
-        let manager = self.query("fieldManager");
-        let subresource = &self.request.subresource;
-        Writer {
-            manager: if manager.is_empty() { "unknown".into() } else { manager.into() },
-            operation,
-            subresource: (!subresource.is_empty()).then(|| subresource.clone()),
-            api_version: self.kind.api_version(),
-        }
-    }
-
     /// The body, if it is an object of the kind of the URL.
     pub(crate) fn object(&self) -> Result<Value, Failure> {
         let object: Value = serde_json::from_slice(&self.body)
@@ -46,7 +34,7 @@ impl Call {
 
     /// Name and namespace of the body must be those of the URL.
     pub(crate) fn check_place(&self, object: &Value) -> Result<(), Failure> {
-        let (namespace, name) = (text(object, "namespace"), text(object, "name"));
+        let (namespace, name) = (metadata_text(object, "namespace"), metadata_text(object, "name"));
         if !namespace.is_empty() && namespace != self.request.namespace {
             return Err(Failure::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the \
@@ -64,22 +52,16 @@ impl Call {
 }
 
 impl Store {
-    pub(crate) fn create(&mut self, call: &Call) -> Result<Done, Failure> {
+    pub(crate) fn create_object(&mut self, call: &Call) -> Result<Done, Failure> {
         let object = call.object()?;
-        if !text(&object, "resourceVersion").is_empty() {
+        if !metadata_text(&object, "resourceVersion").is_empty() {
             let message = "resourceVersion should not be set on objects to be created";
-            return Err(Failure::unforeseen(message));
+            return Err(Failure::internal(message));
         }
-        self.insert(call, object, None)
+        self.insert_object(call, object)
     }
 
-    /// Makes a new object. `owners` come with an apply; otherwise the caller owns all of it.
-    pub(crate) fn insert(
-        &mut self,
-        call: &Call,
-        mut object: Value,
-        owners: Option<Owners>,
-    ) -> Result<Done, Failure> {
+    fn insert_object(&mut self, call: &Call, mut object: Value) -> Result<Done, Failure> {
         let kind = &*call.kind;
         if kind.scope == Scope::Namespaced && call.request.namespace.is_empty() {
             return Err(Failure::not_allowed());
@@ -87,47 +69,43 @@ impl Store {
         let name = self.name_for(call, &object)?;
         let key = (kind.resource(), call.request.namespace.clone(), name.clone());
         if let Some(old) = self.get(&key) {
-            let deleting = crate::object::is_deleting(&old.object);
+            let deleting = crate::object::is_deleting(old);
             return Err(Failure::already_exists(kind, &name, deleting));
         }
         for field in SYSTEM {
-            set(&mut object, field, Value::Null);
+            set_metadata(&mut object, field, Value::Null);
         }
         if kind.has_status
             && let Value::Object(members) = &mut object
         {
             members.remove("status");
         }
-        normalise(kind, &mut object)?;
+        normalise_object(kind, &mut object)?;
         let now = self.clock.rfc3339();
-        set(&mut object, "name", json!(name));
+        set_metadata(&mut object, "name", json!(name));
         if !key.1.is_empty() {
-            set(&mut object, "namespace", json!(key.1));
+            set_metadata(&mut object, "namespace", json!(key.1));
         }
-        set(&mut object, "uid", json!(self.new_uid()));
-        set(&mut object, "creationTimestamp", json!(now));
+        set_metadata(&mut object, "uid", json!(self.new_uid()));
+        set_metadata(&mut object, "creationTimestamp", json!(now));
         if kind.counts_generations() {
-            set(&mut object, "generation", json!(1));
+            set_metadata(&mut object, "generation", json!(1));
         }
-        let owners = owners.unwrap_or_else(|| {
-            let mut owners = Owners::default();
-            let writer = call.writer(Operation::Update);
-            owners.record(&writer, &now, (&json!({}), &object), &kind.shape);
-            owners
-        });
+        validate_object(call, &name, &object, None)?;
+        record_manager(call, &now, &json!({}), &mut object);
         if call.is_dry_run() {
-            return Ok(Done { code: 201, body: call.present(&object), changed: false });
+            return Ok(Done { code: 201, body: call.present_object(&object), changed: false });
         }
         if kind.plural == CRDS {
-            self.serve(kind, &mut object)?;
+            self.serve_crd(kind, &mut object)?;
         }
-        let object = self.put(key, object, owners);
-        Ok(Done { code: 201, body: call.present(&object), changed: true })
+        let object = self.put(key, object);
+        Ok(Done { code: 201, body: call.present_object(&object), changed: true })
     }
 
     fn name_for(&mut self, call: &Call, object: &Value) -> Result<String, Failure> {
         let kind = &*call.kind;
-        let (name, prefix) = (text(object, "name"), text(object, "generateName"));
+        let (name, prefix) = (metadata_text(object, "name"), metadata_text(object, "generateName"));
         if !name.is_empty() {
             return if is_valid_name(name) {
                 Ok(name.to_owned())
@@ -156,10 +134,11 @@ impl Store {
         }
     }
 
-    /// A new CRD is served from the moment it exists.
-    fn serve(&mut self, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
-        let crd: CustomResourceDefinition = serde_json::from_value(object.clone())
-            .map_err(|error| Failure::invalid(kind, text(object, "name"), "spec", &error.to_string()))?;
+    /// A CRD is served from the moment it exists, and a changed one from its change.
+    pub(crate) fn serve_crd(&mut self, kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+        let crd: CustomResourceDefinition = serde_json::from_value(object.clone()).map_err(|error| {
+            Failure::invalid(kind, metadata_text(object, "name"), "spec", &error.to_string())
+        })?;
         for kind in Kind::from_crd(&crd) {
             self.kinds.register(kind);
         }

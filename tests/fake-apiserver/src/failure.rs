@@ -1,16 +1,24 @@
-//! Refusals, as the `Status` objects of the real server.
+//! Rejections, as the `Status` objects of the real server.
 
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
+use crate::request::Request;
+use crate::schema::Violation;
 
-/// Why a request was refused.
+/// Why a request was rejected.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
     reason: &'static str,
     message: String,
     details: Value,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: {}", self.code, self.reason, self.message)
+    }
 }
 
 impl Failure {
@@ -41,8 +49,8 @@ impl Failure {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// Errors that the real server did not foresee have no reason.
-    pub(crate) fn unforeseen(message: impl Into<String>) -> Self {
+    /// Errors for which the real server has no reason.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
 
@@ -69,33 +77,23 @@ impl Failure {
         Self::conflict(kind, name, why)
     }
 
-    /// An apply without force over fields of others. `fields`: owner and path.
-    pub(crate) fn apply_conflict(fields: &[(String, String)]) -> Self {
-        let causes: Vec<_> = fields
-            .iter()
-            .map(|(owner, field)| {
-                let message = format!("conflict with \"{owner}\"");
-                json!({ "reason": "FieldManagerConflict", "message": message, "field": field })
-            })
-            .collect();
-        let list: Vec<_> =
-            fields.iter().map(|(owner, field)| format!("conflict with \"{owner}\": {field}")).collect();
-        let message = format!(
-            "Apply failed with {} conflict{}: {}",
-            list.len(),
-            if list.len() == 1 { "" } else { "s" },
-            list.join(", ")
-        );
-        let mut failure = Self::new(409, "Conflict", message);
-        failure.details = json!({ "causes": causes });
-        failure
+    pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, why: &str) -> Self {
+        let violation =
+            Violation { field: field.to_owned(), reason: "FieldValueInvalid", message: why.to_owned() };
+        Self::violations(kind, name, &[violation])
     }
 
-    pub(crate) fn invalid(kind: &Kind, name: &str, field: &str, why: &str) -> Self {
+    /// One message and one cause for each violation.
+    pub(crate) fn violations(kind: &Kind, name: &str, violations: &[Violation]) -> Self {
+        let list: Vec<_> = violations.iter().map(|one| format!("{}: {}", one.field, one.message)).collect();
+        let list = if let [one] = list.as_slice() { one.clone() } else { format!("[{}]", list.join(", ")) };
+        let causes: Vec<_> = violations
+            .iter()
+            .map(|one| json!({ "reason": one.reason, "message": one.message, "field": one.field }))
+            .collect();
         let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
-        let message = format!("{}{group} \"{name}\" is invalid: {field}: {why}", kind.name);
+        let message = format!("{}{group} \"{name}\" is invalid: {list}", kind.name);
         let mut failure = Self::new(422, "Invalid", message);
-        let causes = json!([{ "reason": "FieldValueInvalid", "message": why, "field": field }]);
         failure.details = json!({ "name": name, "group": kind.group, "kind": kind.name, "causes": causes });
         failure
     }
@@ -104,10 +102,44 @@ impl Failure {
         Self::new(422, "Invalid", message)
     }
 
-    /// The resource version is older than what the server remembers.
+    /// No rule of the user allows the request.
+    pub(crate) fn forbidden(request: &Request) -> Self {
+        let Request { user, verb, group, resource, namespace, name, subresource } = request;
+        let mut path = resource.clone();
+        if !subresource.is_empty() {
+            path = format!("{path}/{subresource}");
+        }
+        let scope = if namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{namespace}\"")
+        };
+        let qualified = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+        let message = format!(
+            "{qualified} \"{name}\" is forbidden: User \"{user}\" cannot {} resource \"{path}\" in API \
+             group \"{group}\" {scope}",
+            verb.as_str(),
+        );
+        let mut failure = Self::new(403, "Forbidden", message);
+        failure.details = json!({ "name": name, "group": group, "kind": resource });
+        failure
+    }
+
+    /// The resource version is older than the history of the server.
     pub(crate) fn expired(asked: u64, oldest: u64) -> Self {
         let message = format!("too old resource version: {asked} ({oldest})");
         Self::new(410, "Expired", message)
+    }
+
+    /// The resource version is one that does not exist yet.
+    pub(crate) fn future_version(asked: u64, newest: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {newest}");
+        Self::new(504, "Timeout", message).retry_after(1)
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(413, "RequestEntityTooLarge", message)
     }
 
     /// A fault that a test asked for.

@@ -1,5 +1,6 @@
 //! What can go wrong between a client and its API server, on request.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -7,12 +8,12 @@ use tokio::sync::watch;
 
 use crate::matching::Matching;
 use crate::request::Request;
-use crate::rules::{Effect, Plan, Rule, State, Stop};
+use crate::rules::{Action, Effect, Rule, State, Stop};
 
-/// How the server, or the way to it, says no.
+/// How the server, or the network before it, rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// 409: somebody else was faster.
+    /// 409: the write of another client came first.
     Conflict,
     /// 429 with `Retry-After`.
     TooManyRequests {
@@ -51,7 +52,7 @@ pub enum End {
     Broken,
     /// A 410 event: the client must list again.
     Expired,
-    /// Nothing comes any more, and nothing says so: a connection that died silently.
+    /// No event and no end comes any more: a half-open connection.
     Silent,
 }
 
@@ -77,7 +78,7 @@ pub struct Faults {
 pub struct Stopped(watch::Receiver<bool>);
 
 impl Stopped {
-    /// Has the write come, and has the process "died" at it?
+    /// Whether the write was reached.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         *self.0.borrow()
@@ -88,6 +89,29 @@ impl Stopped {
         if self.0.wait_for(|reached| *reached).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// Tells whether an injected fault was met.
+#[derive(Clone, Debug, Default)]
+pub struct Fault(Arc<AtomicUsize>);
+
+impl Fault {
+    /// Whether a request has met the fault. A test asserts this: a fault that no request meets
+    /// proves nothing.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.times_met() > 0
+    }
+
+    /// How many requests have met the fault.
+    #[must_use]
+    pub fn times_met(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -104,27 +128,38 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn rule(&self, matching: Matching, left: usize, effect: Effect) {
+    fn inject(&self, matching: Matching, left: usize, effect: Effect) -> Fault {
+        let fault = Fault::default();
         let skip = matching.skip;
-        let rule = Rule { matching, skip, left, effect };
+        let rule = Rule { matching, skip, left, effect, fault: fault.clone() };
         self.lock().rules.push(rule);
+        fault
     }
 
-    /// The next `times` matching requests are refused, without effect.
-    pub fn fail(&self, matching: Matching, times: usize, refusal: Refusal) {
-        self.rule(matching, times, Effect::Fail(refusal));
+    /// The next `times` matching requests, reads included, are rejected without effect.
+    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
+    pub fn fail(&self, matching: Matching, times: usize, refusal: Refusal) -> Fault {
+        self.inject(matching, times, Effect::Fail(refusal))
     }
 
     /// The next `times` matching requests are done, but their callers see the connection break.
-    pub fn lose_responses(&self, matching: Matching, times: usize) {
-        self.rule(matching, times, Effect::LoseResponse);
+    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
+    pub fn lose_responses(&self, matching: Matching, times: usize) -> Fault {
+        self.inject(matching, times, Effect::LoseResponse)
     }
 
-    /// Just before the next matching request is served, `act` runs: what somebody else did between
-    /// a read and the write that came of it. It may use [`crate::FakeApi::edit`] and its like, and
-    /// must not wait.
-    pub fn interrupt(&self, matching: Matching, act: impl FnOnce() + Send + 'static) {
-        self.rule(matching, 1, Effect::Interrupt(Box::new(act)));
+    /// The next `times` matching requests take this much longer to arrive. Other faults apply to
+    /// them too.
+    #[expect(clippy::must_use_candidate, reason = "a test may assert on the journal instead")]
+    pub fn delay(&self, matching: Matching, times: usize, delay: Duration) -> Fault {
+        self.inject(matching, times, Effect::Delay(delay))
+    }
+
+    /// Just before the next matching request is served, `act` runs: what another client did
+    /// between a read and the write that came of it. It may use [`crate::FakeApi::edit`] and its
+    /// like, and must not wait.
+    pub fn interrupt(&self, matching: Matching, act: impl FnOnce() + Send + 'static) -> Fault {
+        self.inject(matching, 1, Effect::Interrupt(Box::new(act)))
     }
 
     /// The user's process stops at its `write`th matching write from now, counted from 1: that
@@ -154,6 +189,11 @@ impl Faults {
         self.lock().lag = lag;
     }
 
+    /// As [`Faults::lag`], for the watches of one user: caches of two processes are apart.
+    pub fn lag_of(&self, user: &str, lag: Duration) {
+        self.lock().lag_of_users.insert(user.to_owned(), lag);
+    }
+
     /// Every request takes this long to arrive, and its answer as long to return.
     pub fn latency(&self, latency: Duration) {
         self.lock().latency = latency;
@@ -175,13 +215,15 @@ impl Faults {
         open.map(|(request, _)| request.clone()).collect()
     }
 
-    /// Ends every fault that has not come yet, the outage, lag and latency. The dead stay dead.
+    /// Ends every fault that was not met yet, the outage, lag and latency. Stopped processes stay
+    /// stopped.
     pub fn clear(&self) {
         self.outage(Outage::Over);
         let mut state = self.lock();
         state.rules.clear();
         state.stops.clear();
         state.lag = Duration::ZERO;
+        state.lag_of_users.clear();
         state.latency = Duration::ZERO;
     }
 
@@ -190,15 +232,16 @@ impl Faults {
         *self.sessions.borrow()
     }
 
-    pub(crate) fn present_lag(&self) -> Duration {
-        self.lock().lag
+    pub(crate) fn current_lag(&self, user: &str) -> Duration {
+        let state = self.lock();
+        state.lag_of_users.get(user).copied().unwrap_or(state.lag)
     }
 
-    pub(crate) fn present_latency(&self) -> Duration {
+    pub(crate) fn current_latency(&self) -> Duration {
         self.lock().latency
     }
 
-    pub(crate) fn present_outage(&self) -> watch::Receiver<Outage> {
+    pub(crate) fn current_outage(&self) -> watch::Receiver<Outage> {
         self.outage.subscribe()
     }
 
@@ -210,14 +253,19 @@ impl Faults {
         receiver
     }
 
-    pub(crate) fn is_dead(&self, user: &str, session: u64) -> bool {
-        self.lock().dead.get(user).is_some_and(|last| session <= *last)
+    pub(crate) fn is_stopped(&self, user: &str, session: u64) -> bool {
+        self.lock().stopped_sessions.get(user).is_some_and(|last| session <= *last)
+    }
+
+    /// How much later this request arrives.
+    pub(crate) fn take_delay(&self, request: &Request) -> Duration {
+        self.lock().take_delay(request)
     }
 
     /// Decides about one request. Interrupts run in here, in no lock.
-    pub(crate) fn plan(&self, request: &Request, session: u64) -> Plan {
-        if self.is_dead(&request.user, session) {
-            return Plan::HangBefore;
+    pub(crate) fn choose_action(&self, request: &Request, session: u64) -> Action {
+        if self.is_stopped(&request.user, session) {
+            return Action::HangBefore;
         }
         // Out of the lock first: what they do may be faults too.
         let due = self.lock().due_interrupts(request);
@@ -225,6 +273,6 @@ impl Faults {
             act();
         }
         let newest = *self.sessions.borrow();
-        self.lock().plan(request, newest)
+        self.lock().choose_action(request, newest)
     }
 }

@@ -1,4 +1,4 @@
-//! Every request that reached the server, so that tests can assert how many a story takes.
+//! Every request that reached the server, so that tests can assert how many a scenario takes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use crate::request::{Request, Verb};
 pub enum Outcome {
     /// Answered with this HTTP status.
     Answered(u16),
-    /// Done, but the caller never learned: the answer was lost.
+    /// Done, but the answer was lost.
     Lost,
     /// Never reached the store: outage, or a stopped caller.
-    Unheard,
+    Undelivered,
 }
 
 /// One line of the journal.
@@ -96,7 +96,7 @@ impl Journal {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn note(&self, request: Request, outcome: Outcome, changed: bool) {
+    pub(crate) fn record_request(&self, request: Request, outcome: Outcome, changed: bool) {
         let at = self.started.elapsed();
         self.lock().push(Entry { at, request, outcome, changed });
     }
@@ -113,7 +113,7 @@ impl Journal {
         self.lock().iter().skip(mark).cloned().collect()
     }
 
-    /// The place of the next entry.
+    /// The index of the next entry.
     #[must_use]
     pub fn mark(&self) -> usize {
         self.lock().len()
@@ -131,7 +131,7 @@ impl Journal {
         Counts::of(self.lock().iter().filter(|entry| entry.request.user == user))
     }
 
-    /// Forgets everything.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.lock().clear();
     }

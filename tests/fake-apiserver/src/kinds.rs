@@ -1,11 +1,11 @@
-//! What the server knows of each kind: where it is served, and how its fields merge.
+//! The kinds that the server serves, and the rules for each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::shape::Shape;
+use crate::schema::Schema;
 
 /// Whether objects of a kind live in a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +37,11 @@ pub struct Kind {
     pub(crate) origin: Origin,
     pub(crate) has_status: bool,
     pub(crate) unconditional_update: bool,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) schema: Option<Arc<Schema>>,
 }
 
 impl Kind {
-    /// A namespaced custom kind whose schema is not known: lists named `conditions` merge by
-    /// `type`, every other list is atomic. Prefer [`Kind::from_crd`].
+    /// A namespaced custom kind whose schema is not known. Prefer [`Kind::from_crd`].
     #[must_use]
     pub fn namespaced(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         Self {
@@ -54,7 +53,7 @@ impl Kind {
             origin: Origin::Custom,
             has_status: false,
             unconditional_update: false,
-            shape: Arc::new(Shape::by_convention()),
+            schema: None,
         }
     }
 
@@ -71,8 +70,8 @@ impl Kind {
         self
     }
 
-    /// The kinds of a CRD, one for each served version: scope, status subresource and the merge
-    /// rules of its lists and maps are the CRD's own.
+    /// The kinds of a CRD, one for each served version: scope, status subresource and schema
+    /// are the CRD's own.
     #[must_use]
     pub fn from_crd(crd: &CustomResourceDefinition) -> Vec<Self> {
         let names = &crd.spec.names;
@@ -86,7 +85,7 @@ impl Kind {
                 Self {
                     scope,
                     has_status: status.is_some(),
-                    shape: Arc::new(root.map_or_else(Shape::by_convention, Shape::from_schema)),
+                    schema: root.map(|root| Arc::new(Schema::compile(root))),
                     ..Self::namespaced(&crd.spec.group, &version.name, &names.kind, &names.plural)
                 }
             })
@@ -99,7 +98,7 @@ impl Kind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `plural.group`: the name of the resource in messages, and the place of its objects.
+    /// `plural.group`: the name of the resource in messages, and the first part of the key of its objects.
     #[must_use]
     pub fn resource(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
@@ -154,6 +153,15 @@ impl Kinds {
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Kind>> {
         let at = (group.to_owned(), version.to_owned(), plural.to_owned());
         self.0.get(&at).cloned()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.0.values()
+    }
+
+    /// By the name in manifests, in any version.
+    pub(crate) fn find_by_name(&self, group: &str, kind: &str) -> Option<Arc<Kind>> {
+        self.all().find(|one| one.group == group && one.name == kind).cloned()
     }
 }
 

@@ -1,8 +1,10 @@
 //! An in-memory Kubernetes API server behind a real `kube::Client`, for tests in virtual time.
 //!
-//! It is generic over kinds, deterministic (uids, generated names, resource versions), counts
-//! every request in a [`Journal`] and fails on request through [`Faults`]. What it does is
-//! compared with the real kube-apiserver by [`conformance`], which runs on any client.
+//! It is generic over kinds, deterministic (uids, generated names, resource versions), records
+//! every request in a [`Journal`] and injects [`Faults`]. The suite in `tests/suite` runs on any client
+//! and compares it with the real kube-apiserver. Not served: server-side apply and strategic merge
+//! patches (415), conversion between versions, admission webhooks, reads from a stale cache, and the
+//! life cycle of namespaces, which need not exist.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -16,55 +18,49 @@
 //! # }
 //! ```
 
-mod apply;
+mod access;
+mod beneath;
 mod clock;
-pub mod conformance;
 mod create;
 mod delete;
+mod discovery;
 mod failure;
 mod faults;
-mod fields;
+mod garbage;
 mod journal;
 mod kinds;
+mod list;
+mod managed;
 mod matching;
+mod metadata;
 mod object;
-mod owners;
 mod patch;
 mod read;
 mod request;
 mod rules;
+mod schema;
 mod selector;
 mod server;
-mod shape;
 mod store;
 mod update;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
 
+pub use access::Rules;
+pub use beneath::OwnerReferences;
 pub use clock::Clock;
-pub use faults::{End, Faults, Outage, Refusal, Side, Stopped};
+pub use faults::{End, Fault, Faults, Outage, Refusal, Side, Stopped};
+pub use garbage::GarbageCollection;
 pub use journal::{Counts, Entry, Journal, Outcome};
 pub use kinds::{Kind, Scope};
 pub use matching::Matching;
 pub use request::{Request, Verb};
 
 use server::{Connection, Server};
-
-/// Does the server delete what has lost its owners? A real kube-apiserver alone does not:
-/// kube-controller-manager does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GarbageCollection {
-    /// Owner references are only data.
-    Off,
-    /// After every change, at once.
-    Immediate,
-}
 
 /// The server. Clones are the same server.
 #[derive(Clone)]
@@ -98,8 +94,8 @@ impl FakeApi {
         self.server.store().kinds.register(kind);
     }
 
-    /// Serves the kinds of a CRD, by its own rules for status, lists and maps. Schemas are not
-    /// enforced, and nothing is defaulted or pruned.
+    /// Serves the kinds of a CRD, whose schemas are enforced: unknown fields are pruned, defaults
+    /// set, and violations answered with 422, those of rules in CEL included.
     pub fn register_crd(&self, crd: &CustomResourceDefinition) {
         for kind in Kind::from_crd(crd) {
             self.register(kind);
@@ -123,13 +119,19 @@ impl FakeApi {
         kube::Client::new(connection, namespace)
     }
 
+    /// Lets a user do what these rules allow, and answers everything else with 403. Users without
+    /// rules may do everything.
+    pub fn authorize(&self, user: &str, rules: Rules) {
+        self.server.lock_access().restrict(user, rules);
+    }
+
     /// Every request so far.
     #[must_use]
     pub fn journal(&self) -> Journal {
         self.server.journal.clone()
     }
 
-    /// What shall go wrong.
+    /// Injects faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.server.faults.clone()
@@ -137,66 +139,9 @@ impl FakeApi {
 
     /// Switches the garbage collector.
     pub fn garbage_collection(&self, collection: GarbageCollection) {
-        let on = collection == GarbageCollection::Immediate;
-        self.server.collects_garbage.store(on, Ordering::Relaxed);
-    }
-
-    /// Forgets all history: watches that resume must list again (410).
-    pub fn compact(&self) {
-        self.server.store().compact();
-    }
-
-    /// An object as it is, without a request. `resource` is `plural.group`, or the plural alone
-    /// in the core group; `namespace` is empty for cluster-scoped kinds.
-    #[must_use]
-    pub fn look(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
-        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
-        let store = self.server.store();
-        store.get(&key).map(|stored| Value::clone(&stored.object))
-    }
-
-    /// All objects of a resource, in all namespaces, without a request.
-    #[must_use]
-    pub fn look_at_all(&self, resource: &str) -> Vec<Value> {
-        let store = self.server.store();
-        store.list(resource, None).map(|(_, stored)| Value::clone(&stored.object)).collect()
-    }
-
-    /// Changes an object behind everybody's back: a new resource version and an event, but no
-    /// request, no generation and no rule. Returns whether the object was there.
-    pub fn edit(
-        &self,
-        (resource, namespace, name): (&str, &str, &str),
-        edit: impl FnOnce(&mut Value),
-    ) -> bool {
-        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
         let mut store = self.server.store();
-        let Some(stored) = store.get(&key).cloned() else {
-            return false;
-        };
-        let mut object = Value::clone(&stored.object);
-        edit(&mut object);
-        store.put(key, object, stored.owners);
-        self.server.news.send_replace(store.revision());
-        true
-    }
-
-    /// Tells `watcher` of every change in the order in which they happen, whatever is wrong with
-    /// watches: resource, namespace and name, and the object as it is then, nothing when it was
-    /// deleted. It must not ask the server.
-    pub fn observe(&self, watcher: impl Fn((&str, &str, &str), Option<&Value>) + Send + 'static) {
-        let watcher = move |(resource, namespace, name): &(String, String, String), now: Option<&Value>| {
-            watcher((resource, namespace, name), now);
-        };
-        self.server.store().observe(Box::new(watcher));
-    }
-
-    /// Takes an object away behind everybody's back, finalizers or not.
-    pub fn vanish(&self, (resource, namespace, name): (&str, &str, &str)) {
-        let key = (resource.to_owned(), namespace.to_owned(), name.to_owned());
-        let mut store = self.server.store();
-        store.remove(&key);
-        self.server.news.send_replace(store.revision());
+        self.server.set_garbage_collection(collection);
+        self.server.publish(&mut store);
     }
 }
 

@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::kinds::{Kind, Origin};
+use crate::metadata;
+use crate::request::Call;
 
 /// Members of `metadata` that only the server writes.
 pub(crate) const SYSTEM: [&str; 7] = [
@@ -19,7 +21,7 @@ pub(crate) const SYSTEM: [&str; 7] = [
 ];
 
 /// A string of `metadata`, empty when absent.
-pub(crate) fn text<'a>(object: &'a Value, name: &str) -> &'a str {
+pub(crate) fn metadata_text<'a>(object: &'a Value, name: &str) -> &'a str {
     object["metadata"][name].as_str().unwrap_or_default()
 }
 
@@ -33,7 +35,7 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
 }
 
 /// `metadata`, made when it is missing; `None` only if `object` is no object.
-pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
+pub(crate) fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let metadata = object.as_object_mut()?.entry("metadata").or_insert(Value::Null);
     if !metadata.is_object() {
         *metadata = json!({});
@@ -42,8 +44,8 @@ pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 /// Sets one member of `metadata`; null takes it away.
-pub(crate) fn set(object: &mut Value, name: &str, value: Value) {
-    let Some(metadata) = metadata(object) else {
+pub(crate) fn set_metadata(object: &mut Value, name: &str, value: Value) {
+    let Some(metadata) = metadata_mut(object) else {
         return;
     };
     if value.is_null() {
@@ -56,8 +58,8 @@ pub(crate) fn set(object: &mut Value, name: &str, value: Value) {
 /// Everything that the server compares, so without what it adds itself at each write.
 pub(crate) fn content(object: &Value) -> Value {
     let mut content = object.clone();
-    set(&mut content, "resourceVersion", Value::Null);
-    set(&mut content, "managedFields", Value::Null);
+    set_metadata(&mut content, "resourceVersion", Value::Null);
+    set_metadata(&mut content, "managedFields", Value::Null);
     content
 }
 
@@ -75,7 +77,7 @@ pub(crate) fn without_metadata(object: &Value, kind: &Kind) -> Value {
 }
 
 /// Drops what the real server's encoding drops, and turns a Secret's `stringData` into `data`.
-pub(crate) fn normalise(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
+pub(crate) fn normalise_object(kind: &Kind, object: &mut Value) -> Result<(), Failure> {
     if kind.origin == Origin::BuiltIn {
         drop_nulls(object);
         for name in ["data", "binaryData", "stringData"] {
@@ -85,12 +87,33 @@ pub(crate) fn normalise(kind: &Kind, object: &mut Value) -> Result<(), Failure> 
     if is_secret(kind) {
         normalise_secret(object)?;
     }
+    if let Some(schema) = &kind.schema {
+        schema.normalise(object);
+    }
+    metadata::prune_metadata(object)?;
     object["apiVersion"] = json!(kind.api_version());
     object["kind"] = json!(kind.name);
-    if let Some(metadata) = metadata(object) {
+    if let Some(metadata) = metadata_mut(object) {
         metadata.retain(|_, value| !is_empty(value));
     }
     Ok(())
+}
+
+/// By the rules for metadata and sizes, and by the schema of the kind. `old` is the stored object of an update.
+pub(crate) fn validate_object(
+    call: &Call,
+    name: &str,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), Failure> {
+    let mut violations = metadata::validate_metadata(&call.kind, new)?;
+    if let Some(schema) = &call.kind.schema {
+        violations.extend(schema.validate(new, old, &call.request.subresource));
+    }
+    if !violations.is_empty() {
+        return Err(Failure::violations(&call.kind, name, &violations));
+    }
+    metadata::check_object_size(&call.kind, name, new)
 }
 
 fn is_secret(kind: &Kind) -> bool {

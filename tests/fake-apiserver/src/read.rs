@@ -1,11 +1,10 @@
-//! GET and LIST, and the forms in which objects leave the server.
+//! GET, and the forms in which objects leave the server.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::kinds::Origin;
 use crate::request::{Call, Form};
 use crate::selector::Selector;
 use crate::store::{Key, Store};
@@ -36,7 +35,7 @@ impl Call {
     }
 
     /// An object as this call wants to see it.
-    pub(crate) fn present(&self, object: &Value) -> Value {
+    pub(crate) fn present_object(&self, object: &Value) -> Value {
         match self.form {
             Form::Metadata => json!({
                 "kind": "PartialObjectMetadata",
@@ -54,45 +53,16 @@ impl Call {
 }
 
 impl Store {
-    pub(crate) fn read(&self, call: &Call) -> Result<Done, Failure> {
+    pub(crate) fn get_object(&self, call: &Call) -> Result<Done, Failure> {
         let found = self.get(&call.key());
         let stored = found.ok_or_else(|| Failure::not_found(&call.kind, &call.request.name))?;
-        Ok(Done::unchanged(call.present(&stored.object)))
-    }
-
-    pub(crate) fn read_all(&self, call: &Call) -> Result<Done, Failure> {
-        let items = self.select(call, &call.selector()?);
-        let items: Vec<_> = items
-            .iter()
-            .map(|object| {
-                let mut item = call.present(object);
-                // Lists of built-in kinds do not repeat the type in each item.
-                if call.form == Form::Whole
-                    && call.kind.origin == Origin::BuiltIn
-                    && let Value::Object(members) = &mut item
-                {
-                    members.remove("kind");
-                    members.remove("apiVersion");
-                }
-                item
-            })
-            .collect();
-        let (kind, api_version) = match call.form {
-            Form::Whole => (format!("{}List", call.kind.name), call.kind.api_version()),
-            Form::Metadata => ("PartialObjectMetadataList".into(), "meta.k8s.io/v1".into()),
-        };
-        Ok(Done::unchanged(json!({
-            "kind": kind,
-            "apiVersion": api_version,
-            "metadata": { "resourceVersion": self.revision().to_string() },
-            "items": items,
-        })))
+        Ok(Done::unchanged(call.present_object(stored)))
     }
 
     pub(crate) fn select(&self, call: &Call, selector: &Selector) -> Vec<Arc<Value>> {
         let resource = call.kind.resource();
         let all = self.list(&resource, call.namespace());
-        let chosen = all.filter(|(_, stored)| selector.matches(&stored.object));
-        chosen.map(|(_, stored)| stored.object.clone()).collect()
+        let chosen = all.filter(|(_, stored)| selector.matches(stored));
+        chosen.map(|(_, stored)| stored.clone()).collect()
     }
 }

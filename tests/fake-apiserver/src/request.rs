@@ -53,7 +53,7 @@ impl Verb {
     }
 }
 
-/// Who asks for what: what the journal keeps and faults match on.
+/// A request as the journal records it and faults match it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Name given to [`crate::FakeApi::client`].
@@ -158,7 +158,7 @@ impl Call {
         self.query("dryRun") == "All"
     }
 
-    /// The namespace to look in; `None` for all of them.
+    /// The namespace of the request; `None` for all of them.
     pub(crate) fn namespace(&self) -> Option<&str> {
         Some(self.request.namespace.as_str()).filter(|namespace| !namespace.is_empty())
     }

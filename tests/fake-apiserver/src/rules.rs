@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
-use crate::faults::{End, Refusal, Side};
+use crate::faults::{End, Fault, Refusal, Side};
 use crate::matching::Matching;
 use crate::request::Request;
 
@@ -14,6 +14,7 @@ use crate::request::Request;
 pub(crate) enum Effect {
     Fail(Refusal),
     LoseResponse,
+    Delay(Duration),
     Interrupt(Box<dyn FnOnce() + Send>),
 }
 
@@ -24,6 +25,7 @@ pub(crate) struct Rule {
     pub(crate) skip: usize,
     pub(crate) left: usize,
     pub(crate) effect: Effect,
+    pub(crate) fault: Fault,
 }
 
 /// A process that stops at a write.
@@ -34,15 +36,15 @@ pub(crate) struct Stop {
     pub(crate) reached: watch::Sender<bool>,
 }
 
-/// What shall become of one request.
-pub(crate) enum Plan {
+/// How one request is handled.
+pub(crate) enum Action {
     Serve,
     Fail(Failure),
     Disconnect,
     LoseResponse,
-    /// The caller is dead: neither answer nor effect.
+    /// The process of the caller has stopped: neither answer nor effect.
     HangBefore,
-    /// The caller dies with this write done.
+    /// The process of the caller stops when this write is done.
     HangAfter,
 }
 
@@ -50,16 +52,21 @@ pub(crate) enum Plan {
 pub(crate) struct State {
     pub(crate) rules: Vec<Rule>,
     pub(crate) stops: Vec<Stop>,
-    /// Clients of a user up to this session are dead.
-    pub(crate) dead: BTreeMap<String, u64>,
+    /// Clients of a user up to this session get no answers.
+    pub(crate) stopped_sessions: BTreeMap<String, u64>,
     pub(crate) watches: Vec<(Request, watch::Sender<Option<End>>)>,
     pub(crate) lag: Duration,
+    pub(crate) lag_of_users: BTreeMap<String, Duration>,
     pub(crate) latency: Duration,
 }
 
 impl Rule {
     fn is_interrupt(&self) -> bool {
         matches!(self.effect, Effect::Interrupt(_))
+    }
+
+    fn is_answer(&self) -> bool {
+        matches!(self.effect, Effect::Fail(_) | Effect::LoseResponse)
     }
 
     /// Counts the request; true if the fault is for it.
@@ -72,6 +79,7 @@ impl Rule {
             return false;
         }
         self.left -= 1;
+        self.fault.count();
         true
     }
 }
@@ -86,30 +94,43 @@ impl State {
         let due = self.rules.extract_if(.., spent);
         due.filter_map(|rule| match rule.effect {
             Effect::Interrupt(act) => Some(act),
-            Effect::Fail(_) | Effect::LoseResponse => None,
+            Effect::Fail(_) | Effect::LoseResponse | Effect::Delay(_) => None,
         })
         .collect()
     }
 
+    /// The sum of the delays that this request meets.
+    pub(crate) fn take_delay(&mut self, request: &Request) -> Duration {
+        let mut sum = Duration::ZERO;
+        for rule in &mut self.rules {
+            if let Effect::Delay(delay) = rule.effect
+                && rule.meets(request)
+            {
+                sum += delay;
+            }
+        }
+        sum
+    }
+
     /// Decides about one request. `newest`: the newest session of all.
-    pub(crate) fn plan(&mut self, request: &Request, newest: u64) -> Plan {
-        if let Some(side) = self.stop(request) {
-            self.dead.insert(request.user.clone(), newest);
+    pub(crate) fn choose_action(&mut self, request: &Request, newest: u64) -> Action {
+        if let Some(side) = self.take_stop(request) {
+            self.stopped_sessions.insert(request.user.clone(), newest);
             return match side {
-                Side::Before => Plan::HangBefore,
-                Side::After => Plan::HangAfter,
+                Side::Before => Action::HangBefore,
+                Side::After => Action::HangAfter,
             };
         }
-        let mut faults = self.rules.iter_mut().filter(|rule| !rule.is_interrupt());
+        let mut faults = self.rules.iter_mut().filter(|rule| rule.is_answer());
         match faults.find_map(|rule| rule.meets(request).then_some(&rule.effect)) {
-            Some(Effect::Fail(Refusal::Disconnected)) => Plan::Disconnect,
-            Some(Effect::Fail(refusal)) => Plan::Fail(refusal.failure(request)),
-            Some(Effect::LoseResponse) => Plan::LoseResponse,
-            Some(Effect::Interrupt(_)) | None => Plan::Serve,
+            Some(Effect::Fail(Refusal::Disconnected)) => Action::Disconnect,
+            Some(Effect::Fail(refusal)) => Action::Fail(refusal.to_failure(request)),
+            Some(Effect::LoseResponse) => Action::LoseResponse,
+            Some(Effect::Delay(_) | Effect::Interrupt(_)) | None => Action::Serve,
         }
     }
 
-    fn stop(&mut self, request: &Request) -> Option<Side> {
+    fn take_stop(&mut self, request: &Request) -> Option<Side> {
         let mut side = None;
         self.stops.retain_mut(|stop| {
             if !request.verb.is_write() || !stop.matching.fits(request) {
@@ -128,7 +149,7 @@ impl State {
 }
 
 impl Refusal {
-    fn failure(self, request: &Request) -> Failure {
+    fn to_failure(self, request: &Request) -> Failure {
         let (code, reason, message) = match self {
             Self::Conflict => (409, "Conflict", "Operation cannot be fulfilled"),
             Self::TooManyRequests { .. } => (429, "TooManyRequests", "too many requests"),

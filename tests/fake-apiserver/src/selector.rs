@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::object::text;
+use crate::object::metadata_text;
 
 /// Which objects a list or watch asks for.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +28,10 @@ enum Test {
 
 impl Selector {
     pub(crate) fn parse(labels: &str, fields: &str) -> Result<Self, Failure> {
-        let labels = split(labels).into_iter().map(requirement).collect::<Result<_, _>>()?;
-        let fields: Vec<_> = split(fields).into_iter().map(requirement).collect::<Result<_, _>>()?;
+        let labels =
+            split_requirements(labels).into_iter().map(parse_requirement).collect::<Result<_, _>>()?;
+        let fields: Vec<_> =
+            split_requirements(fields).into_iter().map(parse_requirement).collect::<Result<_, _>>()?;
         let known = |key: &str| ["metadata.name", "metadata.namespace"].contains(&key);
         match fields.iter().find(|requirement: &&Requirement| !known(&requirement.key)) {
             Some(Requirement { key, .. }) => {
@@ -39,9 +41,13 @@ impl Selector {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let label = |key: &str| object["metadata"]["labels"][key].as_str();
-        let field = |key: &str| Some(text(object, key.trim_start_matches("metadata.")));
+        let field = |key: &str| Some(metadata_text(object, key.trim_start_matches("metadata.")));
         self.labels.iter().all(|requirement| requirement.holds(label(&requirement.key)))
             && self.fields.iter().all(|requirement| requirement.holds(field(&requirement.key)))
     }
@@ -61,7 +67,7 @@ impl Requirement {
 }
 
 /// At commas outside parentheses.
-fn split(selector: &str) -> Vec<&str> {
+fn split_requirements(selector: &str) -> Vec<&str> {
     let mut depth = 0;
     let parts = selector.split(move |c| {
         match c {
@@ -74,7 +80,7 @@ fn split(selector: &str) -> Vec<&str> {
     parts.map(str::trim).filter(|part| !part.is_empty()).collect()
 }
 
-fn requirement(given: &str) -> Result<Requirement, Failure> {
+fn parse_requirement(given: &str) -> Result<Requirement, Failure> {
     let set = |values: &str| -> Option<Vec<String>> {
         let inner = values.trim().strip_prefix('(')?.strip_suffix(')')?;
         Some(inner.split(',').map(|value| value.trim().to_owned()).collect())

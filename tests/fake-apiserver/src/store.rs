@@ -8,21 +8,13 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::kinds::Kinds;
-use crate::object::set;
-use crate::owners::Owners;
+use crate::object::set_metadata;
 
 /// Resource, namespace (empty for the cluster), name.
 pub(crate) type Key = (String, String, String);
 
 /// Watches that ask for something older than this many changes must list again.
-const REMEMBERED: usize = 20_000;
-
-/// An object and its owners.
-#[derive(Clone, Debug)]
-pub(crate) struct Stored {
-    pub(crate) object: Arc<Value>,
-    pub(crate) owners: Owners,
-}
+const HISTORY_LIMIT: usize = 20_000;
 
 /// One change, as a watch without selectors would see it.
 #[derive(Clone, Debug)]
@@ -32,13 +24,19 @@ pub(crate) struct Change {
     pub(crate) key: Key,
     /// After the change; `None` once deleted.
     pub(crate) now: Option<Arc<Value>>,
-    /// Before it; `None` when created. A deletion carries the new resource version.
+    /// Before it; `None` when created.
     pub(crate) before: Option<Arc<Value>>,
+}
+
+impl Change {
+    fn is_of(&self, resource: &str, namespace: Option<&str>) -> bool {
+        self.key.0 == resource && namespace.is_none_or(|wanted| wanted == self.key.1)
+    }
 }
 
 type Watcher = Box<dyn Fn(&Key, Option<&Value>) + Send>;
 
-/// Who is told of every change as it happens.
+/// Called with every change as it happens.
 #[derive(Default)]
 pub(crate) struct Observer(Option<Watcher>);
 
@@ -53,11 +51,13 @@ impl std::fmt::Debug for Observer {
 pub(crate) struct Store {
     pub(crate) kinds: Kinds,
     pub(crate) clock: Clock,
-    objects: BTreeMap<Key, Stored>,
+    objects: BTreeMap<Key, Arc<Value>>,
     history: VecDeque<Change>,
     revision: u64,
     oldest: u64,
     serial: u64,
+    /// When the garbage collector deletes, by UID.
+    pub(crate) due: BTreeMap<String, Instant>,
     observer: Observer,
 }
 
@@ -71,6 +71,7 @@ impl Store {
             revision: 100,
             oldest: 100,
             serial: 0,
+            due: BTreeMap::new(),
             observer: Observer::default(),
         }
     }
@@ -88,7 +89,7 @@ impl Store {
         self.oldest
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&Stored> {
+    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
         self.objects.get(key)
     }
 
@@ -97,14 +98,35 @@ impl Store {
         &'a self,
         resource: &'a str,
         namespace: Option<&'a str>,
-    ) -> impl Iterator<Item = (&'a Key, &'a Stored)> {
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Value>)> {
         let first = (resource.to_owned(), namespace.unwrap_or_default().to_owned(), String::new());
-        self.objects.range(first..).take_while(move |((of, place, _), _)| {
-            of == resource && namespace.is_none_or(|namespace| namespace == place)
+        self.objects.range(first..).take_while(move |((of, within, _), _)| {
+            of == resource && namespace.is_none_or(|namespace| namespace == within)
         })
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Stored)> {
+    /// As [`Store::list`], at an earlier revision that is not older than the oldest.
+    pub(crate) fn snapshot(
+        &self,
+        revision: u64,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> BTreeMap<Key, Arc<Value>> {
+        let present = self.list(resource, namespace);
+        let mut objects: BTreeMap<_, _> =
+            present.map(|(key, object)| (key.clone(), object.clone())).collect();
+        let later = self.history.partition_point(|change| change.revision <= revision);
+        let changes = self.history.range(later..).rev();
+        for change in changes.filter(|change| change.is_of(resource, namespace)) {
+            match &change.before {
+                Some(before) => objects.insert(change.key.clone(), before.clone()),
+                None => objects.remove(&change.key),
+            };
+        }
+        objects
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
         self.objects.iter()
     }
 
@@ -121,41 +143,37 @@ impl Store {
         let mut rest = self.serial;
         let mut suffix = String::new();
         for _ in 0..5 {
-            let place = usize::try_from(rest % ALPHABET.len() as u64).unwrap_or_default();
-            suffix.insert(0, char::from(ALPHABET[place]));
+            let index = usize::try_from(rest % ALPHABET.len() as u64).unwrap_or_default();
+            suffix.insert(0, char::from(ALPHABET[index]));
             rest /= ALPHABET.len() as u64;
         }
         suffix
     }
 
     /// Keeps an object under a new resource version.
-    pub(crate) fn put(&mut self, key: Key, mut object: Value, owners: Owners) -> Arc<Value> {
+    pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Arc<Value> {
         self.revision += 1;
-        set(&mut object, "resourceVersion", json!(self.revision.to_string()));
-        set(&mut object, "managedFields", owners.managed_fields());
+        set_metadata(&mut object, "resourceVersion", json!(self.revision.to_string()));
         let object = Arc::new(object);
-        let stored = Stored { object: object.clone(), owners };
-        let before = self.objects.insert(key.clone(), stored).map(|old| old.object);
-        self.remember(key, Some(object.clone()), before);
+        let before = self.objects.insert(key.clone(), object.clone());
+        self.record_change(key, Some(object.clone()), before);
         object
     }
 
-    /// Forgets an object. Watches see its last state under the new resource version.
-    pub(crate) fn remove(&mut self, key: &Key) {
-        if let Some(stored) = self.objects.remove(key) {
-            self.revision += 1;
-            let mut last = Value::clone(&stored.object);
-            set(&mut last, "resourceVersion", json!(self.revision.to_string()));
-            self.remember(key.clone(), None, Some(Arc::new(last)));
-        }
+    /// Removes an object. Watches see its last state under the new resource version.
+    pub(crate) fn remove(&mut self, key: &Key) -> Option<Arc<Value>> {
+        let object = self.objects.remove(key)?;
+        self.revision += 1;
+        self.record_change(key.clone(), None, Some(object.clone()));
+        Some(object)
     }
 
-    fn remember(&mut self, key: Key, now: Option<Arc<Value>>, before: Option<Arc<Value>>) {
+    fn record_change(&mut self, key: Key, now: Option<Arc<Value>>, before: Option<Arc<Value>>) {
         if let Some(watcher) = &self.observer.0 {
             watcher(&key, now.as_deref());
         }
         self.history.push_back(Change { revision: self.revision, at: Instant::now(), key, now, before });
-        while self.history.len() > REMEMBERED {
+        while self.history.len() > HISTORY_LIMIT {
             self.oldest = self.history.pop_front().map_or(self.oldest, |change| change.revision);
         }
     }
@@ -168,12 +186,10 @@ impl Store {
         namespace: Option<&str>,
     ) -> Option<&Change> {
         let start = self.history.partition_point(|change| change.revision <= revision);
-        self.history
-            .range(start..)
-            .find(|change| change.key.0 == resource && namespace.is_none_or(|wanted| wanted == change.key.1))
+        self.history.range(start..).find(|change| change.is_of(resource, namespace))
     }
 
-    /// Forgets all history: who asks for an old resource version gets 410.
+    /// Drops all history: requests for an old resource version get 410.
     pub(crate) fn compact(&mut self) {
         self.history.clear();
         self.oldest = self.revision;

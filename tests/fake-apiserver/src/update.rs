@@ -1,85 +1,81 @@
-//! PUT, and the one way in which every change of an existing object is kept.
+//! PUT, and the storing of every change of an existing object.
+
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::kinds::CRDS;
+use crate::managed::record_manager;
 use crate::object::{
-    SYSTEM, content, finalizers, immutable_change, is_deleting, normalise, set, text, without_metadata,
+    SYSTEM, content, finalizers, immutable_change, is_deleting, metadata_text, normalise_object,
+    set_metadata, validate_object, without_metadata,
 };
-use crate::owners::{Operation, Owners};
 use crate::read::Done;
 use crate::request::Call;
-use crate::store::{Store, Stored};
+use crate::store::Store;
 
 impl Store {
-    pub(crate) fn replace(&mut self, call: &Call) -> Result<Done, Failure> {
+    pub(crate) fn update_object(&mut self, call: &Call) -> Result<Done, Failure> {
         let object = call.object()?;
         let name = &call.request.name;
-        if text(&object, "name").is_empty() {
+        if metadata_text(&object, "name").is_empty() {
             return Err(Failure::bad_request("name must be provided"));
         }
-        let stored = self.existing(call)?;
-        let (wanted, actual) = (text(&object, "uid"), text(&stored.object, "uid"));
+        let stored = self.get_existing(call)?;
+        let (wanted, actual) = (metadata_text(&object, "uid"), metadata_text(&stored, "uid"));
         if !wanted.is_empty() && wanted != actual {
             let why =
                 format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}");
             return Err(Failure::conflict(&call.kind, name, &why));
         }
-        self.change(call, object, None)
+        self.store_update(call, object)
     }
 
-    pub(crate) fn existing(&self, call: &Call) -> Result<Stored, Failure> {
+    pub(crate) fn get_existing(&self, call: &Call) -> Result<Arc<Value>, Failure> {
         let stored = self.get(&call.key()).cloned();
         stored.ok_or_else(|| Failure::not_found(&call.kind, &call.request.name))
     }
 
-    /// Keeps `new` in place of what is there, unless the server's rules forbid it. `applied`:
-    /// the owners that an apply leaves; otherwise what changed becomes the caller's.
-    pub(crate) fn change(
-        &mut self,
-        call: &Call,
-        mut new: Value,
-        applied: Option<Owners>,
-    ) -> Result<Done, Failure> {
+    /// Stores `new` in place of the present object, unless the server's rules forbid it.
+    pub(crate) fn store_update(&mut self, call: &Call, mut new: Value) -> Result<Done, Failure> {
         let (kind, name) = (&*call.kind, &call.request.name);
-        let Stored { object: old, owners } = self.existing(call)?;
+        let old = self.get_existing(call)?;
         check_version(call, &old, &new)?;
         isolate_status(call, &old, &mut new);
-        normalise(kind, &mut new)?;
+        normalise_object(kind, &mut new)?;
         check_metadata(call, &old, &new)?;
         for field in SYSTEM {
-            set(&mut new, field, old["metadata"][field].clone());
+            set_metadata(&mut new, field, old["metadata"][field].clone());
         }
-        set(&mut new, "name", json!(name));
-        set(&mut new, "namespace", old["metadata"]["namespace"].clone());
+        set_metadata(&mut new, "name", json!(name));
+        set_metadata(&mut new, "namespace", old["metadata"]["namespace"].clone());
         if let Some((field, why)) = immutable_change(kind, &old, &new) {
             return Err(Failure::invalid(kind, name, field, why));
         }
+        validate_object(call, name, &new, Some(&old))?;
         let generation = old["metadata"]["generation"].as_u64();
         if let Some(generation) = generation
             && without_metadata(&old, kind) != without_metadata(&new, kind)
         {
-            set(&mut new, "generation", json!(generation + 1));
+            set_metadata(&mut new, "generation", json!(generation + 1));
         }
-        let now = self.clock.rfc3339();
-        let owners_after = applied.unwrap_or_else(|| {
-            let mut owners = owners.clone();
-            let writer = call.writer(Operation::Update);
-            owners.record(&writer, &now, (&old, &new), &kind.shape);
-            owners
-        });
-        if content(&old) == content(&new) && owners.same_as(&owners_after) {
-            return Ok(Done::unchanged(call.present(&old)));
+        if content(&old) == content(&new) {
+            return Ok(Done::unchanged(call.present_object(&old)));
         }
+        record_manager(call, &self.clock.rfc3339(), &old, &mut new);
         if call.is_dry_run() {
-            return Ok(Done::unchanged(call.present(&new)));
+            return Ok(Done::unchanged(call.present_object(&new)));
         }
         if is_deleting(&old) && finalizers(&new).is_empty() {
             self.remove(&call.key());
-            return Ok(Done { code: 200, body: call.present(&new), changed: true });
+            return Ok(Done { code: 200, body: call.present_object(&new), changed: true });
         }
-        let object = self.put(call.key(), new, owners_after);
-        Ok(Done { code: 200, body: call.present(&object), changed: true })
+        if kind.plural == CRDS && call.request.subresource.is_empty() {
+            self.serve_crd(kind, &mut new)?;
+        }
+        let object = self.put(call.key(), new);
+        Ok(Done { code: 200, body: call.present_object(&object), changed: true })
     }
 }
 
@@ -89,7 +85,7 @@ fn check_version(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> {
     if !new.is_object() {
         return Err(Failure::bad_request("the result of the patch is not an object"));
     }
-    let (wanted, actual) = (text(new, "resourceVersion"), text(old, "resourceVersion"));
+    let (wanted, actual) = (metadata_text(new, "resourceVersion"), metadata_text(old, "resourceVersion"));
     if wanted.is_empty() && !kind.unconditional_update {
         let why = "Invalid value: 0: must be specified for an update";
         return Err(Failure::invalid(kind, name, "metadata.resourceVersion", why));
@@ -109,24 +105,22 @@ fn isolate_status(call: &Call, old: &Value, new: &mut Value) {
         return;
     }
     let status = if call.request.subresource == "status" {
-        let status = new["status"].take();
+        let status = new.get("status").cloned();
         new.clone_from(old);
         status
     } else {
-        old["status"].clone()
+        old.get("status").cloned()
     };
     if let Value::Object(members) = new {
         members.remove("status");
-        if !status.is_null() {
-            members.insert("status".into(), status);
-        }
+        members.extend(status.map(|status| ("status".to_owned(), status)));
     }
 }
 
 fn check_metadata(call: &Call, old: &Value, new: &Value) -> Result<(), Failure> {
     let (kind, name) = (&*call.kind, &call.request.name);
-    let uid = text(new, "uid");
-    if !uid.is_empty() && uid != text(old, "uid") {
+    let uid = metadata_text(new, "uid");
+    if !uid.is_empty() && uid != metadata_text(old, "uid") {
         let why = format!("Invalid value: \"{uid}\": field is immutable");
         return Err(Failure::invalid(kind, name, "metadata.uid", &why));
     }

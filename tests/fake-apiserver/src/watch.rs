@@ -13,7 +13,7 @@ use tower::BoxError;
 
 use crate::failure::Failure;
 use crate::faults::End;
-use crate::object::{set, text};
+use crate::object::set_metadata;
 use crate::request::Call;
 use crate::selector::Selector;
 use crate::server::Server;
@@ -35,12 +35,13 @@ pub(crate) struct Watch {
     deadline: Instant,
     bookmark: Option<Instant>,
     order: watch::Receiver<Option<End>>,
-    news: watch::Receiver<u64>,
+    revisions: watch::Receiver<u64>,
     ended: bool,
 }
 
 impl Watch {
     pub(crate) fn open(server: &Arc<Server>, call: Call) -> Result<Self, Failure> {
+        server.authorize(&call)?;
         let selector = call.selector()?;
         let from: u64 = match call.query("resourceVersion") {
             "" => 0,
@@ -58,7 +59,7 @@ impl Watch {
         let bookmarks = call.query("allowWatchBookmarks") == "true";
         let timeout = call.query("timeoutSeconds").parse().unwrap_or(DEFAULT_TIMEOUT);
         let order = server.faults.open_watch(&call.request);
-        let news = server.news.subscribe();
+        let revisions = server.revisions.subscribe();
         let mut watch = Self {
             server: server.clone(),
             call,
@@ -68,7 +69,7 @@ impl Watch {
             deadline: Instant::now() + Duration::from_secs(timeout),
             bookmark: bookmarks.then(|| Instant::now() + BOOKMARK_EVERY),
             order,
-            news,
+            revisions,
             ended: false,
         };
         let store = server.store();
@@ -94,7 +95,7 @@ impl Watch {
 
     fn send_present(&mut self, store: &Store) {
         for object in store.select(&self.call, &self.selector) {
-            let line = line("ADDED", &self.call.present(&object));
+            let line = format_line("ADDED", &self.call.present_object(&object));
             self.ready.push_back(line);
         }
         self.seen = store.revision();
@@ -102,18 +103,18 @@ impl Watch {
 
     fn send_expired(&mut self, store: &Store) {
         let status = Failure::expired(self.seen, store.oldest()).status();
-        self.ready.push_back(line("ERROR", &status));
+        self.ready.push_back(format_line("ERROR", &status));
         self.ended = true;
     }
 
     fn send_bookmark(&mut self, annotations: Value) {
-        let mut bookmark = self.call.present(&json!({ "kind": self.call.kind.name }));
+        let mut bookmark = self.call.present_object(&json!({ "kind": self.call.kind.name }));
         bookmark["metadata"] = json!({ "creationTimestamp": null });
-        set(&mut bookmark, "resourceVersion", json!(self.seen.to_string()));
+        set_metadata(&mut bookmark, "resourceVersion", json!(self.seen.to_string()));
         if annotations.is_object() {
-            set(&mut bookmark, "annotations", annotations);
+            set_metadata(&mut bookmark, "annotations", annotations);
         }
-        self.ready.push_back(line("BOOKMARK", &bookmark));
+        self.ready.push_back(format_line("BOOKMARK", &bookmark));
     }
 
     /// `None` at the end of the body.
@@ -140,24 +141,25 @@ impl Watch {
             if self.ended || Instant::now() >= self.deadline {
                 return None;
             }
-            self.advance().await;
+            self.wait_for_change().await;
         }
     }
 
     /// Makes the next line ready, or waits for something that could.
-    async fn advance(&mut self) {
+    async fn wait_for_change(&mut self) {
         let (change, revision) = {
             let store = self.server.store();
             let resource = self.call.kind.resource();
             let change = store.next_change(self.seen, &resource, self.call.namespace());
             (change.cloned(), store.revision())
         };
-        let due = change.as_ref().map(|change| change.at + self.server.faults.present_lag());
+        let due =
+            change.as_ref().map(|change| change.at + self.server.faults.current_lag(&self.call.request.user));
         if let Some(change) = change
             && due.is_none_or(|due| due <= Instant::now())
         {
             self.seen = change.revision;
-            self.ready.extend(self.event(&change));
+            self.ready.extend(self.format_event(&change));
             return;
         }
         if due.is_none() {
@@ -166,7 +168,7 @@ impl Watch {
         let wake = [due, self.bookmark].into_iter().flatten().fold(self.deadline, Instant::min);
         tokio::select! {
             _ = self.order.changed() => {}
-            _ = self.news.changed(), if due.is_none() => {}
+            _ = self.revisions.changed(), if due.is_none() => {}
             () = sleep_until(wake) => {}
         }
         if let Some(at) = self.bookmark
@@ -178,26 +180,24 @@ impl Watch {
     }
 
     /// What the change is to a watch that sees only the objects it selects.
-    fn event(&self, change: &Change) -> Option<Bytes> {
+    fn format_event(&self, change: &Change) -> Option<Bytes> {
         let chosen =
             |object: &Option<Arc<Value>>| object.clone().filter(|object| self.selector.matches(object));
         match (chosen(&change.before), chosen(&change.now)) {
             (None, None) => None,
-            (None, Some(now)) => Some(line("ADDED", &self.call.present(&now))),
-            (Some(_), Some(now)) => Some(line("MODIFIED", &self.call.present(&now))),
+            (None, Some(now)) => Some(format_line("ADDED", &self.call.present_object(&now))),
+            (Some(_), Some(now)) => Some(format_line("MODIFIED", &self.call.present_object(&now))),
             (Some(before), None) => {
                 // The last state that was selected, at the version that took it away.
-                let mut last = self.call.present(&before);
-                let version = change.revision.to_string();
-                debug_assert!(change.now.is_some() || text(&before, "resourceVersion") == version);
-                set(&mut last, "resourceVersion", json!(version));
-                Some(line("DELETED", &last))
+                let mut last = self.call.present_object(&before);
+                set_metadata(&mut last, "resourceVersion", json!(change.revision.to_string()));
+                Some(format_line("DELETED", &last))
             }
         }
     }
 }
 
-fn line(what: &str, object: &Value) -> Bytes {
+fn format_line(what: &str, object: &Value) -> Bytes {
     let mut line = json!({ "type": what, "object": object }).to_string();
     line.push('\n');
     line.into()

@@ -1,10 +1,11 @@
-//! What Cluster API does: it makes machines, and deletes them in its order.
+//! What Cluster API does: it creates machines, and deletes them in its order.
 
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::coordinator::CAPI;
+use crate::dump::text;
 use crate::world::World;
 
 /// Namespace of everything that is not the coordinator's own.
@@ -12,6 +13,9 @@ pub const NAMESPACE: &str = "fleet";
 /// Part of all bootstrap data: must never be seen outside of Secrets.
 pub const BOOTSTRAP_CANARY: &str = "canary.0123456789abcdef";
 
+/// Cluster API holds a Machine with it until its infrastructure is gone.
+pub(crate) const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
+const CLUSTER_FINALIZER: &str = "cluster.cluster.x-k8s.io";
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const ELEMENTAL: &str = "elemental.cattle.io";
 
@@ -48,6 +52,7 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
         "Machine" | "Cluster" => ("cluster.x-k8s.io", CAPI),
         "MachineInventory" | "MachineRegistration" | "SeedImage" => (ELEMENTAL, "v1beta1"),
         "Secret" | "ConfigMap" => ("", "v1"),
+        "NamedHostMachine" => ("test.baremetal.cluster.io", "v1"),
         _ => (INFRASTRUCTURE, "v1beta1"),
     };
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
@@ -86,7 +91,8 @@ impl World {
         let reference = json!({ "apiGroup": INFRASTRUCTURE, "kind": "BaremetalCluster", "name": name });
         let registry = json!({ "cpaas.io/registry-address": "registry.example" });
         let spec = json!({ "infrastructureRef": reference });
-        let cluster = json!({ "metadata": { "annotations": registry }, "spec": spec });
+        let metadata = json!({ "annotations": registry, "finalizers": [CLUSTER_FINALIZER] });
+        let cluster = json!({ "metadata": metadata, "spec": spec });
         let uid = self.create("Cluster", name, cluster).await;
         let spec = json!({ "controlPlaneEndpoint": { "host": "10.0.2.2", "port": 6443 } });
         let owners = json!({ "metadata": { "ownerReferences": [owner("Cluster", name, &uid)] } });
@@ -120,7 +126,7 @@ impl World {
             .await;
     }
 
-    /// A machine whose bootstrap Secret is somebody else's business.
+    /// A machine without its bootstrap Secret.
     pub async fn apply_bare_machine(&self, name: &str, pool: &str, version: &str) {
         let spec = json!({
             "clusterName": "c1",
@@ -128,7 +134,8 @@ impl World {
             "bootstrap": { "dataSecretName": format!("{name}-bootstrap") },
             "infrastructureRef": { "apiGroup": INFRASTRUCTURE, "kind": "BaremetalMachine", "name": name },
         });
-        let uid = self.create("Machine", name, json!({ "spec": spec })).await;
+        let held = json!({ "finalizers": [MACHINE_FINALIZER] });
+        let uid = self.create("Machine", name, json!({ "metadata": held, "spec": spec })).await;
         let metadata = json!({
             "labels": { "cluster.x-k8s.io/cluster-name": "c1" },
             "ownerReferences": [owner("Machine", name, &uid)],
@@ -137,10 +144,27 @@ impl World {
         self.create("BaremetalMachine", name, json!({ "metadata": metadata, "spec": spec })).await;
     }
 
-    /// Asks for the end of a machine, as Cluster API does: the infrastructure
-    /// first. [`World::gone`] waits for it.
+    /// Deletes a Machine as Cluster API does: it stays until its
+    /// infrastructure is gone. [`World::gone`] waits for it.
     pub async fn delete_machine(&self, name: &str) {
+        if self.look("machines.cluster.x-k8s.io", name).is_some() {
+            self.delete("Machine", name).await;
+        }
         self.delete("BaremetalMachine", name).await;
+    }
+
+    /// Removes the finalizers of Cluster API from what is in deletion and has
+    /// no infrastructure left.
+    pub(crate) fn finish_deletions(&self) {
+        for machine in self.fake.look_at_all("machines.cluster.x-k8s.io") {
+            let name = text(&machine, "/metadata/name").to_owned();
+            let is_deleted = !machine["metadata"]["deletionTimestamp"].is_null();
+            if is_deleted && self.machine(&name).is_none() {
+                self.fake.edit(("machines.cluster.x-k8s.io", NAMESPACE, &name), |object| {
+                    object["metadata"]["finalizers"] = json!([]);
+                });
+            }
+        }
     }
 }
 

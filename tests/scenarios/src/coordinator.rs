@@ -1,26 +1,34 @@
-//! One coordinator as a process: it starts, leads without asking anybody
-//! (safety never depends on the election), dies at any point, and is started
-//! again.
+//! One coordinator as a process: it starts, leads without an election (safety
+//! never depends on it), dies at any point, and is started again.
 
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser as _;
+use coordinator::clock::Clock;
 use coordinator::config::Config;
-use coordinator::controllers::{self, CapiVersions};
+use coordinator::health::Readiness;
+use coordinator::lease::replica::ReplicaLease;
 use coordinator::metrics::Metrics;
-use coordinator::{serve, service};
-use coordinator_api::capi;
+use coordinator::run::{self, Parts, Setup};
+use coordinator::{cluster_api, controllers, listener};
 use fake_apiserver::FakeApi;
+use jiff::Timestamp;
+use kube::Api;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::cables::Cables;
 use crate::mortal::{Life, mortal};
+use crate::second_front_door;
 
-/// Pause of whoever restarts a process that ended.
+/// Pause before a process that ended is started again.
 const RESTART: Duration = Duration::from_secs(1);
 /// Cluster API's version here.
 pub(crate) const CAPI: &str = "v1beta2";
+/// Namespace of the coordinator.
+pub(crate) const OWN_NAMESPACE: &str = "baremetal-system";
 
 /// One process.
 pub(crate) struct Process {
@@ -30,55 +38,96 @@ pub(crate) struct Process {
     task: JoinHandle<()>,
 }
 
+/// Which kinds of machines a coordinator serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FrontDoors {
+    Baremetal,
+    /// And the kind of the tests.
+    WithNamedHosts,
+}
+
 /// What every coordinator of a world shares.
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) fake: FakeApi,
     pub(crate) cables: Cables,
     pub(crate) config: Config,
+    clock: Clock,
+    front_doors: FrontDoors,
+}
+
+/// Virtual time: it moves with tokio's.
+fn virtual_clock() -> Clock {
+    let (epoch, start) = (Timestamp::now(), Instant::now());
+    Clock::new(move || epoch.saturating_add(start.elapsed()).unwrap_or(Timestamp::MAX))
 }
 
 impl Site {
-    pub(crate) fn new(fake: FakeApi, cables: Cables, directory: &Path) -> Self {
+    pub(crate) fn new(fake: FakeApi, cables: Cables, directory: &Path, front_doors: FrontDoors) -> Self {
         let cache = directory.join("cache").display().to_string();
         let config = Config::parse_from([
             "coordinator",
             "--server-url=https://coordinator.example:8443",
-            "--namespace=baremetal",
+            &format!("--namespace={OWN_NAMESPACE}"),
             &format!("--cache-directory={cache}"),
         ]);
-        Self { fake, cables, config }
+        Self { fake, cables, config, clock: virtual_clock(), front_doors }
     }
 
     /// Starts a coordinator whose user is `name`.
     pub(crate) fn start(&self, name: &str) -> Process {
         let life = Life::default();
         let client = mortal(self.fake.client(name), life.clone());
-        let task = tokio::spawn(run(self.clone(), name.to_owned(), client));
+        let task = tokio::spawn(run_process(self.clone(), name.to_owned(), client));
         Process { name: name.to_owned(), life, cables: self.cables.clone(), task }
     }
 }
 
-async fn run(site: Site, name: String, client: kube::Client) {
+async fn run_process(site: Site, name: String, client: kube::Client) {
     let mut config = site.config.clone();
     config.instance.clone_from(&name);
+    let setup = Setup {
+        config,
+        client: client.clone(),
+        versions: cluster_api::at_version(CAPI),
+        metrics: Metrics::default(),
+        readiness: Readiness::default(),
+        clock: site.clock.clone(),
+    };
     loop {
-        let versions = CapiVersions { machine: capi::machine(CAPI), cluster: capi::cluster(CAPI) };
-        let parts = match service::assemble(&config, &client, versions, Metrics::default()).await {
-            Ok(parts) => parts,
+        match run::assemble(&setup).await {
+            Ok(parts) => serve(&site, &name, &setup, parts).await,
             Err(error) => {
                 tracing::warn!(error = coordinator::telemetry::chain(&error), "the coordinator cannot start");
                 tokio::time::sleep(RESTART).await;
-                continue;
             }
-        };
-        let port = site.cables.listen(&name);
-        let never = std::future::pending::<()>;
-        tokio::join!(
-            serve::run(port, parts.acceptor, parts.routes, never()),
-            controllers::lead(parts.context, parts.leading, never()),
-        );
+        }
     }
+}
+
+async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
+    let Setup { config, client, clock, .. } = setup;
+    let leases = Api::namespaced(client.clone(), &config.namespace);
+    let lease = ReplicaLease::new(leases, &config.instance, parts.replica.clone(), clock.clone());
+    let (_running, shutdown) = watch::channel(false);
+    // A session must not name a replica that has no Lease.
+    while lease.renew().await.is_err() {
+        tokio::time::sleep(RESTART).await;
+    }
+    let port = site.cables.listen(name);
+    let never = std::future::pending::<()>;
+    let named_hosts = async {
+        match site.front_doors {
+            FrontDoors::Baremetal => never().await,
+            FrontDoors::WithNamedHosts => second_front_door::run(parts.context.clone()).await,
+        }
+    };
+    tokio::join!(
+        listener::run(port, parts.acceptor, parts.routes, never()),
+        controllers::lead(parts.context.clone(), never()),
+        lease.keep(shutdown),
+        named_hosts,
+    );
 }
 
 /// kill -9.

@@ -1,16 +1,16 @@
-//! Every state that objects were ever in, judged: what must never be, must not
-//! have been for a moment either.
+//! Every state that objects were ever in, checked against the invariants: what
+//! must never be, must not have been for a moment either.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coordinator_api::inventory::{MachineInventory, PlanState};
+use coordinator_api::inventory::{MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::BaremetalMachine;
-use coordinator_core::plan;
+use coordinator_api::names::plan_secret;
+use coordinator_core::plan::read_record;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
-use proto::plan::Generation;
 use serde_json::Value;
 
 /// What must never be.
@@ -23,40 +23,45 @@ impl fmt::Display for Violation {
     }
 }
 
+/// A plan that was written: Secret, generation, kind.
+pub type WrittenPlan = (String, u64, String);
+
 #[derive(Default)]
 struct Seen {
-    /// By inventory: UID of the machine that has it.
+    /// By inventory: the machine that has it.
     owners: BTreeMap<String, String>,
     /// By inventory: announced generation.
     announced: BTreeMap<String, i64>,
     /// By Secret: generation and name of the plan.
     plans: BTreeMap<String, (u64, String)>,
-    /// By machine's UID: its providerID.
-    provided: BTreeMap<String, String>,
-    /// Owners of plans that were proven done.
+    /// By machine: UID and providerID.
+    provided: BTreeMap<String, (String, String)>,
+    /// Hosts whose reprovision was proven, by inventory: its claim.
     proven: Vec<String>,
-    /// Every plan that was ever written: Secret, generation, name.
-    written: Vec<(String, u64, String)>,
+    written: Vec<WrittenPlan>,
     violations: Vec<Violation>,
 }
 
-/// The observer.
+/// Observes every change of the API server.
 #[derive(Clone, Default)]
 pub(crate) struct History(Arc<Mutex<Seen>>);
 
 impl History {
-    /// Takes up a change, as it happens.
-    pub(crate) fn note(&self, resource: &str, now: &Value) {
+    /// Checks a change, as it happens; `now` is `None` for a deletion.
+    pub(crate) fn observe(&self, resource: &str, name: &str, now: Option<&Value>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let object = now.clone();
+        let Some(object) = now.cloned() else {
+            seen.forget(resource, name);
+            return;
+        };
         match resource {
             "machineinventories.elemental.cattle.io" => {
-                seen.inventory(&serde_json::from_value(object).unwrap());
+                seen.check_inventory(&serde_json::from_value(object).unwrap());
             }
             "baremetalmachines.infrastructure.cluster.x-k8s.io" => {
-                seen.machine(&serde_json::from_value(object).unwrap());
+                seen.check_machine(&serde_json::from_value(object).unwrap());
             }
-            "secrets" => seen.secret(&serde_json::from_value(object).unwrap()),
+            "secrets" => seen.check_secret(&serde_json::from_value(object).unwrap()),
             _ => {}
         }
     }
@@ -65,72 +70,77 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).violations.clone()
     }
 
-    pub(crate) fn written(&self) -> Vec<(String, u64, String)> {
+    pub(crate) fn written(&self) -> Vec<WrittenPlan> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).written.clone()
     }
 }
 
 impl Seen {
-    fn violated(&mut self, text: String) {
+    fn violate(&mut self, text: String) {
         self.violations.push(Violation(text));
     }
 
-    fn inventory(&mut self, inventory: &MachineInventory) {
-        let name = inventory.name_any();
-        let claim = inventory.claim().map(|claim| claim.uid).unwrap_or_default();
-        let before = self.owners.insert(name.clone(), claim.clone()).unwrap_or_default();
-        if !before.is_empty() && !claim.is_empty() && before != claim {
-            self.violated(format!("{name} went from owner {before} to {claim} without a release"));
-        }
-        let owned = self.owners.iter().filter(|(_, owner)| !claim.is_empty() && **owner == claim).count();
-        if owned > 1 {
-            self.violated(format!("machine {claim} owns {owned} hosts, {name} among them"));
-        }
-        let Some(plan) = inventory.plan() else { return };
-        let generation = plan.generation.unwrap_or_default();
-        let before = self.announced.insert(name.clone(), generation).unwrap_or_default();
-        if generation < before {
-            self.violated(format!("{name} was announced generation {before}, then {generation}"));
-        }
-        let is_reprovision = plan.id.as_deref().is_some_and(|id| id.starts_with("reprovision-"));
-        if let (true, Some(PlanState::Applied), Some(owner)) = (is_reprovision, plan.state, &plan.owner) {
-            self.proven.push(owner.clone());
+    /// A recreated object begins again: its status is not that of the old one.
+    fn forget(&mut self, resource: &str, name: &str) {
+        if resource == "machineinventories.elemental.cattle.io" {
+            self.owners.remove(name);
+            self.announced.remove(name);
         }
     }
 
-    fn machine(&mut self, machine: &BaremetalMachine) {
+    fn check_inventory(&mut self, inventory: &MachineInventory) {
+        let name = inventory.name_any();
+        let claim = inventory.claim();
+        let owner = claim.as_ref().map(|claim| claim.baremetal_machine.clone()).unwrap_or_default();
+        let before = self.owners.insert(name.clone(), owner.clone()).unwrap_or_default();
+        if !before.is_empty() && !owner.is_empty() && before != owner {
+            self.violate(format!("{name} went from owner {before} to {owner} without a release"));
+        }
+        let owned = self.owners.iter().filter(|(_, other)| !owner.is_empty() && **other == owner).count();
+        if owned > 1 {
+            self.violate(format!("machine {owner} owns {owned} hosts, {name} among them"));
+        }
+        let Some(plan) = inventory.plan() else { return };
+        // A status that was lost announces nothing.
+        let Some(generation) = plan.generation else { return };
+        let before = self.announced.insert(name.clone(), generation).unwrap_or_default();
+        if generation < before {
+            self.violate(format!("{name} was announced generation {before}, then {generation}"));
+        }
+        let of_claim = claim.is_some_and(|claim| i64::try_from(claim.generation).is_ok_and(|old| old < generation));
+        if of_claim && plan.kind == Some(PlanType::Reprovision) && plan.state == Some(PlanState::Applied) {
+            self.proven.push(owner);
+        }
+    }
+
+    fn check_machine(&mut self, machine: &BaremetalMachine) {
         let (Some(provider_id), Some(uid)) = (machine.spec.provider_id.clone(), machine.uid()) else {
             return;
         };
-        if !self.proven.contains(&uid) {
-            self.violated(format!(
-                "{} got its providerID before its host had proven the plan",
-                machine.name_any()
-            ));
+        let name = machine.name_any();
+        if !self.proven.contains(&name) {
+            self.violate(format!("{name} got its providerID before its host had proven the plan"));
         }
-        let before = self.provided.insert(uid.clone(), provider_id.clone());
-        if before.as_ref().is_some_and(|before| *before != provider_id) {
-            self.violated(format!("the providerID of {} changed to {provider_id}", machine.name_any()));
+        let before = self.provided.insert(name.clone(), (uid.clone(), provider_id.clone()));
+        if before.is_some_and(|(old, before)| old == uid && before != provider_id) {
+            self.violate(format!("the providerID of {name} changed to {provider_id}"));
         }
     }
 
-    fn secret(&mut self, secret: &Secret) {
-        if secret.type_.as_deref() != Some(coordinator_api::names::plan_secret::TYPE) {
+    fn check_secret(&mut self, secret: &Secret) {
+        if secret.type_.as_deref() != Some(plan_secret::TYPE) {
             return;
         }
-        let bytes = secret.data.as_ref().and_then(|data| data.get(coordinator_api::names::plan_secret::PLAN));
-        let Some(Ok(Some(stored))) = bytes.map(|bytes| plan::parse(&bytes.0, Generation(0))) else { return };
-        let (name, now) = (secret.name_any(), (stored.plan.generation.0, stored.plan.id.to_string()));
+        let bytes = secret.data.as_ref().and_then(|data| data.get(plan_secret::PLAN));
+        let Some(Ok(Some(record))) = bytes.map(|bytes| read_record(&bytes.0)) else { return };
+        let (name, now) = (secret.name_any(), (record.plan.generation.0, record.plan.id.to_string()));
         let before = self.plans.insert(name.clone(), now.clone());
         if before.as_ref() == Some(&now) {
             return;
         }
         if let Some((generation, id)) = before.filter(|before| before.0 >= now.0) {
-            self.violated(format!(
-                "{name} held {id} of generation {generation}, then {} of {}",
-                now.1, now.0
-            ));
+            self.violate(format!("{name} held {id} of generation {generation}, then {} of {}", now.1, now.0));
         }
-        self.written.push((name, now.0, now.1));
+        self.written.push((name, now.0, record.plan.kind.as_str().to_owned()));
     }
 }

@@ -2,22 +2,22 @@
 
 mod around;
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::executor::{Executor, Policy};
-use agent::paths::{Root, StateDir};
-use agent::simulation;
-use agent::system::simulated::Simulated;
-use agent::{boot, link, register};
+use agent::boot;
+use agent::installed::link;
+use agent::live::register;
+use agent::paths::Root;
+use agent::plan::executor::{Executor, Policy};
+use simulated_host::firmware::Identity;
+use simulated_host::{Medium, SimulatedHost, SimulatedSystem};
 use tokio::task::JoinHandle;
 
 use crate::cables::Cables;
-use crate::firmware;
 use crate::rigged::{Ending, Rigged, Side, Trap};
 
 /// Pause between two looks whether a reboot was asked for.
@@ -31,7 +31,7 @@ pub(crate) const FIRST_IMAGE: &str = "oci:registry.example/os:v0";
 
 struct Metal {
     name: String,
-    directory: PathBuf,
+    files: SimulatedHost,
     cables: Cables,
     trap: Arc<Trap>,
     medium: AtomicBool,
@@ -51,7 +51,7 @@ impl Host {
     pub(crate) fn new(name: &str, directory: &Path, cables: &Cables) -> Self {
         let metal = Arc::new(Metal {
             name: name.to_owned(),
-            directory: directory.join(name),
+            files: SimulatedHost::at(directory.join(name)),
             cables: cables.clone(),
             trap: Arc::default(),
             medium: AtomicBool::new(true),
@@ -60,9 +60,6 @@ impl Host {
             seed: Mutex::default(),
             complaints: Mutex::default(),
         });
-        for root in [metal.live(), metal.disk()] {
-            simulation::enter(&root, metal.clone());
-        }
         Self { metal, life: None }
     }
 
@@ -115,14 +112,14 @@ impl Host {
 
     /// The system on its disk.
     #[must_use]
-    pub fn system(&self) -> Simulated {
-        Simulated::new(self.metal.disk())
+    pub fn system(&self) -> SimulatedSystem {
+        SimulatedSystem::new(self.metal.files.disk())
     }
 
     /// The installed system's files.
     #[must_use]
     pub fn disk(&self) -> Root {
-        self.metal.disk()
+        self.metal.files.disk()
     }
 
     /// How often its disk was written over by an installer.
@@ -133,7 +130,7 @@ impl Host {
 
     /// Links the disk to the name that the installer waits for.
     pub fn link_install_device(&self) {
-        let link = self.metal.live().join("/dev/elemental-install-target");
+        let link = self.metal.files.live().join("/dev/elemental-install-target");
         std::os::unix::fs::symlink("vda", link).unwrap();
     }
 
@@ -149,25 +146,10 @@ impl Drop for Host {
         if let Some(life) = self.life.take() {
             life.abort();
         }
-        for root in [self.metal.live(), self.metal.disk()] {
-            simulation::leave(&root);
-        }
     }
 }
 
 impl Metal {
-    fn live(&self) -> Root {
-        Root::at(self.directory.join("live"))
-    }
-
-    fn disk(&self) -> Root {
-        Root::at(self.directory.join("disk"))
-    }
-
-    fn persistent(&self) -> StateDir {
-        StateDir::on_persistent_partition(&self.directory.join("vda5"))
-    }
-
     fn complain(&self, text: String) {
         tracing::warn!(host = self.name, "{text}");
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(text);
@@ -185,53 +167,25 @@ impl Metal {
     }
 
     fn boot_medium(&self) -> io::Result<()> {
-        let root = self.live();
-        match fs::remove_dir_all(root.join("/")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        Simulated::installed(root.clone(), FIRST_IMAGE)?;
-        fs::remove_file(root.join("/run/elemental/active_mode"))?;
         let boot_id = format!("live-{}", self.boots.load(Ordering::SeqCst));
         let seed = self.seed.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for (path, content) in [
-            ("/run/elemental/live_mode", &b""[..]),
-            ("/proc/sys/kernel/random/boot_id", boot_id.as_bytes()),
-            ("/run/initramfs/live/livecd-cloud-config.yaml", seed.as_bytes()),
-            ("/sys/block/vda/size", b"33554432"),
-            ("/sys/block/vda/vda5/partition", b"5"),
-            ("/sys/block/vda/vda5/uevent", b"PARTNAME=persistent\n"),
-            ("/dev/vda", b""),
-            ("/sys/firmware/dmi/tables/smbios_entry_point", &firmware::entry_point()),
-            ("/sys/firmware/dmi/tables/DMI", &firmware::tables(&self.name)),
-        ] {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().unwrap())?;
-            fs::write(path, content)?;
-        }
-        Ok(())
+        let medium = Medium {
+            image: FIRST_IMAGE,
+            seed: seed.as_bytes(),
+            boot_id: &boot_id,
+            identity: Identity::of_serial(&self.name),
+        };
+        self.files.boot_medium(&medium).map(drop)
     }
 
     /// Until early boot is over.
     fn boot_disk(&self) -> io::Result<()> {
-        let root = self.disk();
-        let system = Simulated::new(root.clone());
-        if root.os_release().exists() {
-            system.power_cycle()?;
-        } else {
-            Simulated::installed(root.clone(), FIRST_IMAGE)?;
-            fs::create_dir_all(root.join("/var/lib"))?;
-            std::os::unix::fs::symlink(self.persistent().path(), root.state().path())?;
+        let boot = self.files.boot_disk(FIRST_IMAGE)?;
+        for problem in boot.problems {
+            self.complain(problem);
         }
-        for problem in boot::run(&root).problems {
-            self.complain(agent::error::explain(&problem));
-        }
-        let joined =
-            |system: &Simulated| system.effects().iter().filter(|e| e.starts_with("node joins")).count();
-        let before = joined(&system);
-        system.run_cloud_init()?;
-        if joined(&system) > before {
-            system.with_node()?;
+        if boot.has_joined {
+            boot.system.with_node()?;
         }
         Ok(())
     }
@@ -240,8 +194,8 @@ impl Metal {
     /// goes down.
     async fn run(&self) {
         let is_live = self.medium.load(Ordering::SeqCst);
-        let root = if is_live { self.live() } else { self.disk() };
-        let system = Rigged { system: Simulated::new(root.clone()), trap: self.trap.clone() };
+        let root = if is_live { self.files.live() } else { self.files.disk() };
+        let system = Rigged { system: SimulatedSystem::new(root.clone()), trap: self.trap.clone() };
         loop {
             let ended = tokio::select! {
                 () = self.agent(&root, &system, is_live) => Some(Ending::Killed),
@@ -252,9 +206,8 @@ impl Metal {
                 Some(Ending::Killed) => self.cables.cut(&self.name),
                 Some(Ending::PowerCut) => return self.cables.silence(&self.name),
                 None => {
-                    let installs =
-                        system.system.effects().iter().filter(|e| e.starts_with("install")).count();
-                    self.installs.fetch_add(if is_live { installs } else { 0 }, Ordering::SeqCst);
+                    let installs = if is_live { system.system.installs() } else { 0 };
+                    self.installs.fetch_add(installs, Ordering::SeqCst);
                     // Whoever takes the medium out does it while the host restarts.
                     self.medium.store(false, Ordering::SeqCst);
                     return self.cables.cut(&self.name);
@@ -266,7 +219,7 @@ impl Metal {
 
     async fn agent(&self, root: &Root, system: &Rigged, is_live: bool) {
         if is_live {
-            return match Box::pin(register::register(root, system, self)).await {
+            return match Box::pin(register::register(root, system, &self.files, self)).await {
                 // It asked for a reboot, or told a person what to do.
                 Ok(()) => std::future::pending().await,
                 Err(error) => self.complain(agent::error::explain(&error)),
@@ -276,12 +229,12 @@ impl Metal {
             Ok(executor) => executor,
             Err(error) => return self.complain(agent::error::explain(&error)),
         };
-        let Err(error) = Box::pin(link::run(root, system.clone(), executor)).await;
+        let Err(error) = Box::pin(link::run(root, system.clone(), executor, self)).await;
         self.complain(agent::error::explain(&error));
     }
 }
 
-async fn asked_to_reboot(system: &Simulated) {
+async fn asked_to_reboot(system: &SimulatedSystem) {
     while !system.reboot_was_asked_for() {
         tokio::time::sleep(LOOK).await;
     }

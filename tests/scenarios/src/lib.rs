@@ -1,10 +1,9 @@
-//! The story in its first depth: the coordinator as it is, the agent's engine
-//! and line as they are, an API server in memory, hosts made of files, and a
-//! clock that a test turns. Nothing here opens a socket, so that virtual time
-//! never jumps.
+//! Scenarios in virtual time: the real coordinator, the real engine and link of
+//! the agent, an API server in memory, and hosts made of files. Nothing opens a
+//! socket, so that virtual time never jumps.
 //!
-//! [`World`] holds it all; its verbs are what people, Cluster API, operators
-//! and bad luck do.
+//! [`World`] holds all of it; its methods are what operators, Cluster API and
+//! faults do.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +17,6 @@ mod cables;
 mod cluster_api;
 mod coordinator;
 mod dump;
-mod firmware;
 mod history;
 mod host;
 mod log;
@@ -26,13 +24,15 @@ mod mortal;
 mod outcome;
 mod people;
 mod rigged;
+mod second_front_door;
 mod table;
 mod world;
 
 pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
-pub use history::Violation;
+pub use history::{Violation, WrittenPlan};
 pub use host::Host;
 pub use outcome::Outcome;
 pub use rigged::{Ending, Side};
+pub use second_front_door::{NamedHostMachine, NamedHostMachineStatus};
 pub use table::Table;
 pub use world::{DEADLINE, World};

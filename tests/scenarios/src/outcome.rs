@@ -43,14 +43,14 @@ impl World {
         conditions.sort();
         facts.extend(conditions);
         let plan = inventory.plan().cloned().unwrap_or_default();
-        facts.push(format!("{} {:?} {:?}", kind(&plan.id.unwrap_or_default()), plan.generation, plan.state));
+        facts.push(format!("{:?} {:?} {:?}", plan.kind, plan.generation, plan.state));
         let machines = self.fake.look_at_all("baremetalmachines.infrastructure.cluster.x-k8s.io");
         Outcome {
             effects: self.host(host).system().effects().iter().map(|effect| kind(effect)).collect(),
             plans: self
                 .plans()
                 .iter()
-                .map(|(_, generation, id)| format!("{} {generation}", kind(id)))
+                .map(|(_, generation, kind)| format!("{kind} {generation}"))
                 .collect(),
             inventory: facts,
             machines: machines

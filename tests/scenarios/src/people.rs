@@ -1,5 +1,7 @@
 //! What people do, and what they see.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coordinator_api::conditions::{self, Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{BaremetalMachine, Phase};
@@ -8,10 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cluster_api::NAMESPACE;
+use crate::coordinator::OWN_NAMESPACE;
 use crate::dump::text;
 use crate::world::World;
-
-const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 impl World {
     /// A registration whose hosts are named by their serial numbers.
@@ -40,13 +41,13 @@ impl World {
             "metadata": { "name": "elemental-image-catalog" }, "data": data,
         });
         let map = serde_json::from_value(map).unwrap();
-        self.api("ConfigMap", "baremetal").create(&kube::api::PostParams::default(), &map).await.unwrap();
+        self.api("ConfigMap", OWN_NAMESPACE).create(&kube::api::PostParams::default(), &map).await.unwrap();
     }
 
     /// Changes the catalog.
     pub async fn patch_catalog(&self, data: Value) {
         let patch = kube::api::Patch::Merge(json!({ "data": data }));
-        let api = self.api("ConfigMap", "baremetal");
+        let api = self.api("ConfigMap", OWN_NAMESPACE);
         api.patch("elemental-image-catalog", &kube::api::PatchParams::default(), &patch).await.unwrap();
     }
 
@@ -55,7 +56,7 @@ impl World {
     pub fn seed(&self, registration: &str) -> String {
         let object = self.look("machineregistrations.elemental.cattle.io", registration).unwrap();
         let url = text(&object, "/status/registrationURL").to_owned();
-        let secret = self.fake.look("secrets", "baremetal", "baremetal-coordinator-ca").unwrap();
+        let secret = self.fake.look("secrets", OWN_NAMESPACE, "baremetal-coordinator-ca").unwrap();
         let authority = decode(text(&secret, "/data/ca.crt"));
         let authority = authority.trim_end().replace('\n', "\n      ");
         format!(
@@ -102,13 +103,13 @@ impl World {
     /// A condition of a machine.
     #[must_use]
     pub fn machine_condition(&self, machine: &str, kind: Type) -> Option<Condition> {
-        conditions::find(&self.machine(machine)?.status?.conditions, kind).cloned()
+        conditions::find_condition(&self.machine(machine)?.status?.conditions, kind).cloned()
     }
 
     /// A condition of an inventory.
     #[must_use]
     pub fn host_condition(&self, host: &str, kind: Type) -> Option<Condition> {
-        conditions::find(self.inventory(host)?.conditions(), kind).cloned()
+        conditions::find_condition(self.inventory(host)?.conditions(), kind).cloned()
     }
 
     /// Waits until a machine says why it does not go on; the answer is the
@@ -136,17 +137,5 @@ impl World {
 }
 
 fn decode(text: &str) -> String {
-    let mut bits = 0_u32;
-    let (mut held, mut bytes) = (0, Vec::new());
-    for symbol in text.bytes().filter(|byte| *byte != b'=') {
-        let value = BASE64.iter().position(|candidate| *candidate == symbol).unwrap();
-        bits = (bits << 6) | u32::try_from(value).unwrap();
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held).to_le_bytes()[0]);
-            bits &= (1 << held) - 1;
-        }
-    }
-    String::from_utf8(bytes).unwrap()
+    String::from_utf8(STANDARD.decode(text).unwrap()).unwrap()
 }

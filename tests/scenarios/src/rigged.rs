@@ -5,10 +5,12 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use agent::system::simulated::Simulated;
-use agent::system::{CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, System, SystemError};
+use agent::host::system::{
+    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, System, SystemError,
+};
 use proto::plan::{CustomInstruction, Image};
 use proto::v1alpha1::SystemState;
+use simulated_host::SimulatedSystem;
 use tokio::sync::Notify;
 
 /// What the trap does.
@@ -98,7 +100,7 @@ impl Trap {
 /// The host's operating system as its agent sees it.
 #[derive(Clone)]
 pub(crate) struct Rigged {
-    pub(crate) system: Simulated,
+    pub(crate) system: SimulatedSystem,
     pub(crate) trap: Arc<Trap>,
 }
 
@@ -122,6 +124,10 @@ impl System for Rigged {
 
     async fn next_image(&self) -> Result<Option<String>, SystemError> {
         self.system.next_image().await
+    }
+
+    async fn earlier_jobs(&self) -> Result<(), SystemError> {
+        self.system.earlier_jobs().await
     }
 
     async fn running(&self) -> Result<SystemState, SystemError> {

@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use coordinator_api::machine::Phase;
-use fake_apiserver::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Side, Stopped, Verb};
+use fake_apiserver::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Rules, Side, Stopped, Verb};
 use kube::Client;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 
 use crate::cables::Cables;
-use crate::coordinator::{CAPI, Process, Site};
-use crate::history::{History, Violation};
+use crate::coordinator::{CAPI, FrontDoors, Process, Site};
+use crate::history::{History, Violation, WrittenPlan};
 use crate::host::Host;
 use crate::log::Log;
 
@@ -32,6 +32,7 @@ pub struct World {
     pub(crate) hosts: BTreeMap<String, Host>,
     coordinators: Mutex<BTreeMap<String, Process>>,
     stops: Mutex<Vec<Stopped>>,
+    rules: Rules,
     site: Site,
     cables: Cables,
     directory: tempfile::TempDir,
@@ -49,14 +50,29 @@ impl World {
         world
     }
 
-    /// An API server with all kinds, and nobody.
+    /// An API server with all kinds, and no coordinator.
     #[must_use]
     pub fn without_coordinator() -> Self {
+        Self::serving(FrontDoors::Baremetal)
+    }
+
+    /// As [`World::new`], and coordinators also serve the kind of the tests.
+    pub async fn with_second_front_door() -> Self {
+        let world = Self::serving(FrontDoors::WithNamedHosts);
+        world.start_coordinator(COORDINATOR);
+        world.fake_is_quiet().await;
+        world
+    }
+
+    fn serving(front_doors: FrontDoors) -> Self {
         let log = Log::default();
         let caught = log.catch();
         let fake = FakeApi::new();
         for crd in coordinator_api::crds::all() {
             fake.register_crd(&crd);
+        }
+        if front_doors == FrontDoors::WithNamedHosts {
+            fake.register_crd(&<crate::second_front_door::NamedHostMachine as kube::CustomResourceExt>::crd());
         }
         for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
             fake.register(Kind::namespaced("cluster.x-k8s.io", CAPI, kind, plural).with_status());
@@ -67,20 +83,20 @@ impl World {
         let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let directory = directory.unwrap();
         let cables = Cables::default();
-        let site = Site::new(fake.clone(), cables.clone(), directory.path());
+        let site = Site::new(fake.clone(), cables.clone(), directory.path(), front_doors);
         let history = History::default();
         let noted = history.clone();
-        fake.observe(move |(resource, ..), now| {
-            if let Some(now) = now {
-                noted.note(resource, now);
-            }
-        });
+        fake.observe(move |(resource, _, name), now| noted.observe(resource, name, now));
+        // The coordinators may do what is installed with them, and no more.
+        let rights = include_str!("../../../coordinator/config/rbac.yaml");
+        let rules = Rules::of_service_account(rights, "baremetal-system", "baremetal-coordinator").unwrap();
         Self {
             person: fake.client("person"),
             fake,
             hosts: BTreeMap::new(),
             coordinators: Mutex::default(),
             stops: Mutex::default(),
+            rules,
             site,
             cables,
             directory,
@@ -92,6 +108,7 @@ impl World {
 
     /// One more coordinator; the user of its requests has its name.
     pub fn start_coordinator(&self, name: &str) {
+        self.fake.authorize(name, self.rules.clone());
         let process = self.site.start(name);
         self.coordinators.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), process);
     }
@@ -199,6 +216,7 @@ impl World {
     /// Waits until a machine is gone and its host is free again.
     pub async fn gone(&self, machine: &str, host: &str) {
         self.until(&format!("{machine} is gone"), |world| world.machine(machine).is_none()).await;
+        self.finish_deletions();
         self.until(&format!("{host} is available"), |world| world.is_available(host)).await;
     }
 
@@ -223,8 +241,12 @@ impl World {
     #[must_use]
     pub fn asked(&self, mark: usize) -> Vec<Entry> {
         let is_ours = |entry: &Entry| entry.request.user != "person";
+        // A replica costs its Lease, whatever else it does.
+        let is_lease = |entry: &Entry| entry.request.resource.starts_with("leases");
         let mut entries = self.fake.journal().since(mark);
-        entries.retain(|entry| is_ours(entry) && entry.request.verb != Verb::Watch);
+        entries.retain(|entry| {
+            is_ours(entry) && !is_lease(entry) && entry.request.verb != Verb::Watch
+        });
         entries
     }
 
@@ -240,9 +262,9 @@ impl World {
         self.history.violations()
     }
 
-    /// Every plan that was ever written: host, generation, name.
+    /// Every plan that was ever written.
     #[must_use]
-    pub fn plans(&self) -> Vec<(String, u64, String)> {
+    pub fn plans(&self) -> Vec<WrittenPlan> {
         self.history.written()
     }
 
@@ -256,6 +278,7 @@ impl World {
     /// was shown.
     pub async fn end(self) {
         self.pass(Duration::from_secs(30)).await;
+        self.finish_deletions();
         let violations = self.violations();
         assert!(violations.is_empty(), "{violations:#?}\n{}", self.dump());
         let public = self.public_text();

@@ -191,7 +191,7 @@ async fn a_host_in_two_pools_belongs_to_the_older_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_host_that_fails_its_plan_says_at_which_step_and_is_free_after_a_clean() {
-    type Spoil = fn(&agent::system::simulated::Simulated) -> std::io::Result<()>;
+    type Spoil = fn(&simulated_host::SimulatedSystem) -> std::io::Result<()>;
     let cases: [(&str, Spoil, &str); 4] = [
         ("the upgrade fails", |host| host.fail("upgrade", 1), "step upgrade-system"),
         ("the new image does not boot", |host| host.spoil_image("registry.example/os:v1"), "fell back"),

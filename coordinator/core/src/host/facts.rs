@@ -6,6 +6,7 @@ use coordinator_api::inventory::{
     PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
+use coordinator_api::network::ObservedNetwork;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -149,6 +150,11 @@ pub fn record_session_end(
 /// The host reported its running system.
 pub fn record_system(status: &mut MachineInventoryStatus, system: &SystemState) {
     record_running_system(status.host.get_or_insert_default(), system);
+}
+
+/// The host reported its network.
+pub fn record_observed_network(status: &mut MachineInventoryStatus, network: &ObservedNetwork) {
+    status.observed_network = Some(network.clone());
 }
 
 fn record_running_system(host: &mut HostStatus, system: &SystemState) {

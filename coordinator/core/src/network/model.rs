@@ -8,8 +8,8 @@ use coordinator_api::network::{ObservedBond, ObservedInterface, ObservedNetwork,
 use ipnet::IpNet;
 
 use super::{
-    NetworkError, bad, check_domain, check_name, interface, is_special, parse_address, parse_destination,
-    parse_mac, parse_net,
+    NetworkError, bad, check_domain, check_name, interface, is_special, missing, parse_address,
+    parse_destination, parse_mac, parse_net,
 };
 
 /// What Ethernet has when nobody says otherwise.
@@ -341,8 +341,4 @@ fn check_routes(given: &ObservedInterface, routes: Vec<Route>) -> Result<Vec<Rou
         kept.push(route);
     }
     Ok(kept)
-}
-
-fn missing(interface: &str, role: &'static str, missing: &str) -> NetworkError {
-    NetworkError::InterfaceMissing { interface: interface.to_owned(), role, missing: missing.to_owned() }
 }

@@ -1,6 +1,6 @@
 //! From an agent's message to the object's field.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use coordinator_api::network::{
     ObservedBond, ObservedInterface, ObservedNetwork, ObservedRoute, ObservedVlan,
@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use proto::{limits, v1alpha1 as wire};
 
 use super::{
-    NetworkError, bad, check_domain, check_name, interface, is_special, parse_address, parse_destination,
-    parse_mac, parse_net,
+    NetworkError, bad, check_domain, check_name, interface, is_special, missing, parse_address,
+    parse_destination, parse_mac, parse_net,
 };
 
 /// Resolvers and search domains of one host; resolvers look at far fewer.
@@ -19,56 +19,139 @@ const NAMES: usize = 32;
 const CONNECTIONS_BYTES: usize = 256 * 1024;
 /// Addresses of one interface.
 const ADDRESSES: usize = 256;
+/// Causes of what was left out, for one report.
+const DROPPED: usize = 16;
 
-/// What an agent reported, checked and in canonical form: lower-case MACs, no
+/// A network as an agent reported it, in canonical form: lower-case MACs, no
 /// link-local address, no resolver that is only a local stub.
-///
-/// # Errors
-/// [`NetworkError`] when a bound is exceeded or a value is none of its field.
-pub fn observed(network: wire::ObservedNetwork) -> Result<ObservedNetwork, NetworkError> {
-    bound("interfaces", network.interfaces.len(), limits::INTERFACES)?;
-    bound("routes", network.routes.len(), limits::ROUTES)?;
-    bound("dnsServers", network.dns_servers.len(), NAMES)?;
-    bound("searchDomains", network.search_domains.len(), NAMES)?;
-    let bytes = network.connections.iter().map(|(name, text)| name.len() + text.len()).sum();
-    bound("bytes of connections", bytes, CONNECTIONS_BYTES)?;
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observation {
+    pub network: ObservedNetwork,
+    /// What was left out: it could not be replayed. The network is not the
+    /// identity of a host, and no reason to refuse it.
+    pub dropped: Vec<NetworkError>,
+}
+
+/// Parses what an agent reported.
+#[must_use]
+pub fn parse_observed(network: wire::ObservedNetwork) -> Observation {
+    let mut dropped = Dropped(vec![]);
+    let mut interfaces = parse_interfaces(network.interfaces, &mut dropped);
+    drop_dangling(&mut interfaces, &mut dropped);
+    let names: BTreeSet<_> = interfaces.iter().map(|interface| interface.name.clone()).collect();
+    let routes = dropped.bounded("routes", network.routes, limits::ROUTES);
+    let routes = dropped.kept(routes.iter().map(|route| parse_route(route, &names)));
+    let servers = dropped.bounded("dnsServers", network.dns_servers, NAMES);
+    let servers = dropped.kept(servers.iter().map(|server| parse_address("dnsServers", server)));
+    let domains = dropped.bounded("searchDomains", network.search_domains, NAMES);
+    let domains = domains.into_iter().map(|domain| check_domain(&domain).map(|()| domain));
+    let search_domains = dropped.kept(domains);
+    let network = ObservedNetwork {
+        interfaces,
+        routes,
+        dns_servers: servers
+            .into_iter()
+            .filter(|server| !server.is_loopback())
+            .map(|server| server.to_string())
+            .collect(),
+        search_domains,
+        connections: bounded_connections(network.connections, &mut dropped),
+    };
+    Observation { network, dropped: dropped.0 }
+}
+
+/// What is left out, up to a bound.
+struct Dropped(Vec<NetworkError>);
+
+impl Dropped {
+    fn push(&mut self, error: NetworkError) {
+        if self.0.len() < DROPPED {
+            self.0.push(error);
+        }
+    }
+
+    fn kept<T>(&mut self, parsed: impl Iterator<Item = Result<T, NetworkError>>) -> Vec<T> {
+        parsed.filter_map(|parsed| parsed.map_err(|error| self.push(error)).ok()).collect()
+    }
+
+    fn bounded<T>(&mut self, what: &'static str, mut list: Vec<T>, max: usize) -> Vec<T> {
+        if list.len() > max {
+            self.push(NetworkError::TooMany { what, count: list.len(), max });
+            list.truncate(max);
+        }
+        list
+    }
+}
+
+fn parse_interfaces(given: Vec<wire::Interface>, dropped: &mut Dropped) -> Vec<ObservedInterface> {
     let mut names = BTreeSet::new();
-    for interface in &network.interfaces {
-        if !names.insert(interface.name.clone()) {
-            return Err(NetworkError::Duplicate {
-                place: "interfaces".into(),
-                value: interface.name.clone(),
-            });
+    let mut interfaces = vec![];
+    for interface in dropped.bounded("interfaces", given, limits::INTERFACES) {
+        let name = interface.name.clone();
+        let parsed = parse_interface(interface, dropped);
+        if names.contains(&name) {
+            dropped.push(NetworkError::Duplicate { place: "interfaces".into(), value: name });
+            continue;
+        }
+        match parsed {
+            Ok(parsed) => {
+                names.insert(name);
+                interfaces.push(parsed);
+            }
+            Err(error) => dropped.push(error),
         }
     }
-    let mut dns_servers = Vec::new();
-    for server in &network.dns_servers {
-        let address = parse_address("dnsServers", server)?;
-        if !address.is_loopback() {
-            dns_servers.push(address.to_string());
+    interfaces
+}
+
+/// Drops VLANs whose parent was dropped, and names of masters that were.
+fn drop_dangling(interfaces: &mut Vec<ObservedInterface>, dropped: &mut Dropped) {
+    loop {
+        let names: BTreeSet<_> = interfaces.iter().map(|interface| interface.name.clone()).collect();
+        let before = interfaces.len();
+        interfaces.retain(|given| {
+            let link = given.vlan.as_ref().map(|vlan| &vlan.link).filter(|link| !names.contains(*link));
+            if let Some(link) = link {
+                dropped.push(missing(&given.name, "parent", link));
+            }
+            link.is_none()
+        });
+        for given in interfaces.iter_mut() {
+            if let Some(master) = given.master.take_if(|master| !names.contains(master)) {
+                dropped.push(missing(&given.name, "master", &master));
+            }
+        }
+        if interfaces.len() == before {
+            return;
         }
     }
-    network.search_domains.iter().try_for_each(|domain| check_domain(domain))?;
-    Ok(ObservedNetwork {
-        interfaces: network.interfaces.into_iter().map(parse_interface).collect::<Result<_, _>>()?,
-        routes: network.routes.iter().map(|route| parse_route(route, &names)).collect::<Result<_, _>>()?,
-        dns_servers,
-        search_domains: network.search_domains,
-        connections: network.connections.into_iter().collect(),
-    })
 }
 
-fn bound(what: &'static str, count: usize, max: usize) -> Result<(), NetworkError> {
-    if count <= max { Ok(()) } else { Err(NetworkError::TooMany { what, count, max }) }
+/// Whole keyfiles, as many as fit.
+fn bounded_connections(
+    connections: HashMap<String, String>,
+    dropped: &mut Dropped,
+) -> BTreeMap<String, String> {
+    let connections: BTreeMap<_, _> = connections.into_iter().collect();
+    let mut bytes = 0;
+    let mut kept = BTreeMap::new();
+    for (name, text) in connections {
+        bytes += name.len() + text.len();
+        if bytes > CONNECTIONS_BYTES {
+            let what = "bytes of connections";
+            dropped.push(NetworkError::TooMany { what, count: bytes, max: CONNECTIONS_BYTES });
+            break;
+        }
+        kept.insert(name, text);
+    }
+    kept
 }
 
-fn parse_interface(given: wire::Interface) -> Result<ObservedInterface, NetworkError> {
+fn parse_interface(given: wire::Interface, dropped: &mut Dropped) -> Result<ObservedInterface, NetworkError> {
     check_name(&given.name)?;
     let place = interface(&given.name);
-    bound("addresses of an interface", given.addresses.len(), ADDRESSES)?;
-    bound("addresses of an interface", given.dynamic_addresses.len(), ADDRESSES)?;
-    let addresses = parse_addresses(&place, &given.addresses)?;
-    let mut dynamic_addresses = parse_addresses(&place, &given.dynamic_addresses)?;
+    let addresses = parse_addresses(&place, given.addresses, dropped);
+    let mut dynamic_addresses = parse_addresses(&place, given.dynamic_addresses, dropped);
     dynamic_addresses.retain(|address| addresses.contains(address));
     if !["", "bond", "vlan", "bridge"].contains(&given.kind.as_str()) {
         return Err(bad(&place, &given.kind, "kind (bond, vlan, bridge or nothing)"));
@@ -93,16 +176,17 @@ fn parse_interface(given: wire::Interface) -> Result<ObservedInterface, NetworkE
     })
 }
 
-fn parse_addresses(place: &str, addresses: &[String]) -> Result<Vec<String>, NetworkError> {
-    let mut parsed: Vec<String> = Vec::new();
-    for address in addresses {
-        let net = parse_net(place, address)?;
+/// An address that is none is left out alone.
+fn parse_addresses(place: &str, given: Vec<String>, dropped: &mut Dropped) -> Vec<String> {
+    let given = dropped.bounded("addresses of an interface", given, ADDRESSES);
+    let mut addresses = vec![];
+    for net in dropped.kept(given.iter().map(|address| parse_net(place, address))) {
         let text = net.to_string();
-        if !is_special(net.addr()) && !parsed.contains(&text) {
-            parsed.push(text);
+        if !is_special(net.addr()) && !addresses.contains(&text) {
+            addresses.push(text);
         }
     }
-    Ok(parsed)
+    addresses
 }
 
 fn parse_bond(place: &str, bond: wire::Bond) -> Result<ObservedBond, NetworkError> {

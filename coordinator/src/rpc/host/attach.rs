@@ -1,376 +1,244 @@
-//! The stream of one host: it says where it stands, and gets the newest plan
-//! and each later one.
+//! How a stream becomes the session of its host: `status.host.session` says
+//! which replica serves it, so that one rule holds across replicas.
+//!
+//! The same boot wins at once, on any replica. Another boot waits until the
+//! session before it is proven over: its stream ended, it was replaced, or its
+//! replica is dead. One that is still open after the probe belongs to a second
+//! live host: both are quarantined.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::conditions::Reason;
-use coordinator_api::inventory::MachineInventory;
-use coordinator_core::host::{self, Arrival};
-use futures::stream::{BoxStream, StreamExt as _};
-use jiff::Timestamp;
+use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
+use coordinator_core::host::facts::{self, Attach};
+use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
-use proto::plan::Generation;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
-use tokio::sync::watch;
 use tokio::time::Instant;
-use tonic::{Status, Streaming};
-use wire::{coordinator_message, host_message};
+use tonic::Streaming;
+use wire::host_message;
 
-use super::report as reports;
-use crate::ca::{Peer, Role};
-use crate::rpc::announcements::{News, Unfinished};
-use crate::rpc::presence::{Contest, Ending, Seat};
+use crate::ca::Peer;
+use crate::rpc::sessions::{CloseReason, SessionConflict, SessionGuard};
 use crate::rpc::{Context, RpcError};
-use crate::store::report::{self, PlanSecretError};
-use crate::telemetry::chain;
+use crate::store;
 
-/// A host without a stream for so long is shown as unreachable: longer than a
-/// server takes to restart.
-pub const GRACE: Duration = Duration::from_mins(5);
-/// A stream that opens and says nothing is closed.
-const HELLO: Duration = Duration::from_secs(10);
-/// Pause before an unreadable plan Secret is read again; doubled each time.
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// A stream that opens and states nothing is closed.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the Lease of another replica is checked.
+const REPLICA_CHECK: Duration = Duration::from_secs(1);
 
-type Messages = Streaming<wire::HostMessage>;
+pub(super) type Messages = Streaming<wire::HostMessage>;
 
-/// Runs the stream. Everything that goes wrong ends it with a status.
-pub(super) fn stream(
-    context: Context,
+/// What a host stated when it attached, and who it is.
+#[derive(Clone, Debug)]
+pub(super) struct Statement {
+    pub(super) peer: Peer,
+    pub(super) hello: wire::Hello,
+}
+
+impl Statement {
+    pub(super) fn boot_id(&self) -> &str {
+        self.hello.system.as_ref().map_or("", |system| &system.boot_id)
+    }
+}
+
+/// The session of a host, stored.
+pub(super) struct OpenSession {
+    pub(super) statement: Statement,
+    pub(super) guard: SessionGuard,
+    pub(super) inventory: Arc<MachineInventory>,
+    /// The session that the caches may still show.
+    pub(super) former: Option<SessionStatus>,
+}
+
+/// Reads the statement of a host and makes its stream the host's session.
+pub(super) async fn open_session(
+    context: &Context,
     peer: Peer,
-    mut messages: Messages,
-) -> BoxStream<'static, Result<wire::CoordinatorMessage, Status>> {
-    let stream = async_stream::stream! {
-        let mut attachment = match context.answer(open(&context, peer, &mut messages).await) {
-            Ok(attachment) => attachment,
-            Err(status) => {
-                yield Err(status);
-                return;
-            }
-        };
-        loop {
-            match attachment.turn(&mut messages).await {
-                Ok(Turn::Send(message)) => yield Ok(message),
-                Ok(Turn::Closed) => return,
-                Err(error) => {
-                    let refused: Result<(), _> = context.answer(Err(error));
-                    if let Err(status) = refused {
-                        yield Err(status);
-                    }
-                    return;
-                }
-            }
-        }
+    messages: &mut Messages,
+) -> Result<OpenSession, RpcError> {
+    let statement = Statement { hello: read_hello(messages).await?, peer };
+    // A host that is refused takes no place in the table.
+    context.inventory(&statement.peer).await?;
+    let mut guard = open_locally(context, &statement).await?;
+    let (inventory, former) = tokio::select! {
+        reason = guard.closed() => return Err(close_error(reason, &statement.peer)),
+        stored = store_session(context, &statement) => stored?,
     };
-    stream.boxed()
+    Ok(OpenSession { statement, guard, inventory, former })
 }
 
-/// A host on its stream.
-struct Attachment {
-    context: Context,
-    peer: Peer,
-    hello: wire::Hello,
-    seat: Seat,
-    news: watch::Receiver<News>,
-    /// Generation and name of the plan that was sent last.
-    sent: Option<(Generation, String)>,
-    retry: Option<Retry>,
-}
-
-/// When an unreadable plan Secret is read again.
-struct Retry {
-    at: Instant,
-    pause: Duration,
-}
-
-enum Turn {
-    Send(wire::CoordinatorMessage),
-    Closed,
-}
-
-async fn open(context: &Context, peer: Peer, messages: &mut Messages) -> Result<Attachment, RpcError> {
-    let hello = hello(messages).await?;
-    // Asked before and after: the wait for a seat may be long.
-    context.inventory(&peer).await?;
-    let seat = seat(context, &peer, boot_id(&hello)).await?;
-    let inventory = context.inventory(&peer).await?;
-    let news = context.announcements.subscribe(&inventory);
-    let attachment =
-        Attachment { context: context.clone(), peer, hello, seat, news, sent: None, retry: None };
-    attachment.arrived(inventory).await?;
-    tracing::info!(inventory = attachment.peer.name, boot_id = boot_id(&attachment.hello), "a host attached");
-    Ok(attachment)
-}
-
-fn boot_id(hello: &wire::Hello) -> &str {
-    hello.system.as_ref().map_or("", |system| &system.boot_id)
-}
-
-async fn hello(messages: &mut Messages) -> Result<wire::Hello, RpcError> {
-    let first = tokio::time::timeout(HELLO, messages.message()).await;
+async fn read_hello(messages: &mut Messages) -> Result<wire::Hello, RpcError> {
+    let first = tokio::time::timeout(HELLO_TIMEOUT, messages.message()).await;
     let message = first.ok().and_then(Result::ok).flatten().and_then(|message| message.message);
+    let has_boot_id = |hello: &wire::Hello| {
+        hello.system.as_ref().is_some_and(|system| (1..=64).contains(&system.boot_id.len()))
+    };
     match message {
-        Some(host_message::Message::Hello(hello)) if !boot_id(&hello).is_empty() => Ok(hello),
+        Some(host_message::Message::Hello(hello)) if has_boot_id(&hello) => Ok(hello),
         Some(_) | None => {
-            let detail = "a stream begins with a hello that says the boot id";
+            let detail = "the first message of a stream is a Hello with the boot id";
             Err(RpcError::refused(Refusal::BadRequest, detail))
         }
     }
 }
 
-/// Takes the seat of the host; [`crate::rpc::presence`] has the rule.
-async fn seat(context: &Context, peer: &Peer, boot_id: &str) -> Result<Seat, RpcError> {
+/// Registers the stream in this replica.
+async fn open_locally(context: &Context, statement: &Statement) -> Result<SessionGuard, RpcError> {
+    let (peer, boot_id) = (&statement.peer, statement.boot_id());
     loop {
-        let rival = match context.presence.enter(&peer.uid, boot_id) {
-            Ok(seat) => return Ok(seat),
-            Err(rival) => rival,
+        let conflict = match context.sessions.open_session(&peer.key, boot_id) {
+            Ok(guard) => return Ok(guard),
+            Err(conflict) => conflict,
         };
-        tracing::info!(inventory = peer.name, old = rival.boot_id, new = boot_id, "another boot attaches");
-        if !rival.is_over().await {
-            return Err(quarantine(context, peer, &rival, boot_id).await);
-        }
-    }
-}
-
-async fn quarantine(context: &Context, peer: &Peer, rival: &Contest, boot_id: &str) -> RpcError {
-    let boots = [rival.boot_id.as_str(), boot_id];
-    let why = boots.join(" ");
-    let marked = async {
-        let inventory = context.inventory(peer).await?;
-        let api = context.inventory_api(&peer.namespace);
-        let marked = report::quarantine(&api, &inventory, &why).await?;
-        let now = Timestamp::now();
-        report::status(&api, marked, |known| host::duplicate(known, boots, now)).await?;
-        Ok::<_, RpcError>(())
-    };
-    let marked = marked.await;
-    rival.quarantine();
-    match marked {
-        Err(error @ RpcError::Report(_)) => error,
-        _ => RpcError::refused(Refusal::Quarantined, format!("boot ids {why}")),
-    }
-}
-
-impl Attachment {
-    async fn write(
-        &self,
-        inventory: Arc<MachineInventory>,
-        project: impl Fn(&MachineInventory) -> coordinator_api::inventory::MachineInventoryStatus,
-    ) -> Result<(), RpcError> {
-        let api = self.context.inventory_api(&self.peer.namespace);
-        report::status(&api, inventory, project).await?;
-        Ok(())
-    }
-
-    /// The status of a host that is there; no write when it says so already.
-    async fn arrived(&self, inventory: Arc<MachineInventory>) -> Result<(), RpcError> {
-        let (system, now) = (self.hello.system.clone().unwrap_or_default(), Timestamp::now());
-        let arrival = Arrival {
-            system: &system,
-            agent_version: &self.hello.agent_version,
-            generation: self.sent.as_ref().map_or(self.hello.generation, |(sent, _)| sent.0),
-        };
-        self.write(inventory, |known| host::attached(known, arrival, now)).await
-    }
-
-    /// Runs until there is something to send or nobody to send it to.
-    async fn turn(&mut self, messages: &mut Messages) -> Result<Turn, RpcError> {
-        loop {
-            let news = self.news.borrow_and_update().clone();
-            let refused = |refusal| Err(RpcError::refused(refusal, self.peer.name.clone()));
-            if news.gone {
-                return refused(Refusal::InventoryGone);
-            }
-            if news.quarantined {
-                return refused(Refusal::Quarantined);
-            }
-            if let Some(message) = self.next(&news).await? {
-                return Ok(Turn::Send(message));
-            }
-            let retry = self.retry.as_ref().map(|retry| retry.at);
-            tokio::select! {
-                _ = self.news.changed() => {}
-                ending = self.seat.ending() => return Err(ended(ending, &self.peer)),
-                () = at(retry) => {}
-                message = messages.message() => match message {
-                    Ok(Some(message)) => self.hear(message).await?,
-                    Ok(None) | Err(_) => return Ok(Turn::Closed),
-                },
-            }
-        }
-    }
-
-    /// The plan to send, when there is one that was not sent yet.
-    async fn next(&mut self, news: &News) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
-        let unsent = news.plan.as_ref().filter(|plan| {
-            let sent = self.sent.as_ref();
-            sent.is_none_or(|(generation, _)| *generation < plan.generation)
-        });
-        let Some(plan) = unsent else {
-            self.retry = None;
-            // A status that calls this host lost was written elsewhere.
-            if news.doubted {
-                self.believed().await?;
-            }
-            return Ok(None);
-        };
-        if self.retry.as_ref().is_some_and(|retry| Instant::now() < retry.at) {
-            return Ok(None);
-        }
-        let secrets = self.context.secret_api(&self.peer.namespace);
-        match report::plan(&secrets, &plan.secret, plan.generation).await {
-            // Written and not announced yet. What the host reports of it before
-            // would be taken back by the announcement, which is on its way.
-            Ok(read) if read.stored.plan.generation > plan.generation => {
-                self.retry = None;
-                Ok(None)
-            }
-            Ok(read) => {
-                let plan = &read.stored.plan;
-                let message = coordinator_message::Message::Plan(plan.into());
-                self.sent = Some((plan.generation, plan.id.to_string()));
-                self.retry = None;
-                tracing::info!(
-                    inventory = self.peer.name,
-                    plan = plan.id.as_str(),
-                    generation = plan.generation.0,
-                    "sending a plan"
-                );
-                self.context.plans.keep(&self.peer.uid, Arc::new(read));
-                if news.doubted {
-                    self.believed().await?;
-                }
-                Ok(Some(wire::CoordinatorMessage { message: Some(message) }))
-            }
-            Err(error) => {
-                self.unusable(plan, &error).await?;
-                Ok(None)
-            }
-        }
-    }
-
-    async fn believed(&self) -> Result<(), RpcError> {
-        let inventory = self.context.inventory(&self.peer).await?;
-        self.arrived(inventory).await
-    }
-
-    /// Shows why the plan is not sent, and looks again later: whoever restores
-    /// the Secret changes nothing that is watched.
-    async fn unusable(&mut self, plan: &Unfinished, error: &PlanSecretError) -> Result<(), RpcError> {
-        let pause = self.retry.as_ref().map_or(PAUSE, |retry| (retry.pause * 2).min(PAUSE_MAX));
-        self.retry = Some(Retry { at: Instant::now() + pause, pause });
-        tracing::warn!(
-            inventory = self.peer.name,
-            secret = plan.secret,
-            error = chain(error),
-            "cannot send the plan"
+        tracing::info!(
+            open = conflict.boot_id,
+            new = boot_id,
+            "another boot attaches: waiting for the end of the open stream"
         );
-        let reason = match error {
-            PlanSecretError::Missing { .. } => Reason::PlanSecretMissing,
-            PlanSecretError::Invalid { .. } | PlanSecretError::Older { .. } => Reason::PlanSecretInvalid,
-            // The API server is away: nothing is wrong with the plan.
-            PlanSecretError::Read { .. } => return Ok(()),
-        };
-        let (message, now) = (error.to_string(), Timestamp::now());
-        let inventory = self.context.inventory(&self.peer).await?;
-        self.write(inventory, |known| host::plan_unusable(known, reason, message.clone(), now)).await
-    }
-
-    async fn hear(&self, message: wire::HostMessage) -> Result<(), RpcError> {
-        match message.message {
-            Some(host_message::Message::Acknowledgement(answer)) if !answer.refusal.is_empty() => {
-                tracing::warn!(
-                    inventory = self.peer.name,
-                    plan = answer.plan_id,
-                    refusal = answer.refusal,
-                    "the host refuses a plan"
-                );
-                match reports::refused(&self.context, &self.peer, &answer).await {
-                    // It refused what is not its newest plan: nobody waits for that.
-                    Err(RpcError::Refused { refusal: Refusal::StalePlan, .. }) => Ok(()),
-                    other => other,
-                }
-            }
-            Some(host_message::Message::Acknowledgement(_) | host_message::Message::Hello(_)) | None => {
-                Ok(())
-            }
+        if !conflict.ends_within(context.timing.probe).await {
+            let inventory = context.inventory(peer).await?;
+            let error = quarantine(context, &inventory, [&conflict.boot_id, boot_id]).await;
+            SessionConflict::quarantine(&conflict);
+            return Err(error);
         }
     }
 }
 
-fn ended(ending: Ending, peer: &Peer) -> RpcError {
-    match ending {
-        Ending::Replaced => RpcError::Replaced,
-        Ending::Quarantined => RpcError::refused(Refusal::Quarantined, peer.name.clone()),
-        Ending::Leaving => RpcError::Leaving,
-    }
-}
-
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-impl Drop for Attachment {
-    fn drop(&mut self) {
-        self.context.plans.forget(&self.peer.uid);
-        let (context, peer, number) = (self.context.clone(), self.peer.clone(), self.seat.number());
-        // Outside a runtime the process is ending, and nobody is lost by that.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                tokio::time::sleep(GRACE).await;
-                if context.presence.stayed_away(&peer.uid, number) {
-                    lost(&context, &peer).await;
-                }
-            });
+/// Writes the session, once no other one is open. The answer is the inventory
+/// with it, and the session before.
+async fn store_session(
+    context: &Context,
+    statement: &Statement,
+) -> Result<(Arc<MachineInventory>, Option<SessionStatus>), RpcError> {
+    let mut inventory = context.inventory(&statement.peer).await?;
+    loop {
+        if let Some(other) = find_conflict(context, inventory.status.as_ref(), statement.boot_id()) {
+            wait_for_end(context, statement, &inventory, &other).await?;
+            inventory = context.read_inventory(&statement.peer).await?;
+            continue;
         }
+        let former = session_of(&inventory).cloned();
+        let written = record_session(context, statement, inventory).await?;
+        if is_own(context, statement, session_of(&written)) {
+            return Ok((written, former));
+        }
+        // Another replica wrote first.
+        inventory = written;
     }
 }
 
-/// Shows a host as unreachable. One that attached to another replica is put
-/// right by its stream there.
-async fn lost(context: &Context, peer: &Peer) {
-    let written = async {
-        let inventory = context.inventory(peer).await?;
-        let now = Timestamp::now();
-        let api = context.inventory_api(&peer.namespace);
-        report::status(&api, inventory, |known| host::unreachable(known, now)).await?;
-        Ok(())
+/// Writes session and statement, unless another session is open by then.
+pub(super) async fn record_session(
+    context: &Context,
+    statement: &Statement,
+    inventory: Arc<MachineInventory>,
+) -> Result<Arc<MachineInventory>, RpcError> {
+    let now = context.now();
+    let attach = Attach { replica: &context.replica.name, hello: &statement.hello, now };
+    let record = |status: &mut MachineInventoryStatus| {
+        if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
+            facts::record_attach(status, attach);
+        }
     };
-    tell(peer, written.await);
+    context.update_status(inventory, record).await
 }
 
-fn tell(peer: &Peer, lost: Result<(), RpcError>) {
-    let trouble = match lost {
-        // Deleted or quarantined: that says more.
-        Ok(()) | Err(RpcError::Refused { .. }) => None,
-        Err(error) => Some(chain(&error)),
-    };
-    tracing::warn!(inventory = peer.name, trouble, "a host is away");
+pub(super) fn session_of(inventory: &MachineInventory) -> Option<&SessionStatus> {
+    inventory.status.as_ref()?.host.as_ref()?.session.as_ref()
 }
 
-/// Shows every installed host without a stream as unreachable: called once, a
-/// [`GRACE`] after the start, since nobody noticed who left while no
-/// coordinator ran.
-pub async fn sweep(context: &Context) {
-    for inventory in context.inventories.state() {
-        let uid = inventory.uid().unwrap_or_default();
-        let is_news = host::has_attached(&inventory) && !host::is_unreachable(&inventory);
-        if is_news && !context.presence.has(&uid) {
-            let peer = Peer {
-                namespace: inventory.namespace().unwrap_or_default(),
-                name: inventory.name_any(),
-                uid,
-                role: Role::Installed,
-                public_key_hash: String::new(),
-                serial: String::new(),
-            };
-            lost(context, &peer).await;
+/// Whether it is the open session of this stream.
+pub(super) fn is_own(context: &Context, statement: &Statement, session: Option<&SessionStatus>) -> bool {
+    session.is_some_and(|session| {
+        session.replica == context.replica.name
+            && session.boot_id == statement.boot_id()
+            && session.ended.is_none()
+    })
+}
+
+/// The open session of another boot on another replica that is alive. Those of
+/// this replica are in its own table.
+fn find_conflict(
+    context: &Context,
+    status: Option<&MachineInventoryStatus>,
+    boot_id: &str,
+) -> Option<SessionStatus> {
+    let session = status?.host.as_ref()?.session.as_ref()?;
+    let is_open = session.ended.is_none()
+        && session.replica != context.replica.name
+        && !(context.replica.is_dead)(&session.replica);
+    (is_open && session.boot_id != boot_id).then(|| session.clone())
+}
+
+/// Waits until the session of another boot on another replica is over, and
+/// quarantines both when it is not.
+async fn wait_for_end(
+    context: &Context,
+    statement: &Statement,
+    inventory: &MachineInventory,
+    other: &SessionStatus,
+) -> Result<(), RpcError> {
+    let (peer, boot_id) = (&statement.peer, statement.boot_id());
+    tracing::info!(
+        replica = other.replica,
+        open = other.boot_id,
+        new = boot_id,
+        "another boot attaches: waiting for the end of its session on another replica"
+    );
+    let mut state = context.caches.notifications.subscribe(&peer.key, inventory);
+    let deadline = Instant::now() + context.timing.probe;
+    // The caches may be behind `inventory`.
+    let mut was_seen = false;
+    loop {
+        let latest = state.latest();
+        if latest.is_quarantined {
+            return Err(RpcError::refused(Refusal::Quarantined, peer.name_hint.clone()));
+        }
+        let is_seen = latest.session.as_ref() == Some(other);
+        if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {
+            return Ok(());
+        }
+        was_seen |= is_seen;
+        tokio::select! {
+            () = state.changed() => {}
+            () = tokio::time::sleep(REPLICA_CHECK) => {}
+            () = tokio::time::sleep_until(deadline) => break,
         }
     }
+    let live = context.read_inventory(peer).await?;
+    if session_of(&live) != Some(other) {
+        return Ok(());
+    }
+    Err(quarantine(context, &live, [&other.boot_id, boot_id]).await)
+}
+
+/// Marks the inventory: streams of every replica end by it.
+async fn quarantine(context: &Context, inventory: &MachineInventory, boot_ids: [&str; 2]) -> RpcError {
+    let why = boot_ids.join(" ");
+    let api = context.inventory_api(&inventory.namespace().unwrap_or_default());
+    match store::host::quarantine(&api, inventory, &why).await {
+        Ok(_) => {
+            tracing::warn!(
+                boot_ids = why,
+                "host quarantined: two live systems have its identity; switch one off, reinstall it, then remove the annotation"
+            );
+            RpcError::refused(Refusal::Quarantined, format!("boot ids {why}"))
+        }
+        Err(error) => error.into(),
+    }
+}
+
+pub(super) fn close_error(reason: CloseReason, peer: &Peer) -> RpcError {
+    match reason {
+        CloseReason::Replaced => RpcError::Replaced,
+        CloseReason::Quarantined => RpcError::refused(Refusal::Quarantined, peer.name_hint.clone()),
+        CloseReason::ShuttingDown => RpcError::ShuttingDown,
+    }
+}
+
+pub(super) fn uid_of(inventory: &MachineInventory) -> Option<Uid> {
+    inventory.uid().as_deref().and_then(Uid::parse)
 }

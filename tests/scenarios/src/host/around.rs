@@ -1,23 +1,29 @@
-//! What is around a host: its lines, its network, its partitions.
+//! What is around a host: its connections and its network.
 
-use std::fs;
 use std::io;
 
-use agent::install::found::{Access, Mounted, Mounts};
-use agent::simulation::Outside;
-use agent::system::simulated::Simulated;
+use agent::client::config::Config;
+use agent::client::tls::ConnectError;
+use agent::client::transport::Transport;
+use agent::host::network::changes::NetworkChanges;
+use agent::host::network::{NetworkError, NetworkObserver};
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
 use tokio::io::DuplexStream;
 
 use super::Metal;
 
-impl Outside for Metal {
-    fn dial(&self) -> io::Result<DuplexStream> {
-        self.cables.dial(&self.name)
-    }
+impl Transport for Metal {
+    type Stream = DuplexStream;
 
+    async fn dial(&self, config: &Config) -> Result<DuplexStream, ConnectError> {
+        let failed = |source| ConnectError::Away { address: config.address(), source };
+        self.cables.dial(&self.name).map_err(failed)
+    }
+}
+
+impl NetworkObserver for Metal {
     /// One interface by DHCP, one with a static address and route.
-    fn network(&self) -> ObservedNetwork {
+    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
         let interface = |name: &str, mac: &str| Interface {
             name: name.into(),
             mac: mac.into(),
@@ -34,17 +40,10 @@ impl Outside for Metal {
             interface: "ens4".into(),
             ..Route::default()
         };
-        ObservedNetwork { interfaces: vec![dynamic, fixed], routes: vec![route], ..Default::default() }
+        Ok(ObservedNetwork { interfaces: vec![dynamic, fixed], routes: vec![route], ..Default::default() })
     }
-}
 
-impl Mounts for Metal {
-    /// The persistent partition holds a file system once the install ran.
-    fn mount(&self, partition: &str, _: Access) -> io::Result<Mounted> {
-        let path = self.directory.join(partition);
-        if Simulated::new(self.live()).effects().iter().any(|effect| effect.starts_with("install")) {
-            fs::create_dir_all(&path)?;
-        }
-        if path.exists() { Ok(Mounted::directory(path)) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    fn watch(&self) -> io::Result<Option<NetworkChanges>> {
+        Ok(None)
     }
 }

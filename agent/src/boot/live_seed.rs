@@ -1,0 +1,107 @@
+//! The live system's seed: the SeedImage's own `cloud-config`, from the file
+//! that the coordinator puts into the ISO.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use proto::plan::{Secret, Seed};
+use serde_norway::Value;
+
+use super::seed::{self, SeedError};
+use crate::error::NextAction;
+use crate::host::observed;
+use crate::host::system::SystemError;
+use crate::paths::Root;
+
+/// A live seed that was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The kernel does not give the ISO's file.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no YAML.
+    #[error("livecd-cloud-config.yaml is not YAML")]
+    Parse(#[source] serde_norway::Error),
+    /// It has keys that are not strings.
+    #[error("the cloud-config of the seed ISO has keys that are not strings")]
+    Render(#[source] serde_json::Error),
+    /// The kernel does not tell which boot this is.
+    #[error("cannot tell which boot this is")]
+    BootId(#[from] SystemError),
+    /// The seed cannot be written.
+    #[error("cannot write the live seed")]
+    Seed(#[from] SeedError),
+}
+
+impl NextAction for LiveError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Read { .. } => "boot a seed ISO",
+            Self::Parse(_) => "download a fresh seed ISO",
+            Self::Render(_) => "correct spec.cloud-config of the SeedImage, then download a fresh seed ISO",
+            Self::BootId(error) => return error.next_action(),
+            Self::Seed(error) => return error.next_action(),
+        })
+    }
+}
+
+/// Writes the seed for this live boot.
+pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
+    let path = root.live_config();
+    let text = fs::read_to_string(&path).map_err(|source| LiveError::Read { path, source })?;
+    let seed = live_seed(&text, &observed::boot_id(root)?)?;
+    seed::place(root, &seed)?;
+    Ok(())
+}
+
+/// The seed of a live boot: every boot is a new instance.
+fn live_seed(config: &str, boot_id: &str) -> Result<Seed, LiveError> {
+    let config: Value = serde_norway::from_str(config).map_err(LiveError::Parse)?;
+    let mut user_data = "#cloud-config\n".to_owned();
+    if let Some(cloud_config) = config.get("cloud-config").filter(|value| !value.is_null()) {
+        // JSON is YAML, and leaves no plain scalar that YAML 1.1 reads otherwise
+        // (a MAC address of digits is a base-60 number to cloud-init).
+        user_data += &serde_json::to_string_pretty(cloud_config).map_err(LiveError::Render)?;
+    }
+    Ok(Seed {
+        user_data: Some(Secret::new(user_data.into_bytes())),
+        meta_data: format!("instance-id: live-{boot_id}\n"),
+        // The image's networkd asks DHCP on every NIC; cloud-init's own
+        // default would configure one of them and shadow the rest.
+        network_config: Some("network: {config: disabled}\n".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seed_images_cloud_config_becomes_the_live_user_data() {
+        let with = "elemental:\n  registration: {url: x}\ncloud-config:\n  users: [a]\n  runcmd:\n    - networkctl reload\n";
+        let cases = [
+            (
+                "cloud-config",
+                with,
+                "#cloud-config\n{\n  \"users\": [\n    \"a\"\n  ],\n  \"runcmd\": [\n    \"networkctl reload\"\n  ]\n}",
+            ),
+            ("none", "elemental: {}\n", "#cloud-config\n"),
+            ("null", "cloud-config: null\n", "#cloud-config\n"),
+            ("the base ISO's empty lines", "\n\n\n", "#cloud-config\n"),
+        ];
+        for (name, given, want) in cases {
+            let seed = live_seed(given, "b-1").unwrap();
+            let user_data = seed.user_data.unwrap();
+            assert_eq!(String::from_utf8_lossy(user_data.expose()), want, "{name}");
+            assert_eq!(seed.meta_data, "instance-id: live-b-1\n", "{name}");
+        }
+        assert!(live_seed("a: [", "b-1").is_err());
+    }
+}

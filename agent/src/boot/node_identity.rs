@@ -1,0 +1,225 @@
+//! The kubelet's identity: the label `metal3.io/uuid` and the providerID,
+//! written into the configuration of whatever starts the kubelet.
+//!
+//! kubeadm's kubelet reads `KUBELET_EXTRA_ARGS` from an environment file (a
+//! drop-in with `Environment=` would lose to it); RKE2 and k3s read fragments
+//! of their own configuration.
+
+mod environment;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use proto::plan::NodeIdentity;
+use serde::{Deserialize, Serialize};
+
+use crate::durable::{self, DurableError, PUBLIC};
+use crate::error::NextAction;
+use crate::paths::Root;
+
+/// An identity that was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeIdentityError {
+    /// The kernel does not give a file.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// `node-identity.json` is not what the agent writes.
+    #[error("node-identity.json is damaged")]
+    Parse(#[source] serde_json::Error),
+    /// A file cannot be written.
+    #[error("cannot write the kubelet's configuration")]
+    Write(#[from] DurableError),
+    /// It would change the meaning of a command line.
+    #[error("{0} of the node identity is empty or has characters that a kubelet argument cannot hold")]
+    Unsafe(&'static str),
+}
+
+impl NextAction for NodeIdentityError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Read { source, .. } => durable::next_action(source.kind()),
+            Self::Parse(_) => "check the host's disk; the next plan writes the file again",
+            Self::Write(error) => return error.next_action(),
+            Self::Unsafe(_) => "correct the names of machine and inventory, then create another plan",
+        })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    uuid: String,
+    #[serde(rename = "providerID")]
+    provider_id: String,
+}
+
+/// The identity that the agent remembers.
+///
+/// # Errors
+/// [`NodeIdentityError::Read`], [`NodeIdentityError::Parse`].
+pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
+    let Some(text) = read_file(&root.state().node_identity())? else {
+        return Ok(None);
+    };
+    let stored: Stored = serde_json::from_str(&text).map_err(NodeIdentityError::Parse)?;
+    Ok(Some(NodeIdentity { uuid: stored.uuid, provider_id: stored.provider_id }))
+}
+
+/// Remembers the identity for every boot from now on.
+///
+/// # Errors
+/// [`NodeIdentityError::Unsafe`], [`NodeIdentityError::Write`].
+pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
+    check(identity)?;
+    let stored = Stored { uuid: identity.uuid.clone(), provider_id: identity.provider_id.clone() };
+    let text = serde_json::to_vec_pretty(&stored).map_err(NodeIdentityError::Parse)?;
+    let state = root.state();
+    durable::create_directory(state.path())?;
+    durable::write(&state.node_identity(), &text)?;
+    Ok(())
+}
+
+/// Both end up on a command line that systemd splits.
+fn check(identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let address = |c: char| plain(c) || ":/".contains(c);
+    if identity.uuid.is_empty() || identity.uuid.len() > 63 || !identity.uuid.chars().all(plain) {
+        return Err(NodeIdentityError::Unsafe("the uuid"));
+    }
+    if identity.provider_id.is_empty() || !identity.provider_id.chars().all(address) {
+        return Err(NodeIdentityError::Unsafe("the providerID"));
+    }
+    Ok(())
+}
+
+/// Writes the identity wherever a kubelet of this host reads arguments.
+///
+/// # Errors
+/// [`NodeIdentityError`].
+pub fn apply(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
+    check(identity)?;
+    for path in environment_files(root) {
+        change(&path, |text| environment::merge(text, identity))?;
+    }
+    for directory in distributions(root) {
+        durable::create_directory_with_mode(&directory, 0o755)?;
+        let path = directory.join(FRAGMENT);
+        durable::write_with_mode(&path, fragment(identity).as_bytes(), durable::SECRET)?;
+    }
+    Ok(())
+}
+
+/// Forgets the identity and takes it out of every kubelet's configuration.
+///
+/// # Errors
+/// [`NodeIdentityError`].
+pub fn forget(root: &Root) -> Result<(), NodeIdentityError> {
+    durable::remove(&root.state().node_identity())?;
+    for path in ENVIRONMENT_FILES.map(|path| root.join(path)) {
+        change(&path, environment::remove)?;
+    }
+    for directory in distributions(root) {
+        durable::remove(&directory.join(FRAGMENT))?;
+    }
+    Ok(())
+}
+
+/// Whether any trace of an identity is left.
+///
+/// # Errors
+/// [`NodeIdentityError::Read`].
+pub fn is_forgotten(root: &Root) -> Result<bool, NodeIdentityError> {
+    for path in ENVIRONMENT_FILES.map(|path| root.join(path)) {
+        let text = read_file(&path)?.unwrap_or_default();
+        if environment::remove(&text) != text {
+            return Ok(false);
+        }
+    }
+    let fragment = |directory: &PathBuf| directory.join(FRAGMENT).exists();
+    Ok(!root.state().node_identity().exists() && !distributions(root).iter().any(fragment))
+}
+
+fn change(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), NodeIdentityError> {
+    let before = read_file(path)?;
+    let text = before.as_deref().unwrap_or_default();
+    let after = edit(text);
+    if after == text {
+        return Ok(());
+    }
+    let mode = fs::metadata(path).map_or(PUBLIC, |found| found.permissions().mode() & 0o777);
+    if let Some(parent) = path.parent() {
+        durable::create_directory_with_mode(parent, 0o755)?;
+    }
+    durable::write_with_mode(path, after.as_bytes(), mode)?;
+    Ok(())
+}
+
+fn read_file(path: &Path) -> Result<Option<String>, NodeIdentityError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(NodeIdentityError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Where packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
+const ENVIRONMENT_FILES: [&str; 2] = ["/etc/default/kubelet", "/etc/sysconfig/kubelet"];
+const FRAGMENT: &str = "90-baremetal-agent.yaml";
+
+/// Those whose directory is there, and those that the kubelet's unit names.
+fn environment_files(root: &Root) -> Vec<PathBuf> {
+    let named = environment::named_files(&unit_text(root));
+    let wanted = |path: &&str| {
+        let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
+        named.iter().any(|name| name == path) || root.join(directory).is_dir()
+    };
+    let files = ENVIRONMENT_FILES.iter().filter(|path| wanted(path));
+    files.map(|path| root.join(path)).collect()
+}
+
+/// The kubelet's unit and its drop-ins, in one text.
+fn unit_text(root: &Root) -> String {
+    const DIRECTORIES: [&str; 5] = [
+        "/etc/systemd/system",
+        "/run/systemd/system",
+        "/usr/local/lib/systemd/system",
+        "/usr/lib/systemd/system",
+        "/lib/systemd/system",
+    ];
+    let mut text = String::new();
+    for directory in DIRECTORIES.map(|path| root.join(path)) {
+        let mut paths = vec![directory.join("kubelet.service")];
+        if let Ok(entries) = fs::read_dir(directory.join("kubelet.service.d")) {
+            paths.extend(entries.flatten().map(|entry| entry.path()));
+        }
+        for path in paths {
+            text.push_str(&fs::read_to_string(path).unwrap_or_default());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn distributions(root: &Root) -> Vec<PathBuf> {
+    let directories = ["/etc/rancher/rke2", "/etc/rancher/k3s"].map(|path| root.join(path));
+    let installed = directories.into_iter().filter(|path| path.is_dir());
+    installed.map(|path| path.join("config.yaml.d")).collect()
+}
+
+/// `key+` appends to what other fragments say.
+fn fragment(identity: &NodeIdentity) -> String {
+    format!(
+        "# Written by baremetal-agent at every boot.\nnode-label+:\n  - \"metal3.io/uuid={}\"\nkubelet-arg+:\n  - \"provider-id={}\"\n",
+        identity.uuid, identity.provider_id
+    )
+}
+
+#[cfg(test)]
+mod tests;

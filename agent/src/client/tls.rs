@@ -1,0 +1,260 @@
+//! One TLS connection to the coordinator, and the gRPC channel over it.
+//!
+//! The connection is made here and not by tonic, because both ends need the
+//! exporter of this very session (`proto::proof`). A [`Session`] never
+//! reconnects by itself: a new connection is a new session, with a new
+//! exporter, and perhaps a new certificate.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hyper_util::rt::TokioIo;
+use proto::proof::{self, Exporter};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::client::config::Config;
+use crate::client::names::NameError;
+use crate::client::transport::{CONNECT_DEADLINE, Transport};
+use crate::error::NextAction;
+use crate::identity::Identity;
+
+/// A connection is asked for life this often, and is dead when it does not
+/// answer within the same time: a switch that lost power tells nobody.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Deadline of a call that answers once.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The coordinator's name has no address.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// No connection.
+    #[error("the coordinator at {address} does not answer")]
+    Away {
+        /// Host and port.
+        address: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Another authority signed the server's certificate.
+    #[error("the certificate of the server at {address} is not signed by the CA of this configuration")]
+    WrongAuthority {
+        /// Host and port.
+        address: String,
+    },
+    /// The certificate does not name the address.
+    #[error("the certificate of the coordinator at {address} is for another name")]
+    WrongName {
+        /// Host and port.
+        address: String,
+    },
+    /// The certificate's time does not fit this host's clock.
+    #[error("the certificate of the coordinator at {address} is not valid at this host's time ({now})")]
+    WrongTime {
+        /// Host and port.
+        address: String,
+        /// Unix time of the host, seconds.
+        now: u64,
+    },
+    /// Any other end of the handshake.
+    #[error("no TLS connection to {address}")]
+    Handshake {
+        /// Host and port.
+        address: String,
+        /// What TLS said.
+        source: io::Error,
+    },
+    /// The CA or our certificate cannot be used.
+    #[error("cannot use the configured certificates")]
+    Configuration(#[source] rustls::Error),
+    /// No HTTP/2 over the connection.
+    #[error("the coordinator at {address} does not speak gRPC")]
+    Protocol {
+        /// Host and port.
+        address: String,
+        /// What the transport said.
+        source: tonic::transport::Error,
+    },
+}
+
+impl NextAction for ConnectError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Name(error) => return error.next_action(),
+            Self::Away { .. } => "start it, or correct the network or firewall between",
+            Self::WrongAuthority { .. } => {
+                "check which server listens there, or download a fresh seed ISO and boot it"
+            }
+            Self::WrongName { .. } => "use a server URL that its certificate names",
+            Self::WrongTime { .. } => "set the host's clock, or renew the certificate",
+            Self::Handshake { .. } => {
+                "check which server listens there: a coordinator behind a proxy that terminates TLS cannot be reached"
+            }
+            Self::Configuration(_) => "download a fresh seed ISO and boot it",
+            Self::Protocol { .. } => "correct the server URL",
+        })
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session {
+    /// gRPC over the connection.
+    pub channel: Channel,
+    /// Keying material of its TLS session.
+    pub exporter: Exporter,
+}
+
+/// The client certificate: a key and the chain, PEM.
+pub type Credentials<'a> = (&'a Identity, &'a str);
+
+/// Connects, with a client certificate when there are `credentials`.
+///
+/// # Errors
+/// [`ConnectError`].
+pub async fn connect(
+    config: &Config,
+    transport: &impl Transport,
+    credentials: Option<Credentials<'_>>,
+) -> Result<Session, ConnectError> {
+    let client = client(&config.authority, credentials).map_err(ConnectError::Configuration)?;
+    let stream = transport.dial(config).await?;
+    secure(config, client, stream).await
+}
+
+async fn secure<S>(config: &Config, client: ClientConfig, stream: S) -> Result<Session, ConnectError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let address = config.address();
+    let stream = shake_hands(client, &config.host, stream)
+        .await
+        .map_err(|source| classify(source, address.clone()))?;
+    let exporter = stream
+        .get_ref()
+        .1
+        .export_keying_material([0; proof::EXPORTER_BYTES], proof::EXPORTER_LABEL, None)
+        .map_err(ConnectError::Configuration)?;
+    let channel =
+        open_channel(config, stream).await.map_err(|source| ConnectError::Protocol { address, source })?;
+    Ok(Session { channel, exporter })
+}
+
+fn client(authority: &str, credentials: Option<Credentials<'_>>) -> Result<ClientConfig, rustls::Error> {
+    let unreadable = |_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding);
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        roots.add(certificate.map_err(unreadable)?)?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots);
+    let mut client = match credentials {
+        None => builder.with_no_client_auth(),
+        Some((identity, chain)) => {
+            let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+                .collect::<Result<_, _>>()
+                .map_err(unreadable)?;
+            builder.with_client_auth_cert(chain, identity.private_key())?
+        }
+    };
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    // A resumed session has no fresh handshake to bind a proof to.
+    client.resumption = rustls::client::Resumption::disabled();
+    Ok(client)
+}
+
+async fn shake_hands<S>(client: ClientConfig, host: &str, stream: S) -> io::Result<TlsStream<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let handshake = TlsConnector::from(Arc::new(client)).connect(name, stream);
+    timeout(CONNECT_DEADLINE, handshake).await.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
+}
+
+fn classify(source: io::Error, address: String) -> ConnectError {
+    let cause = source.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(cause)) = cause else {
+        return ConnectError::Handshake { address, source };
+    };
+    match cause {
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            ConnectError::WrongName { address }
+        }
+        CertificateError::Expired
+        | CertificateError::ExpiredContext { .. }
+        | CertificateError::NotValidYet
+        | CertificateError::NotValidYetContext { .. } => ConnectError::WrongTime {
+            address,
+            now: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
+        },
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            ConnectError::WrongAuthority { address }
+        }
+        _ => ConnectError::Handshake { address, source },
+    }
+}
+
+async fn open_channel<S>(config: &Config, stream: TlsStream<S>) -> Result<Channel, tonic::transport::Error>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let authority = if config.host.contains(':') {
+        format!("[{}]:{}", config.host, config.port)
+    } else {
+        config.address()
+    };
+    let mut once = Some(TokioIo::new(stream));
+    // tonic would start TLS of its own for an https endpoint.
+    Endpoint::from_shared(format!("http://{authority}"))?
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE)
+        .keep_alive_while_idle(true)
+        .connect_with_connector(tower::service_fn(move |_: http::Uri| {
+            let stream = once.take();
+            async move { stream.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)) }
+        }))
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::explain;
+
+    #[test]
+    fn every_end_of_a_handshake_says_what_a_person_does() {
+        let of = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let bad = |error| of(rustls::Error::InvalidCertificate(error));
+        for (name, source, want) in [
+            (
+                "another authority",
+                bad(CertificateError::UnknownIssuer),
+                "not signed by the CA of this configuration; next: check which server",
+            ),
+            ("another name", bad(CertificateError::NotValidForName), "; next: use a server URL"),
+            ("another time", bad(CertificateError::Expired), "; next: set the host's clock"),
+            ("an odd certificate", bad(CertificateError::BadEncoding), "; next: check which server"),
+            ("no TLS at all", of(rustls::Error::General("no".into())), "no; next: check which server"),
+            ("it hung up", io::ErrorKind::UnexpectedEof.into(), "; next: check which server"),
+        ] {
+            let message = explain(&classify(source, "192.0.2.1:443".to_owned()));
+            assert!(message.contains("192.0.2.1:443") && message.contains(want), "{name}: {message}");
+        }
+        let garbled = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
+        let message = explain(&client(garbled, None).map_err(ConnectError::Configuration).unwrap_err());
+        assert!(message.ends_with("; next: download a fresh seed ISO and boot it"), "{message}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The host below the agent: its hardware, its network, its operating system.
+
+pub mod command;
+pub mod elemental;
+pub mod facts;
+pub mod image;
+pub mod network;
+pub mod observed;
+pub mod system;
+mod units;

@@ -1,0 +1,290 @@
+//! Child processes that cannot hang, flood or outlive their deadline.
+
+use std::fmt::Write as _;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use proto::limits::OUTPUT_BYTES;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use super::system::{ExitMeaning, Output, Status, SystemError};
+
+/// Longest standard output that is parsed, bytes.
+const PARSED_BYTES: usize = 1024 * 1024;
+/// How long to read on after the child has ended: a grandchild that keeps the
+/// pipes open must not hold us.
+const PIPE_GRACE: Duration = Duration::from_secs(1);
+
+/// One command line with its deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invocation {
+    /// Found along PATH unless absolute.
+    pub program: String,
+    /// Never through a shell.
+    pub args: Vec<String>,
+    /// Set beside the agent's own.
+    pub env: Vec<(String, String)>,
+    /// The process group is killed when it runs longer.
+    pub deadline: Duration,
+}
+
+/// What a command that succeeded left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// Standard output, for parsing; cut at 1 MiB.
+    pub stdout: String,
+    /// Both streams, for people.
+    pub shown: Output,
+}
+
+impl Invocation {
+    /// A command line with a deadline and the agent's own environment.
+    #[must_use]
+    pub fn new(program: &str, args: &[&str], deadline: Duration) -> Self {
+        Self {
+            program: program.to_owned(),
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            env: Vec::new(),
+            deadline,
+        }
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// [`SystemError::Run`], [`SystemError::Failed`] for any end but exit code
+    /// 0, [`SystemError::TimedOut`].
+    pub async fn run(&self) -> Result<Captured, SystemError> {
+        let mut child = self.spawn().map_err(|source| self.not_run(source))?;
+        let group = Group::of(&child);
+        let stdout = Mutex::new(Vec::new());
+        let shown = Mutex::new(HeadTail::default());
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let reading = async {
+            tokio::join!(drain(out, Some(&stdout), &shown), drain(err, None, &shown));
+        };
+        tokio::pin!(reading);
+        let mut open = true;
+        let ended = timeout(self.deadline, async {
+            loop {
+                tokio::select! {
+                    status = child.wait() => break status,
+                    () = &mut reading, if open => open = false,
+                }
+            }
+        })
+        .await;
+        if ended.is_err() {
+            group.kill();
+        } else {
+            group.leave();
+        }
+        if open {
+            let _ = timeout(PIPE_GRACE, &mut reading).await;
+        }
+        let shown = Output(lock(&shown).text());
+        match ended {
+            Err(_) => Err(SystemError::TimedOut {
+                program: self.program.clone(),
+                deadline: self.deadline,
+                output: shown,
+            }),
+            Ok(status) => self.judge(status, &lock(&stdout), shown),
+        }
+    }
+
+    fn judge(
+        &self,
+        status: io::Result<ExitStatus>,
+        stdout: &[u8],
+        shown: Output,
+    ) -> Result<Captured, SystemError> {
+        let status = status.map_err(|source| self.not_run(source))?;
+        if status.success() {
+            return Ok(Captured { stdout: String::from_utf8_lossy(stdout).into_owned(), shown });
+        }
+        Err(SystemError::Failed {
+            program: self.program.clone(),
+            status: status
+                .code()
+                .map_or_else(|| Status::Signal(status.signal().unwrap_or_default()), Status::Code),
+            meaning: ExitMeaning::default(),
+            output: shown,
+        })
+    }
+
+    fn not_run(&self, source: io::Error) -> SystemError {
+        SystemError::Run { program: self.program.clone(), source }
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        Command::new(&self.program)
+            .args(&self.args)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            // What we parse must not be translated.
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn drain<R: AsyncRead + Unpin>(
+    stream: Option<R>,
+    parsed: Option<&Mutex<Vec<u8>>>,
+    shown: &Mutex<HeadTail>,
+) {
+    let Some(mut stream) = stream else { return };
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+        let bytes = &buffer[..length];
+        lock(shown).push(bytes);
+        if let Some(parsed) = parsed {
+            let mut parsed = lock(parsed);
+            let room = PARSED_BYTES.saturating_sub(parsed.len());
+            parsed.extend_from_slice(&bytes[..length.min(room)]);
+        }
+    }
+}
+
+/// The child's process group; killed when the future is dropped, so that no
+/// half of a pipeline goes on behind our back.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        let pid = child.id().and_then(|id| i32::try_from(id).ok());
+        Self(pid.map(Pid::from_raw))
+    }
+
+    fn kill(self) {
+        drop(self);
+    }
+
+    fn leave(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0 {
+            // Gone already is what we want.
+            let _ = killpg(pid, Signal::SIGKILL);
+        }
+    }
+}
+
+/// The first and the last bytes of a stream of any length.
+#[derive(Default)]
+pub struct HeadTail {
+    head: Vec<u8>,
+    tail: std::collections::VecDeque<u8>,
+    left_out: usize,
+}
+
+impl HeadTail {
+    const HALF: usize = OUTPUT_BYTES / 2;
+
+    /// Takes the next bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let room = Self::HALF.saturating_sub(self.head.len()).min(bytes.len());
+        let (head, rest) = bytes.split_at(room);
+        self.head.extend_from_slice(head);
+        self.tail.extend(rest);
+        let excess = self.tail.len().saturating_sub(Self::HALF);
+        self.tail.drain(..excess);
+        self.left_out += excess;
+    }
+
+    /// What is left, with a mark where bytes are missing.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::from_utf8_lossy(&self.head).into_owned();
+        if self.left_out > 0 {
+            let _ = write!(text, "\n[{} bytes left out]\n", self.left_out);
+        }
+        let tail: Vec<u8> = self.tail.iter().copied().collect();
+        text.push_str(&String::from_utf8_lossy(&tail));
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, deadline: Duration) -> Invocation {
+        Invocation::new("/bin/sh", &["-c", script], deadline)
+    }
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    #[tokio::test]
+    async fn both_streams_are_shown_and_only_stdout_is_parsed() {
+        let captured = shell("echo out; echo err >&2", LONG).run().await.unwrap();
+        assert_eq!(captured.stdout, "out\n");
+        assert!(captured.shown.0.contains("out") && captured.shown.0.contains("err"));
+    }
+
+    #[tokio::test]
+    async fn a_failure_names_program_code_and_output() {
+        let error = shell("echo why >&2; exit 33", LONG).run().await.unwrap_err();
+        assert_eq!(error.to_string(), "/bin/sh failed with exit code 33");
+        let SystemError::Failed { status, output, .. } = error else { panic!("{error}") };
+        assert_eq!((status, output.0.as_str()), (Status::Code(33), "why\n"));
+    }
+
+    #[tokio::test]
+    async fn a_missing_program_is_an_error_that_names_it() {
+        let error = Invocation::new("/nonexistent/elemental", &[], LONG).run().await;
+        assert_eq!(error.unwrap_err().to_string(), "cannot run /nonexistent/elemental");
+    }
+
+    #[tokio::test]
+    async fn who_hangs_is_killed_with_all_children() {
+        let mark = tempfile::NamedTempFile::new().unwrap();
+        let script = format!("(sleep 2; echo late >{}) & wait", mark.path().display());
+        let error = shell(&script, Duration::from_millis(200)).run().await;
+        assert!(matches!(error, Err(SystemError::TimedOut { .. })), "{error:?}");
+        tokio::time::sleep(Duration::from_millis(2500)).await;
+        assert_eq!(std::fs::read(mark.path()).unwrap(), b"", "a grandchild went on");
+    }
+
+    #[tokio::test]
+    async fn a_background_child_that_keeps_the_pipes_does_not_hold_us() {
+        let captured = shell("sleep 600 & echo $!", LONG).run().await.unwrap();
+        let pid: i32 = captured.stdout.trim().parse().unwrap();
+        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_flood_on_one_line_is_cut_to_head_and_tail() {
+        let script = "head -c 3000000 /dev/zero | tr '\\0' a; printf end >&2";
+        let captured = shell(script, LONG).run().await.unwrap();
+        assert_eq!(captured.stdout.len(), PARSED_BYTES);
+        assert!(captured.shown.0.len() < OUTPUT_BYTES + 64);
+        assert!(captured.shown.0.contains("bytes left out"));
+    }
+
+    #[test]
+    fn short_output_is_whole() {
+        let mut output = HeadTail::default();
+        output.push(b"one ");
+        output.push(b"two");
+        assert_eq!(output.text(), "one two");
+    }
+}

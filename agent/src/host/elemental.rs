@@ -1,0 +1,305 @@
+//! The driver for real hosts: the command lines of `elemental`, `cloud-init`,
+//! `systemctl`, `umount` and the container runtime. Which `elemental` it is
+//! makes no difference.
+
+mod state;
+mod workload;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::plan::{CustomInstruction, Image};
+use proto::v1alpha1::{BootMode, Install, SystemState};
+use tokio::sync::OnceCell;
+
+use super::command::Invocation;
+use super::system::{
+    CloudInit, ExitMeaning, Installation, Job, Output, RebootAsked, RebootMethod, Status, System,
+    SystemError, deadlines,
+};
+use super::{observed, units};
+use crate::error::explain;
+use crate::paths::Root;
+
+/// `elemental` ends so, before it has touched anything, when udev has not yet
+/// filled in the file systems' labels.
+const LABELS_MISSING: Status = Status::Code(33);
+const LABEL_ATTEMPTS: u32 = 5;
+
+/// A real host.
+#[derive(Clone, Debug)]
+pub struct Elemental {
+    root: Root,
+    booted_snapshot: Arc<OnceCell<u32>>,
+}
+
+impl Elemental {
+    /// The host below `root`.
+    #[must_use]
+    pub fn new(root: Root) -> Self {
+        Self { root, booted_snapshot: Arc::default() }
+    }
+
+    /// Runs `elemental` once the labels of its partitions are known.
+    async fn elemental(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+        for _ in 1..LABEL_ATTEMPTS {
+            settle().await;
+            match units::run(&self.root, job, work).await {
+                Err(SystemError::Failed { status: LABELS_MISSING, .. }) => {
+                    tracing::info!("elemental does not see its partitions yet, trying again");
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                }
+                ended => return ended.map_err(add_meaning),
+            }
+        }
+        units::run(&self.root, job, work).await.map_err(add_meaning)
+    }
+}
+
+async fn settle() {
+    let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], deadlines::QUERY);
+    if let Err(error) = settle.run().await {
+        tracing::warn!(%error, "udev does not settle");
+    }
+}
+
+impl System for Elemental {
+    async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
+        let job = Job::named("install");
+        self.elemental(&job, &install_command(&installation)).await
+    }
+
+    async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
+        self.elemental(job, &upgrade_command(image)).await
+    }
+
+    async fn next_image(&self) -> Result<Option<String>, SystemError> {
+        Ok(active_snapshot().await?.map(|active| active.source))
+    }
+
+    async fn earlier_jobs(&self) -> Result<(), SystemError> {
+        units::wait_for_earlier(&self.root).await
+    }
+
+    async fn running(&self) -> Result<SystemState, SystemError> {
+        let mut state = observed::system_state(&self.root)?;
+        if state.boot_mode() == BootMode::Active {
+            state.snapshot = *self.booted_snapshot.get_or_init(|| booted_snapshot(&self.root)).await;
+        }
+        Ok(state)
+    }
+
+    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
+        reboot_command(method).run().await.map(|_| RebootAsked)
+    }
+
+    async fn sync(&self) -> Result<(), SystemError> {
+        // sync(2) may take minutes on a slow disk: not on the runtime's thread.
+        tokio::task::spawn_blocking(nix::unistd::sync).await.map_err(|error| SystemError::Run {
+            program: "sync".to_owned(),
+            source: std::io::Error::other(error),
+        })
+    }
+
+    async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
+        let clean =
+            Invocation::new("cloud-init", &["clean", "--logs", "--seed"], deadlines::CLEAN_CLOUD_INIT);
+        units::run(&self.root, job, &clean).await
+    }
+
+    async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
+        observed::cloud_init(&self.root)
+    }
+
+    async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
+        if show(unit, "LoadState").await? == "not-found" {
+            return Ok(Output(format!("there is no {unit}")));
+        }
+        let stop = Invocation::new("systemctl", &["stop", unit], deadlines::STOP_UNIT);
+        stop.run().await.map(|captured| captured.shown)
+    }
+
+    async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
+        let state = show(unit, "ActiveState").await?;
+        Ok(!matches!(state.as_str(), "inactive" | "failed"))
+    }
+
+    async fn workload(&self) -> Result<Vec<String>, SystemError> {
+        workload::list(&self.root).await
+    }
+
+    async fn remove_workload(&self) -> Result<Output, SystemError> {
+        workload::remove(&self.root).await
+    }
+
+    async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
+        let path = path.display().to_string();
+        let plain = Invocation::new("umount", &[&path], deadlines::QUERY);
+        if let Ok(output) = units::run(&self.root, job, &plain).await {
+            return Ok(output);
+        }
+        // A server that is away keeps its mount busy for ever.
+        let lazy = Invocation::new("umount", &["--lazy", &path], deadlines::QUERY);
+        units::run(&self.root, job, &lazy).await
+    }
+
+    async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
+        units::run(&self.root, job, &custom_command(instruction)).await
+    }
+}
+
+async fn active_snapshot() -> Result<Option<state::Active>, SystemError> {
+    let printed = Invocation::new("elemental", &["state"], deadlines::QUERY).run().await?;
+    state::parse_active(&printed.stdout)
+}
+
+/// Number of the snapshot that booted in active mode, 0 where it is unknown.
+///
+/// `elemental state` names the one that boots next, which is the booted one
+/// until an upgrade. So it is asked once in a boot, and the answer is kept for
+/// the agents that start later in this boot.
+async fn booted_snapshot(root: &Root) -> u32 {
+    let kept = root.join("/run/baremetal-agent/booted-snapshot");
+    if let Some(number) = fs::read_to_string(&kept).ok().and_then(|text| text.trim().parse().ok()) {
+        return number;
+    }
+    let number = match active_snapshot().await {
+        Ok(active) => active.map_or(0, |active| active.number),
+        Err(error) => {
+            tracing::warn!(error = explain(&error), "the number of the booted snapshot is unknown");
+            0
+        }
+    };
+    let parent = root.join("/run/baremetal-agent");
+    if let Err(error) = fs::create_dir_all(&parent).and_then(|()| fs::write(&kept, number.to_string())) {
+        tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
+    }
+    number
+}
+
+async fn show(unit: &str, property: &str) -> Result<String, SystemError> {
+    let property = format!("--property={property}");
+    let args = ["show", &property, "--value", unit];
+    let captured = Invocation::new("systemctl", &args, deadlines::QUERY).run().await?;
+    Ok(captured.stdout.trim().to_owned())
+}
+
+fn upgrade_command(image: &Image) -> Invocation {
+    // Its own reboot is forced and stops no service: ours comes as a step.
+    let args = ["upgrade", "--reboot=false", "--system", image.as_str()];
+    Invocation::new("elemental", &args, deadlines::UPGRADE)
+}
+
+fn install_command(installation: &Installation<'_>) -> Invocation {
+    let Install {
+        system_uri,
+        snapshotter_type,
+        snapshotter_max_snaps,
+        debug,
+        eject_cd,
+        no_format,
+        disable_boot_entry,
+        ..
+    } = installation.request;
+    let mut args = Vec::new();
+    let mut option = |wanted: bool, text: String| {
+        if wanted {
+            args.push(text);
+        }
+    };
+    option(*debug, "--debug".to_owned());
+    option(true, "install".to_owned());
+    option(true, "--reboot=false".to_owned());
+    option(true, "--poweroff=false".to_owned());
+    // An install that was cut short leaves a disk that looks installed; that it
+    // carries none of ours was made sure of before.
+    option(true, "--force".to_owned());
+    option(!system_uri.is_empty(), format!("--system={system_uri}"));
+    option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
+    option(*eject_cd, "--eject-cd".to_owned());
+    option(*no_format, "--no-format".to_owned());
+    option(*disable_boot_entry, "--disable-boot-entry".to_owned());
+    for file in installation.cloud_init {
+        option(true, format!("--cloud-init={}", file.display()));
+    }
+    option(true, installation.device.display().to_string());
+    let mut command =
+        Invocation { program: "elemental".to_owned(), args, env: Vec::new(), deadline: deadlines::INSTALL };
+    if *snapshotter_max_snaps > 0 {
+        // There is no flag for it.
+        let name = "ELEMENTAL_SNAPSHOTTER_MAX_SNAPS".to_owned();
+        command.env.push((name, snapshotter_max_snaps.to_string()));
+    }
+    command
+}
+
+fn reboot_command(method: RebootMethod) -> Invocation {
+    let args: &[&str] = match method {
+        RebootMethod::Orderly => &["reboot"],
+        RebootMethod::Forced => &["reboot", "--force"],
+        RebootMethod::Immediate => &["reboot", "--force", "--force"],
+    };
+    Invocation::new("systemctl", args, deadlines::QUERY)
+}
+
+fn custom_command(instruction: &CustomInstruction) -> Invocation {
+    let pair = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Invocation {
+        program: instruction.command.clone(),
+        args: instruction.args.clone(),
+        env: instruction.env.iter().filter_map(pair).collect(),
+        deadline: deadlines::CUSTOM,
+    }
+}
+
+/// Adds what the exit code means.
+fn add_meaning(error: SystemError) -> SystemError {
+    match error {
+        SystemError::Failed { program, status: Status::Code(code), output, .. } => {
+            SystemError::Failed { program, status: Status::Code(code), meaning: exit_meaning(code), output }
+        }
+        other => other,
+    }
+}
+
+/// The exit codes of the Elemental toolkit that name a cause.
+fn exit_meaning(code: i32) -> ExitMeaning {
+    let known = |cause, next_action| ExitMeaning { cause, next_action: Some(next_action) };
+    let cause_only = |cause| ExitMeaning { cause, next_action: None };
+    match code {
+        18 => known(
+            "the source of the image cannot be pulled or unpacked",
+            "check that the image exists, that the host reaches its registry, and that the disk has room",
+        ),
+        20 => known("the reference of the image is invalid", "correct the image's reference"),
+        33 => known(
+            "the specification is invalid, or the disk's partitions are not visible",
+            "check with `elemental state` that this is an installed system",
+        ),
+        34 | 35 => known("the state or recovery partition cannot be mounted", "check the disk"),
+        36..=39 | 50..=52 | 61..=63 | 72..=74 => known("a hook failed", "see the output for which one"),
+        46 => cause_only("SELinux labels cannot be set"),
+        47 => known("the device is not a disk", "correct the install device"),
+        48 | 68 => known("the image holds no bootable system", "check how the image was built"),
+        49 => cause_only("the boot loader cannot be installed"),
+        54 => known("partitions cannot be mounted", "check the disk"),
+        55 => known("the disk is in use", "remove the device mapper, RAID or mount that holds it"),
+        56 => known("the disk cannot be partitioned", "check the disk"),
+        57 => known(
+            "the disk holds an installed system already",
+            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+        ),
+        58 => cause_only("root is required"),
+        83 => cause_only("the size of the image is unknown"),
+        84 | 85 => {
+            known("the snapshot cannot be written or switched", "check that the state partition has room")
+        }
+        88 => cause_only("the recovery system cannot be written"),
+        _ => ExitMeaning::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

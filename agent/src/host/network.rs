@@ -1,0 +1,86 @@
+//! What the kernel, the resolver and `NetworkManager` say of the network.
+//!
+//! Reading is here and in [`kernel`]; what is kept and how it is told is
+//! decided in [`translate`], from messages alone.
+
+pub mod changes;
+pub mod connections;
+pub mod kernel;
+pub mod resolver;
+pub mod translate;
+
+use std::io;
+
+use proto::limits;
+use proto::v1alpha1::ObservedNetwork;
+
+use crate::paths::Root;
+use changes::NetworkChanges;
+
+/// Why the network cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The netlink socket gave no answer.
+    #[error("cannot ask the kernel for {what}")]
+    Dump {
+        /// Which table.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// How the agent observes its network.
+pub trait NetworkObserver: Send + Sync {
+    /// The network as it is now.
+    ///
+    /// # Errors
+    /// [`NetworkError::Dump`] when the kernel cannot be asked.
+    fn observe(&self) -> Result<ObservedNetwork, NetworkError>;
+
+    /// Announcements of changes from now on; nothing where there are none.
+    ///
+    /// # Errors
+    /// When the kernel gives no socket.
+    fn watch(&self) -> io::Result<Option<NetworkChanges>>;
+}
+
+/// The network of the kernel that the agent runs on.
+#[derive(Clone, Debug)]
+pub struct KernelNetwork {
+    root: Root,
+}
+
+impl KernelNetwork {
+    /// With the files of resolver and `NetworkManager` below `root`.
+    #[must_use]
+    pub fn below(root: &Root) -> Self {
+        Self { root: root.clone() }
+    }
+
+    /// Where those files are.
+    #[must_use]
+    pub fn root(&self) -> &Root {
+        &self.root
+    }
+}
+
+impl NetworkObserver for KernelNetwork {
+    /// Files that cannot be read are absent facts, never errors: a host without
+    /// `NetworkManager` is a usual one.
+    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+        let dump = kernel::dump()?;
+        let mut network = translate::translate(&dump);
+        network.interfaces.truncate(limits::INTERFACES);
+        network.routes.truncate(limits::ROUTES);
+        let resolver = resolver::read(&self.root);
+        network.dns_servers = resolver.servers;
+        network.search_domains = resolver.search;
+        network.connections = connections::read(&self.root);
+        Ok(network)
+    }
+
+    fn watch(&self) -> io::Result<Option<NetworkChanges>> {
+        NetworkChanges::watch().map(Some)
+    }
+}

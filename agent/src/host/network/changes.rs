@@ -1,0 +1,64 @@
+//! rtnetlink: announcements of changes of links, addresses and routes.
+
+use std::future::poll_fn;
+use std::io;
+
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{AsyncSocket as _, TokioSocket};
+
+use super::kernel::DATAGRAM;
+
+// linux/rtnetlink.h, RTNLGRP_*: links, addresses and routes of both families.
+const GROUPS: [u32; 5] = [1, 5, 7, 9, 11];
+
+/// Tells that something of the network changed, not what.
+pub struct NetworkChanges {
+    socket: TokioSocket,
+}
+
+impl NetworkChanges {
+    /// Joins the kernel's groups for links, addresses and routes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn watch() -> io::Result<Self> {
+        let mut watch = TokioSocket::new(NETLINK_ROUTE)?;
+        let socket = watch.socket_mut();
+        socket.bind_auto()?;
+        for group in GROUPS {
+            socket.add_membership(group)?;
+        }
+        // A burst that overflows the buffer still says "changed", and what
+        // changed is read anew anyway.
+        socket.set_no_enobufs(true)?;
+        Ok(Self { socket: watch })
+    }
+
+    /// Ends at the next change.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn next(&self) -> io::Result<()> {
+        let mut buffer = Vec::with_capacity(DATAGRAM);
+        poll_fn(|context| self.socket.poll_recv(context, &mut buffer)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::network::kernel::in_namespace::{in_namespace, ip};
+
+    #[test]
+    fn a_change_of_the_network_is_announced() {
+        in_namespace(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let changes = NetworkChanges::watch().unwrap();
+                ip("link set lo up");
+                let announced = tokio::time::timeout(std::time::Duration::from_secs(10), changes.next());
+                announced.await.expect("no change was announced").unwrap();
+            });
+        });
+    }
+}

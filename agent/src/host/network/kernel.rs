@@ -1,0 +1,181 @@
+//! rtnetlink: dumps of links, addresses and routes.
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::route::RouteMessage;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+use super::NetworkError;
+
+/// Largest datagram the kernel sends in a dump, bytes.
+pub(crate) const DATAGRAM: usize = 64 * 1024;
+const HEADER: usize = 16;
+
+/// The three tables, undecided.
+#[derive(Clone, Debug, Default)]
+pub struct Dump {
+    /// Every link of this network namespace.
+    pub links: Vec<LinkMessage>,
+    /// Every address.
+    pub addresses: Vec<AddressMessage>,
+    /// Every route of every table.
+    pub routes: Vec<RouteMessage>,
+}
+
+/// Asks the kernel for links, addresses and routes.
+///
+/// # Errors
+/// [`NetworkError::Dump`] when the socket cannot be opened or answers with an
+/// error.
+pub fn dump() -> Result<Dump, NetworkError> {
+    let mut dump = Dump::default();
+    for (what, question) in [
+        ("links", RouteNetlinkMessage::GetLink(LinkMessage::default())),
+        ("addresses", RouteNetlinkMessage::GetAddress(AddressMessage::default())),
+        ("routes", RouteNetlinkMessage::GetRoute(RouteMessage::default())),
+    ] {
+        for answer in ask(question).map_err(|source| NetworkError::Dump { what, source })? {
+            match answer {
+                RouteNetlinkMessage::NewLink(link) => dump.links.push(link),
+                RouteNetlinkMessage::NewAddress(address) => dump.addresses.push(address),
+                RouteNetlinkMessage::NewRoute(route) => dump.routes.push(route),
+                _ => {}
+            }
+        }
+    }
+    Ok(dump)
+}
+
+fn ask(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let mut request = NetlinkMessage::from(question);
+    request.header.flags = NLM_F_DUMP | NLM_F_REQUEST;
+    request.header.sequence_number = 1;
+    request.finalize();
+    let mut bytes = vec![0; request.buffer_len()];
+    request.serialize(&mut bytes);
+    socket.send(&bytes, 0)?;
+    let mut answers = Vec::new();
+    let mut buffer = Vec::with_capacity(DATAGRAM);
+    loop {
+        buffer.clear();
+        if socket.recv(&mut buffer, 0)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if read_datagram(&buffer, &mut answers)? {
+            return Ok(answers);
+        }
+    }
+}
+
+/// Takes one datagram apart; true when the dump ends with it. A message that
+/// cannot be decoded is left out: one odd link must not hide all others.
+fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
+    while let Some(length) = bytes.first_chunk::<4>().map(|l| u32::from_ne_bytes(*l) as usize) {
+        if length < HEADER || length > bytes.len() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes[..length]).map(|m| m.payload) {
+            Ok(NetlinkPayload::Done(_)) => return Ok(true),
+            Ok(NetlinkPayload::Error(error)) => return Err(error.to_io()),
+            Ok(NetlinkPayload::InnerMessage(message)) => answers.push(message),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "left out a netlink message"),
+        }
+        bytes = &bytes[(length.next_multiple_of(4)).min(bytes.len())..];
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+pub(crate) mod in_namespace {
+    use std::process::Command;
+
+    pub(crate) fn ip(arguments: &str) {
+        let done = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+        assert!(done.success(), "ip {arguments}");
+    }
+
+    /// On a thread of its own: a network namespace belongs to a thread. Where
+    /// the test may not make one it is skipped, which root may always.
+    pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::spawn(move || {
+            if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
+                assert!(!nix::unistd::geteuid().is_root(), "root cannot make a network namespace: {error}");
+                println!("SKIPPED: a network namespace needs root: {error}");
+                return;
+            }
+            test();
+        });
+        thread.join().unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_namespace::{in_namespace, ip};
+    use super::*;
+    use crate::host::network::translate::translate;
+    use netlink_packet_route::link::LinkAttribute;
+
+    /// A pair of links stands for a network card, which nothing can make here.
+    fn as_card(link: &mut LinkMessage) {
+        link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
+    }
+
+    #[test]
+    fn the_dump_of_a_real_kernel_is_told_as_it_was_configured() {
+        in_namespace(|| {
+            ip("link set lo up");
+            ip("link add eth7 address 02:00:00:00:00:07 mtu 1400 type veth peer name cali7");
+            ip("link set cali7 up");
+            ip("addr add 192.0.2.7/24 dev eth7");
+            ip("addr add 198.51.100.9/25 dev eth7 valid_lft 3600 preferred_lft 3600");
+            ip("link set eth7 up");
+            ip("route add 203.0.113.0/24 via 192.0.2.1 metric 77");
+            ip("route add default via 198.51.100.1 proto dhcp metric 100");
+            let mut dump = dump().unwrap();
+            assert_eq!(translate(&dump).interfaces, [], "a link between containers is not a card");
+            dump.links.iter_mut().for_each(as_card);
+            let network = translate(&dump);
+            let [card] = network.interfaces.as_slice() else {
+                panic!("{:?}", network.interfaces);
+            };
+            assert_eq!(
+                (card.name.as_str(), card.mac.as_str(), card.mtu),
+                ("eth7", "02:00:00:00:00:07", 1400)
+            );
+            assert_eq!(card.addresses, ["192.0.2.7/24", "198.51.100.9/25"]);
+            assert_eq!(card.dynamic_addresses, ["198.51.100.9/25"]);
+            assert!(card.dhcp4);
+            let routes: Vec<_> = network
+                .routes
+                .iter()
+                .map(|r| {
+                    (r.destination.as_str(), r.gateway.as_str(), r.interface.as_str(), r.metric, r.dynamic)
+                })
+                .collect();
+            assert_eq!(
+                routes,
+                [
+                    ("0.0.0.0/0", "198.51.100.1", "eth7", 100, true),
+                    ("203.0.113.0/24", "192.0.2.1", "eth7", 77, false),
+                ]
+            );
+        });
+    }
+
+    #[test]
+    fn a_datagram_that_is_not_netlink_is_an_error() {
+        for (name, bytes) in [("short", vec![3, 0, 0, 0]), ("long", vec![255, 0, 0, 0, 1, 2])] {
+            assert!(read_datagram(&bytes, &mut Vec::new()).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What the running system says of itself, from its files.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use proto::v1alpha1::SystemState;
+use serde::Deserialize;
+
+use super::system::{CloudInit, SystemError};
+use crate::host::facts::os_release::parse_image;
+use crate::paths::Root;
+
+/// The system as it runs.
+///
+/// # Errors
+/// [`SystemError::Read`] when the kernel does not tell the boot id; the rest
+/// is left empty where it is not known.
+pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
+    let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    Ok(SystemState {
+        boot_id: boot_id(root)?,
+        image: parse_image(&text(root.os_release())),
+        boot_mode: root.boot_mode().into(),
+        hostname: text(root.join("/proc/sys/kernel/hostname")).trim().to_owned(),
+        addresses: if *root == Root::host() { addresses() } else { Vec::new() },
+        // Only `elemental state` names it.
+        snapshot: 0,
+    })
+}
+
+/// The kernel's name of this boot.
+///
+/// # Errors
+/// [`SystemError::Read`].
+pub fn boot_id(root: &Root) -> Result<String, SystemError> {
+    read(root.boot_id()).map(|text| text.trim().to_owned())
+}
+
+fn read(path: PathBuf) -> Result<String, SystemError> {
+    fs::read_to_string(&path).map_err(|source| SystemError::Read { path, source })
+}
+
+/// Global addresses of the host's own interfaces.
+fn addresses() -> Vec<String> {
+    // The workload's interfaces come and go and say nothing of the host.
+    const WORKLOAD: [&str; 9] =
+        ["cali", "cilium", "cni", "docker", "flannel", "kube-", "lxc", "nodelocaldns", "veth"];
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
+    let own = |name: &str| !WORKLOAD.iter().any(|prefix| name.starts_with(prefix));
+    let mut found: Vec<IpAddr> = interfaces
+        .filter(|interface| own(&interface.interface_name))
+        .filter_map(|interface| {
+            let address = interface.address?;
+            let four = address.as_sockaddr_in().map(|socket| IpAddr::V4(socket.ip()));
+            four.or_else(|| address.as_sockaddr_in6().map(|socket| IpAddr::V6(socket.ip())))
+        })
+        .filter(is_global)
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn is_global(address: &IpAddr) -> bool {
+    !address.is_loopback()
+        && match address {
+            IpAddr::V4(four) => !four.is_link_local() && !four.is_unspecified(),
+            IpAddr::V6(six) => !six.is_unicast_link_local() && !six.is_unspecified(),
+        }
+}
+
+/// How far cloud-init is in this boot, from the files that it leaves.
+///
+/// `status --wait` of some versions ends before `runcmd` has run; the last
+/// stage's own mark and `result.json` do not. Its link below `/run` is of this
+/// boot, the file it points to may be of an earlier one.
+///
+/// # Errors
+/// [`SystemError`] when the result is there and cannot be read.
+pub fn cloud_init(root: &Root) -> Result<CloudInit, SystemError> {
+    let finished = root.join("/var/lib/cloud/instance/boot-finished");
+    let result = root.join("/run/cloud-init/result.json");
+    if !finished.exists() {
+        return Ok(CloudInit::Running);
+    }
+    let text = match fs::read_to_string(&result) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(CloudInit::Running),
+        Err(source) => {
+            return Err(SystemError::Read { path: result, source });
+        }
+    };
+    let instance = root.join("/var/lib/cloud/data/instance-id");
+    Ok(CloudInit::Finished {
+        instance_id: fs::read_to_string(instance).ok().map(|text| text.trim().to_owned()),
+        errors: parse_result(&text)?,
+    })
+}
+
+/// Errors in cloud-init's `result.json`.
+///
+/// # Errors
+/// [`SystemError::Parse`] when it is not what cloud-init writes.
+fn parse_result(text: &str) -> Result<Vec<String>, SystemError> {
+    #[derive(Deserialize)]
+    struct Versions {
+        v1: Stages,
+    }
+    #[derive(Deserialize)]
+    struct Stages {
+        #[serde(default)]
+        errors: Vec<String>,
+    }
+    serde_json::from_str::<Versions>(text)
+        .map(|result| result.v1.errors)
+        .map_err(|error| SystemError::Parse { what: "cloud-init's result.json", why: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cloud_init_has_finished_only_with_both_marks_of_this_boot() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let put = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(cloud_init(&root).unwrap(), CloudInit::Running);
+        put("/var/lib/cloud/instance/boot-finished", "an earlier boot");
+        assert_eq!(cloud_init(&root).unwrap(), CloudInit::Running);
+        put("/var/lib/cloud/data/instance-id", "plan-1\n");
+        put("/run/cloud-init/result.json", r#"{"v1":{"datasource":"x","errors":["e"]}}"#);
+        let want = CloudInit::Finished { instance_id: Some("plan-1".into()), errors: vec!["e".into()] };
+        assert_eq!(cloud_init(&root).unwrap(), want);
+        put("/run/cloud-init/result.json", "garbage");
+        assert!(cloud_init(&root).is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! The operating system below the agent, as one trait: everything that is not
+//! a small file of our own goes through it.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proto::plan::{CustomInstruction, Image};
+use proto::v1alpha1::{Install, SystemState};
+
+use crate::error::NextAction;
+
+/// The OS work that steps and the installer need. The driver for real hosts is
+/// [`super::elemental::Elemental`].
+///
+/// What takes long runs as a job: it outlives the agent, and one that still
+/// runs is waited for before another starts.
+pub trait System: Send + Sync {
+    /// Installs the running live system, or the image of the request, on
+    /// `installation.device`. Never reboots or powers off.
+    fn install(
+        &self,
+        installation: Installation<'_>,
+    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
+    /// Writes `image` beside the running system and makes it the one that
+    /// boots next. Nothing of it is flushed: see [`System::sync`].
+    fn upgrade(&self, job: &Job, image: &Image) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
+    /// Source of the image that boots next, where the system can tell.
+    fn next_image(&self) -> impl Future<Output = Result<Option<String>, SystemError>> + Send;
+
+    /// Waits until no job runs that an agent before this one began. By default
+    /// there are none: work ends with the process that began it.
+    fn earlier_jobs(&self) -> impl Future<Output = Result<(), SystemError>> + Send {
+        async { Ok(()) }
+    }
+
+    /// What runs now.
+    fn running(&self) -> impl Future<Output = Result<SystemState, SystemError>> + Send;
+
+    /// Asks for a reboot. `Ok` says that it was asked for, nothing more: that
+    /// it happened is proven by another boot id.
+    fn reboot(&self, method: RebootMethod) -> impl Future<Output = Result<RebootAsked, SystemError>> + Send;
+
+    /// Flushes every file system.
+    fn sync(&self) -> impl Future<Output = Result<(), SystemError>> + Send;
+
+    /// `cloud-init clean --logs --seed`: forgets the instance, deletes the seed.
+    fn cloud_init_clean(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
+    /// How far cloud-init is in this boot.
+    fn cloud_init(&self) -> impl Future<Output = Result<CloudInit, SystemError>> + Send;
+
+    /// Stops a unit; one that does not exist is stopped already.
+    fn stop_unit(&self, unit: &str) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
+    /// Whether a unit is running, starting or stopping.
+    fn unit_runs(&self, unit: &str) -> impl Future<Output = Result<bool, SystemError>> + Send;
+
+    /// Names of what runs or lies in the container runtime for Kubernetes;
+    /// empty when the runtime is not running.
+    fn workload(&self) -> impl Future<Output = Result<Vec<String>, SystemError>> + Send;
+
+    /// Removes all of it.
+    fn remove_workload(&self) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
+    /// Unmounts one mount point in the host's own mount namespace.
+    fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
+    /// Runs a foreign plan's command.
+    fn run_custom(
+        &self,
+        job: &Job,
+        instruction: &CustomInstruction,
+    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+}
+
+/// What `elemental install` needs to know.
+#[derive(Clone, Copy)]
+pub struct Installation<'a> {
+    /// The whole disk.
+    pub device: &'a Path,
+    /// What the coordinator asks for; its device, selector, seed and power
+    /// action are the caller's business.
+    pub request: &'a Install,
+    /// Cloud-init files that Elemental copies to the disk (`--cloud-init`).
+    pub cloud_init: &'a [PathBuf],
+}
+
+/// Deadlines of the commands of [`System`].
+pub mod deadlines {
+    use std::time::Duration;
+
+    /// From partitioning to the boot loader.
+    pub const INSTALL: Duration = Duration::from_hours(1);
+    /// The image may come over a slow network.
+    pub const UPGRADE: Duration = Duration::from_mins(55);
+    /// An instruction that the coordinator did not write.
+    pub const CUSTOM: Duration = Duration::from_mins(25);
+    /// Stopping a unit may take its whole `TimeoutStopSec`.
+    pub const STOP_UNIT: Duration = Duration::from_mins(4);
+    /// `cloud-init clean`.
+    pub const CLEAN_CLOUD_INIT: Duration = Duration::from_mins(4);
+    /// Removing every pod, with the pods' own grace periods cut short.
+    pub const REMOVE_WORKLOAD: Duration = Duration::from_mins(5);
+    /// A command that only asks, and one that changes little.
+    pub const QUERY: Duration = Duration::from_mins(1);
+    /// systemd stops a job at its deadline; the agent waits that much longer
+    /// for the end of it.
+    pub const JOB_END: Duration = Duration::from_mins(1);
+}
+
+/// What the names of all jobs begin with.
+pub const JOB_PREFIX: &str = "baremetal-step-";
+
+/// Name of long work: all begin alike, so that a restarted agent finds what its
+/// predecessor started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job(String);
+
+impl Job {
+    /// The job of one step of one plan.
+    #[must_use]
+    pub fn step(plan: &proto::plan::PlanId, index: usize) -> Self {
+        Self(format!("{JOB_PREFIX}{plan}-{index}"))
+    }
+
+    /// Work that belongs to no plan.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self(format!("{JOB_PREFIX}{name}"))
+    }
+
+    /// The unit's name without `.service`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// How hard to ask for a reboot; each is tried when the one before did not
+/// lead to another boot id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RebootMethod {
+    /// Stop every unit, then reboot.
+    Orderly,
+    /// Kill every process, unmount, reboot.
+    Forced,
+    /// Reboot at once.
+    Immediate,
+}
+
+/// A reboot was asked for. Not a success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebootAsked;
+
+/// How far cloud-init is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloudInit {
+    /// Not done in this boot.
+    Running,
+    /// Its last stage has ended.
+    Finished {
+        /// The instance that it ran for.
+        instance_id: Option<String>,
+        /// What it complained about; empty is success.
+        errors: Vec<String>,
+    },
+}
+
+/// Head and tail of what a command printed, both streams together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output(pub String);
+
+/// Why OS work did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum SystemError {
+    /// The command could not be started or waited for.
+    #[error("cannot run {program}")]
+    Run {
+        /// Its name.
+        program: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The command ended with an error.
+    #[error("{program} failed with {status}{}", .meaning.suffix())]
+    Failed {
+        /// Its name.
+        program: String,
+        /// Exit code or signal.
+        status: Status,
+        /// What the exit code means.
+        meaning: ExitMeaning,
+        /// What it printed.
+        output: Output,
+    },
+    /// The command did not end in time and was killed.
+    #[error("{program} did not end within {} s and was stopped", .deadline.as_secs())]
+    TimedOut {
+        /// Its name.
+        program: String,
+        /// How long it had.
+        deadline: Duration,
+        /// What it printed until then.
+        output: Output,
+    },
+    /// A job of an earlier agent does not end.
+    #[error("{unit}, which an earlier agent began, still runs after {} s", .patience.as_secs())]
+    Busy {
+        /// Its unit.
+        unit: String,
+        /// How long it was waited for.
+        patience: Duration,
+    },
+    /// A file could not be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// What a command printed or a file holds is not what it should be.
+    #[error("cannot understand {what}: {why}")]
+    Parse {
+        /// Of what.
+        what: &'static str,
+        /// The parser's words.
+        why: String,
+    },
+}
+
+/// What an exit code of a program means; empty where it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExitMeaning {
+    /// The cause.
+    pub cause: &'static str,
+    /// What the operator does about it.
+    pub next_action: Option<&'static str>,
+}
+
+impl ExitMeaning {
+    fn suffix(self) -> String {
+        if self.cause.is_empty() { String::new() } else { format!(": {}", self.cause) }
+    }
+}
+
+impl NextAction for SystemError {
+    fn next_action(&self) -> Option<&str> {
+        const LOG: &str = "look at the host's system log (`journalctl -b`)";
+        Some(match self {
+            Self::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "use an image that holds this program"
+            }
+            Self::Failed { meaning, .. } => meaning.next_action.unwrap_or(LOG),
+            Self::Busy { .. } => "stop it on the host (`systemctl stop`)",
+            Self::Run { .. } | Self::TimedOut { .. } | Self::Read { .. } | Self::Parse { .. } => LOG,
+        })
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(formatter, "exit code {code}"),
+            Self::Signal(signal) => write!(formatter, "signal {signal}"),
+        }
+    }
+}

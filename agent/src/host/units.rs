@@ -1,0 +1,167 @@
+//! Long work as transient units of systemd: a job outlives the agent that
+//! started it, has the host's own view of the file systems (the agent's is
+//! mostly read-only), and is found again by its name.
+
+use std::time::{Duration, Instant};
+
+use super::command::{HeadTail, Invocation};
+use super::system::{ExitMeaning, JOB_PREFIX, Job, Output, SystemError, deadlines};
+use crate::paths::Root;
+
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Longer than any job may run, its stop included.
+const PATIENCE: Duration = Duration::from_mins(65);
+
+/// Whether systemd is there to run jobs.
+fn available(root: &Root) -> bool {
+    root.join("/run/systemd/system").is_dir()
+}
+
+/// Runs `work` under the job's name, after any job that still runs: an agent
+/// that was killed may have left one, and two upgrades at once destroy both.
+pub(super) async fn run(root: &Root, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+    if !available(root) {
+        return work.run().await.map(|captured| captured.shown);
+    }
+    wait_for_earlier(root).await?;
+    let started = Instant::now();
+    let ended = transient(job, work).run().await;
+    let output = journal(job).await;
+    match ended {
+        Ok(_) => Ok(output),
+        Err(SystemError::TimedOut { .. }) => {
+            stop(job).await;
+            Err(timed_out(work, output))
+        }
+        Err(SystemError::Failed { .. }) if started.elapsed() >= work.deadline => Err(timed_out(work, output)),
+        Err(SystemError::Failed { status, output: said, .. }) => Err(SystemError::Failed {
+            program: work.program.clone(),
+            status,
+            meaning: ExitMeaning::default(),
+            output: if output.0.is_empty() { said } else { output },
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+fn timed_out(work: &Invocation, output: Output) -> SystemError {
+    SystemError::TimedOut { program: work.program.clone(), deadline: work.deadline, output }
+}
+
+/// `exec`, not `oneshot`: for a oneshot systemd-run waits for the start job,
+/// which lasts as long as the work, and answers its failure with 1 instead of
+/// the work's exit code.
+fn transient(job: &Job, work: &Invocation) -> Invocation {
+    let mut args: Vec<String> =
+        ["--quiet", "--wait", "--collect", "--service-type=exec"].map(str::to_owned).to_vec();
+    args.push(format!("--unit={}", job.name()));
+    args.push(format!("--property=RuntimeMaxSec={}", work.deadline.as_secs()));
+    args.push("--property=KillMode=control-group".to_owned());
+    let env = work.env.iter();
+    args.extend(env.map(|(name, value)| format!("--setenv={name}={value}")));
+    args.push("--".to_owned());
+    args.push(work.program.clone());
+    args.extend(work.args.iter().cloned());
+    Invocation {
+        program: "systemd-run".to_owned(),
+        args,
+        env: Vec::new(),
+        deadline: work.deadline + deadlines::JOB_END,
+    }
+}
+
+/// Waits until no job runs. Each has its own `RuntimeMaxSec`, so it ends.
+pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), SystemError> {
+    if !available(root) {
+        return Ok(());
+    }
+    let pattern = format!("{JOB_PREFIX}*");
+    let args = ["list-units", "--plain", "--no-legend", "--state=active,activating,deactivating", &pattern];
+    until_none(&Invocation::new("systemctl", &args, deadlines::QUERY), PATIENCE).await
+}
+
+async fn until_none(list: &Invocation, patience: Duration) -> Result<(), SystemError> {
+    let started = Instant::now();
+    loop {
+        let listed = list.run().await?.stdout;
+        let Some(running) = listed.split_whitespace().next() else {
+            return Ok(());
+        };
+        if started.elapsed() >= patience {
+            return Err(SystemError::Busy { unit: running.to_owned(), patience });
+        }
+        tracing::info!(unit = running, "waiting for work that an earlier agent started");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+async fn stop(job: &Job) {
+    let unit = format!("{}.service", job.name());
+    if let Err(error) = Invocation::new("systemctl", &["stop", &unit], deadlines::QUERY).run().await {
+        tracing::warn!(unit, %error, "cannot stop work that is over its deadline");
+    }
+}
+
+/// What the job printed, from the journal: bounded there, and still complete
+/// when the agent died in between.
+async fn journal(job: &Job) -> Output {
+    let unit = format!("--unit={}.service", job.name());
+    let args = ["--quiet", "--no-pager", "--boot", "--output=cat", "--lines=200", &unit];
+    match Invocation::new("journalctl", &args, deadlines::QUERY).run().await {
+        Ok(captured) => {
+            let mut output = HeadTail::default();
+            output.push(captured.stdout.as_bytes());
+            Output(output.text())
+        }
+        Err(error) => Output(format!("[no output: {error}]")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_a_named_transient_unit_with_a_deadline() {
+        let plan = proto::plan::PlanId::parse("reprovision-01").unwrap();
+        let mut work = Invocation::new("elemental", &["upgrade"], Duration::from_secs(90));
+        work.env.push(("A".into(), "b c".into()));
+        let unit = transient(&Job::step(&plan, 4), &work);
+        assert_eq!(unit.program, "systemd-run");
+        assert_eq!(
+            unit.args,
+            [
+                "--quiet",
+                "--wait",
+                "--collect",
+                "--service-type=exec",
+                "--unit=baremetal-step-reprovision-01-4",
+                "--property=RuntimeMaxSec=90",
+                "--property=KillMode=control-group",
+                "--setenv=A=b c",
+                "--",
+                "elemental",
+                "upgrade",
+            ]
+        );
+        assert!(unit.deadline > work.deadline);
+    }
+
+    #[tokio::test]
+    async fn a_job_of_an_earlier_agent_is_waited_for_and_named_when_it_does_not_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let listed = directory.path().join("listed");
+        std::fs::write(&listed, "").unwrap();
+        let script = format!("if rm {} 2>/dev/null; then echo unit; fi", listed.display());
+        let once = Invocation::new("/bin/sh", &["-c", &script], deadlines::QUERY);
+        until_none(&once, deadlines::QUERY).await.unwrap();
+        assert!(!listed.exists(), "it was asked for");
+        let always =
+            Invocation::new("echo", &["baremetal-step-p-4.service loaded active running"], deadlines::QUERY);
+        let error = until_none(&always, Duration::ZERO).await.unwrap_err();
+        assert!(
+            matches!(&error, SystemError::Busy { unit, .. } if unit == "baremetal-step-p-4.service"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,6 @@
+//! The installed system: attached to the coordinator, carrying out plans.
+
+mod carried;
+pub mod link;
+pub mod pace;
+pub mod worker;

@@ -1,0 +1,152 @@
+//! What the host carries, for Hello: the coordinator rebuilds its status from
+//! it, and gives a host to a machine only when it states that it carries no
+//! node.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
+
+use crate::boot::node_identity;
+use crate::error::explain;
+use crate::live::found::InstallRecord;
+use crate::paths::Root;
+use crate::plan::executor::NewestPlan;
+
+/// Reads it from the state directory and the node's own directories.
+pub(super) fn observe(root: &Root, newest: &NewestPlan) -> Carried {
+    let plan = match newest {
+        NewestPlan::Known(plan) => Some(plan.clone()),
+        NewestPlan::None | NewestPlan::Unknown => None,
+    };
+    Carried { plan, node: node(root, newest), installed: installed(root) }
+}
+
+fn node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
+    match node_identity::read(root) {
+        Ok(Some(identity)) => {
+            return Some(CarriedNode { provider_id: identity.provider_id, uuid: identity.uuid });
+        }
+        Ok(None) => {}
+        Err(error) => {
+            tracing::warn!(
+                error = explain(&error),
+                "the node identity is unreadable, so Hello states a node"
+            );
+            return Some(CarriedNode::default());
+        }
+    }
+    // With a damaged journal it is unknown whether a plan has begun to write a
+    // node here. A host that states no node is given to the next machine and
+    // wiped, so the unknown case states one.
+    let unknown = *newest == NewestPlan::Unknown;
+    (unknown || has_credentials(root)).then(CarriedNode::default)
+}
+
+/// Whether a kubelet of this host has joined a cluster.
+fn has_credentials(root: &Root) -> bool {
+    const RANCHER: [&str; 4] = [
+        "/var/lib/rancher/rke2/agent",
+        "/var/lib/rancher/rke2/server",
+        "/var/lib/rancher/k3s/agent",
+        "/var/lib/rancher/k3s/server",
+    ];
+    root.join("/etc/kubernetes/kubelet.conf").exists()
+        || holds_entries(&root.join("/etc/kubernetes/manifests"))
+        || RANCHER.iter().any(|directory| root.join(directory).is_dir())
+}
+
+/// A directory that cannot be read may hold some.
+fn holds_entries(directory: &Path) -> bool {
+    match fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
+}
+
+/// A record that cannot be parsed is still one of an install.
+fn installed(root: &Root) -> Option<InstallDone> {
+    let record = InstallRecord::read(&root.state()).unwrap_or_else(|error| {
+        tracing::warn!(error = explain(&error), "the install record is unreadable");
+        Some(InstallRecord::default())
+    })?;
+    Some(InstallDone { device: record.device, image: record.image })
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::plan::NodeIdentity;
+    use proto::v1alpha1::CarriedPlan;
+
+    use super::*;
+
+    fn put(root: &Root, path: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+
+    #[test]
+    fn the_node_is_stated_from_identity_or_credentials() {
+        type Prepare = fn(&Root);
+        let ours = CarriedNode { provider_id: "baremetal:///h".into(), uuid: "u".into() };
+        let unnamed = Some(CarriedNode::default());
+        let identity: Prepare = |root| {
+            let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };
+            node_identity::remember(root, &identity).unwrap();
+        };
+        let cases: [(&str, Prepare, NewestPlan, Option<CarriedNode>); 9] = [
+            ("nothing", |_| (), NewestPlan::None, None),
+            ("identity", identity, NewestPlan::None, Some(ours.clone())),
+            ("identity, journal lost", identity, NewestPlan::Unknown, Some(ours)),
+            ("journal lost", |_| (), NewestPlan::Unknown, unnamed.clone()),
+            (
+                "damaged identity",
+                |root| put(root, "/var/lib/baremetal-agent/node-identity.json"),
+                NewestPlan::None,
+                unnamed.clone(),
+            ),
+            (
+                "kubelet.conf",
+                |root| put(root, "/etc/kubernetes/kubelet.conf"),
+                NewestPlan::None,
+                unnamed.clone(),
+            ),
+            (
+                "manifests",
+                |root| put(root, "/etc/kubernetes/manifests/etcd.yaml"),
+                NewestPlan::None,
+                unnamed.clone(),
+            ),
+            (
+                "empty manifests",
+                |root| fs::create_dir_all(root.join("/etc/kubernetes/manifests")).unwrap(),
+                NewestPlan::None,
+                None,
+            ),
+            ("rke2", |root| put(root, "/var/lib/rancher/rke2/agent/x"), NewestPlan::None, unnamed),
+        ];
+        for (name, prepare, newest, want) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            prepare(&root);
+            assert_eq!(observe(&root, &newest).node, want, "{name}");
+        }
+    }
+
+    #[test]
+    fn plan_and_install_record_are_stated() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let plan = CarriedPlan { id: "clean-1".into(), generation: 3, ..CarriedPlan::default() };
+        assert_eq!(observe(&root, &NewestPlan::None), Carried::default());
+        assert_eq!(observe(&root, &NewestPlan::Known(plan.clone())).plan, Some(plan));
+        fs::create_dir_all(root.state().path()).unwrap();
+        for (text, device) in [(r#"{"device":"/dev/vda","image":"os:v1"}"#, "/dev/vda"), ("torn", "")] {
+            fs::write(root.state().install_record(), text).unwrap();
+            let installed = observe(&root, &NewestPlan::None).installed.unwrap();
+            assert_eq!(installed.device, device, "{text}");
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! The installed system: attached to the coordinator for ever, with pauses.
+//!
+//! One connection after the other: each begins with a certificate that holds,
+//! says Hello, takes plans, and tells outcomes and the network until it breaks.
+//! The work itself goes on beside it ([`worker`]).
+
+use std::convert::Infallible;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use proto::refusal::Refusal;
+use proto::v1alpha1::coordinator_message;
+use proto::v1alpha1::host_client::HostClient;
+use proto::v1alpha1::host_message::Message;
+use proto::v1alpha1::install_report::Outcome;
+use proto::v1alpha1::{
+    CoordinatorMessage, Hello, HostMessage, InstallDone, ObservedReport, RenewCertificateRequest,
+    StepProgress, StepReport, SystemState,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Status, Streaming};
+
+use super::pace::{Pace, ProgressPace};
+use super::worker::{Order, Progress};
+use super::{carried, worker};
+use crate::client::backoff::Backoff;
+use crate::client::calls::{CallError, Caller, InstallReporter, asked};
+use crate::client::config::{self, ConfigError};
+use crate::client::transport::Transport;
+use crate::console::Console;
+use crate::durable::DurableError;
+use crate::error::{NextAction, describe, explain};
+use crate::host::network::NetworkObserver;
+use crate::host::network::changes::NetworkChanges;
+use crate::host::system::{System, SystemError};
+use crate::identity::{Certificate, Identity, IdentityError, Role};
+use crate::live::found::InstallRecord;
+use crate::live::leave::{self, LeaveError};
+use crate::live::register::{self, AttemptError};
+use crate::paths::Root;
+use crate::plan::executor::Executor;
+
+/// Messages that may wait for a slow coordinator.
+const QUEUE: usize = 16;
+/// How long the coordinator may take to open the stream.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Shortest time between two renewals, also on a host whose clock is wrong.
+const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
+/// A line that stood this long was a good one.
+const LASTING: Duration = Duration::from_secs(30);
+
+/// Why the installed agent cannot work at all. A restart begins anew.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Where the coordinator is.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Who we are.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The persistent partition is empty or not mounted.
+    #[error("this host has no identity key in {directory}")]
+    NoIdentity {
+        /// Where it should be.
+        directory: String,
+    },
+    /// The mark of a live boot stays.
+    #[error(transparent)]
+    LiveBoot(#[from] LeaveError),
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// A call failed or was refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The registration for another certificate did.
+    #[error("cannot get a certificate")]
+    Registration(#[from] AttemptError),
+    /// The new certificate cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The coordinator closed the stream: it restarts, or another line of this
+    /// host took over.
+    #[error("the coordinator closed the stream")]
+    Closed,
+    /// What runs here cannot be told.
+    #[error("cannot tell what this host runs")]
+    System(#[from] SystemError),
+    /// The worker is gone.
+    #[error("the executor has stopped")]
+    Worker,
+    /// The install record cannot be read.
+    #[error(transparent)]
+    InstallRecord(#[from] DurableError),
+    /// The coordinator does not take this host as installed.
+    #[error("the coordinator signed a certificate of the live system for this installed host")]
+    NotInstalled,
+}
+
+impl NextAction for RunError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Config(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::NoIdentity { .. } => Some(
+                "mount the persistent partition there, or, if the key is lost, wipe the disk (wipefs -a) and boot a seed ISO to install again",
+            ),
+            Self::LiveBoot(error) => error.next_action(),
+        }
+    }
+}
+
+impl NextAction for LinkError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Call(error) => error.next_action(),
+            Self::Registration(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::System(error) => error.next_action(),
+            Self::InstallRecord(error) => error.next_action(),
+            Self::Closed | Self::Worker => None,
+            Self::NotInstalled => Some(
+                "none: the host reports its install again and retries; if it persists, read the coordinator's log",
+            ),
+        }
+    }
+}
+
+impl From<Status> for LinkError {
+    fn from(status: Status) -> Self {
+        Self::Call(status.into())
+    }
+}
+
+/// Attaches the installed system of `root` for ever.
+///
+/// # Errors
+/// [`RunError`] when it cannot begin.
+pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
+    root: &Root,
+    system: S,
+    executor: Executor<S>,
+    network: &N,
+) -> Result<Infallible, RunError> {
+    let config = config::read(&root.state().config())?;
+    let directory = root.state().identity();
+    let identity = Identity::load(&directory)?
+        .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
+    leave::forget_live_boot(&root.state())?;
+    let (orders, inbox) = mpsc::channel(QUEUE);
+    let (publish, progress) = watch::channel(Progress { newest: executor.newest_plan(), pending: None });
+    let mut link = Link {
+        root,
+        system,
+        caller: Caller { config: &config, network, identity: &identity },
+        orders,
+        progress,
+        running: executor.running_step(),
+        pace: Pace::default(),
+        progress_pace: ProgressPace::default(),
+        console: Console::default(),
+    };
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    tokio::select! {
+        () = worker::work(executor, inbox, publish) => std::future::pending().await,
+        forever = link.attach_for_ever() => Ok(forever),
+        forever = watchdog() => Ok(forever),
+    }
+}
+
+/// Tells systemd, where it asks, that the agent's one thread still turns.
+async fn watchdog() -> Infallible {
+    let Some(patience) = sd_notify::watchdog_enabled() else {
+        return std::future::pending().await;
+    };
+    loop {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Watchdog]);
+        sleep(patience / 3).await;
+    }
+}
+
+struct Link<'a, S, N> {
+    root: &'a Root,
+    system: S,
+    caller: Caller<'a, N>,
+    orders: mpsc::Sender<Order>,
+    progress: watch::Receiver<Progress>,
+    running: watch::Receiver<Option<StepProgress>>,
+    pace: Pace,
+    progress_pace: ProgressPace,
+    console: Console,
+}
+
+/// Why a connection was ended on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// There is another certificate to call with.
+    NewCertificate,
+}
+
+impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
+    async fn attach_for_ever(&mut self) -> Infallible {
+        let mut backoff = Backoff::default();
+        loop {
+            let start = Instant::now();
+            match self.attach_once().await {
+                Ok(Again::NewCertificate) => {}
+                Err(error) => {
+                    // A line that breaks as soon as it stands is a failure
+                    // like one that never stood.
+                    if start.elapsed() >= LASTING {
+                        backoff.succeeded();
+                    }
+                    self.console.print(&format!(
+                        "not attached to {}: {}",
+                        self.caller.config.address(),
+                        explain(&error)
+                    ));
+                    backoff.wait().await;
+                }
+            }
+        }
+    }
+
+    async fn attach_once(&mut self) -> Result<Again, LinkError> {
+        let certificate = self.certificate().await?;
+        let mut client = self.caller.connect().await?;
+        if certificate.role == Role::Live {
+            // Power may have been lost between the end of the install and its
+            // report: without it the coordinator signs for the live system.
+            self.report_installed().await?;
+            return self.renew(&mut client).await;
+        }
+        let (outbound, messages) = mpsc::channel(QUEUE);
+        let hello = HostMessage { message: Some(Message::Hello(self.hello().await?)) };
+        // The channel is empty and has room.
+        outbound.try_send(hello).map_err(|_| LinkError::Worker)?;
+        let attach = client.attach(ReceiverStream::new(messages));
+        let inbound = tokio::time::timeout(ATTACH_PATIENCE, attach)
+            .await
+            .map_err(|_elapsed| LinkError::Closed)??
+            .into_inner();
+        self.pace.attached(Instant::now());
+        self.progress_pace.set(self.running.borrow_and_update().clone());
+        self.console.print(&format!("attached to {}", self.caller.config.address()));
+        let changes = self
+            .caller
+            .network
+            .watch()
+            .inspect_err(|error| tracing::warn!(%error, "changes of the network are not reported"))
+            .unwrap_or_default();
+        let renewal = moment(certificate.renewal()).max(Instant::now() + RENEWAL_PAUSE);
+        let mut attached = Attached { client, inbound, outbound, changes, renewal };
+        loop {
+            if let Some(again) = self.serve(&mut attached).await? {
+                return Ok(again);
+            }
+        }
+    }
+
+    /// A valid certificate: the stored one, else one of a registration
+    /// with the stored configuration.
+    async fn certificate(&mut self) -> Result<Certificate, LinkError> {
+        if let Some(certificate) = self.caller.identity.certificate(SystemTime::now()) {
+            return Ok(certificate);
+        }
+        self.console.print("no valid certificate: registering again");
+        Ok(register::attempt(self.root, self.caller).await?.certificate)
+    }
+
+    /// The coordinator may not know what this disk carries.
+    async fn report_installed(&self) -> Result<(), LinkError> {
+        let record = InstallRecord::read(&self.root.state())?.unwrap_or_default();
+        let done = InstallDone { device: record.device, image: record.image };
+        InstallReporter::new(self.caller).report(Outcome::Done(done)).await?;
+        Ok(())
+    }
+
+    async fn renew(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
+        let identity = self.caller.identity;
+        let request = RenewCertificateRequest { certificate_request: identity.request()? };
+        let chain = client.renew_certificate(asked(request)).await?.into_inner().certificate_chain;
+        let certificate = Certificate::parse(&chain, &identity.public_key())?;
+        if certificate.role != Role::Installed {
+            return Err(LinkError::NotInstalled);
+        }
+        if !certificate.is_valid(SystemTime::now()) {
+            return Err(AttemptError::Expired.into());
+        }
+        identity.keep(&certificate)?;
+        tracing::info!("new certificate");
+        Ok(Again::NewCertificate)
+    }
+
+    async fn hello(&self) -> Result<Hello, LinkError> {
+        let newest = self.progress.borrow().newest.clone();
+        Ok(Hello {
+            system: Some(self.state().await?),
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            carried: Some(carried::observe(self.root, &newest)),
+        })
+    }
+
+    async fn state(&self) -> Result<SystemState, LinkError> {
+        Ok(self.system.running().await?)
+    }
+
+    /// One thing after the other: whatever comes first.
+    async fn serve(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
+        let pending = self.progress.borrow_and_update().pending.clone();
+        if let Some(report) = pending {
+            return self.report(&mut attached.client, report).await.map(|()| None);
+        }
+        let due = self.pace.due();
+        tokio::select! {
+            message = attached.inbound.message() => {
+                self.take(message?.ok_or(LinkError::Closed)?, &attached.outbound).await?;
+            }
+            changed = self.progress.changed() => changed.map_err(|_| LinkError::Worker)?,
+            seen = next_change(attached.changes.as_ref()) => self.notice(seen, &mut attached.changes),
+            changed = self.running.changed() => {
+                changed.map_err(|_| LinkError::Worker)?;
+                self.progress_pace.set(self.running.borrow_and_update().clone());
+            }
+            () = until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
+            () = until(due) => self.report_observed(&mut attached.client).await?,
+            () = sleep_until(attached.renewal) => return Ok(self.renew_early(attached).await),
+        }
+        Ok(None)
+    }
+
+    fn notice(&mut self, seen: io::Result<()>, changes: &mut Option<NetworkChanges>) {
+        match seen {
+            Ok(()) => self.pace.changed(Instant::now()),
+            Err(error) => {
+                tracing::warn!(%error, "changes of the network are not noticed any more");
+                *changes = None;
+            }
+        }
+    }
+
+    /// The old certificate still holds: a failure is no reason to drop the
+    /// line.
+    async fn renew_early(&mut self, attached: &mut Attached) -> Option<Again> {
+        match self.renew(&mut attached.client).await {
+            Ok(again) => Some(again),
+            Err(error) => {
+                tracing::warn!(error = explain(&error), "certificate not renewed, retrying");
+                attached.renewal = Instant::now() + RENEWAL_PAUSE;
+                None
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        message: CoordinatorMessage,
+        outbound: &mpsc::Sender<HostMessage>,
+    ) -> Result<(), LinkError> {
+        // Another kind of message is one of a later version: not for us.
+        let Some(coordinator_message::Message::Plan(plan)) = message.message else {
+            return Ok(());
+        };
+        let order = Order::Plan { plan, answer: outbound.clone() };
+        self.orders.send(order).await.map_err(|_| LinkError::Worker)
+    }
+
+    /// A full queue drops it: the next step is reported like this one.
+    fn send_progress(&mut self, outbound: &mpsc::Sender<HostMessage>) {
+        if let Some(progress) = self.progress_pace.take(Instant::now()) {
+            let _ = outbound.try_send(HostMessage { message: Some(Message::Progress(progress)) });
+        }
+    }
+
+    async fn report(
+        &mut self,
+        client: &mut HostClient<Channel>,
+        report: StepReport,
+    ) -> Result<(), LinkError> {
+        let told = client.report_step(asked(report.clone())).await.map_err(CallError::from);
+        match told {
+            Ok(_) => {}
+            // The coordinator has moved on: nobody waits for it any more.
+            Err(error) if error.refusal() == Some(Refusal::StalePlan) => {
+                tracing::warn!(
+                    plan = report.plan_id,
+                    step = report.step,
+                    "the coordinator does not want this report any more"
+                );
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.orders.send(Order::Reported(report)).await.map_err(|_| LinkError::Worker)?;
+        // The worker takes it from here; the same report must not go out twice.
+        self.progress.changed().await.map_err(|_| LinkError::Worker)
+    }
+
+    async fn report_observed(&mut self, client: &mut HostClient<Channel>) -> Result<(), LinkError> {
+        self.pace.reported(Instant::now());
+        let network = self
+            .caller
+            .network
+            .observe()
+            .inspect_err(|error| tracing::warn!(error = describe(error), "the network is not reported"))
+            .ok();
+        let report = ObservedReport { network, system: Some(self.state().await?) };
+        match client.report_observed(asked(report)).await.map_err(CallError::from) {
+            Err(error) if error.refusal().is_none() => Err(error.into()),
+            told => {
+                log_refusal(told.err());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The stream is for plans: a network that the coordinator refuses must not
+/// keep the host from them.
+fn log_refusal(refused: Option<CallError>) {
+    if let Some(error) = refused {
+        tracing::warn!(error = explain(&error), "the coordinator refused the network report");
+    }
+}
+
+struct Attached {
+    client: HostClient<Channel>,
+    inbound: Streaming<CoordinatorMessage>,
+    outbound: mpsc::Sender<HostMessage>,
+    changes: Option<NetworkChanges>,
+    renewal: Instant,
+}
+
+async fn next_change(changes: Option<&NetworkChanges>) -> io::Result<()> {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A moment of the calendar on the clock that never jumps.
+fn moment(calendar: SystemTime) -> Instant {
+    let wait = calendar.duration_since(SystemTime::now()).unwrap_or_default();
+    Instant::now() + wait
+}

@@ -1,0 +1,438 @@
+//! The live system's second half: choose the disk, install, leave what the
+//! installed system needs to know who it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proto::plan::Seed;
+use proto::v1alpha1::complete_response::Next;
+use proto::v1alpha1::install_report::Outcome;
+use proto::v1alpha1::{
+    Install, InstallDone, InstallFailed, InstallStarted, InstallWaiting, LiveBootAfterInstall, PowerAction,
+    ReportInstallResponse,
+};
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use super::boot_order;
+use super::choose::{Choice, Wish, choose};
+use super::found::{self, Access, Found, InstallRecord, Mounts};
+use super::leave::{self, LeaveError, Legacy};
+use crate::boot::seed;
+use crate::client::backoff::Backoff;
+use crate::client::calls::{CallError, Caller, InstallReporter};
+use crate::client::transport::Transport;
+use crate::console::Console;
+use crate::durable;
+use crate::error::{NextAction, describe, explain, format_line};
+use crate::host::facts::disks::{self, Disk};
+use crate::host::facts::os_release::parse_image;
+use crate::host::system::{Installation, RebootMethod, System, SystemError};
+use crate::identity::Certificate;
+use crate::paths::Root;
+
+/// How often the disks are looked at while none can be chosen.
+const LOOK: Duration = Duration::from_secs(5);
+/// How often an unchanged reason is told again: the answer may name the disk.
+const TELL: Duration = Duration::from_secs(30);
+/// How long the kernel and udev may take to show a new partition table.
+const PARTITION_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why this host is not on its way to its disk.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// The coordinator refuses the report.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// `elemental install` failed.
+    #[error("the install on {device} failed and is tried again")]
+    System {
+        /// The disk.
+        device: PathBuf,
+        /// What the command said.
+        source: SystemError,
+    },
+    /// Flush or reboot failed.
+    #[error("cannot {attempt}")]
+    Power {
+        /// flush the disks, reboot or power off.
+        attempt: &'static str,
+        /// What the command said.
+        source: SystemError,
+    },
+    /// The command that powers off.
+    #[error("cannot power off")]
+    PowerOff(#[source] std::io::Error),
+    /// The installed disk has no place for our state.
+    #[error("{device} has no partition named persistent after the install")]
+    NoPersistentPartition {
+        /// The disk.
+        device: PathBuf,
+    },
+    /// The persistent partition cannot be mounted.
+    #[error("cannot mount the persistent partition {partition} of the installed disk")]
+    Mount {
+        /// Which.
+        partition: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// Our state could not be written there.
+    #[error(transparent)]
+    Leave(#[from] LeaveError),
+    /// Another disk came up late and carries an install.
+    #[error("{disk} carries an installed system and came up late, so nothing is installed")]
+    AppearedLate {
+        /// Kernel name.
+        disk: String,
+    },
+    /// Whether a disk carries an install is not known any more.
+    #[error(transparent)]
+    Find(#[from] found::FindError),
+    /// The coordinator says installed, and no disk does.
+    #[error("the coordinator has this host as installed, but no disk carries the system")]
+    DiskMissing,
+}
+
+impl NextAction for InstallError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Call(error) => return error.next_action(),
+            Self::System { source, .. } => return source.next_action(),
+            Self::Power { .. } | Self::PowerOff(_) => "do it at the host",
+            Self::NoPersistentPartition { .. } => "use an image that is built for Elemental",
+            Self::Mount { source, .. } => durable::next_action(source.kind()),
+            Self::Leave(error) => return error.next_action(),
+            Self::AppearedLate { .. } => "none: the registration starts again",
+            Self::Find(error) => return error.next_action(),
+            Self::DiskMissing => "attach the disk, or delete the MachineInventory to install again",
+        })
+    }
+}
+
+/// The registered live system.
+#[derive(Debug)]
+pub struct Live<'a, S, M, N> {
+    /// Its files.
+    pub root: &'a Root,
+    /// Its operating system.
+    pub system: &'a S,
+    /// Its partitions.
+    pub mounts: &'a M,
+    /// Its coordinator.
+    pub caller: Caller<'a, N>,
+    /// Its console.
+    pub console: Console,
+    /// What the coordinator certified.
+    pub certificate: Certificate,
+    /// `namespace/name` of its inventory.
+    pub inventory: String,
+}
+
+/// Chooses the disk, installs, leaves the agent's state, reports, and turns to
+/// the wanted power action.
+///
+/// # Errors
+/// [`InstallError`]; the coordinator was told where it can be.
+pub async fn install<S: System, M: Mounts, N: Transport>(
+    live: Live<'_, S, M, N>,
+    request: &Install,
+) -> Result<(), InstallError> {
+    let mut flow = Flow::new(live);
+    let disk = flow.choose_disk(request).await?;
+    let device = disk.device();
+    flow.tell(Outcome::Started(InstallStarted { device: shown(&device) })).await?;
+    flow.live.console.print(&format!("installing on {}", device.display()));
+    if let Err(error) = flow.put_on(&disk, request).await {
+        log_output(&error);
+        flow.live.console.print(&explain(&error));
+        flow.tell(Outcome::Failed(failure(&error))).await?;
+        return Err(error);
+    }
+    let done = InstallDone { device: shown(&device), image: flow.image(request) };
+    flow.tell(Outcome::Done(done)).await?;
+    flow.live.console.print(&format!("installed on {}", device.display()));
+    flow.turn_to(request.power_action()).await
+}
+
+/// This host is installed: nothing is written over, the disk is to boot.
+///
+/// # Errors
+/// [`InstallError`].
+pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
+    live: Live<'_, S, M, N>,
+    found: Found,
+    next: &Next,
+) -> Result<(), InstallError> {
+    let mut flow = Flow::new(live);
+    let device = shown(&Path::new("/dev").join(&found.disk));
+    let may_reboot = flow.refresh(&found).await?;
+    flow.tell(match next {
+        // The coordinator never heard that the install was done.
+        Next::Install(_) => {
+            Outcome::Done(InstallDone { device: device.clone(), image: found.record.image.clone() })
+        }
+        Next::BootDisk(_) => Outcome::LiveBootAfterInstall(LiveBootAfterInstall { device: device.clone() }),
+    })
+    .await?;
+    if !may_reboot {
+        flow.live.console.print(&format_line(
+            &format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
+            Some("take the ISO out, or put the disk first in the firmware's boot order, and restart"),
+        ));
+        return Ok(());
+    }
+    let disks = disks::read(flow.live.root);
+    if let Some(disk) = disks.iter().find(|disk| disk.name == found.disk) {
+        let order = boot_order::prefer(flow.live.root, disk).await;
+        flow.live.console.print(&format!("this host is installed on {device}; {order}; rebooting into it"));
+    }
+    flow.turn_to(PowerAction::Reboot).await
+}
+
+/// The coordinator takes this host for installed and no disk says so: told,
+/// and left to a person.
+///
+/// # Errors
+/// Always; [`InstallError::DiskMissing`] when it could be told.
+pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
+    live: Live<'_, S, M, N>,
+) -> Result<(), InstallError> {
+    let error = InstallError::DiskMissing;
+    Flow::new(live).tell(Outcome::Waiting(waiting(&error))).await?;
+    Err(error)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// What the command printed is for the console of the live system only.
+fn log_output(error: &InstallError) {
+    if let InstallError::System {
+        source: SystemError::Failed { output, .. } | SystemError::TimedOut { output, .. },
+        ..
+    } = error
+    {
+        tracing::error!(output = output.0, "elemental install failed");
+    }
+}
+
+fn waiting(error: &(impl NextAction + 'static)) -> InstallWaiting {
+    InstallWaiting {
+        message: describe(error),
+        next_action: error.next_action().unwrap_or_default().to_owned(),
+    }
+}
+
+fn failure(error: &InstallError) -> InstallFailed {
+    InstallFailed {
+        message: describe(error),
+        next_action: error.next_action().unwrap_or_default().to_owned(),
+    }
+}
+
+struct Flow<'a, S, M, N> {
+    live: Live<'a, S, M, N>,
+    reporter: InstallReporter<'a, N>,
+}
+
+impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
+    fn new(live: Live<'a, S, M, N>) -> Self {
+        Self { reporter: InstallReporter::new(live.caller), live }
+    }
+
+    /// Tells the coordinator, however long it takes; a refusal ends it.
+    async fn tell(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, InstallError> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.reporter.report(outcome.clone()).await {
+                Ok(response) => return Ok(response),
+                Err(error) if error.refusal().is_some() => return Err(error.into()),
+                Err(error) => self.live.console.print(&format!("cannot report: {}", explain(&error))),
+            }
+            backoff.wait().await;
+        }
+    }
+
+    async fn choose_disk(&mut self, request: &Install) -> Result<Disk, InstallError> {
+        let mut annotation = String::new();
+        let mut told: Option<(Choice, Instant)> = None;
+        loop {
+            let disks = disks::read(self.live.root);
+            if let Some(found) = found::find(&disks, self.live.mounts)? {
+                return Err(InstallError::AppearedLate { disk: found.disk });
+            }
+            let choice = match choose(&disks, &wish(self.live.root, &annotation, request)) {
+                Ok(disk) => return Ok(disk.clone()),
+                Err(choice) => choice,
+            };
+            let due = told.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= TELL);
+            if due {
+                self.live.console.print(&explain(&choice));
+                let response = self.tell(Outcome::Waiting(waiting(&choice))).await?;
+                told = Some((choice, Instant::now()));
+                if response.install_device != annotation {
+                    annotation = response.install_device;
+                    continue;
+                }
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<(), InstallError> {
+        let device = disk.device();
+        let installation = Installation { device: &device, request, cloud_init: &[] };
+        let installed = self.live.system.install(installation).await;
+        installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
+        let partition = self.persistent_partition(&disk.name).await?;
+        let record = InstallRecord {
+            device: shown(&device),
+            image: self.image(request),
+            inventory: self.live.inventory.clone(),
+        };
+        self.leave_everything(&partition, request, &record)?;
+        self.sync().await
+    }
+
+    async fn persistent_partition(&self, disk: &str) -> Result<String, InstallError> {
+        let start = Instant::now();
+        loop {
+            let disks = disks::read(self.live.root);
+            let found = disks.iter().find(|found| found.name == disk).and_then(Disk::persistent_partition);
+            if let Some(partition) = found {
+                return Ok(partition.name.clone());
+            }
+            if start.elapsed() >= PARTITION_PATIENCE {
+                return Err(InstallError::NoPersistentPartition { device: Path::new("/dev").join(disk) });
+            }
+            sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    fn leave_everything(
+        &self,
+        partition: &str,
+        request: &Install,
+        record: &InstallRecord,
+    ) -> Result<(), InstallError> {
+        let mounted = self.mount(partition)?;
+        let state = mounted.state();
+        leave::leave(&state, self.legacy())?;
+        if let Some(seed) = &request.seed {
+            seed::store(&state, &Seed::from(seed.clone())).map_err(LeaveError::from)?;
+        }
+        Ok(leave::leave_record(&state, record)?)
+    }
+
+    /// Certificate and coordinator of this ISO for the installed system: the
+    /// stored ones may be those of years ago.
+    async fn refresh(&mut self, found: &Found) -> Result<bool, InstallError> {
+        let boot_id = fs::read_to_string(self.live.root.boot_id()).unwrap_or_default();
+        let may_reboot = {
+            let mounted = self.mount(&found.partition)?;
+            leave::leave(&mounted.state(), self.legacy())?;
+            leave::may_boot_disk(&mounted.state(), boot_id.trim())?
+        };
+        self.sync().await?;
+        Ok(may_reboot)
+    }
+
+    fn mount(&self, partition: &str) -> Result<found::Mounted, InstallError> {
+        let failed = |source| InstallError::Mount { partition: partition.to_owned(), source };
+        self.live.mounts.mount(partition, Access::Write).map_err(failed)
+    }
+
+    fn legacy(&self) -> Legacy<'_> {
+        Legacy {
+            identity: self.live.caller.identity,
+            certificate: &self.live.certificate,
+            config: self.live.caller.config,
+        }
+    }
+
+    fn image(&self, request: &Install) -> String {
+        if request.system_uri.is_empty() {
+            let text = fs::read_to_string(self.live.root.os_release()).unwrap_or_default();
+            return parse_image(&text);
+        }
+        request.system_uri.clone()
+    }
+
+    async fn sync(&self) -> Result<(), InstallError> {
+        let failed = |source| InstallError::Power { attempt: "flush the disks", source };
+        self.live.system.sync().await.map_err(failed)
+    }
+
+    async fn turn_to(&mut self, action: PowerAction) -> Result<(), InstallError> {
+        match action {
+            PowerAction::Stay => {
+                self.live
+                    .console
+                    .print("done; this host stays in the live system until somebody restarts it");
+                Ok(())
+            }
+            PowerAction::Poweroff => {
+                let asked = Command::new("systemctl").arg("poweroff").status().await;
+                asked.map(|_| ()).map_err(InstallError::PowerOff)
+            }
+            PowerAction::Reboot | PowerAction::Unspecified => {
+                let failed = |source| InstallError::Power { attempt: "reboot", source };
+                self.live.system.reboot(RebootMethod::Orderly).await.map(|_| ()).map_err(failed)
+            }
+        }
+    }
+}
+
+/// What to choose by: the inventory's annotation, else the registration's
+/// device, else its selector.
+#[must_use]
+pub fn wish(root: &Root, annotation: &str, install: &Install) -> Wish {
+    match [annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
+        Some(path) => Wish::Device { path: path.to_owned(), name: resolve(root, path) },
+        None => Wish::Selector(install.device_selector.clone()),
+    }
+}
+
+/// Kernel name of the device that a path leads to.
+fn resolve(root: &Root, path: &str) -> Option<String> {
+    let device = root.join(Path::new(path)).canonicalize().ok()?;
+    Some(device.file_name()?.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::v1alpha1::DeviceRequirement;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_annotation_wins_over_the_device_and_the_device_over_the_selector() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
+        fs::write(root.join("/dev/sdb"), "").unwrap();
+        symlink("../../sdb", root.join("/dev/disk/by-id/one")).unwrap();
+        let selector =
+            DeviceRequirement { key: "Name".into(), operator: "In".into(), values: vec!["sda".into()] };
+        let install = |device: &str| Install {
+            device: device.into(),
+            device_selector: vec![selector.clone()],
+            ..Install::default()
+        };
+        let device = |path: &str, name: Option<&str>| Wish::Device {
+            path: path.into(),
+            name: name.map(str::to_owned),
+        };
+        for (name, annotation, given, want) in [
+            ("selector", "", install(""), Wish::Selector(vec![selector.clone()])),
+            ("device", "", install("/dev/disk/by-id/one"), device("/dev/disk/by-id/one", Some("sdb"))),
+            ("not there", "", install("/dev/target"), device("/dev/target", None)),
+            ("annotation", "/dev/sdb", install("/dev/target"), device("/dev/sdb", Some("sdb"))),
+        ] {
+            assert_eq!(wish(&root, annotation, &given), want, "{name}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The live system: register, then install this host or boot its disk.
+//!
+//! It goes on until the host is on its way: a coordinator that is away and a
+//! refusal are said on the console and tried again. What a person must settle
+//! at the host itself ends it with an error.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use proto::proof;
+use proto::v1alpha1::begin_request::Attestation;
+use proto::v1alpha1::complete_response::Next;
+use proto::v1alpha1::{BeginRequest, CompleteRequest, CompleteResponse, SoftwareKey};
+
+use crate::client::backoff::Backoff;
+use crate::client::calls::{self, CallError, Caller, asked};
+use crate::client::config::{self, ConfigError};
+use crate::client::tls::{self, Session};
+use crate::client::transport::Transport;
+use crate::console::Console;
+use crate::error::{NextAction, describe, explain};
+use crate::host::facts::{self, disks};
+use crate::host::network::NetworkObserver;
+use crate::host::system::System;
+use crate::identity::{Certificate, Identity, IdentityError};
+use crate::live::found::{self, Access, FindError, Found, Mounts};
+use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install};
+use crate::paths::Root;
+
+/// Why the live system stopped. A restart begins anew.
+#[derive(Debug, thiserror::Error)]
+pub enum RegisterError {
+    /// The seed ISO's configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The disks do not say clearly whether this host is installed.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The key.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// A record without the key that made it.
+    #[error("{disk} carries an installed system without its identity key, so nothing is touched")]
+    KeyLost {
+        /// Kernel name.
+        disk: String,
+    },
+    /// After the registration.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+}
+
+/// One attempt that may be repeated.
+#[derive(Debug, thiserror::Error)]
+pub enum AttemptError {
+    /// No answer, or a refusal.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Our key failed us.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// One of the two clocks is wrong.
+    #[error("the coordinator's certificate for this host has expired by this host's clock")]
+    Expired,
+    /// The answer is not what the contract says.
+    #[error("the coordinator's answer is invalid ({what}): agent and coordinator are of different versions")]
+    Answer {
+        /// Which part.
+        what: &'static str,
+    },
+}
+
+impl NextAction for RegisterError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Config(error) => error.next_action(),
+            Self::Find(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::KeyLost { .. } => Some("wipe it (wipefs -a) to install again"),
+            Self::Install(error) => error.next_action(),
+        }
+    }
+}
+
+impl NextAction for AttemptError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Call(error) => error.next_action(),
+            Self::Identity(error) => error.next_action(),
+            Self::Expired => Some("set the clock"),
+            Self::Answer { .. } => Some("download a fresh seed ISO and boot it"),
+        }
+    }
+}
+
+/// A registration that succeeded.
+#[derive(Debug)]
+pub struct Registered {
+    /// `namespace/name`.
+    pub inventory: String,
+    /// For the calls that follow; kept already.
+    pub certificate: Certificate,
+    /// What the live system does next.
+    pub next: Next,
+}
+
+/// Registers the live system of `root` and carries out what comes next. Ends
+/// well when a reboot was asked for or nothing more is to be done here.
+///
+/// # Errors
+/// [`RegisterError`], each with what a person does.
+pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
+    root: &Root,
+    system: &S,
+    mounts: &M,
+    network: &N,
+) -> Result<(), RegisterError> {
+    let mut console = Console::default();
+    let config = config::read(&root.live_config())?;
+    let found = found::find(&disks::read(root), mounts)?;
+    let identity = identity(root, mounts, found.as_ref())?;
+    let caller = Caller { config: &config, network, identity: &identity };
+    console.print(&format!("identity {}; registering with {}", identity.hash(), config.address()));
+    let registered = until_registered(root, caller, &mut console).await;
+    console.print(&format!("registered as {}", registered.inventory));
+    let live = Live {
+        root,
+        system,
+        mounts,
+        caller,
+        console,
+        certificate: registered.certificate,
+        inventory: registered.inventory,
+    };
+    match (found, registered.next) {
+        (Some(found), next) => boot_disk(live, found, &next).await?,
+        (None, Next::Install(request)) => install(live, &request).await?,
+        (None, Next::BootDisk(_)) => disk_missing(live).await?,
+    }
+    Ok(())
+}
+
+/// The key of the installed system when there is one: the host stays who it is.
+fn identity(root: &Root, mounts: &impl Mounts, found: Option<&Found>) -> Result<Identity, RegisterError> {
+    let here: PathBuf = root.state().identity();
+    let Some(found) = found else {
+        return Ok(Identity::load_or_make(&here)?);
+    };
+    let mounted = mounts
+        .mount(&found.partition, Access::Read)
+        .map_err(|source| FindError::Mount { partition: found.partition.clone(), source })?;
+    match Identity::load(&mounted.state().identity())? {
+        Some(identity) => Ok(identity.copy_to(&here)?),
+        None => Err(RegisterError::KeyLost { disk: found.disk.clone() }),
+    }
+}
+
+async fn until_registered<N: Transport + NetworkObserver>(
+    root: &Root,
+    caller: Caller<'_, N>,
+    console: &mut Console,
+) -> Registered {
+    let mut backoff = Backoff::default();
+    loop {
+        match attempt(root, caller).await {
+            Ok(registered) => return registered,
+            Err(error) => console.print(&format!("not registered: {}", explain(&error))),
+        }
+        backoff.wait().await;
+    }
+}
+
+/// One registration on one connection; keeps the certificate.
+///
+/// # Errors
+/// [`AttemptError`].
+pub async fn attempt<N: Transport + NetworkObserver>(
+    root: &Root,
+    caller: Caller<'_, N>,
+) -> Result<Registered, AttemptError> {
+    // Without a client certificate: the token opens, the key proves.
+    let session = tls::connect(caller.config, caller.network, None).await.map_err(CallError::from)?;
+    let response = prove(root, caller, session).await?;
+    let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
+    if !certificate.is_valid(SystemTime::now()) {
+        return Err(AttemptError::Expired);
+    }
+    caller.identity.keep(&certificate)?;
+    Ok(Registered {
+        inventory: format!("{}/{}", response.inventory_namespace, response.inventory_name),
+        certificate,
+        next: response.next.ok_or(AttemptError::Answer { what: "no next action" })?,
+    })
+}
+
+async fn prove<N: NetworkObserver>(
+    root: &Root,
+    caller: Caller<'_, N>,
+    session: Session,
+) -> Result<CompleteResponse, AttemptError> {
+    let Caller { config, network, identity } = caller;
+    let mut client = calls::registration(session.channel);
+    let public_key = identity.public_key();
+    let begin = BeginRequest {
+        registration_token: config.token.clone(),
+        public_key: public_key.clone(),
+        attestation: Some(Attestation::SoftwareKey(SoftwareKey {})),
+    };
+    let nonce = client.begin(asked(begin)).await.map_err(CallError::from)?.into_inner().nonce;
+    let nonce = nonce.try_into().map_err(|_| AttemptError::Answer { what: "the nonce" })?;
+    let proof = identity.prove(&proof::binding(&nonce, &session.exporter, &public_key))?;
+    let complete = CompleteRequest {
+        proof,
+        certificate_request: identity.request()?,
+        facts: Some(facts::collect(root)),
+        observed_network: network
+            .observe()
+            .inspect_err(|error| tracing::warn!(error = describe(error), "registering without the network"))
+            .ok(),
+    };
+    let response = client.complete(asked(complete)).await.map_err(CallError::from)?;
+    Ok(response.into_inner())
+}

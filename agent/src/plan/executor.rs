@@ -1,0 +1,377 @@
+//! Carries out one plan at a time: asks the engine what comes next, journals
+//! the intent, does it, journals the outcome, hands the outcome to be reported.
+
+mod memory;
+
+use std::sync::Arc;
+
+use proto::plan::{Plan, Step};
+use proto::v1alpha1::{CarriedPlan, Failure, FailureReason, StepDone, StepProgress, StepReport};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::error::{NextAction, describe, explain, format_line};
+use crate::failpoint::failpoint;
+use crate::host::observed;
+use crate::host::system::{Job, RebootMethod, System, SystemError};
+use crate::paths::Root;
+use crate::plan::engine::{self, Next, Outdated};
+use crate::plan::journal::{JournalError, Outcome};
+use crate::plan::step_spec::StepSpec;
+use crate::plan::steps::{self, Again, Context, StepError};
+use memory::Memory;
+
+/// What the host allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Plans that the coordinator did not write.
+    pub custom: CustomInstructions,
+}
+
+/// Whether files and commands of foreign plans are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CustomInstructions {
+    /// The plan is refused.
+    #[default]
+    Refuse,
+    /// `--allow-custom-instructions`.
+    Allow,
+}
+
+/// What the journal knows of the newest plan.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NewestPlan {
+    /// This host never had one.
+    None,
+    /// As Hello states it.
+    Known(CarriedPlan),
+    /// The journal cannot be read.
+    Unknown,
+}
+
+/// What one call of [`Executor::advance`] came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Advance {
+    /// There is nothing to do until another plan comes.
+    Idle,
+    /// To be reported; returned again until [`Executor::reported`].
+    Report(StepReport),
+    /// A reboot was asked for. The process is about to end. If it still lives
+    /// after [`REBOOT_PATIENCE`], the next call asks harder.
+    Rebooting,
+}
+
+/// How long to wait after [`Advance::Rebooting`] before advancing again.
+pub const REBOOT_PATIENCE: std::time::Duration = std::time::Duration::from_mins(3);
+
+/// Why a plan is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum RefusedPlan {
+    /// It is not newer than the newest.
+    #[error(transparent)]
+    Outdated(#[from] Outdated),
+    /// It holds files or commands that the coordinator did not write.
+    #[error("this host does not run custom instructions")]
+    Custom,
+    /// Without its journal the host cannot tell a new plan from an old one.
+    #[error("{0}: this host runs no plan, so that none runs twice")]
+    JournalLost(String),
+    /// The plan cannot be journaled, so it must not begin.
+    #[error("the plan is not begun")]
+    NotJournaled(#[source] JournalError),
+    /// The kernel does not tell which boot this is.
+    #[error("cannot read the boot id")]
+    BootId(#[source] SystemError),
+}
+
+impl RefusedPlan {
+    /// As it is reported.
+    #[must_use]
+    pub fn failure(&self) -> Failure {
+        let reason = match self {
+            Self::Outdated(_) | Self::Custom => FailureReason::Refused,
+            Self::JournalLost(_) | Self::BootId(_) => FailureReason::InputOutput,
+            Self::NotJournaled(error) => error.reason(),
+        };
+        Failure {
+            reason: reason.into(),
+            message: describe(self),
+            next_action: self.next_action().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl NextAction for RefusedPlan {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Outdated(error) => error.next_action(),
+            Self::Custom => Some("start its agent with --allow-custom-instructions, or write another plan"),
+            Self::JournalLost(_) => {
+                Some("check its disk, then remove /var/lib/baremetal-agent/journal or install the host again")
+            }
+            Self::NotJournaled(error) => error.next_action(),
+            Self::BootId(_) => Some("reboot the host"),
+        }
+    }
+}
+
+/// Why nothing could be done for now; the next call tries again.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    /// An outcome could not be journaled. The step is looked at again.
+    #[error("cannot journal the outcome of step {step}")]
+    Journal {
+        /// Counted from zero.
+        step: usize,
+        /// The cause.
+        #[source]
+        source: JournalError,
+    },
+    /// The kernel does not tell which boot this is.
+    #[error("cannot tell which boot this is")]
+    BootId(#[source] SystemError),
+}
+
+/// Carries out plans on the host below a root.
+pub struct Executor<S> {
+    root: Root,
+    system: S,
+    policy: Policy,
+    memory: Memory,
+    plan: Option<Arc<Plan>>,
+    running: watch::Sender<Option<StepProgress>>,
+}
+
+impl<S: System> Executor<S> {
+    /// Takes up where the journal stands. A journal that cannot be read is no
+    /// error here: the executor then refuses every plan and says why.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`] when the state directory cannot be made.
+    pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, JournalError> {
+        let memory = Memory::open(&root)?;
+        Ok(Self { root, system, policy, memory, plan: None, running: watch::Sender::new(None) })
+    }
+
+    /// The newest plan that this host has accepted, and how far it is.
+    #[must_use]
+    pub fn newest_plan(&self) -> NewestPlan {
+        match self.memory.known() {
+            Ok(None) => NewestPlan::None,
+            Ok(Some(journal)) => NewestPlan::Known(journal.carried()),
+            Err(_) => NewestPlan::Unknown,
+        }
+    }
+
+    /// The step that runs, as it starts and ends.
+    #[must_use]
+    pub fn running_step(&self) -> watch::Receiver<Option<StepProgress>> {
+        self.running.subscribe()
+    }
+
+    /// Takes a plan, durably. The same plan again is taken up where it stands.
+    /// One that is over is not run: who sends it lacks its end, which is
+    /// reported once more.
+    ///
+    /// # Errors
+    /// [`RefusedPlan`]; nothing has changed then.
+    pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
+        let journal = self.memory.known().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
+        let boot = observed::boot_id(&self.root).map_err(RefusedPlan::BootId)?;
+        match engine::next(&plan, journal, &boot) {
+            Next::Refuse(outdated) => return Err(outdated.into()),
+            Next::Begin => self.begin(&plan)?,
+            Next::Finished => {
+                self.plan = None;
+                self.memory.report_again();
+                return Ok(());
+            }
+            Next::Run { .. } | Next::Rebooted { .. } | Next::Interrupted { .. } => {}
+        }
+        self.plan = Some(Arc::new(plan));
+        Ok(())
+    }
+
+    fn begin(&mut self, plan: &Plan) -> Result<(), RefusedPlan> {
+        let custom = |step: &Step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_));
+        if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
+            return Err(RefusedPlan::Custom);
+        }
+        self.memory.begin(plan).map_err(RefusedPlan::NotJournaled)?;
+        tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
+        Ok(())
+    }
+
+    /// Runs at most one step. An outcome that is not yet acknowledged comes
+    /// first.
+    ///
+    /// A call that is dropped half-way leaves the step as a crash would: run it
+    /// to its end.
+    ///
+    /// # Errors
+    /// [`ExecutorError`]; calling again is safe.
+    pub async fn advance(&mut self) -> Result<Advance, ExecutorError> {
+        if let Some(report) = self.memory.unreported() {
+            return Ok(Advance::Report(report));
+        }
+        let Some(plan) = self.plan.clone() else {
+            return Ok(Advance::Idle);
+        };
+        let advanced = self.advance_plan(&plan).await;
+        // The plan holds secrets: it stays only while it is needed.
+        if matches!(advanced, Ok(Advance::Idle)) || self.memory.is_unjournaled() {
+            self.plan = None;
+        }
+        advanced
+    }
+
+    async fn advance_plan(&mut self, plan: &Plan) -> Result<Advance, ExecutorError> {
+        let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
+        match engine::next(plan, self.memory.journal(), &boot) {
+            Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
+            Next::Rebooted { index } => self.end(index, Outcome::Done(StepDone::default())),
+            Next::Interrupted { index } => {
+                // The instruction may run on without the agent that began it.
+                let earlier = self.system.earlier_jobs().await;
+                self.end(index, failed(earlier.err().map_or_else(interrupted, StepError::from)))
+            }
+            Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
+            Next::Run { index, step } => self.run(plan, index, step, &boot).await,
+        }
+    }
+
+    async fn run(
+        &mut self,
+        plan: &Plan,
+        index: usize,
+        step: &Step,
+        boot: &str,
+    ) -> Result<Advance, ExecutorError> {
+        let again = self.memory.again(index, boot);
+        if let Err(error) = self.memory.start(index, boot) {
+            return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
+        }
+        self.publish_running(plan, index);
+        let outcome = self.carry_out(plan, index, step, again).await;
+        self.end(index, outcome)
+    }
+
+    /// What an earlier agent began ends first: a step that looks whether it has
+    /// taken effect would judge a system that still changes.
+    async fn carry_out(&self, plan: &Plan, index: usize, step: &Step, again: Again) -> Outcome {
+        let spec = StepSpec::of(step);
+        tracing::info!(plan = %plan.id, step = index, name = spec.name, "step started");
+        failpoint("executor::step::started");
+        let context = Context {
+            root: &self.root,
+            system: &self.system,
+            plan_id: &plan.id,
+            job: Job::step(&plan.id, index),
+            again,
+            rebooted_from: self.memory.rebooted_from(plan),
+        };
+        let ended = match self.system.earlier_jobs().await {
+            Ok(()) => timeout(spec.deadline, steps::run(step, &context))
+                .await
+                .unwrap_or_else(|_elapsed| Err(steps::timed_out(&spec))),
+            Err(error) => Err(error.into()),
+        };
+        failpoint("executor::step::done");
+        match ended {
+            Ok(done) => Outcome::Done(done),
+            Err(error) => {
+                log_failure(index, &error);
+                failed(error)
+            }
+        }
+    }
+
+    /// Asks once each way; what follows the last is a failure. Only another
+    /// boot id ends this step well.
+    async fn ask_for_reboot(
+        &mut self,
+        plan: &Plan,
+        index: usize,
+        boot: &str,
+    ) -> Result<Advance, ExecutorError> {
+        let Some(method) = reboot_method(self.memory.attempts(index)) else {
+            let error = StepError::new(
+                FailureReason::Timeout,
+                "the host was asked to reboot in every way and did not",
+                "look at its console for what holds it, then reboot it by hand",
+            );
+            return self.end(index, failed(error));
+        };
+        if let Err(error) = self.memory.start(index, boot) {
+            return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
+        }
+        self.publish_running(plan, index);
+        tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
+        failpoint("executor::reboot::started");
+        self.reboot(method).await;
+        failpoint("executor::reboot::asked");
+        Ok(Advance::Rebooting)
+    }
+
+    async fn reboot(&self, method: RebootMethod) {
+        if let Err(error) = self.system.reboot(method).await {
+            // The next attempt asks harder.
+            tracing::warn!(?method, error = explain(&error), "cannot ask for a reboot");
+        }
+    }
+
+    fn publish_running(&self, plan: &Plan, index: usize) {
+        let progress = StepProgress {
+            plan_id: plan.id.to_string(),
+            generation: plan.generation.0,
+            step: step_number(index),
+            attempt: self.memory.attempts(index),
+        };
+        self.running.send_replace(Some(progress));
+    }
+
+    fn end(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
+        self.running.send_replace(None);
+        self.memory.end(index, outcome).map_err(|source| ExecutorError::Journal { step: index, source })?;
+        Ok(self.memory.unreported().map_or(Advance::Idle, Advance::Report))
+    }
+
+    /// The coordinator has `report`: it is not returned again, unless
+    /// [`Executor::accept`] shows that the coordinator has lost it.
+    ///
+    /// # Errors
+    /// [`JournalError::Write`]; the report is returned again then.
+    pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
+        self.memory.acknowledge(report)
+    }
+}
+
+fn log_failure(index: usize, error: &StepError) {
+    tracing::error!(step = index, reason = ?error.reason, "{}", format_line(&error.message, Some(&error.next_action)));
+}
+
+fn failed(error: StepError) -> Outcome {
+    Outcome::Failed(error.into())
+}
+
+fn step_number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+fn interrupted() -> StepError {
+    StepError::new(
+        FailureReason::Command,
+        "the agent or the host stopped while this custom instruction ran; its progress is unknown, so it is not run again",
+        "look at the host for what the instruction did, correct it, then write a new plan",
+    )
+}
+
+/// The way to ask for a reboot after so many attempts in vain.
+const fn reboot_method(attempts: u32) -> Option<RebootMethod> {
+    match attempts {
+        0 => Some(RebootMethod::Orderly),
+        1 => Some(RebootMethod::Forced),
+        2 => Some(RebootMethod::Immediate),
+        _ => None,
+    }
+}

@@ -1,0 +1,171 @@
+//! What the executor knows of its newest plan, and what it owes the
+//! coordinator: the journal, and the one failure that cannot be journaled.
+
+use proto::plan::{Plan, Step};
+use proto::v1alpha1::{Failure, StepFailed, StepReport};
+
+use super::step_number;
+use crate::durable;
+use crate::error::{NextAction, describe, explain};
+use crate::failpoint::failpoint;
+use crate::paths::Root;
+use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
+use crate::plan::steps::Again;
+
+/// The journal and its file.
+pub(super) struct Memory {
+    root: Root,
+    knowledge: Knowledge,
+    /// A failure to journal, which cannot itself be journaled.
+    unjournaled: Option<StepReport>,
+}
+
+enum Knowledge {
+    Known(Option<Journal>),
+    /// Safe mode: the host is reachable and reports, and runs nothing.
+    Lost(String),
+}
+
+impl Memory {
+    /// Where the journal below `root` stands.
+    pub(super) fn open(root: &Root) -> Result<Self, JournalError> {
+        durable::create_directory(root.state().path())?;
+        let knowledge = match journal::read(&root.state().journal()) {
+            Ok(journal) => Knowledge::Known(journal),
+            Err(error) => {
+                tracing::error!(error = explain(&error), "safe mode: no plan is run");
+                Knowledge::Lost(describe(&error))
+            }
+        };
+        Ok(Self { root: root.clone(), knowledge, unjournaled: None })
+    }
+
+    /// The journal, `None` before the first plan.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(super) fn known(&self) -> Result<Option<&Journal>, &str> {
+        match &self.knowledge {
+            Knowledge::Known(journal) => Ok(journal.as_ref()),
+            Knowledge::Lost(why) => Err(why),
+        }
+    }
+
+    pub(super) fn journal(&self) -> Option<&Journal> {
+        self.known().ok().flatten()
+    }
+
+    pub(super) fn begin(&mut self, plan: &Plan) -> Result<(), JournalError> {
+        failpoint("executor::begin::before");
+        self.save(Journal::begin(plan))?;
+        failpoint("executor::begin::after");
+        self.unjournaled = None;
+        Ok(())
+    }
+
+    fn save(&mut self, journal: Journal) -> Result<(), JournalError> {
+        journal::write(&self.root.state().journal(), &journal)?;
+        self.knowledge = Knowledge::Known(Some(journal));
+        Ok(())
+    }
+
+    pub(super) fn start(&mut self, index: usize, boot: &str) -> Result<(), JournalError> {
+        failpoint("executor::step::before");
+        match self.journal().cloned() {
+            Some(journal) => self.save(journal.started(index, boot)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn end(&mut self, index: usize, outcome: Outcome) -> Result<(), JournalError> {
+        if let Some(journal) = self.journal().cloned() {
+            self.save(journal.ended(index, outcome))?;
+        }
+        failpoint("executor::step::after");
+        Ok(())
+    }
+
+    /// What the coordinator has not acknowledged.
+    pub(super) fn unreported(&self) -> Option<StepReport> {
+        let journaled = || {
+            let journal = self.journal()?;
+            Some(journal.unreported()?.report(journal))
+        };
+        self.unjournaled.clone().or_else(journaled)
+    }
+
+    pub(super) fn is_unjournaled(&self) -> bool {
+        self.unjournaled.is_some()
+    }
+
+    pub(super) fn acknowledge(&mut self, report: &StepReport) -> Result<(), JournalError> {
+        if self.unjournaled.as_ref() == Some(report) {
+            self.unjournaled = None;
+            return Ok(());
+        }
+        if self.unreported().as_ref() != Some(report) {
+            return Ok(());
+        }
+        failpoint("executor::reported::before");
+        match self.journal().cloned() {
+            Some(journal) => self.save(journal.acknowledged()),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the last outcome reported once more. Not written: an agent that
+    /// crashes before it is reported gets the plan again at the next attach.
+    pub(super) fn report_again(&mut self) {
+        if let Knowledge::Known(journal) = &mut self.knowledge {
+            *journal = journal.take().map(Journal::unacknowledged);
+        }
+    }
+
+    /// An intent that cannot be journaled must not be acted on. The host still
+    /// says so.
+    pub(super) fn give_up(&mut self, plan: &Plan, index: usize, error: &JournalError) -> StepReport {
+        let failure = Failure {
+            reason: error.reason().into(),
+            message: format!("{}: the step was not begun", describe(error)),
+            next_action: error.next_action().unwrap_or_default().to_owned(),
+        };
+        let outcome = Outcome::Failed(StepFailed { failure: Some(failure), output: String::new() });
+        let report = StepReport {
+            plan_id: plan.id.to_string(),
+            generation: plan.generation.0,
+            step: step_number(index),
+            outcome: Some(outcome),
+        };
+        self.unjournaled = Some(report.clone());
+        report
+    }
+
+    fn state(&self, index: usize) -> Option<&State> {
+        let entry = self.journal()?.steps().get(index)?;
+        Some(&entry.state)
+    }
+
+    /// How often the step was started.
+    pub(super) fn attempts(&self, index: usize) -> u32 {
+        match self.state(index) {
+            Some(State::Started { attempts, .. }) => *attempts,
+            Some(State::Pending | State::Done { .. } | State::Failed) | None => 0,
+        }
+    }
+
+    pub(super) fn again(&self, index: usize, boot: &str) -> Again {
+        match self.state(index) {
+            Some(State::Started { boot_id, .. }) if boot_id == boot => Again::SameBoot,
+            Some(_) | None => Again::No,
+        }
+    }
+
+    /// The boot in which the plan asked for the reboot that has happened.
+    pub(super) fn rebooted_from(&self, plan: &Plan) -> Option<&str> {
+        let index = plan.steps.iter().position(|step| matches!(step, Step::Reboot))?;
+        match self.state(index)? {
+            State::Done { boot_id } => Some(boot_id),
+            State::Pending | State::Started { .. } | State::Failed => None,
+        }
+    }
+}

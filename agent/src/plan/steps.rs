@@ -1,0 +1,188 @@
+//! The work of each step: look whether it has taken effect, do it, look again.
+
+mod cleanup;
+mod cloud_init;
+mod custom;
+mod node;
+mod node_identity;
+mod node_state;
+mod seed;
+mod upgrade;
+mod verify;
+
+use std::path::{Path, PathBuf};
+
+use proto::plan::{PlanId, Step};
+use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed};
+
+use crate::boot::node_identity::NodeIdentityError;
+use crate::boot::seed::SeedError;
+use crate::boot::wipe::WipeError;
+use crate::durable::DurableError;
+use crate::error::{NextAction, describe};
+use crate::host::system::{Job, Output, System, SystemError};
+use crate::paths::Root;
+use crate::plan::step_spec::StepSpec;
+
+/// What a step can see.
+pub(crate) struct Context<'a, S> {
+    pub(crate) root: &'a Root,
+    pub(crate) system: &'a S,
+    pub(crate) plan_id: &'a PlanId,
+    pub(crate) job: Job,
+    /// The step was started before, in this boot: what it wrote then is there
+    /// even if nothing was flushed.
+    pub(crate) again: Again,
+    /// The boot in which the plan asked for its reboot.
+    pub(crate) rebooted_from: Option<&'a str>,
+}
+
+/// Whether a step was started before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Never, or in a boot whose unflushed writes are lost.
+    No,
+    /// In this boot.
+    SameBoot,
+}
+
+/// The outcome of a step that took effect.
+fn done(output: impl Into<String>) -> StepDone {
+    StepDone { output: output.into(), system: None }
+}
+
+/// Why a step is given up.
+#[derive(Clone, Debug)]
+pub(crate) struct StepError {
+    pub(crate) reason: FailureReason,
+    pub(crate) message: String,
+    pub(crate) next_action: String,
+    pub(crate) output: String,
+}
+
+impl StepError {
+    pub(crate) fn new(
+        reason: FailureReason,
+        message: impl Into<String>,
+        next_action: impl Into<String>,
+    ) -> Self {
+        Self { reason, message: message.into(), next_action: next_action.into(), output: String::new() }
+    }
+
+    fn with_output(self, output: Output) -> Self {
+        Self { output: output.0, ..self }
+    }
+
+    fn from_error(reason: FailureReason, error: &(impl NextAction + 'static)) -> Self {
+        Self::new(reason, describe(error), error.next_action().unwrap_or_default())
+    }
+}
+
+impl From<StepError> for StepFailed {
+    fn from(error: StepError) -> Self {
+        let StepError { reason, message, next_action, output } = error;
+        Self { failure: Some(Failure { reason: reason.into(), message, next_action }), output }
+    }
+}
+
+/// The reason of a file that cannot be written, read or removed.
+pub(crate) fn file_reason(kind: std::io::ErrorKind) -> FailureReason {
+    match kind {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => FailureReason::NoSpace,
+        _ => FailureReason::InputOutput,
+    }
+}
+
+impl From<DurableError> for StepError {
+    fn from(error: DurableError) -> Self {
+        Self::from_error(file_reason(error.source.kind()), &error)
+    }
+}
+
+impl From<WipeError> for StepError {
+    fn from(error: WipeError) -> Self {
+        let reason = match &error {
+            WipeError::Remove { source, .. } => file_reason(source.kind()),
+            WipeError::Link(_) => FailureReason::InputOutput,
+        };
+        Self::from_error(reason, &error)
+    }
+}
+
+impl From<SeedError> for StepError {
+    fn from(error: SeedError) -> Self {
+        match error {
+            SeedError::Write(error) => error.into(),
+            SeedError::Read { ref source, .. } => Self::from_error(file_reason(source.kind()), &error),
+        }
+    }
+}
+
+impl From<NodeIdentityError> for StepError {
+    fn from(error: NodeIdentityError) -> Self {
+        match error {
+            NodeIdentityError::Write(error) => error.into(),
+            NodeIdentityError::Read { ref source, .. } => {
+                Self::from_error(file_reason(source.kind()), &error)
+            }
+            NodeIdentityError::Parse(_) | NodeIdentityError::Unsafe(_) => {
+                Self::from_error(FailureReason::Refused, &error)
+            }
+        }
+    }
+}
+
+impl From<SystemError> for StepError {
+    fn from(error: SystemError) -> Self {
+        let reason = match &error {
+            SystemError::Run { .. } | SystemError::Parse { .. } | SystemError::Failed { .. } => {
+                FailureReason::Command
+            }
+            SystemError::TimedOut { .. } | SystemError::Busy { .. } => FailureReason::Timeout,
+            SystemError::Read { .. } => FailureReason::InputOutput,
+        };
+        let failure = Self::from_error(reason, &error);
+        match error {
+            SystemError::Failed { output, .. } | SystemError::TimedOut { output, .. } => {
+                failure.with_output(output)
+            }
+            _ => failure,
+        }
+    }
+}
+
+/// Runs one step to its end. A reboot is not run here: it has none.
+pub(crate) async fn run<S: System>(step: &Step, context: &Context<'_, S>) -> Result<StepDone, StepError> {
+    match step {
+        Step::RequestCleanup => cleanup::request(context.root, context.plan_id),
+        Step::CleanCloudInit => cloud_init::clean(context).await,
+        Step::WriteSeed(seed) => seed::write(context.root, seed),
+        Step::WriteNodeIdentity(identity) => node_identity::write(context.root, identity),
+        Step::RemoveNodeIdentity => node_identity::remove(context.root),
+        Step::UpgradeSystem(image) => upgrade::upgrade(context, image).await,
+        Step::SyncFileSystems => Ok(context.system.sync().await.map(|()| StepDone::default())?),
+        Step::Reboot => Ok(StepDone::default()),
+        Step::VerifySystem(image) => verify::verify(context, image).await,
+        Step::StopKubelet => node::stop_kubelet(context.system).await,
+        Step::RemoveWorkload => node::remove_workload(context.system).await,
+        Step::StopContainerd => node::stop_containerd(context.system).await,
+        Step::RemoveNodeState => node_state::remove(context).await,
+        Step::WriteCustomFile(file) => custom::write_file(context.root, file),
+        Step::RunCustomInstruction(instruction) => custom::run(context, instruction).await,
+    }
+}
+
+/// The error of a step whose deadline has passed.
+pub(crate) fn timed_out(spec: &StepSpec) -> StepError {
+    let message = format!("{} did not end within {} minutes", spec.name, spec.deadline.as_secs() / 60);
+    StepError::new(FailureReason::Timeout, message, spec.timeout_action)
+}
+
+/// Paths for a message.
+fn list(paths: &[PathBuf]) -> String {
+    let shown = |path: &PathBuf| Path::display(path).to_string();
+    paths.iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests;

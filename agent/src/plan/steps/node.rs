@@ -1,0 +1,55 @@
+//! Taking the node's processes down, in this order: the kubelet would start
+//! again what is removed, and containerd must answer while it is.
+
+use proto::v1alpha1::{FailureReason, StepDone};
+
+use super::{StepError, done};
+use crate::host::system::System;
+
+/// Whatever runs the kubelet, by distribution.
+const KUBELETS: [&str; 5] =
+    ["kubelet.service", "rke2-agent.service", "rke2-server.service", "k3s-agent.service", "k3s.service"];
+const CONTAINERD: &str = "containerd.service";
+
+pub(super) async fn stop_kubelet<S: System>(system: &S) -> Result<StepDone, StepError> {
+    for unit in KUBELETS {
+        stop(system, unit).await?;
+    }
+    Ok(StepDone::default())
+}
+
+pub(super) async fn stop_containerd<S: System>(system: &S) -> Result<StepDone, StepError> {
+    stop(system, CONTAINERD).await?;
+    Ok(StepDone::default())
+}
+
+async fn stop<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
+    if !system.unit_runs(unit).await? {
+        return Ok(());
+    }
+    let output = system.stop_unit(unit).await?;
+    if system.unit_runs(unit).await? {
+        let message = format!("{unit} still runs after it was stopped");
+        let error = StepError::new(FailureReason::Command, message, "stop it by hand on the host");
+        return Err(error.with_output(output));
+    }
+    Ok(())
+}
+
+pub(super) async fn remove_workload<S: System>(system: &S) -> Result<StepDone, StepError> {
+    if system.workload().await?.is_empty() {
+        return Ok(done("nothing runs"));
+    }
+    let output = system.remove_workload().await?;
+    let left = system.workload().await?;
+    if left.is_empty() {
+        return Ok(done(output.0));
+    }
+    let message = format!(
+        "{} pods or containers cannot be removed ({})",
+        left.len(),
+        left.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ")
+    );
+    let error = StepError::new(FailureReason::Command, message, "remove them by hand on the host");
+    Err(error.with_output(output))
+}

@@ -1,0 +1,443 @@
+//! The executor on a simulated operating system.
+
+// All of it is test code, also what stands outside of test functions.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+use std::fs;
+use std::time::Duration;
+
+use proto::plan::{Checksum, CustomInstruction, Generation, Image, Kind, NodeIdentity, PlanId, Secret, Seed};
+use proto::v1alpha1::step_report::Outcome as Reported;
+
+use agent::boot;
+use agent::error::{explain, format_line};
+use agent::paths::Root;
+use agent::plan::executor::{Advance, Executor, NewestPlan, Policy};
+use proto::plan::{Plan, Step};
+use proto::v1alpha1::{FailureReason, StepReport};
+use simulated_host::SimulatedSystem;
+
+const V1: &str = "oci:lab/os:v1";
+const V2: &str = "oci:lab/os:v2";
+
+struct Host {
+    _directory: tempfile::TempDir,
+    root: Root,
+    simulated: SimulatedSystem,
+}
+
+impl Host {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let simulated = SimulatedSystem::installed(root.clone(), V1).unwrap().with_node().unwrap();
+        simulated.run_cloud_init().unwrap();
+        Self { _directory: directory, root, simulated }
+    }
+
+    fn executor(&self) -> Executor<SimulatedSystem> {
+        Executor::open(self.root.clone(), self.simulated.clone(), Policy::default()).unwrap()
+    }
+
+    fn reboot(&self) {
+        self.simulated.power_cycle().unwrap();
+        let summary = boot::run(&self.root);
+        assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+        self.simulated.run_cloud_init().unwrap();
+    }
+
+    /// Runs `plan` to its end, across its reboot; every report in order.
+    async fn play(&self, plan: &Plan) -> Vec<StepReport> {
+        let mut reports = Vec::new();
+        loop {
+            let mut executor = self.executor();
+            executor.accept(plan.clone()).unwrap();
+            loop {
+                match executor.advance().await.unwrap() {
+                    Advance::Idle => return reports,
+                    Advance::Rebooting => break,
+                    Advance::Report(report) => {
+                        executor.reported(&report).unwrap();
+                        reports.push(report);
+                    }
+                }
+            }
+            self.reboot();
+        }
+    }
+}
+
+fn reprovision(generation: u64) -> Plan {
+    let image = Image::parse(V2).unwrap();
+    let id = format!("reprovision-{generation}");
+    Plan {
+        id: PlanId::parse(&id).unwrap(),
+        generation: Generation(generation),
+        checksum: Checksum::of(id.as_bytes()),
+        kind: Kind::Reprovision,
+        steps: vec![
+            Step::RequestCleanup,
+            Step::CleanCloudInit,
+            Step::WriteSeed(Seed {
+                user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
+                meta_data: format!("instance-id: {id}\n"),
+                network_config: None,
+            }),
+            Step::WriteNodeIdentity(NodeIdentity {
+                uuid: "u-1".into(),
+                provider_id: "baremetal:///host-1".into(),
+            }),
+            Step::UpgradeSystem(image.clone()),
+            Step::SyncFileSystems,
+            Step::Reboot,
+            Step::VerifySystem(image),
+        ],
+    }
+}
+
+fn clean(generation: u64) -> Plan {
+    Plan {
+        id: PlanId::parse(&format!("clean-{generation}")).unwrap(),
+        generation: Generation(generation),
+        checksum: Checksum::of(format!("clean-{generation}").as_bytes()),
+        kind: Kind::Clean,
+        steps: vec![
+            Step::StopKubelet,
+            Step::RemoveWorkload,
+            Step::StopContainerd,
+            Step::RemoveNodeIdentity,
+            Step::RemoveNodeState,
+            Step::WriteSeed(Seed {
+                user_data: None,
+                meta_data: "instance-id: clean\n".into(),
+                network_config: None,
+            }),
+        ],
+    }
+}
+
+fn failure(report: Option<&StepReport>) -> (u32, FailureReason, String) {
+    match report {
+        Some(StepReport { step, outcome: Some(Reported::Failed(failed)), .. }) => {
+            let failure = failed.failure.clone().unwrap();
+            (*step, failure.reason(), format_line(&failure.message, Some(&failure.next_action)))
+        }
+        other => panic!("not a failure: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reprovision_ends_with_the_new_system_observed() {
+    let host = Host::new();
+    let reports = host.play(&reprovision(1)).await;
+    assert_eq!(reports.iter().map(|report| report.step).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    let Some(Reported::Done(last)) = &reports[7].outcome else {
+        panic!("{:?}", reports[7]);
+    };
+    let system = last.system.as_ref().unwrap();
+    assert_eq!((system.image.as_str(), system.boot_id.as_str()), ("lab/os:v2", "boot-2"));
+    assert_eq!(
+        host.simulated.effects(),
+        [
+            "cloud-init clean",
+            "upgrade oci:lab/os:v2",
+            "reboot Orderly",
+            "cloud-init reprovision-1",
+            "node joins on lab/os:v2",
+        ]
+    );
+    assert!(!host.root.join("/var/lib/etcd/of").exists());
+    let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
+    assert!(kubelet.contains("metal3.io/uuid=u-1"), "{kubelet}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_leaves_no_node_no_credentials_and_no_identity() {
+    let host = Host::new();
+    host.play(&reprovision(1)).await;
+    let host = Host { simulated: host.simulated.clone().with_node().unwrap(), ..host };
+    let before = host.simulated.effects().len();
+    let reports = host.play(&clean(2)).await;
+    assert_eq!(reports.len(), 6);
+    assert_eq!(
+        host.simulated.effects()[before..],
+        ["stop kubelet.service", "remove workload", "stop containerd.service"]
+    );
+    for path in ["/var/lib/kubelet", "/etc/kubernetes"] {
+        assert_eq!(fs::read_dir(host.root.join(path)).unwrap().count(), 0, "{path}");
+    }
+    assert!(!host.root.state().node_identity().exists());
+    let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
+    assert_eq!(kubelet, "");
+}
+
+#[tokio::test]
+async fn an_outcome_is_returned_until_the_coordinator_has_it() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let first = executor.advance().await.unwrap();
+    assert_eq!(executor.advance().await.unwrap(), first);
+    let mut restarted = host.executor();
+    assert_eq!(restarted.advance().await.unwrap(), first, "even without the plan");
+    let Advance::Report(report) = first else { panic!() };
+    restarted.reported(&report).unwrap();
+    assert_eq!(restarted.advance().await.unwrap(), Advance::Idle);
+    restarted.accept(reprovision(1)).unwrap();
+    let Advance::Report(second) = restarted.advance().await.unwrap() else { panic!() };
+    assert_eq!(second.step, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_over_and_comes_again_is_not_run_and_its_end_is_reported_again() {
+    type Spoil = fn(&Host);
+    let cases: [(&str, Spoil); 2] =
+        [("applied", |_| ()), ("failed half-way", |host| host.simulated.fail("upgrade", 18).unwrap())];
+    for (name, spoil) in cases {
+        let host = Host::new();
+        spoil(&host);
+        let end = host.play(&reprovision(1)).await.pop().unwrap();
+        let effects = host.simulated.effects();
+        let mut executor = host.executor();
+        assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}: nobody asks");
+        for round in ["asked again", "and again"] {
+            executor.accept(reprovision(1)).unwrap();
+            executor.accept(reprovision(1)).unwrap();
+            let again = executor.advance().await.unwrap();
+            assert_eq!(again, Advance::Report(end.clone()), "{name}, {round}");
+            executor.reported(&end).unwrap();
+            assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}, {round}");
+        }
+        assert_eq!(host.simulated.effects(), effects, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_that_a_killed_agent_began_is_waited_for_and_not_begun_again() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    let plan = reprovision(1);
+    executor.accept(plan.clone()).unwrap();
+    for _ in 0..4 {
+        let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+        executor.reported(&report).unwrap();
+    }
+    // The agent dies while its job runs on.
+    host.simulated.detach_upgrade().unwrap();
+    let dies = tokio::time::timeout(Duration::from_secs(1), executor.advance());
+    assert!(dies.await.is_err() && host.simulated.has_job());
+    let mut restarted = host.executor();
+    restarted.accept(plan).unwrap();
+    let Advance::Report(report) = restarted.advance().await.unwrap() else { panic!() };
+    assert!(matches!(report.outcome, Some(Reported::Done(_))), "{report:?}");
+    let upgrades = host.simulated.effects().iter().filter(|effect| effect.starts_with("upgrade")).count();
+    assert_eq!(upgrades, 1);
+}
+
+#[tokio::test]
+async fn plans_that_must_not_run_are_refused_and_change_nothing() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(5)).unwrap();
+    let mut other = clean(5);
+    other.generation = Generation(5);
+    let mut custom = clean(6);
+    custom.kind = Kind::Custom;
+    custom.steps = vec![Step::RunCustomInstruction(CustomInstruction {
+        name: "n".into(),
+        command: "c".into(),
+        args: vec![],
+        env: vec![],
+    })];
+    let cases = [
+        ("older", clean(4), "older than generation 5"),
+        ("another of the same number", other, "is taken by plan reprovision-5"),
+        ("custom", custom, "--allow-custom-instructions"),
+    ];
+    for (name, plan, want) in cases {
+        let refusal = explain(&executor.accept(plan).unwrap_err());
+        assert!(refusal.contains(want), "{name}: {refusal}");
+        let NewestPlan::Known(newest) = executor.newest_plan() else { panic!("{name}") };
+        assert_eq!((newest.id.as_str(), newest.generation), ("reprovision-5", 5), "{name}");
+    }
+    executor.accept(clean(6)).unwrap();
+    assert!(matches!(executor.newest_plan(), NewestPlan::Known(newest) if newest.generation == 6));
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_safe_mode_never_a_crash_and_never_a_plan() {
+    let host = Host::new();
+    fs::create_dir_all(host.root.state().path()).unwrap();
+    for garbage in ["", "torn", "baremetal-journal-1 00\n{}\n"] {
+        fs::write(host.root.state().journal(), garbage).unwrap();
+        let mut executor = host.executor();
+        let refusal = explain(&executor.accept(reprovision(1)).unwrap_err());
+        assert!(refusal.contains("remove /var/lib/baremetal-agent/journal"), "{refusal}");
+        assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
+        assert_eq!(executor.newest_plan(), NewestPlan::Unknown);
+        assert_eq!(fs::read_to_string(host.root.state().journal()).unwrap(), garbage);
+    }
+    assert!(host.simulated.effects().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_step_ends_the_plan_with_cause_and_next_action() {
+    type Spoil = fn(&Host);
+    let cases: [(&str, Spoil, u32, FailureReason, &str); 4] = [
+        (
+            "upgrade",
+            |host| host.simulated.fail("upgrade", 18).unwrap(),
+            4,
+            FailureReason::Command,
+            "exit code 18",
+        ),
+        (
+            "fallback",
+            |host| host.simulated.spoil_image(V2).unwrap(),
+            7,
+            FailureReason::BootFallback,
+            "lab/os:v1 runs instead of oci:lab/os:v2",
+        ),
+        (
+            "cloud-init",
+            |host| host.simulated.spoil_cloud_init("runcmd failed").unwrap(),
+            7,
+            FailureReason::CloudInit,
+            "runcmd failed",
+        ),
+        (
+            "no reboot",
+            |host| host.simulated.fail("reboot", 1).unwrap(),
+            6,
+            FailureReason::Timeout,
+            "reboot it by hand",
+        ),
+    ];
+    for (name, spoil, step, reason, text) in cases {
+        let host = Host::new();
+        spoil(&host);
+        let reports = if name == "no reboot" {
+            play_without_reboot(&host).await
+        } else {
+            host.play(&reprovision(1)).await
+        };
+        let (at, why, message) = failure(reports.last());
+        assert_eq!((at, why), (step, reason), "{name}: {message}");
+        assert!(message.contains(text) && message.contains("next: "), "{name}: {message}");
+        assert_eq!(host.play(&reprovision(1)).await, reports[reports.len() - 1..], "{name}: no retry");
+    }
+}
+
+/// The host ignores every request.
+async fn play_without_reboot(host: &Host) -> Vec<StepReport> {
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let mut reports = Vec::new();
+    let mut asked = 0;
+    loop {
+        match executor.advance().await.unwrap() {
+            Advance::Idle => break,
+            Advance::Rebooting => asked += 1,
+            Advance::Report(report) => {
+                executor.reported(&report).unwrap();
+                reports.push(report);
+            }
+        }
+    }
+    assert_eq!(asked, 3, "each way once");
+    reports
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_fallback_no_node_joins_on_the_old_system() {
+    let host = Host::new();
+    host.simulated.spoil_image(V2).unwrap();
+    host.play(&reprovision(1)).await;
+    let effects = host.simulated.effects();
+    assert!(!effects.iter().any(|effect| effect.starts_with("node joins")), "{effects:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_early_boot_the_plan_fails_for_want_of_a_receipt() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    while let Advance::Report(report) = executor.advance().await.unwrap() {
+        executor.reported(&report).unwrap();
+    }
+    host.simulated.power_cycle().unwrap();
+    host.simulated.run_cloud_init().unwrap();
+    let reports = host.play(&reprovision(1)).await;
+    assert_eq!(failure(reports.last()).1, FailureReason::CleanupMissing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cloud_init_that_never_ends_is_a_time_out() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    while let Advance::Report(report) = executor.advance().await.unwrap() {
+        executor.reported(&report).unwrap();
+    }
+    host.simulated.power_cycle().unwrap();
+    let _ = boot::run(&host.root);
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let Advance::Report(rebooted) = executor.advance().await.unwrap() else { panic!() };
+    executor.reported(&rebooted).unwrap();
+    let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+    let (step, reason, message) = failure(Some(&report));
+    assert_eq!((step, reason), (7, FailureReason::Timeout), "{message}");
+    assert!(message.contains("cloud-init-output.log"), "{message}");
+}
+
+#[tokio::test]
+async fn an_intent_that_cannot_be_journaled_is_reported_and_not_acted_on() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    // The temporary file's name is taken: the journal cannot be replaced.
+    let blocker = host.root.state().path().join(".journal.new");
+    fs::create_dir(&blocker).unwrap();
+    let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+    let (step, reason, message) = failure(Some(&report));
+    assert_eq!((step, reason), (0, FailureReason::InputOutput), "{message}");
+    assert!(!host.root.state().cleanup_marker().exists());
+    executor.reported(&report).unwrap();
+    assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
+    assert!(explain(&executor.accept(clean(2)).unwrap_err()).contains("cannot write the journal"));
+    fs::remove_dir(&blocker).unwrap();
+    executor.accept(clean(2)).unwrap();
+}
+
+#[tokio::test]
+async fn a_report_of_another_plan_acknowledges_nothing() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+    executor.reported(&StepReport { step: 3, ..report.clone() }).unwrap();
+    assert_eq!(executor.advance().await.unwrap(), Advance::Report(report));
+}
+
+#[tokio::test]
+async fn volumes_of_pods_are_unmounted_before_removal() {
+    let host = Host::new();
+    let volume = host.root.join("/var/lib/kubelet/pods/a/volume");
+    let mount = || {
+        fs::create_dir_all(&volume).unwrap();
+        let table = host.root.join("/proc/1/mountinfo");
+        fs::create_dir_all(table.parent().unwrap()).unwrap();
+        fs::write(&table, "36 35 98:0 / /var/lib/kubelet/pods/a/volume rw - ext4 /dev/x rw\n").unwrap();
+    };
+    let plan = |generation| Plan { steps: vec![Step::RemoveNodeState], ..clean(generation) };
+    mount();
+    host.play(&plan(1)).await;
+    assert!(host.simulated.effects().contains(&format!("unmount {}", volume.display())));
+    assert!(!volume.exists());
+    mount();
+    host.simulated.fail("unmount", 32).unwrap();
+    let reports = host.play(&plan(2)).await;
+    assert_eq!(failure(reports.last()).1, FailureReason::Command);
+    assert!(volume.exists());
+}

@@ -1,0 +1,189 @@
+//! One watch per kind for the whole process: stores that all read, and the
+//! index of what concerns what.
+//!
+//! Secrets are never watched. Every replica keeps its stores filled, so that a
+//! new leader starts at once.
+//!
+//! An event goes into the store, then into the index, then to the observer and
+//! to the queues of the controllers. The shared streams of kube-runtime 5.0 are
+//! not used: they announce before the index knows, carry no deletion, and one
+//! whose object is gone when it is read is never polled again.
+
+mod follow;
+mod kinds;
+
+use std::sync::Arc;
+
+use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::cluster::BaremetalCluster;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::pool::MachineInventoryPool;
+use coordinator_api::registration::MachineRegistration;
+use coordinator_api::seed_image::SeedImage;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::ApiResource;
+use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::controllers::index::{Index, Key};
+use crate::controllers::replicas::ReplicaTracker;
+use crate::controllers::triggers::Router;
+use crate::lease::replica::LABEL_SELECTOR;
+use crate::metrics::Metrics;
+use follow::Watch;
+
+/// Versions at which the kinds of Cluster API are served.
+#[derive(Clone, Debug)]
+pub struct ApiVersions {
+    pub machine: ApiResource,
+    pub cluster: ApiResource,
+}
+
+/// The stores.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    pub inventories: Store<MachineInventory>,
+    pub registrations: Store<MachineRegistration>,
+    pub seed_images: Store<SeedImage>,
+    pub pools: Store<MachineInventoryPool>,
+    pub baremetal_clusters: Store<BaremetalCluster>,
+    pub baremetal_machines: Store<BaremetalMachine>,
+    pub machines: Store<Machine>,
+    pub clusters: Store<Cluster>,
+    pub catalog: Store<ConfigMap>,
+    pub leases: Store<Lease>,
+    versions: ApiVersions,
+}
+
+impl Cache {
+    #[must_use]
+    pub fn machine(&self, key: &Key) -> Option<Arc<Machine>> {
+        self.machines.get(&key.object_ref_with(self.versions.machine.clone()))
+    }
+
+    #[must_use]
+    pub fn cluster(&self, key: &Key) -> Option<Arc<Cluster>> {
+        self.clusters.get(&key.object_ref_with(self.versions.cluster.clone()))
+    }
+
+    /// The image catalog.
+    #[must_use]
+    pub fn image_catalog(&self) -> Option<Arc<ConfigMap>> {
+        self.catalog.state().into_iter().next()
+    }
+
+    /// Waits until every watch has listed its kind.
+    pub async fn wait_until_filled(&self) {
+        // An error is a watch that ended with the process.
+        let _ = tokio::join!(
+            self.inventories.wait_until_ready(),
+            self.registrations.wait_until_ready(),
+            self.seed_images.wait_until_ready(),
+            self.pools.wait_until_ready(),
+            self.baremetal_clusters.wait_until_ready(),
+            self.baremetal_machines.wait_until_ready(),
+            self.machines.wait_until_ready(),
+            self.clusters.wait_until_ready(),
+            self.catalog.wait_until_ready(),
+            self.leases.wait_until_ready(),
+        );
+    }
+}
+
+/// Sees every event of a watch, once the store has it.
+pub type Observer<K> = Arc<dyn Fn(&watcher::Event<K>) + Send + Sync>;
+
+/// Where events go.
+#[derive(Clone)]
+pub struct Sinks {
+    pub index: Index,
+    pub router: Router,
+    pub replicas: ReplicaTracker,
+    pub inventory_events: Observer<MachineInventory>,
+    pub registration_events: Observer<MachineRegistration>,
+    pub metrics: Metrics,
+}
+
+/// The writers of the stores.
+struct Writers {
+    inventories: Writer<MachineInventory>,
+    registrations: Writer<MachineRegistration>,
+    seed_images: Writer<SeedImage>,
+    pools: Writer<MachineInventoryPool>,
+    baremetal_clusters: Writer<BaremetalCluster>,
+    baremetal_machines: Writer<BaremetalMachine>,
+    machines: Writer<Machine>,
+    clusters: Writer<Cluster>,
+    catalog: Writer<ConfigMap>,
+    leases: Writer<Lease>,
+}
+
+impl Writers {
+    fn new(versions: &ApiVersions) -> Self {
+        Self {
+            inventories: Writer::default(),
+            registrations: Writer::default(),
+            seed_images: Writer::default(),
+            pools: Writer::default(),
+            baremetal_clusters: Writer::default(),
+            baremetal_machines: Writer::default(),
+            machines: Writer::new(versions.machine.clone()),
+            clusters: Writer::new(versions.cluster.clone()),
+            catalog: Writer::default(),
+            leases: Writer::default(),
+        }
+    }
+
+    fn cache(&self, versions: ApiVersions) -> Cache {
+        Cache {
+            inventories: self.inventories.as_reader(),
+            registrations: self.registrations.as_reader(),
+            seed_images: self.seed_images.as_reader(),
+            pools: self.pools.as_reader(),
+            baremetal_clusters: self.baremetal_clusters.as_reader(),
+            baremetal_machines: self.baremetal_machines.as_reader(),
+            machines: self.machines.as_reader(),
+            clusters: self.clusters.as_reader(),
+            catalog: self.catalog.as_reader(),
+            leases: self.leases.as_reader(),
+            versions,
+        }
+    }
+}
+
+/// Starts every watch and gives the stores that they fill.
+#[must_use]
+pub fn start(
+    client: &Client,
+    config: &Config,
+    versions: &ApiVersions,
+    sinks: &Sinks,
+    tasks: &mut JoinSet<()>,
+) -> Cache {
+    let writers = Writers::new(versions);
+    let cache = writers.cache(versions.clone());
+    let catalog = config.catalog_key();
+    let one = watcher::Config::default().fields(&format!("metadata.name={}", catalog.name));
+    let replicas = watcher::Config::default().labels(LABEL_SELECTOR);
+    let own = Api::namespaced(client.clone(), &config.namespace);
+    let catalogs = Api::namespaced(client.clone(), &catalog.namespace);
+    let mut watch = Watch { client, sinks, tasks };
+    watch.follow_all(writers.inventories, ());
+    watch.follow_all(writers.registrations, ());
+    watch.follow_all(writers.seed_images, ());
+    watch.follow_all(writers.pools, ());
+    watch.follow_all(writers.baremetal_clusters, ());
+    watch.follow_all(writers.baremetal_machines, ());
+    watch.follow_all(writers.machines, versions.machine.clone());
+    watch.follow_all(writers.clusters, versions.cluster.clone());
+    watch.follow(catalogs, one, writers.catalog, ());
+    watch.follow(own, replicas, writers.leases, ());
+    cache
+}
+

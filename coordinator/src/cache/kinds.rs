@@ -1,0 +1,108 @@
+//! What an event of each kind is recorded as.
+
+use std::sync::Arc;
+
+use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::cluster::BaremetalCluster;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::pool::MachineInventoryPool;
+use coordinator_api::registration::MachineRegistration;
+use coordinator_api::seed_image::SeedImage;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::watcher::Event;
+
+use super::Sinks;
+use super::follow::Watched;
+use crate::controllers::index::{Key, Presence, Triggers};
+
+impl Watched for MachineInventory {
+    const KIND: &'static str = "MachineInventory";
+
+    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_host(this, presence)
+    }
+
+    fn observe(event: &Event<Self>, sinks: &Sinks) {
+        (sinks.inventory_events)(event);
+    }
+}
+
+impl Watched for MachineInventoryPool {
+    const KIND: &'static str = "MachineInventoryPool";
+
+    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_pool(this, presence)
+    }
+}
+
+impl Watched for BaremetalMachine {
+    const KIND: &'static str = "BaremetalMachine";
+
+    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_machine(this, presence)
+    }
+}
+
+impl Watched for Machine {
+    const KIND: &'static str = "Machine";
+
+    fn record(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_owner(this)
+    }
+}
+
+impl Watched for Cluster {
+    const KIND: &'static str = "Cluster";
+
+    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_cluster(this, presence)
+    }
+}
+
+impl Watched for BaremetalCluster {
+    const KIND: &'static str = "BaremetalCluster";
+
+    fn record(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
+        Triggers { clusters: [Key::of(&**this)].into(), ..Triggers::default() }
+    }
+}
+
+impl Watched for MachineRegistration {
+    const KIND: &'static str = "MachineRegistration";
+
+    fn record(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_registration(&Key::of(&**this))
+    }
+
+    fn observe(event: &Event<Self>, sinks: &Sinks) {
+        (sinks.registration_events)(event);
+    }
+}
+
+impl Watched for SeedImage {
+    const KIND: &'static str = "SeedImage";
+
+    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_seed_image(this, presence)
+    }
+}
+
+impl Watched for ConfigMap {
+    const KIND: &'static str = "ConfigMap";
+
+    fn record(_: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_catalog()
+    }
+}
+
+impl Watched for Lease {
+    const KIND: &'static str = "Lease";
+
+    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        let died = sinks.replicas.observe(this, presence);
+        let hosts = died.iter().flat_map(|replica| sinks.index.hosts_by_replica(replica)).collect();
+        Triggers { hosts, ..Triggers::default() }
+    }
+}

@@ -1,0 +1,125 @@
+//! The client of the API server: every request has a deadline.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use kube::client::{Body as RequestBody, ClientBuilder, DynBody};
+use kube::{Client, Config};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tower::{BoxError, Layer, Service};
+
+/// From the request to the end of the response; a watch has as long only until
+/// its response begins, and an idle timeout of kube-runtime's from then on.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A client by the environment: kubeconfig or service account.
+///
+/// # Errors
+/// When neither is usable.
+pub async fn connect() -> Result<Client, ConnectError> {
+    let mut config = Config::infer().await?;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // A retry within the client would hide the API server's answer for minutes:
+    // every caller retries, and shows why.
+    config.default_retry = false;
+    Ok(ClientBuilder::try_from(config)?.with_layer(&DeadlineLayer).build())
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("neither a kubeconfig nor a service account is usable")]
+    Config(#[from] kube::config::InferConfigError),
+    #[error("the configuration of the client is not usable")]
+    Client(#[from] kube::Error),
+}
+
+/// The deadline of a request passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the API server did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
+pub struct DeadlineExceeded;
+
+#[derive(Clone, Copy, Debug)]
+struct DeadlineLayer;
+
+impl<S> Layer<S> for DeadlineLayer {
+    type Service = Deadline<S>;
+
+    fn layer(&self, inner: S) -> Deadline<S> {
+        Deadline { inner }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Deadline<S> {
+    inner: S,
+}
+
+impl<S> Service<Request<RequestBody>> for Deadline<S>
+where
+    S: Service<Request<RequestBody>, Response = Response<Box<DynBody>>, Error = BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<DeadlineBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        let is_watch = is_watch(request.uri());
+        let response = self.inner.call(request);
+        Box::pin(async move {
+            let response = timeout_at(deadline, response).await.map_err(|_| DeadlineExceeded)??;
+            let expiry = (!is_watch).then(|| Box::pin(sleep_until(deadline)));
+            Ok(response.map(|inner| DeadlineBody { inner, expiry }))
+        })
+    }
+}
+
+fn is_watch(uri: &http::Uri) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+}
+
+/// A response that must end before the deadline.
+struct DeadlineBody {
+    inner: Box<DynBody>,
+    expiry: Option<Pin<Box<Sleep>>>,
+}
+
+impl Body for DeadlineBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        match self.expiry.as_mut().map(|expiry| expiry.as_mut().poll(context)) {
+            Some(Poll::Ready(())) => Poll::Ready(Some(Err(DeadlineExceeded.into()))),
+            Some(Poll::Pending) | None => Poll::Pending,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

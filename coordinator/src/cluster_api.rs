@@ -1,0 +1,96 @@
+//! Which version of Cluster API's kinds is served.
+
+use std::time::Duration;
+
+use coordinator_api::capi;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
+use kube::Client;
+
+use crate::cache::ApiVersions;
+use crate::telemetry::chain;
+
+/// Interval of looking for Cluster API until it is installed.
+const INSTALL_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval of looking for another version.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The kinds at `version`.
+#[must_use]
+pub fn at_version(version: &str) -> ApiVersions {
+    ApiVersions { machine: capi::machine(version), cluster: capi::cluster(version) }
+}
+
+/// Waits until Cluster API is installed; the best served version that can be
+/// read.
+pub async fn wait_for_version(client: &Client) -> &'static str {
+    loop {
+        match client.list_api_groups().await {
+            Ok(groups) => match best_version(groups) {
+                Some(version) => return version,
+                None => log_missing(),
+            },
+            Err(error) => log_unknown(&error),
+        }
+        tokio::time::sleep(INSTALL_INTERVAL).await;
+    }
+}
+
+/// Ends when `version` is not the best served one any more; the answer is the
+/// best one. An API server that does not answer changes nothing.
+pub async fn wait_for_change(client: &Client, version: &str) -> &'static str {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        match client.list_api_groups().await {
+            Ok(groups) => {
+                if let Some(best) = best_version(groups).filter(|best| *best != version) {
+                    return best;
+                }
+            }
+            Err(error) => log_unknown(&error),
+        }
+    }
+}
+
+fn best_version(served: APIGroupList) -> Option<&'static str> {
+    let group = served.groups.into_iter().find(|group| group.name == capi::GROUP);
+    let served = group.map(|group| group.versions).unwrap_or_default();
+    capi::VERSIONS.into_iter().find(|version| served.iter().any(|other| other.version == *version))
+}
+
+fn log_missing() {
+    tracing::warn!(
+        "Cluster API is not installed: waiting for {} {}",
+        capi::GROUP,
+        capi::VERSIONS.join(" or ")
+    );
+}
+
+fn log_unknown(error: &kube::Error) {
+    tracing::warn!(error = %chain(error), "the served kinds are not known; the question is repeated");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn served(versions: &[&str]) -> APIGroupList {
+        let versions: Vec<_> = versions
+            .iter()
+            .map(|version| json!({ "version": version, "groupVersion": format!("{}/{version}", capi::GROUP) }))
+            .collect();
+        serde_json::from_value(json!({ "groups": [{ "name": capi::GROUP, "versions": versions }] })).unwrap()
+    }
+
+    #[test]
+    fn the_best_readable_version_is_used() {
+        for (versions, want) in [
+            (&["v1beta1", "v1beta2"][..], Some("v1beta2")),
+            (&["v1alpha4", "v1beta1"], Some("v1beta1")),
+            (&["v1beta3"], None),
+            (&[], None),
+        ] {
+            assert_eq!(best_version(served(versions)), want, "{versions:?}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! How often in a row an object failed or waited.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coordinator_core::retry;
+
+use super::index::Key;
+use crate::store::Class;
+
+/// Failures in a row by object. Conflicts and other failures are counted apart.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures(Arc<Mutex<HashMap<Key, Count>>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    conflicts: u32,
+    failures: u32,
+}
+
+impl Failures {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Count>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which attempt failed, counted from one.
+    pub(super) fn count(&self, key: &Key, class: Class) -> u32 {
+        let mut counts = self.lock();
+        let count = counts.entry(key.clone()).or_default();
+        let attempt = match class {
+            Class::Conflict => &mut count.conflicts,
+            Class::Transient | Class::Terminal => &mut count.failures,
+        };
+        *attempt = attempt.saturating_add(1);
+        *attempt
+    }
+
+    /// Whether there were failures other than conflicts.
+    pub(super) fn reset(&self, key: &Key) -> bool {
+        self.lock().remove(key).is_some_and(|count| count.failures > 0)
+    }
+}
+
+/// Growing intervals by object, for what nothing announces.
+#[derive(Clone, Debug, Default)]
+pub struct Intervals(Arc<Mutex<HashMap<Key, u32>>>);
+
+impl Intervals {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[must_use]
+    pub fn next_interval(&self, key: &Key) -> Duration {
+        let mut attempts = self.lock();
+        let attempt = attempts.entry(key.clone()).or_default();
+        *attempt = attempt.saturating_add(1);
+        retry::backoff(*attempt)
+    }
+
+    pub fn reset(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conflicts_do_not_lengthen_other_intervals() {
+        let (failures, key) = (Failures::default(), Key::new("fleet", "host-1"));
+        assert_eq!(failures.count(&key, Class::Conflict), 1);
+        assert_eq!(failures.count(&key, Class::Conflict), 2);
+        assert!(!failures.clone().reset(&Key::new("fleet", "host-2")));
+        assert_eq!(failures.count(&key, Class::Transient), 1);
+        assert!(failures.reset(&key));
+        assert_eq!(failures.count(&key, Class::Conflict), 1);
+        assert!(!failures.reset(&key), "a conflict alone is no failure");
+    }
+
+    #[test]
+    fn intervals_grow_until_reset() {
+        let (intervals, key) = (Intervals::default(), Key::new("fleet", "machine-1"));
+        assert_eq!(intervals.next_interval(&key), Duration::from_secs(1));
+        assert_eq!(intervals.next_interval(&key), Duration::from_secs(2));
+        intervals.reset(&key);
+        assert_eq!(intervals.next_interval(&key), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,251 @@
+//! Which objects concern each other, kept up to date by the events of the
+//! watches, so that no look-up depends on the number of objects.
+//!
+//! ```text
+//! watch event ─► store ─► Index::apply_* ─► Triggers ─► queues of the controllers
+//! ```
+//!
+//! Every `apply_*` compares the new facts of an object with those that it knew,
+//! so that a removal wakes whatever depended on the old ones.
+
+mod groups;
+mod hosts;
+mod machines;
+mod pools;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::pool::MachineInventoryPool;
+use coordinator_api::seed_image::SeedImage;
+use coordinator_core::demand::baremetal_machine::KIND;
+use coordinator_core::host::HostRecord;
+use coordinator_core::pool::Roster;
+use kube::runtime::reflector::{Lookup, ObjectRef};
+use kube::{Resource, ResourceExt};
+
+use groups::Groups;
+pub use machines::Waits;
+
+/// An object of a kind that the context tells.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Key {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    #[must_use]
+    pub fn of(object: &impl ResourceExt) -> Self {
+        Self::new(object.namespace().unwrap_or_default(), object.name_any())
+    }
+
+    /// For a look-up in a store.
+    #[must_use]
+    pub fn object_ref<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
+        ObjectRef::new(&self.name).within(&self.namespace)
+    }
+
+    /// For a look-up in the store of a kind that is known by its version.
+    #[must_use]
+    pub fn object_ref_with<K: Lookup>(&self, kind: K::DynamicType) -> ObjectRef<K> {
+        ObjectRef::new_with(&self.name, kind).within(&self.namespace)
+    }
+
+    fn beside(&self, name: &str) -> Self {
+        Self::new(self.namespace.clone(), name)
+    }
+}
+
+/// The objects that are to be reconciled after an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Triggers {
+    pub hosts: BTreeSet<Key>,
+    pub machines: BTreeSet<Key>,
+    pub pools: BTreeSet<Key>,
+    pub clusters: BTreeSet<Key>,
+    pub registrations: BTreeSet<Key>,
+    pub seed_images: BTreeSet<Key>,
+}
+
+/// The index of the process. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Index(Arc<RwLock<Inner>>);
+
+/// Facts by object, and objects by fact.
+#[derive(Debug, Default)]
+struct Inner {
+    hosts: HashMap<Key, Arc<HostRecord>>,
+    hosts_by_claim: Groups<(String, Key), Key>,
+    hosts_by_cluster: Groups<Key, Key>,
+    hosts_by_replica: Groups<String, Key>,
+    machines: HashMap<Key, machines::MachineFacts>,
+    machines_by_host: Groups<Key, Key>,
+    machines_by_cluster: Groups<Key, Key>,
+    machines_by_pool: Groups<Key, Key>,
+    waiting: machines::Waiting,
+    reservations: machines::Reservations,
+    clusters: HashMap<Key, machines::ClusterFacts>,
+    rosters: HashMap<Key, Roster>,
+    pools_by_member: Groups<Key, Key>,
+    /// Members that a pool lists and no pool holds.
+    unheld: BTreeMap<Key, BTreeSet<String>>,
+    registrations_by_seed_image: HashMap<Key, Key>,
+    seed_images_by_registration: Groups<Key, Key>,
+    #[cfg(test)]
+    touched: usize,
+}
+
+impl Index {
+    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+        self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+        self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
+        let record = HostRecord::parse(inventory).filter(|_| presence == Presence::Exists);
+        self.write().update_host(&Key::of(inventory), record.map(Arc::new))
+    }
+
+    pub fn apply_pool(&self, pool: &Arc<MachineInventoryPool>, presence: Presence) -> Triggers {
+        let pool_key = Key::of(&**pool);
+        match presence {
+            Presence::Exists => self.write().update_pool(&pool_key, pool),
+            Presence::Deleted => self.write().remove_pool(&pool_key),
+        }
+    }
+
+    pub fn apply_machine(&self, machine: &BaremetalMachine, presence: Presence) -> Triggers {
+        let facts = (presence == Presence::Exists).then(|| machines::MachineFacts::read(machine));
+        self.write().update_machine(&Key::of(machine), facts)
+    }
+
+    /// A Machine of Cluster API concerns its infrastructure machine.
+    #[must_use]
+    pub fn apply_owner(&self, machine: &Machine) -> Triggers {
+        let reference = &machine.spec.infrastructure_ref;
+        let mut triggers = Triggers::default();
+        if reference.kind == KIND {
+            triggers.machines.insert(Key::of(machine).beside(&reference.name));
+        }
+        triggers
+    }
+
+    pub fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
+        let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::read(cluster));
+        let mut triggers = self.write().update_cluster(&Key::of(cluster), facts);
+        let reference = cluster.spec.infrastructure_ref.as_ref();
+        let infrastructure = reference.filter(|reference| reference.kind == "BaremetalCluster");
+        triggers.clusters.extend(infrastructure.map(|reference| Key::of(cluster).beside(&reference.name)));
+        triggers
+    }
+
+    pub fn apply_seed_image(&self, image: &SeedImage, presence: Presence) -> Triggers {
+        let key = Key::of(image);
+        let reference = &image.spec.registration_ref;
+        let namespace = reference.namespace.clone().unwrap_or_else(|| key.namespace.clone());
+        let registration = Key::new(namespace, reference.name.clone().unwrap_or_default());
+        let mut inner = self.write();
+        let new = (presence == Presence::Exists).then_some(registration);
+        let old = match &new {
+            Some(new) => inner.registrations_by_seed_image.insert(key.clone(), new.clone()),
+            None => inner.registrations_by_seed_image.remove(&key),
+        };
+        inner.seed_images_by_registration.replace(old.as_ref(), new.as_ref(), &key);
+        Triggers { seed_images: BTreeSet::from([key]), ..Triggers::default() }
+    }
+
+    /// A seed image carries its registration.
+    #[must_use]
+    pub fn apply_registration(&self, registration: &Key) -> Triggers {
+        let seed_images = self.read().seed_images_by_registration.members(registration).cloned().collect();
+        let registrations = BTreeSet::from([registration.clone()]);
+        Triggers { registrations, seed_images, ..Triggers::default() }
+    }
+
+    #[must_use]
+    pub fn apply_catalog(&self) -> Triggers {
+        Triggers { machines: self.read().waiting.for_catalog(), ..Triggers::default() }
+    }
+
+    /// The hosts whose session is served by a replica.
+    #[must_use]
+    pub fn hosts_by_replica(&self, replica: &str) -> BTreeSet<Key> {
+        self.read().hosts_by_replica.members(&replica.to_owned()).cloned().collect()
+    }
+
+    /// The hosts that name a machine as their owner.
+    #[must_use]
+    pub fn hosts_by_claim(&self, kind: &str, machine: &Key) -> BTreeSet<Key> {
+        self.read().hosts_by_claim.members(&(kind.to_owned(), machine.clone())).cloned().collect()
+    }
+
+    /// Reads the roster of the pool that `machine` names, and which hosts are
+    /// reserved for other machines.
+    pub fn with_roster<T>(
+        &self,
+        machine: &Key,
+        pool: &str,
+        read: impl FnOnce(Option<&Roster>, &dyn Fn(&str) -> bool) -> T,
+    ) -> T {
+        let inner = self.read();
+        let is_reserved = |host: &str| inner.reservations.is_taken(&machine.beside(host), machine);
+        read(inner.rosters.get(&machine.beside(pool)), &is_reserved)
+    }
+
+    /// Reads the roster of a pool.
+    pub fn read_roster<T>(&self, pool: &Key, read: impl FnOnce(&Roster) -> T) -> Option<T> {
+        self.read().rosters.get(pool).map(read)
+    }
+
+    /// Members of a pool that no pool holds: it may take them.
+    #[must_use]
+    pub fn unheld_members(&self, pool: &Key) -> Vec<String> {
+        self.read().unheld.get(pool).into_iter().flatten().cloned().collect()
+    }
+
+    /// What a machine waits for that is not its own. To be called before the
+    /// objects are read that the decision depends on: an event between the
+    /// two must not be missed.
+    pub fn set_waiting(&self, machine: &Key, waits: &Waits) {
+        self.write().set_waiting(machine, waits);
+    }
+
+    /// Reserves `host` for `machine` until it is claimed; `false` when it is
+    /// reserved for another machine. A machine has one reservation.
+    #[must_use]
+    pub fn reserve(&self, host: &str, machine: &Key) -> bool {
+        self.write().reserve(&machine.beside(host), machine)
+    }
+
+    /// Releases what is reserved for `machine`.
+    pub fn release(&self, machine: &Key) -> Triggers {
+        let mut triggers = Triggers::default();
+        self.write().release(machine, &mut triggers);
+        triggers
+    }
+
+    /// Releases every reservation: another replica led meanwhile.
+    pub fn release_all(&self) {
+        self.write().reservations = machines::Reservations::default();
+    }
+}
+
+/// Whether the object of an event is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Exists,
+    Deleted,
+}

@@ -1,0 +1,49 @@
+//! Sets by key, without empty ones.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+#[derive(Clone, Debug)]
+pub(super) struct Groups<K, V>(HashMap<K, BTreeSet<V>>);
+
+impl<K, V> Default for Groups<K, V> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone + Ord> Groups<K, V> {
+    pub(super) fn insert(&mut self, key: &K, value: &V) {
+        self.0.entry(key.clone()).or_default().insert(value.clone());
+    }
+
+    pub(super) fn remove(&mut self, key: &K, value: &V) {
+        if let Some(members) = self.0.get_mut(key) {
+            members.remove(value);
+            if members.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+
+    /// Moves `value` from the group `old` to the group `new`.
+    pub(super) fn replace(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
+        if old == new {
+            return;
+        }
+        if let Some(old) = old {
+            self.remove(old, value);
+        }
+        if let Some(new) = new {
+            self.insert(new, value);
+        }
+    }
+
+    pub(super) fn members(&self, key: &K) -> impl Iterator<Item = &V> {
+        self.0.get(key).into_iter().flatten()
+    }
+
+    pub(super) fn contains(&self, key: &K, value: &V) -> bool {
+        self.0.get(key).is_some_and(|members| members.contains(value))
+    }
+}

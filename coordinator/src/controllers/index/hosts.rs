@@ -1,0 +1,65 @@
+//! Hosts by claim, by cluster and by replica.
+
+use std::sync::Arc;
+
+use coordinator_core::demand::baremetal_machine::KIND;
+use coordinator_core::host::HostRecord;
+
+use super::{Inner, Key, Triggers};
+
+/// What a host is found by.
+struct Facts {
+    claim: Option<(String, Key)>,
+    cluster: Option<Key>,
+    replica: Option<String>,
+}
+
+impl Facts {
+    fn read(host: &Key, record: Option<&Arc<HostRecord>>) -> Self {
+        let claim = record.and_then(|record| record.claim.as_ref());
+        let cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
+        let session = record.and_then(|record| record.session.as_ref());
+        Self {
+            claim: claim.map(|claim| (claim.kind.clone(), host.beside(&claim.baremetal_machine))),
+            cluster: cluster.map(|name| host.beside(name)),
+            replica: session.filter(|session| session.ended.is_none()).map(|session| session.replica.clone()),
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn update_host(&mut self, host: &Key, record: Option<Arc<HostRecord>>) -> Triggers {
+        let old_record = match &record {
+            Some(record) => self.hosts.insert(host.clone(), record.clone()),
+            None => self.hosts.remove(host),
+        };
+        let (old, new) = (Facts::read(host, old_record.as_ref()), Facts::read(host, record.as_ref()));
+        self.hosts_by_claim.replace(old.claim.as_ref(), new.claim.as_ref(), host);
+        self.hosts_by_cluster.replace(old.cluster.as_ref(), new.cluster.as_ref(), host);
+        self.hosts_by_replica.replace(old.replica.as_ref(), new.replica.as_ref(), host);
+        let mut triggers = Triggers::default();
+        triggers.hosts.insert(host.clone());
+        for (kind, machine) in [&old.claim, &new.claim].into_iter().flatten() {
+            if kind == KIND {
+                triggers.machines.insert(machine.clone());
+            }
+        }
+        triggers.machines.extend(self.machines_by_host.members(host).cloned());
+        if new.claim.is_some() || record.is_none() {
+            self.reservations.release_host(host);
+        }
+        if is_pool_fact_changed(old_record.as_ref(), record.as_ref()) {
+            triggers.pools.extend(self.pools_by_member.members(host).cloned());
+        }
+        self.update_member(host, &mut triggers);
+        triggers
+    }
+}
+
+/// Whether a fact changed that decides which pool holds the host.
+fn is_pool_fact_changed(old: Option<&Arc<HostRecord>>, new: Option<&Arc<HostRecord>>) -> bool {
+    let facts = |record: Option<&Arc<HostRecord>>| {
+        record.map(|record| (record.pool.clone(), record.claim.is_some(), record.is_deleting))
+    };
+    facts(old) != facts(new)
+}

@@ -1,0 +1,198 @@
+//! Machines by host, cluster and pool; what they wait for and what is reserved
+//! for them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use coordinator_api::capi::Cluster;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::{annotation, label};
+use coordinator_core::demand::baremetal_machine::{KIND, named_host};
+use kube::ResourceExt as _;
+
+use super::groups::Groups;
+use super::{Inner, Key, Triggers};
+
+/// What a machine is found by, and what its host depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MachineFacts {
+    host: Option<Key>,
+    cluster: Option<Key>,
+    pool: Key,
+    is_paused: bool,
+}
+
+impl MachineFacts {
+    pub(super) fn read(machine: &BaremetalMachine) -> Self {
+        let key = Key::of(machine);
+        Self {
+            host: named_host(machine).map(|host| key.beside(host.as_str())),
+            cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.beside(name)),
+            pool: key.beside(&machine.spec.machine_inventory_pool_ref.name),
+            is_paused: machine.annotations().contains_key(annotation::PAUSED),
+        }
+    }
+}
+
+/// What the machines and hosts of a Cluster depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClusterFacts {
+    is_paused: bool,
+    registry: Option<String>,
+}
+
+impl ClusterFacts {
+    pub(super) fn read(cluster: &Cluster) -> Self {
+        Self {
+            is_paused: cluster.spec.paused == Some(true),
+            registry: cluster.annotations().get(annotation::REGISTRY_ADDRESS).cloned(),
+        }
+    }
+}
+
+/// What a machine waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// An available member of its pool.
+    pub for_member: bool,
+    /// An entry of the image catalog.
+    pub for_image: bool,
+}
+
+impl Waits {
+    pub const EVERYTHING: Self = Self { for_member: true, for_image: true };
+    pub const NOTHING: Self = Self { for_member: false, for_image: false };
+}
+
+/// Machines by what they wait for.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    by_pool: Groups<Key, Key>,
+    pools: HashMap<Key, Key>,
+    catalog: BTreeSet<Key>,
+}
+
+impl Waiting {
+    pub(super) fn for_pool(&self, pool: &Key) -> BTreeSet<Key> {
+        self.by_pool.members(pool).cloned().collect()
+    }
+
+    pub(super) fn for_catalog(&self) -> BTreeSet<Key> {
+        self.catalog.clone()
+    }
+
+    fn set(&mut self, machine: &Key, pool: Option<Key>, for_image: bool) {
+        let old = match &pool {
+            Some(pool) => self.pools.insert(machine.clone(), pool.clone()),
+            None => self.pools.remove(machine),
+        };
+        self.by_pool.replace(old.as_ref(), pool.as_ref(), machine);
+        if for_image {
+            self.catalog.insert(machine.clone());
+        } else {
+            self.catalog.remove(machine);
+        }
+    }
+}
+
+/// Hosts that machines have chosen and not claimed yet. Without them, machines
+/// that are created at once would all choose the same host. They only save
+/// writes: the claim decides.
+#[derive(Debug, Default)]
+pub(super) struct Reservations {
+    machines: HashMap<Key, Key>,
+    hosts: HashMap<Key, Key>,
+}
+
+impl Reservations {
+    pub(super) fn is_taken(&self, host: &Key, machine: &Key) -> bool {
+        self.machines.get(host).is_some_and(|holder| holder != machine)
+    }
+
+    fn insert(&mut self, host: &Key, machine: &Key) -> bool {
+        if self.is_taken(host, machine) {
+            return false;
+        }
+        self.release_machine(machine);
+        self.machines.insert(host.clone(), machine.clone());
+        self.hosts.insert(machine.clone(), host.clone());
+        true
+    }
+
+    fn release_machine(&mut self, machine: &Key) -> Option<Key> {
+        let host = self.hosts.remove(machine)?;
+        self.machines.remove(&host);
+        Some(host)
+    }
+
+    pub(super) fn release_host(&mut self, host: &Key) {
+        if let Some(machine) = self.machines.remove(host) {
+            self.hosts.remove(&machine);
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn update_machine(&mut self, machine: &Key, facts: Option<MachineFacts>) -> Triggers {
+        let old = match &facts {
+            Some(facts) => self.machines.insert(machine.clone(), facts.clone()),
+            None => self.machines.remove(machine),
+        };
+        let (before, after) = (old.as_ref(), facts.as_ref());
+        let host = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.host.clone());
+        let cluster = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.cluster.clone());
+        let pool = |facts: Option<&MachineFacts>| facts.map(|facts| facts.pool.clone());
+        self.machines_by_host.replace(host(before).as_ref(), host(after).as_ref(), machine);
+        self.machines_by_cluster.replace(cluster(before).as_ref(), cluster(after).as_ref(), machine);
+        self.machines_by_pool.replace(pool(before).as_ref(), pool(after).as_ref(), machine);
+        let mut triggers = Triggers::default();
+        if facts.is_some() {
+            triggers.machines.insert(machine.clone());
+        }
+        if old != facts {
+            triggers.hosts.extend(host(before));
+            triggers.hosts.extend(host(after));
+            triggers.hosts.extend(self.hosts_by_claim.members(&(KIND.to_owned(), machine.clone())).cloned());
+        }
+        if facts.is_none() {
+            self.waiting.set(machine, None, false);
+            self.release(machine, &mut triggers);
+        }
+        triggers
+    }
+
+    /// The whole cluster is reconciled when a fact changes that it depends on,
+    /// not with every status.
+    pub(super) fn update_cluster(&mut self, cluster: &Key, facts: Option<ClusterFacts>) -> Triggers {
+        let is_changed = self.clusters.get(cluster) != facts.as_ref();
+        match facts {
+            Some(facts) => self.clusters.insert(cluster.clone(), facts),
+            None => self.clusters.remove(cluster),
+        };
+        let mut triggers = Triggers::default();
+        if is_changed {
+            triggers.machines.extend(self.machines_by_cluster.members(cluster).cloned());
+            triggers.hosts.extend(self.hosts_by_cluster.members(cluster).cloned());
+        }
+        triggers
+    }
+
+    pub(super) fn set_waiting(&mut self, machine: &Key, waits: &Waits) {
+        let facts = self.machines.get(machine);
+        let pool = facts.filter(|_| waits.for_member).map(|facts| facts.pool.clone());
+        let for_image = waits.for_image && facts.is_some();
+        self.waiting.set(machine, pool, for_image);
+    }
+
+    /// A machine that is gone reserves nothing.
+    pub(super) fn reserve(&mut self, host: &Key, machine: &Key) -> bool {
+        self.machines.contains_key(machine) && self.reservations.insert(host, machine)
+    }
+
+    /// Who waits for a member may have the host now.
+    pub(super) fn release(&mut self, machine: &Key, triggers: &mut Triggers) {
+        let Some(host) = self.reservations.release_machine(machine) else { return };
+        for pool in self.pools_by_member.members(&host) {
+            triggers.machines.extend(self.waiting.for_pool(pool));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use coordinator_api::capi::{self, Cluster, ClusterSpec};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::{annotation, label};
+use coordinator_api::pool::MachineInventoryPool;
+use serde_json::{Value, json};
+
+use super::*;
+
+const EXISTS: Presence = Presence::Exists;
+const DELETED: Presence = Presence::Deleted;
+
+fn key(name: &str) -> Key {
+    Key::new("fleet", name)
+}
+
+fn keys<const N: usize>(names: [&str; N]) -> BTreeSet<Key> {
+    names.into_iter().map(key).collect()
+}
+
+/// An attached host that can be claimed.
+fn host(name: &str, annotations: &Value) -> MachineInventory {
+    serde_json::from_value(json!({
+        "apiVersion": "elemental.cattle.io/v1beta1",
+        "kind": "MachineInventory",
+        "metadata": { "name": name, "namespace": "fleet", "annotations": annotations },
+        "spec": {},
+        "status": {
+            "plan": { "secretRef": { "name": name } },
+            "host": {
+                "session": { "replica": "r1", "bootId": "b1", "since": "2026-01-01T00:00:00Z" },
+                "carried": {},
+            },
+        },
+    }))
+    .unwrap()
+}
+
+fn in_pool(name: &str, pool: &str) -> MachineInventory {
+    host(name, &json!({ annotation::POOL: pool }))
+}
+
+fn claimed(name: &str, pool: &str, machine: &str) -> MachineInventory {
+    host(
+        name,
+        &json!({
+            annotation::POOL: pool,
+            annotation::OWNER_BAREMETAL_MACHINE: machine,
+            annotation::OWNER_CLUSTER: "c1",
+        }),
+    )
+}
+
+fn pool(name: &str, generation: i64, members: &[String]) -> Arc<MachineInventoryPool> {
+    let members: Vec<_> = members.iter().map(|member| json!({ "name": member })).collect();
+    let pool = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+        "kind": "MachineInventoryPool",
+        "metadata": { "name": name, "namespace": "fleet", "uid": name, "generation": generation },
+        "spec": { "clusterName": "c1", "machineInventories": members },
+    });
+    Arc::new(serde_json::from_value(pool).unwrap())
+}
+
+fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
+    names.map(str::to_owned).to_vec()
+}
+
+fn machine(name: &str, host: Option<&str>) -> BaremetalMachine {
+    serde_json::from_value(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+        "kind": "BaremetalMachine",
+        "metadata": {
+            "name": name, "namespace": "fleet",
+            "labels": { label::CLUSTER_NAME: "c1" },
+            "annotations": host.map(|host| json!({ annotation::MACHINE_INVENTORY: host })),
+        },
+        "spec": { "machineInventoryPoolRef": { "name": "p1" } },
+    }))
+    .unwrap()
+}
+
+fn cluster(paused: Option<bool>) -> Cluster {
+    let mut cluster =
+        Cluster::new("c1", &capi::cluster("v1beta2"), ClusterSpec { paused, infrastructure_ref: None });
+    cluster.metadata.namespace = Some("fleet".to_owned());
+    cluster
+}
+
+fn choose(index: &Index, for_machine: &str) -> Option<String> {
+    index.with_roster(&key(for_machine), "p1", |roster, is_reserved| {
+        Some(roster?.choose(is_reserved).ok()?.name.clone())
+    })
+}
+
+
+
+#[test]
+fn a_claimed_host_triggers_its_machine_and_pool() {
+    let index = Index::default();
+    index.apply_pool(&pool("p1", 1, &names(["h1", "h2"])), EXISTS);
+    index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    let triggers = index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
+    assert_eq!(triggers.hosts, keys(["h1"]));
+    assert_eq!(triggers.machines, keys(["m1"]));
+    assert_eq!(triggers.pools, keys(["p1"]));
+    assert_eq!(index.hosts_by_claim(KIND, &key("m1")), keys(["h1"]));
+    let again = index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
+    assert_eq!(again.pools, keys([]), "the standing did not change");
+    let released = index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    assert_eq!(released.machines, keys(["m1"]), "the former owner is told");
+    assert_eq!(index.hosts_by_claim(KIND, &key("m1")), keys([]));
+}
+
+#[test]
+fn a_deleted_machine_triggers_the_hosts_it_holds() {
+    let index = Index::default();
+    index.apply_machine(&machine("m1", Some("h1")), EXISTS);
+    index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
+    assert_eq!(index.apply_machine(&machine("m1", Some("h1")), EXISTS).hosts, keys([]));
+    let triggers = index.apply_machine(&machine("m1", Some("h1")), DELETED);
+    assert_eq!(triggers.hosts, keys(["h1"]));
+    assert_eq!(triggers.machines, keys([]));
+}
+
+#[test]
+fn a_paused_cluster_triggers_machines_and_hosts_once() {
+    let index = Index::default();
+    index.apply_machine(&machine("m1", Some("h1")), EXISTS);
+    index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
+    index.apply_cluster(&cluster(None), EXISTS);
+    let paused = index.apply_cluster(&cluster(Some(true)), EXISTS);
+    assert_eq!((paused.machines, paused.hosts), (keys(["m1"]), keys(["h1"])));
+    assert_eq!(index.apply_cluster(&cluster(Some(true)), EXISTS), Triggers::default());
+    assert_eq!(index.apply_cluster(&cluster(Some(true)), DELETED).machines, keys(["m1"]));
+}
+
+#[test]
+fn an_available_member_triggers_waiting_machines() {
+    let index = Index::default();
+    index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
+    index.apply_machine(&machine("m1", None), EXISTS);
+    index.apply_machine(&machine("m2", None), EXISTS);
+    index.set_waiting(&key("m1"), &Waits::EVERYTHING);
+    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1"]));
+    assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys([]));
+    assert_eq!(index.apply_catalog().machines, keys(["m1"]));
+    index.set_waiting(&key("m1"), &Waits::NOTHING);
+    assert_eq!(index.apply_catalog().machines, keys([]));
+    index.set_waiting(&key("m2"), &Waits::EVERYTHING);
+    index.apply_machine(&machine("m2", None), DELETED);
+    assert_eq!(index.apply_catalog().machines, keys([]), "a deleted machine waits for nothing");
+}
+
+#[test]
+fn reservations_end_with_claim_or_machine() {
+    let index = Index::default();
+    index.apply_pool(&pool("p1", 1, &names(["h1", "h2"])), EXISTS);
+    for host in ["h1", "h2"] {
+        index.apply_host(&in_pool(host, "p1"), EXISTS);
+    }
+    for name in ["m1", "m2", "m3"] {
+        index.apply_machine(&machine(name, None), EXISTS);
+    }
+    assert!(index.reserve("h1", &key("m1")));
+    assert!(!index.reserve("h1", &key("m2")));
+    assert_eq!(choose(&index, "m1").as_deref(), Some("h1"), "its own reservation");
+    assert_eq!(choose(&index, "m2").as_deref(), Some("h2"));
+    assert!(index.reserve("h2", &key("m2")));
+    assert_eq!(choose(&index, "m3"), None);
+    index.set_waiting(&key("m3"), &Waits::EVERYTHING);
+    let triggers = index.apply_machine(&machine("m2", None), DELETED);
+    assert_eq!(triggers.machines, keys(["m3"]), "who waits may have it");
+    assert!(!index.reserve("h2", &key("m2")), "a deleted machine reserves nothing");
+    index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
+    index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    assert_eq!(choose(&index, "m3").as_deref(), Some("h1"), "claimed and given back");
+}
+
+#[test]
+fn a_member_that_no_pool_holds_is_unheld() {
+    let index = Index::default();
+    index.apply_host(&host("h1", &json!({})), EXISTS);
+    let triggers = index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
+    assert_eq!(triggers.pools, keys(["p1"]));
+    assert_eq!(index.unheld_members(&key("p1")), ["h1"]);
+    index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    assert!(index.unheld_members(&key("p1")).is_empty());
+}
+
+#[test]
+fn a_pool_without_its_member_frees_it() {
+    let index = Index::default();
+    index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
+    index.apply_pool(&pool("p2", 1, &names(["h1"])), EXISTS);
+    index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    assert!(index.unheld_members(&key("p2")).is_empty(), "p1 lists it");
+    let triggers = index.apply_pool(&pool("p1", 2, &[]), EXISTS);
+    assert!(triggers.pools.contains(&key("p2")), "without an event of the host");
+    assert_eq!(index.unheld_members(&key("p2")), ["h1"]);
+    index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
+    assert!(index.unheld_members(&key("p2")).is_empty(), "a claimed host is not taken over");
+}
+
+#[test]
+fn a_deleted_pool_frees_its_members() {
+    let index = Index::default();
+    index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
+    index.apply_pool(&pool("p2", 1, &names(["h1"])), EXISTS);
+    index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    index.apply_pool(&pool("p1", 1, &names(["h1"])), DELETED);
+    assert_eq!(index.unheld_members(&key("p2")), ["h1"]);
+    assert_eq!(index.read_roster(&key("p1"), |_| ()), None);
+}
+
+#[test]
+fn an_open_session_is_found_by_replica() {
+    let index = Index::default();
+    index.apply_host(&in_pool("h1", "p1"), EXISTS);
+    assert_eq!(index.hosts_by_replica("r1"), keys(["h1"]));
+    let mut ended = json!(in_pool("h1", "p1"));
+    ended["status"]["host"]["session"]["ended"] = json!("2026-01-01T00:00:01Z");
+    index.apply_host(&serde_json::from_value(ended).unwrap(), EXISTS);
+    assert_eq!(index.hosts_by_replica("r1"), keys([]));
+}
+
+#[test]
+fn an_event_costs_the_same_in_large_pools() {
+    let touched = |members: usize| {
+        let index = Index::default();
+        let names: Vec<_> = (0..members).map(|number| format!("h{number}")).collect();
+        index.apply_pool(&pool("p1", 1, &names), EXISTS);
+        for name in &names {
+            index.apply_host(&in_pool(name, "p1"), EXISTS);
+        }
+        let before = index.read().touched;
+        index.apply_host(&claimed("h7", "p1", "m1"), EXISTS);
+        index.apply_pool(&pool("p1", 1, &names), EXISTS);
+        let triggers = index.apply_host(&in_pool("h7", "p1"), EXISTS);
+        assert_eq!(choose(&index, "m2").as_deref(), Some("h0"));
+        (index.read().touched - before, triggers.hosts.len() + triggers.machines.len() + triggers.pools.len())
+    };
+    assert_eq!(touched(100), touched(10_000));
+    assert_eq!(touched(100).0, 4);
+}

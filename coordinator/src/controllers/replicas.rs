@@ -1,0 +1,173 @@
+//! Which replicas are alive, by the Leases that they renew.
+//!
+//! Only changes of a Lease count, on the monotonic clock of this process: the
+//! clocks of other nodes are never compared. While the own Lease is not seen to
+//! change either, the watch tells nothing, and no replica is declared dead.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::ResourceExt as _;
+use tokio::time::Instant;
+
+use super::index::{Index, Presence, Triggers};
+use super::triggers::Router;
+use crate::clock::Clock;
+use crate::lease::replica::DURATION;
+
+/// How often expired Leases are looked for.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Tells whether a replica is alive. Clones are the same one.
+#[derive(Clone, Debug)]
+pub struct ReplicaTracker {
+    own: Arc<str>,
+    clock: Clock,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// By name of the Lease.
+    leases: HashMap<String, Observed>,
+    /// Replicas that were found dead, and since when.
+    dead: HashMap<String, Death>,
+    /// When observation began, or began again after an interruption.
+    observing_since: Instant,
+}
+
+/// A Lease as it was seen to change last.
+#[derive(Clone, Debug)]
+struct Observed {
+    holder: String,
+    spec: LeaseSpec,
+    expires: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Death {
+    since: Instant,
+    is_announced: bool,
+}
+
+impl ReplicaTracker {
+    /// `own` is the identity of this process.
+    #[must_use]
+    pub fn new(own: &str, clock: Clock) -> Self {
+        let state = State { leases: HashMap::new(), dead: HashMap::new(), observing_since: Instant::now() };
+        Self { own: own.into(), clock, state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records an event of a Lease; the replicas that it shows to be dead.
+    pub fn observe(&self, lease: &Lease, presence: Presence) -> Vec<String> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        let old = state.leases.get(&lease.name_any()).cloned();
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.clone().filter(|_| presence == Presence::Exists);
+        let holder = holder.unwrap_or_default();
+        if old.as_ref().is_some_and(|old| old.spec == spec && presence == Presence::Exists) {
+            return vec![];
+        }
+        if holder == *self.own && old.as_ref().is_none_or(|old| old.expires <= now) {
+            state.observing_since = now;
+        }
+        if holder.is_empty() {
+            state.leases.remove(&lease.name_any());
+        } else {
+            state.dead.remove(&holder);
+            let expires = now + lifetime(&spec);
+            let observed = Observed { holder: holder.clone(), spec, expires };
+            state.leases.insert(lease.name_any(), observed);
+        }
+        let replaced = old.filter(|old| old.holder != holder);
+        if let Some(old) = &replaced {
+            state.dead.insert(old.holder.clone(), Death { since: now, is_announced: true });
+        }
+        replaced.map(|old| old.holder).into_iter().collect()
+    }
+
+    /// Since when a replica is dead; `None` while it is alive, or while nothing
+    /// can be told. A replica without a Lease is dead since this was noticed.
+    #[must_use]
+    pub fn died(&self, replica: &str) -> Option<Timestamp> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.find_expired(now);
+        if replica == &*self.own || !state.is_observing(&self.own, now) {
+            return None;
+        }
+        if state.leases.values().any(|lease| lease.holder == replica && lease.expires > now) {
+            return None;
+        }
+        let death = Death { since: now, is_announced: true };
+        let death = *state.dead.entry(replica.to_owned()).or_insert(death);
+        let elapsed = now - death.since.max(state.observing_since);
+        Some(self.clock.now().saturating_sub(elapsed).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// The replicas whose Leases have expired since the last call.
+    fn take_expired(&self) -> Vec<String> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        state.find_expired(now);
+        if !state.is_observing(&self.own, now) {
+            return vec![];
+        }
+        let expired = state.dead.iter_mut().filter(|(_, death)| !death.is_announced);
+        expired
+            .map(|(replica, death)| {
+                death.is_announced = true;
+                replica.clone()
+            })
+            .collect()
+    }
+
+    /// Has the hosts of every replica that dies reconciled, for ever.
+    pub async fn watch_expiry(self, index: Index, router: Router) {
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            for replica in self.take_expired() {
+                let hosts = index.hosts_by_replica(&replica);
+                log_death(&replica, hosts.len());
+                router.send(&Triggers { hosts, ..Triggers::default() });
+            }
+        }
+    }
+}
+
+impl State {
+    /// Whether the own Lease is seen to be renewed.
+    fn is_observing(&self, own: &str, now: Instant) -> bool {
+        self.leases.values().any(|lease| lease.holder == own && lease.expires > now)
+    }
+
+    /// Moves expired Leases to the dead; one that is renewed comes back.
+    fn find_expired(&mut self, now: Instant) {
+        for lease in self.leases.values().filter(|lease| lease.expires <= now) {
+            let death = Death { since: lease.expires, is_announced: false };
+            self.dead.entry(lease.holder.clone()).or_insert(death);
+        }
+    }
+}
+
+fn lifetime(spec: &LeaseSpec) -> Duration {
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    seconds.map_or(DURATION, Duration::from_secs)
+}
+
+fn log_death(replica: &str, hosts: usize) {
+    tracing::warn!(replica, hosts, "the Lease of a replica expired; its hosts have the grace to attach to another one");
+}
+
+#[cfg(test)]
+mod tests;

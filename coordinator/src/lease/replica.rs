@@ -1,0 +1,93 @@
+//! The Lease by which other replicas see that this one is alive.
+
+use std::time::Duration;
+
+use coordinator_api::names::label;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::time::{MissedTickBehavior, timeout};
+
+use crate::clock::Clock;
+use crate::shutdown::{Shutdown, ended};
+use crate::telemetry::chain;
+
+/// A replica whose Lease did not change for so long is dead.
+pub const DURATION: Duration = Duration::from_secs(15);
+const RENEW_PERIOD: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Before the name of the pod.
+const PREFIX: &str = "baremetal-coordinator-replica-";
+const FIELD_MANAGER: &str = "baremetal-coordinator";
+/// Selects the Leases of replicas.
+pub const LABEL_SELECTOR: &str = "baremetal.cluster.io/replica=true";
+
+/// The Lease of this replica.
+pub struct ReplicaLease {
+    leases: Api<Lease>,
+    name: String,
+    identity: String,
+    clock: Clock,
+}
+
+impl ReplicaLease {
+    /// `instance` names the Lease, and outlives a restart of the container;
+    /// `identity` holds it, and does not.
+    #[must_use]
+    pub fn new(leases: Api<Lease>, instance: &str, identity: String, clock: Clock) -> Self {
+        Self { leases, name: format!("{PREFIX}{instance}"), identity, clock }
+    }
+
+    /// Writes the Lease; sessions must not name this replica before.
+    ///
+    /// # Errors
+    /// When the API server does not take it.
+    pub async fn renew(&self) -> Result<(), kube::Error> {
+        self.write(&self.identity, DURATION).await
+    }
+
+    /// Renews until `shutdown`, then releases.
+    pub async fn keep(self, shutdown: Shutdown) {
+        tokio::select! {
+            () = self.renew_periodically() => {}
+            () = ended(shutdown) => {}
+        }
+        if let Err(error) = self.write("", Duration::from_secs(1)).await {
+            tracing::warn!(lease = self.name, error = %chain(&error), "the Lease of this replica was not released; it expires");
+        }
+    }
+
+    async fn renew_periodically(&self) {
+        let mut ticks = tokio::time::interval(RENEW_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match timeout(REQUEST_TIMEOUT, self.renew()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.log_failure(&chain(&error)),
+                Err(_) => self.log_failure("the API server did not answer in time"),
+            }
+        }
+    }
+
+    async fn write(&self, holder: &str, duration: Duration) -> Result<(), kube::Error> {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": { "name": self.name, "labels": { label::REPLICA: "true" } },
+            "spec": {
+                "holderIdentity": holder,
+                "leaseDurationSeconds": duration.as_secs(),
+                "renewTime": MicroTime(self.clock.now()),
+            },
+        });
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        self.leases.patch(&self.name, &params, &Patch::Apply(&lease)).await.map(drop)
+    }
+
+    fn log_failure(&self, error: &str) {
+        tracing::warn!(lease = self.name, error, "the Lease of this replica was not renewed; it is retried");
+    }
+}

@@ -1,0 +1,227 @@
+//! Reports of a host: judged by `coordinator-core`, stored when they say
+//! something new.
+
+use std::sync::Arc;
+
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
+use coordinator_core::host::{AnnouncedPlan, HostRecord, facts};
+use coordinator_core::network;
+use coordinator_core::plan::{PlanEnd, Progress, judge_report};
+use kube::ResourceExt as _;
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use wire::step_report::Outcome;
+
+use crate::ca::Peer;
+use crate::rpc::plan_notifications::PlanInFlight;
+use crate::rpc::running_plans::{Outputs, PlanReadError, VerifiedPlan, read_plan};
+use crate::rpc::{Context, RpcError};
+use crate::store::{StoreError, plan_record};
+
+/// How often a report is judged again because the plan Secret was changed.
+const TRIES: usize = 3;
+
+/// A step of the newest plan. Only the end of the plan is written: the Secret
+/// first, since it is the record, then the status.
+pub(super) async fn record_step_report(
+    context: &Context,
+    peer: &Peer,
+    report: &wire::StepReport,
+) -> Result<(), RpcError> {
+    let inventory = context.inventory(peer).await?;
+    for _ in 0..TRIES {
+        let Some(verified) = find_plan(context, peer, &inventory, report).await? else {
+            return Ok(());
+        };
+        let end = match judge_report(&verified.plan, report) {
+            Progress::Stale => return Err(refuse_stale(report)),
+            Progress::InFlight => {
+                record_output(context, peer, &verified, report);
+                return Ok(());
+            }
+            Progress::Ended(end) => end,
+        };
+        let outputs = record_output(context, peer, &verified, report);
+        let secrets = context.secret_api(&peer.key.namespace);
+        let checksum = &verified.plan.checksum;
+        let recorded =
+            plan_record::record_end(&secrets, &verified.secret, checksum, &end, &outputs, context.now());
+        match recorded.await {
+            Err(error) if error.is_changed() => context.running_plans.remove(&peer.key),
+            Err(error) => return Err(error.into()),
+            Ok(()) => return record_plan_end(context, peer, inventory, &verified, &end, report).await,
+        }
+    }
+    Err(StoreError::Contended { kind: "Secret", name: inventory.name_any() }.into())
+}
+
+/// A host that refuses its plan ends it: nothing else would.
+pub(super) async fn record_acknowledgement(
+    context: &Context,
+    peer: &Peer,
+    acknowledgement: wire::PlanAcknowledgement,
+) -> Result<(), RpcError> {
+    let wire::PlanAcknowledgement { plan_id, generation, failure } = acknowledgement;
+    let Some(failure) = failure else { return Ok(()) };
+    tracing::warn!(
+        plan = plan_id,
+        cause = failure.message,
+        next_action = failure.next_action,
+        "the host refused its plan"
+    );
+    let failure = wire::Failure {
+        reason: wire::FailureReason::Refused.into(),
+        message: format!("the host refused the plan: {}", failure.message),
+        next_action: failure.next_action,
+    };
+    let failed = wire::StepFailed { failure: Some(failure), output: String::new() };
+    let report = wire::StepReport { plan_id, generation, step: 0, outcome: Some(Outcome::Failed(failed)) };
+    match record_step_report(context, peer, &report).await {
+        // It refused a plan that is not its newest one.
+        Err(RpcError::Refused { refusal: Refusal::StalePlan, .. }) => Ok(()),
+        recorded => recorded,
+    }
+}
+
+fn refuse_stale(report: &wire::StepReport) -> RpcError {
+    let plan: String = report.plan_id.chars().take(64).collect();
+    RpcError::refused(Refusal::StalePlan, format!("plan {plan} generation {}", report.generation))
+}
+
+fn is_meant(plan: &AnnouncedPlan, report: &wire::StepReport) -> bool {
+    plan.id.as_str() == report.plan_id && plan.generation.0 == report.generation
+}
+
+/// The verified plan that a report is about; `None` when its end is stored.
+async fn find_plan(
+    context: &Context,
+    peer: &Peer,
+    inventory: &MachineInventory,
+    report: &wire::StepReport,
+) -> Result<Option<Arc<VerifiedPlan>>, RpcError> {
+    let parse = |inventory| HostRecord::parse(inventory).ok_or_else(|| refuse_stale(report));
+    let mut record = parse(inventory)?;
+    let newest = record.plan.as_ref();
+    if newest.is_some_and(|plan| plan.generation.0 > report.generation) {
+        return Err(refuse_stale(report));
+    }
+    if newest.is_some_and(|plan| is_meant(plan, report) && plan.state.is_some()) {
+        return Ok(None);
+    }
+    let running = context.running_plans.find_plan(&peer.key, &report.plan_id, report.generation);
+    if running.is_some() {
+        return Ok(running);
+    }
+    if !newest.is_some_and(|plan| is_meant(plan, report)) {
+        // The caches may not have the announcement yet.
+        record = parse(&*context.read_inventory(peer).await?)?;
+    }
+    match record.plan.as_ref().filter(|plan| is_meant(plan, report)) {
+        None => return Err(refuse_stale(report)),
+        Some(plan) if plan.state.is_some() => return Ok(None),
+        Some(_) => {}
+    }
+    let announced = PlanInFlight::of(&record).ok_or_else(|| refuse_stale(report))?;
+    match read_plan(&context.secret_api(&peer.key.namespace), &announced).await {
+        Ok(verified) => {
+            let verified = Arc::new(verified);
+            // Without a stream nothing would remove it.
+            if context.sessions.contains(&peer.key) {
+                context.running_plans.insert(&peer.key, verified.clone());
+            }
+            Ok(Some(verified))
+        }
+        Err(PlanReadError::Store(error)) => Err(error.into()),
+        Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
+            tracing::warn!(plan = %announced.id, cause = problem.message, "cannot judge a report: the host retries");
+            Err(RpcError::PlanUnavailable(problem.message))
+        }
+    }
+}
+
+fn record_output(
+    context: &Context,
+    peer: &Peer,
+    verified: &VerifiedPlan,
+    report: &wire::StepReport,
+) -> Outputs {
+    let step = usize::try_from(report.step).ok().and_then(|index| verified.plan.steps.get(index));
+    let name = step.map_or("", proto::plan::Step::name);
+    let output = match &report.outcome {
+        Some(Outcome::Done(done)) => done.output.clone(),
+        Some(Outcome::Failed(failed)) => {
+            let message = failed.failure.as_ref().map_or("", |failure| failure.message.as_str());
+            format!("{message}\n{}", failed.output)
+        }
+        None => String::new(),
+    };
+    context.running_plans.record_output(&peer.key, report.step, name, &output)
+}
+
+async fn record_plan_end(
+    context: &Context,
+    peer: &Peer,
+    inventory: Arc<MachineInventory>,
+    verified: &VerifiedPlan,
+    end: &PlanEnd,
+    report: &wire::StepReport,
+) -> Result<(), RpcError> {
+    let system = match &report.outcome {
+        Some(Outcome::Done(done)) => done.system.as_ref(),
+        Some(Outcome::Failed(_)) | None => None,
+    };
+    let plan = &verified.plan;
+    let record = |status: &mut _| facts::record_plan_end(status, plan, end, system);
+    context.update_status(inventory, record).await?;
+    context.running_plans.remove(&peer.key);
+    tracing::info!(plan = %plan.id, generation = %plan.generation, ?end, "plan ended");
+    Ok(())
+}
+
+/// How far the install is; the answer is the disk that an operator chose.
+pub(super) async fn record_install_report(
+    context: &Context,
+    peer: &Peer,
+    report: &wire::InstallReport,
+) -> Result<String, RpcError> {
+    if report.outcome.is_none() {
+        return Err(RpcError::refused(Refusal::BadRequest, "the install report is empty"));
+    }
+    let inventory = context.inventory(peer).await?;
+    let record = |status: &mut _| facts::record_install(status, report);
+    let inventory = context.update_status(inventory, record).await?;
+    let device = inventory.annotations().get(annotation::INSTALL_DEVICE);
+    Ok(device.cloned().unwrap_or_default())
+}
+
+/// The running system and its network. The intended one does not change by it.
+pub(super) async fn record_observed_report(
+    context: &Context,
+    peer: &Peer,
+    report: wire::ObservedReport,
+) -> Result<(), RpcError> {
+    let network = report.network.map(|network| parse_network(network, &peer.name_hint));
+    let inventory = context.inventory(peer).await?;
+    let record = |status: &mut _| {
+        if let Some(network) = &network {
+            facts::record_observed_network(status, network);
+        }
+        if let Some(system) = &report.system {
+            facts::record_system(status, system);
+        }
+    };
+    context.update_status(inventory, record).await.map(drop)
+}
+
+/// What can be replayed of a network; the rest is logged.
+pub(in crate::rpc) fn parse_network(
+    reported: wire::ObservedNetwork,
+    name: &str,
+) -> coordinator_api::network::ObservedNetwork {
+    let network::Observation { network, dropped } = network::parse_observed(reported);
+    for cause in &dropped {
+        tracing::info!(name, %cause, "part of the reported network left out: it cannot be replayed");
+    }
+    network
+}

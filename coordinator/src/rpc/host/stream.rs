@@ -1,0 +1,358 @@
+//! The stream of one host: it sends the announced plan and each later one, and
+//! keeps the stored session and statement of the host right.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator_api::inventory::SessionStatus;
+use coordinator_core::host::{Problem, facts};
+use coordinator_core::ids::Uid;
+use coordinator_core::retry::backoff;
+use futures::stream::{BoxStream, StreamExt as _};
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use proto::plan::Checksum;
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use tokio::time::Instant;
+use tonic::Status;
+use tracing::Instrument as _;
+use wire::{coordinator_message, host_message};
+
+use super::attach::{self, Messages, OpenSession, Statement};
+use super::progress::{RunningStep, StepProgress};
+use super::reports;
+use crate::ca::Peer;
+use crate::rpc::plan_notifications::{HostState, PlanInFlight, Subscription};
+use crate::rpc::running_plans::{PlanReadError, read_plan};
+use crate::rpc::sessions::SessionGuard;
+use crate::rpc::{Context, RpcError};
+use crate::telemetry::chain;
+
+/// The longest pause before an unusable plan Secret is read again: nothing
+/// that is watched changes when it is restored.
+const LONGEST_RETRY: Duration = Duration::from_mins(1);
+/// Reads of a Secret that is ahead of its announcement before that is a
+/// problem.
+const ANNOUNCEMENT_READS: u32 = 3;
+
+/// Runs the stream. Every error ends it with a status.
+pub(super) fn open_stream(
+    context: Context,
+    peer: Peer,
+    mut messages: Messages,
+) -> BoxStream<'static, Result<wire::CoordinatorMessage, Status>> {
+    let span = tracing::info_span!(
+        "host_stream",
+        namespace = peer.key.namespace,
+        name = peer.name_hint,
+        serial = peer.serial
+    );
+    let stream = async_stream::stream! {
+        let opened = attach::open_session(&context, peer, &mut messages).instrument(span.clone()).await;
+        let mut attachment = match span.in_scope(|| context.answer(opened)) {
+            Ok(session) => span.in_scope(|| Attachment::new(context.clone(), session)),
+            Err(status) => {
+                yield Err(status);
+                return;
+            }
+        };
+        loop {
+            match attachment.next_message(&mut messages).instrument(span.clone()).await {
+                Ok(Some(message)) => yield Ok(message),
+                Ok(None) => return,
+                Err(error) => {
+                    let ended: Result<(), _> = span.in_scope(|| context.answer(Err(error)));
+                    if let Err(status) = ended {
+                        yield Err(status);
+                    }
+                    return;
+                }
+            }
+        }
+    };
+    stream.boxed()
+}
+
+/// A host on its stream.
+struct Attachment {
+    context: Context,
+    statement: Statement,
+    guard: SessionGuard,
+    state: Subscription,
+    /// The inventory that has the session.
+    uid: Option<Uid>,
+    /// What the caches may show until they have the session.
+    stale: Option<Option<SessionStatus>>,
+    /// The plan that was sent last.
+    sent: Option<Checksum>,
+    retry: Option<Retry>,
+    progress: StepProgress,
+    deleted_at: Option<Instant>,
+    expires_at: Instant,
+}
+
+/// When the record of that plan is read again.
+struct Retry {
+    checksum: Checksum,
+    at: Instant,
+    attempt: u32,
+}
+
+impl Attachment {
+    fn new(context: Context, session: OpenSession) -> Self {
+        let OpenSession { statement, guard, inventory, former } = session;
+        tracing::info!(boot_id = statement.boot_id(), "host attached");
+        let left = statement.peer.not_after.duration_since(context.now());
+        let left = Duration::try_from(left).unwrap_or_default();
+        Self {
+            state: context.caches.notifications.subscribe(&statement.peer.key, &inventory),
+            uid: attach::uid_of(&inventory),
+            stale: Some(former),
+            sent: None,
+            retry: None,
+            progress: StepProgress::new(context.timing),
+            deleted_at: None,
+            expires_at: Instant::now() + left,
+            context,
+            statement,
+            guard,
+        }
+    }
+
+    fn peer(&self) -> &Peer {
+        &self.statement.peer
+    }
+
+    /// The next message for the host; `None` when it closed the stream.
+    async fn next_message(
+        &mut self,
+        messages: &mut Messages,
+    ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
+        loop {
+            let state = self.state.latest();
+            if let Some(message) = self.follow_state(&state).await? {
+                return Ok(Some(message));
+            }
+            self.check_deadlines()?;
+            self.record_progress().await;
+            let wake = self.next_wake();
+            tokio::select! {
+                () = self.state.changed() => {}
+                reason = self.guard.closed() => return Err(attach::close_error(reason, self.peer())),
+                () = tokio::time::sleep_until(wake) => {}
+                message = messages.message() => match message {
+                    Ok(Some(message)) => self.handle_message(message).await?,
+                    Ok(None) | Err(_) => return Ok(None),
+                },
+            }
+        }
+    }
+
+    fn next_wake(&self) -> Instant {
+        let retry = self.retry.as_ref().map(|retry| retry.at);
+        let deleted = self.deleted_at.map(|at| at + self.context.timing.deletion_grace);
+        [retry, deleted, self.progress.due_at()].into_iter().flatten().fold(self.expires_at, Instant::min)
+    }
+
+    fn check_deadlines(&self) -> Result<(), RpcError> {
+        let now = Instant::now();
+        if now >= self.expires_at {
+            return Err(RpcError::CertificateExpired);
+        }
+        if self.deleted_at.is_some_and(|at| now >= at + self.context.timing.deletion_grace) {
+            return Err(RpcError::refused(Refusal::InventoryGone, self.peer().name_hint.clone()));
+        }
+        Ok(())
+    }
+
+    /// Does what the newest state of the inventory asks for; the answer is the
+    /// message that is due.
+    async fn follow_state(
+        &mut self,
+        state: &HostState,
+    ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
+        if state.is_quarantined {
+            return Err(RpcError::refused(Refusal::Quarantined, self.peer().name_hint.clone()));
+        }
+        if state.is_deleted {
+            if self.deleted_at.is_none() {
+                self.deleted_at = Some(Instant::now());
+                tracing::warn!("inventory deleted: waiting for its recreation, then the stream ends");
+            }
+            return Ok(None);
+        }
+        self.deleted_at = None;
+        self.keep_session(state).await?;
+        match &state.plan {
+            Some(plan) => self.next_plan_message(plan).await,
+            None => {
+                self.retry = None;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Writes session and statement again where the inventory lost them, and
+    /// ends where another stream has taken over.
+    async fn keep_session(&mut self, state: &HostState) -> Result<(), RpcError> {
+        let is_own = |session| attach::is_own(&self.context, &self.statement, session);
+        if state.uid == self.uid {
+            if is_own(state.session.as_ref()) {
+                self.stale = None;
+                return Ok(());
+            }
+            if self.stale.as_ref() == Some(&state.session) {
+                return Ok(());
+            }
+        }
+        // The caches may be behind: the API server decides.
+        let live = match self.context.read_inventory(self.peer()).await {
+            Ok(live) => live,
+            // The event of its deletion is on the way.
+            Err(error) if error.is_inventory_gone() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let other = attach::session_of(&live)
+            .filter(|session| session.ended.is_none() && !(self.context.replica.is_dead)(&session.replica));
+        if is_own(attach::session_of(&live)) {
+            self.uid = attach::uid_of(&live);
+        } else if other.is_some() {
+            return Err(RpcError::Replaced);
+        } else {
+            let written = attach::record_session(&self.context, &self.statement, live).await?;
+            self.uid = attach::uid_of(&written);
+            tracing::info!(
+                inventory = written.name_any(),
+                "session and statement of the host recorded again"
+            );
+        }
+        self.stale = Some(state.session.clone());
+        Ok(())
+    }
+
+    /// The plan in flight, when it was not sent yet.
+    async fn next_plan_message(
+        &mut self,
+        announced: &PlanInFlight,
+    ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
+        if self.sent.as_ref() == Some(&announced.checksum) {
+            if announced.has_problem {
+                self.record_problem(None).await?;
+            }
+            return Ok(None);
+        }
+        let retry = self.retry.take().filter(|retry| retry.checksum == announced.checksum);
+        if let Some(retry) = retry.as_ref().filter(|retry| Instant::now() < retry.at) {
+            let Retry { checksum, at, attempt } = retry;
+            self.retry = Some(Retry { checksum: checksum.clone(), at: *at, attempt: *attempt });
+            return Ok(None);
+        }
+        let attempt = retry.map_or(1, |retry| retry.attempt.saturating_add(1));
+        let secrets = self.context.secret_api(&self.peer().key.namespace);
+        match read_plan(&secrets, announced).await {
+            Ok(verified) => {
+                let message = coordinator_message::Message::Plan((&verified.plan).into());
+                self.sent = Some(announced.checksum.clone());
+                tracing::info!(plan = %announced.id, generation = %announced.generation, "sending plan");
+                self.context.running_plans.insert(&self.statement.peer.key, Arc::new(verified));
+                if announced.has_problem {
+                    self.record_problem(None).await?;
+                }
+                return Ok(Some(wire::CoordinatorMessage { message: Some(message) }));
+            }
+            Err(PlanReadError::Store(error)) => {
+                tracing::warn!(error = chain(&error), attempt, "cannot read the plan record: retrying");
+            }
+            // The Secret is written before the announcement.
+            Err(PlanReadError::Newer(_)) if attempt <= ANNOUNCEMENT_READS => {}
+            Err(PlanReadError::Newer(problem) | PlanReadError::Unusable(problem)) => {
+                tracing::warn!(plan = %announced.id, cause = problem.message, attempt, "cannot send the plan");
+                self.record_problem(Some(problem)).await?;
+            }
+        }
+        let at = Instant::now() + backoff(attempt).min(LONGEST_RETRY);
+        self.retry = Some(Retry { checksum: announced.checksum.clone(), at, attempt });
+        Ok(None)
+    }
+
+    async fn record_problem(&self, problem: Option<Problem>) -> Result<(), RpcError> {
+        let inventory = match self.context.inventory(self.peer()).await {
+            Err(error) if error.is_inventory_gone() => return Ok(()),
+            read => read?,
+        };
+        let record = |status: &mut _| facts::record_plan_problem(status, problem.as_ref());
+        self.context.update_status(inventory, record).await.map(drop)
+    }
+
+    async fn handle_message(&mut self, message: wire::HostMessage) -> Result<(), RpcError> {
+        match message.message {
+            Some(host_message::Message::Acknowledgement(acknowledgement)) => {
+                reports::record_acknowledgement(&self.context, &self.statement.peer, acknowledgement).await
+            }
+            Some(host_message::Message::Progress(progress)) => {
+                let key = &self.peer().key;
+                let plan = self.context.running_plans.find_plan(key, &progress.plan_id, progress.generation);
+                if plan.is_some() {
+                    self.progress.note_progress(progress, Instant::now());
+                }
+                Ok(())
+            }
+            Some(host_message::Message::Hello(_)) | None => Ok(()),
+        }
+    }
+
+    /// Records a step that runs for long. One that cannot be recorded is left
+    /// to the next report.
+    async fn record_progress(&mut self) {
+        let Some(step) = self.progress.take_due(Instant::now()) else { return };
+        let (peer, plans) = (&self.statement.peer, &self.context.running_plans);
+        let plan = plans.find_plan(&peer.key, &step.plan_id, step.generation);
+        let Some(plan) = plan.filter(|_| !plans.is_reported(&peer.key, step.step)) else {
+            return self.progress.clear();
+        };
+        let RunningStep { step, attempt, .. } = step;
+        let written = async {
+            let inventory = self.context.inventory(peer).await?;
+            let index = usize::try_from(step).unwrap_or(usize::MAX);
+            let record = |status: &mut _| facts::record_step(status, &plan.plan, index, attempt);
+            self.context.update_status(inventory, record).await
+        };
+        if let Err(error) = written.await {
+            tracing::debug!(error = chain(&error), "cannot record the step that runs");
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        if !self.guard.close() {
+            return;
+        }
+        let peer = &self.statement.peer;
+        self.context.running_plans.remove(&peer.key);
+        let record = record_session_end(self.context.clone(), self.statement.clone(), self.context.now());
+        let delay = self.context.timing.end_delay;
+        self.context.sessions.schedule_end(&peer.key, delay, record.in_current_span());
+    }
+}
+
+/// Records that the stream of a host ended and none came after it.
+async fn record_session_end(context: Context, statement: Statement, ended: Timestamp) {
+    let written = async {
+        let inventory = context.inventory_of_ended(&statement.peer).await?;
+        let (replica, boot_id) = (&context.replica.name, statement.boot_id());
+        let record = |status: &mut _| facts::record_session_end(status, replica, boot_id, ended);
+        context.update_status(inventory, record).await
+    };
+    match written.await {
+        Ok(_) => tracing::info!(boot_id = statement.boot_id(), "host detached"),
+        Err(error) if error.is_inventory_gone() => {}
+        Err(error) => {
+            tracing::warn!(
+                error = chain(&error),
+                "cannot record the end of the session: it is recorded when the replica's Lease or the host changes it"
+            );
+        }
+    }
+}

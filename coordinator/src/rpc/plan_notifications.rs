@@ -1,0 +1,289 @@
+//! From the events of inventories to the streams of their hosts: an event
+//! costs one look-up and wakes the stream of its host alone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coordinator_api::inventory::{MachineInventory, SessionStatus};
+use coordinator_core::host::HostRecord;
+use coordinator_core::ids::Uid;
+use kube::ResourceExt as _;
+use kube::runtime::watcher::Event;
+use proto::plan::{Checksum, Generation, PlanId};
+use tokio::sync::watch;
+
+use crate::ca::HostKey;
+
+/// A plan that was announced and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanInFlight {
+    pub id: PlanId,
+    pub generation: Generation,
+    pub checksum: Checksum,
+    /// The Secret that holds its record.
+    pub secret: String,
+    /// The status says that it cannot be sent.
+    pub has_problem: bool,
+}
+
+/// What a stream follows of its inventory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HostState {
+    pub uid: Option<Uid>,
+    pub session: Option<SessionStatus>,
+    pub plan: Option<PlanInFlight>,
+    pub is_quarantined: bool,
+    /// No inventory has the identity at the moment.
+    pub is_deleted: bool,
+}
+
+impl HostState {
+    fn parse(inventory: &MachineInventory) -> Self {
+        let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
+        Self {
+            plan: PlanInFlight::of(&record),
+            uid: record.uid,
+            session: record.session,
+            is_quarantined: record.is_quarantined,
+            is_deleted: false,
+        }
+    }
+}
+
+impl PlanInFlight {
+    /// The plan of a host that was announced and has not ended.
+    pub(super) fn of(record: &HostRecord) -> Option<Self> {
+        let plan = record.plan.as_ref().filter(|plan| plan.state.is_none())?;
+        Some(Self {
+            id: plan.id.clone(),
+            generation: plan.generation,
+            checksum: plan.checksum.clone(),
+            secret: record.plan_secret_name().to_owned(),
+            has_problem: plan.problem.is_some(),
+        })
+    }
+}
+
+/// The identity that an inventory has.
+#[must_use]
+pub fn host_key(inventory: &MachineInventory) -> Option<HostKey> {
+    let tpm_hash = inventory.spec.tpm_hash.clone().filter(|hash| !hash.is_empty())?;
+    Some(HostKey { namespace: inventory.namespace()?, tpm_hash })
+}
+
+struct Entry {
+    name: String,
+    state: watch::Sender<HostState>,
+}
+
+#[derive(Default)]
+struct Index {
+    entries: HashMap<HostKey, Entry>,
+    /// Keys seen since a list began: those missing at its end are deleted.
+    listing: Option<HashSet<HostKey>>,
+}
+
+/// Inventories by identity, and the streams that follow them.
+#[derive(Default)]
+pub struct PlanNotifications(Mutex<Index>);
+
+/// The state of one host, followed by its stream.
+pub struct Subscription {
+    notifications: Arc<PlanNotifications>,
+    key: HostKey,
+    state: watch::Receiver<HostState>,
+}
+
+impl PlanNotifications {
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies an event of the watcher behind the cache, after the cache has.
+    pub fn apply_event(&self, event: &Event<MachineInventory>) {
+        match event {
+            Event::Apply(inventory) | Event::InitApply(inventory) => self.index().update(inventory),
+            Event::Delete(inventory) => self.index().delete(inventory),
+            Event::Init => self.index().listing = Some(HashSet::new()),
+            Event::InitDone => self.index().end_listing(),
+        }
+    }
+
+    /// Name of the inventory with that identity.
+    #[must_use]
+    pub fn find_name(&self, key: &HostKey) -> Option<String> {
+        let index = self.index();
+        let entry = index.entries.get(key).filter(|entry| !entry.state.borrow().is_deleted)?;
+        Some(entry.name.clone())
+    }
+
+    /// Follows the inventory with that identity, also through its deletion and
+    /// recreation. `inventory` is what was read of it before the watch saw it.
+    #[must_use]
+    pub fn subscribe(self: &Arc<Self>, key: &HostKey, inventory: &MachineInventory) -> Subscription {
+        let mut index = self.index();
+        let entry = index.entries.entry(key.clone()).or_insert_with(|| Entry {
+            name: inventory.name_any(),
+            state: watch::Sender::new(HostState::parse(inventory)),
+        });
+        let state = entry.state.subscribe();
+        Subscription { notifications: self.clone(), key: key.clone(), state }
+    }
+}
+
+impl Index {
+    fn update(&mut self, inventory: &MachineInventory) {
+        let Some(key) = host_key(inventory) else { return };
+        if let Some(listing) = &mut self.listing {
+            listing.insert(key.clone());
+        }
+        let new = HostState::parse(inventory);
+        let entry = self
+            .entries
+            .entry(key)
+            .or_insert_with(|| Entry { name: String::new(), state: watch::Sender::default() });
+        entry.name = inventory.name_any();
+        entry.state.send_if_modified(|old| {
+            let is_changed = *old != new;
+            *old = new;
+            is_changed
+        });
+    }
+
+    fn delete(&mut self, inventory: &MachineInventory) {
+        let Some(key) = host_key(inventory) else { return };
+        let uid = inventory.uid().as_deref().and_then(Uid::parse);
+        // One that was recreated under another name has another UID.
+        if self.entries.get(&key).is_some_and(|entry| entry.state.borrow().uid == uid) {
+            self.mark_deleted(&key);
+        }
+    }
+
+    fn mark_deleted(&mut self, key: &HostKey) {
+        let Some(entry) = self.entries.get(key) else { return };
+        if entry.state.receiver_count() == 0 {
+            self.entries.remove(key);
+        } else {
+            entry.state.send_modify(|state| *state = HostState { is_deleted: true, ..HostState::default() });
+        }
+    }
+
+    fn end_listing(&mut self) {
+        let Some(seen) = self.listing.take() else { return };
+        let missing: Vec<_> = self.entries.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+        for key in missing {
+            self.mark_deleted(&key);
+        }
+    }
+}
+
+impl Subscription {
+    /// The newest state.
+    #[must_use]
+    pub fn latest(&mut self) -> HostState {
+        self.state.borrow_and_update().clone()
+    }
+
+    /// Waits for a newer state.
+    pub async fn changed(&mut self) {
+        // The sender lives as long as it is followed.
+        if self.state.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut index = self.notifications.index();
+        let is_unused = |entry: &Entry| entry.state.borrow().is_deleted && entry.state.receiver_count() <= 1;
+        if index.entries.get(&self.key).is_some_and(is_unused) {
+            index.entries.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coordinator_api::inventory::{MachineInventorySpec, PlanState, PlanStatus, PlanType};
+
+    fn inventory(hash: &str, uid: &str) -> MachineInventory {
+        let spec = MachineInventorySpec { tpm_hash: Some(hash.into()), ..Default::default() };
+        let mut inventory = MachineInventory::new(&format!("host-{uid}"), spec);
+        inventory.metadata.namespace = Some("fleet".into());
+        inventory.metadata.uid = Some(uid.into());
+        inventory
+    }
+
+    fn with_plan(hash: &str, generation: i64, state: Option<PlanState>) -> MachineInventory {
+        let mut inventory = inventory(hash, "1");
+        inventory.status.get_or_insert_default().plan = Some(PlanStatus {
+            id: Some("clean-1".into()),
+            checksum: Some(Checksum::of(b"plan").to_string()),
+            kind: Some(PlanType::Clean),
+            generation: Some(generation),
+            state,
+            ..PlanStatus::default()
+        });
+        inventory
+    }
+
+    fn key(hash: &str) -> HostKey {
+        HostKey { namespace: "fleet".into(), tpm_hash: hash.into() }
+    }
+
+    #[test]
+    fn event_wakes_the_stream_of_its_host() {
+        let notifications = Arc::<PlanNotifications>::default();
+        let mut one = notifications.subscribe(&key("a"), &inventory("a", "1"));
+        let mut two = notifications.subscribe(&key("b"), &inventory("b", "2"));
+        drop((one.latest(), two.latest()));
+        let event = Event::Apply(with_plan("a", 4, None));
+        notifications.apply_event(&event);
+        assert!(one.state.has_changed().unwrap() && !two.state.has_changed().unwrap());
+        let plan = one.latest().plan.unwrap();
+        assert_eq!((plan.generation, plan.secret.as_str()), (Generation(4), "host-1"));
+        notifications.apply_event(&event);
+        assert!(!one.state.has_changed().unwrap(), "nothing new");
+        notifications.apply_event(&Event::Apply(with_plan("a", 4, Some(PlanState::Applied))));
+        assert_eq!(one.latest().plan, None);
+    }
+
+    #[test]
+    fn subscription_outlives_a_recreated_inventory() {
+        let notifications = Arc::<PlanNotifications>::default();
+        notifications.apply_event(&Event::Apply(inventory("a", "1")));
+        let mut followed = notifications.subscribe(&key("a"), &inventory("a", "1"));
+        notifications.apply_event(&Event::Delete(inventory("a", "1")));
+        assert!(followed.latest().is_deleted);
+        assert_eq!(notifications.find_name(&key("a")), None);
+        notifications.apply_event(&Event::Apply(inventory("a", "2")));
+        let state = followed.latest();
+        assert_eq!((state.is_deleted, state.uid), (false, Uid::parse("2")));
+        assert_eq!(notifications.find_name(&key("a")).as_deref(), Some("host-2"));
+        notifications.apply_event(&Event::Delete(inventory("a", "1")));
+        assert!(!followed.latest().is_deleted, "that was the former one");
+    }
+
+    #[test]
+    fn deleted_inventories_leave_no_entry() {
+        let notifications = Arc::<PlanNotifications>::default();
+        notifications.apply_event(&Event::Apply(inventory("a", "1")));
+        let followed = notifications.subscribe(&key("b"), &inventory("b", "2"));
+        notifications.apply_event(&Event::Init);
+        notifications.apply_event(&Event::InitDone);
+        assert_eq!(notifications.index().entries.len(), 1, "followed");
+        drop(followed);
+        assert_eq!(notifications.index().entries.len(), 0);
+    }
+
+    #[test]
+    fn host_is_found_in_its_namespace_only() {
+        let notifications = PlanNotifications::default();
+        notifications.apply_event(&Event::Apply(inventory("a", "1")));
+        assert_eq!(notifications.find_name(&key("a")).as_deref(), Some("host-1"));
+        let other = HostKey { namespace: "other".into(), ..key("a") };
+        assert_eq!(notifications.find_name(&other), None);
+    }
+}

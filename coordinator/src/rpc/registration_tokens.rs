@@ -1,0 +1,131 @@
+//! Registrations by token. Keyed by the token's SHA-256: a look-up costs one
+//! hash, and its time tells nothing about a token.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use coordinator_api::registration::MachineRegistration;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
+use sha2::{Digest as _, Sha256};
+
+type Token = [u8; 32];
+type Key = ObjectRef<MachineRegistration>;
+
+#[derive(Default)]
+struct Index {
+    by_token: HashMap<Token, Key>,
+    by_registration: HashMap<Key, Token>,
+    /// Registrations seen since a list began: those missing at its end are
+    /// deleted.
+    listing: Option<HashSet<Key>>,
+}
+
+/// The index. Fed with every event of the watcher behind the cache.
+#[derive(Default)]
+pub struct RegistrationTokens(Mutex<Index>);
+
+impl RegistrationTokens {
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies an event of the watcher behind the cache.
+    pub fn apply_event(&self, event: &Event<MachineRegistration>) {
+        match event {
+            Event::Apply(registration) | Event::InitApply(registration) => self.index().update(registration),
+            Event::Delete(registration) => self.index().remove(&ObjectRef::from_obj(registration)),
+            Event::Init => self.index().listing = Some(HashSet::new()),
+            Event::InitDone => self.index().end_listing(),
+        }
+    }
+
+    /// The registration with that token.
+    #[must_use]
+    pub fn find_registration(&self, token: &str) -> Option<ObjectRef<MachineRegistration>> {
+        if token.is_empty() {
+            return None;
+        }
+        self.index().by_token.get(&hash(token)).cloned()
+    }
+}
+
+impl Index {
+    fn update(&mut self, registration: &MachineRegistration) {
+        let key = ObjectRef::from_obj(registration);
+        if let Some(listing) = &mut self.listing {
+            listing.insert(key.clone());
+        }
+        self.remove(&key);
+        let status = registration.status.as_ref();
+        let token = status.and_then(|status| status.registration_token.as_deref());
+        if let Some(token) = token.filter(|token| !token.is_empty()) {
+            self.by_token.insert(hash(token), key.clone());
+            self.by_registration.insert(key, hash(token));
+        }
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(token) = self.by_registration.remove(key)
+            && self.by_token.get(&token) == Some(key)
+        {
+            self.by_token.remove(&token);
+        }
+    }
+
+    fn end_listing(&mut self) {
+        let Some(seen) = self.listing.take() else { return };
+        let missing: Vec<_> =
+            self.by_registration.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+        for key in missing {
+            self.remove(&key);
+        }
+    }
+}
+
+fn hash(token: &str) -> Token {
+    Sha256::digest(token).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registration(name: &str, token: &str) -> MachineRegistration {
+        let mut registration = MachineRegistration::new(name, serde_json::from_str("{}").unwrap());
+        registration.metadata.namespace = Some("fleet".into());
+        registration.status.get_or_insert_default().registration_token = Some(token.into());
+        registration
+    }
+
+    fn found(tokens: &RegistrationTokens, token: &str) -> Option<String> {
+        tokens.find_registration(token).map(|key| key.name)
+    }
+
+    #[test]
+    fn only_the_newest_token_is_found() {
+        let tokens = RegistrationTokens::default();
+        tokens.apply_event(&Event::Apply(registration("a", "one")));
+        tokens.apply_event(&Event::Apply(registration("b", "two")));
+        assert_eq!(found(&tokens, "one").as_deref(), Some("a"));
+        tokens.apply_event(&Event::Apply(registration("a", "three")));
+        assert_eq!((found(&tokens, "one"), found(&tokens, "three").as_deref()), (None, Some("a")));
+        tokens.apply_event(&Event::Apply(registration("a", "")));
+        assert_eq!((found(&tokens, "three"), found(&tokens, "")), (None, None));
+    }
+
+    #[test]
+    fn deleted_registrations_are_not_found() {
+        let tokens = RegistrationTokens::default();
+        for (name, token) in [("a", "one"), ("b", "two"), ("c", "three")] {
+            tokens.apply_event(&Event::Apply(registration(name, token)));
+        }
+        tokens.apply_event(&Event::Delete(registration("a", "one")));
+        tokens.apply_event(&Event::Init);
+        tokens.apply_event(&Event::InitApply(registration("b", "two")));
+        tokens.apply_event(&Event::InitDone);
+        assert_eq!((found(&tokens, "one"), found(&tokens, "three")), (None, None));
+        assert_eq!(found(&tokens, "two").as_deref(), Some("b"));
+        assert_eq!(tokens.index().by_registration.len(), 1);
+    }
+}

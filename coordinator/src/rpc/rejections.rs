@@ -1,0 +1,175 @@
+//! Rejected hosts: counted, logged at a bounded rate, and shown as Events of
+//! the registration where its author can do something about it. A host without
+//! an inventory has no object of its own, and causes no other API write.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use coordinator_api::registration::MachineRegistration;
+use kube::{Client, ResourceExt as _};
+use proto::refusal::Refusal;
+use tokio::time::Instant;
+
+use crate::events::Events;
+use crate::metrics::Metrics;
+
+/// At most one log line in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// An equal Event is not written again for so long: a rejected host retries
+/// every half minute.
+const EVENT_INTERVAL: Duration = Duration::from_mins(10);
+/// Different Events that are remembered: a template can render many names.
+const EVENTS: usize = 256;
+
+/// Metric label of TLS handshakes that fail because CA and certificate do not
+/// match; they never reach a call.
+const UNKNOWN_AUTHORITY: &str = "UnknownAuthority";
+
+/// UID of the registration, the refusal, and its detail.
+type EventKey = (String, Refusal, String);
+
+#[derive(Debug, Default)]
+struct LogState {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+/// Counts and reports rejected hosts.
+pub struct Rejections {
+    metrics: Metrics,
+    events: Events,
+    log: Mutex<LogState>,
+    recent_events: Mutex<HashMap<EventKey, Instant>>,
+}
+
+impl Rejections {
+    /// Counts in `metrics`.
+    #[must_use]
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            events: Events::new(client, None),
+            log: Mutex::default(),
+            recent_events: Mutex::default(),
+        }
+    }
+
+    /// Counts a refusal, and logs it at a bounded rate.
+    pub fn record(&self, refusal: Refusal, detail: &str, next_action: &str) {
+        self.count(refusal.code(), detail, next_action);
+    }
+
+    /// Counts a host that does not trust this authority, or has a certificate
+    /// of another one.
+    pub fn record_untrusted(&self, detail: &str) {
+        let next =
+            "the host's ISO is of another coordinator: download a fresh seed ISO and boot the host from it";
+        self.count(UNKNOWN_AUTHORITY, detail, next);
+    }
+
+    /// Writes why a host with the token of `registration` was rejected.
+    pub(super) async fn write_event(
+        &self,
+        registration: &MachineRegistration,
+        refusal: Refusal,
+        detail: &str,
+        next_action: &str,
+    ) {
+        let key = (registration.uid().unwrap_or_default(), refusal, detail.to_owned());
+        if self.is_new_event(key, Instant::now()) {
+            let note = format!("{detail}: {next_action}");
+            self.events.warning(registration, refusal.code(), &note).await;
+        }
+    }
+
+    fn is_new_event(&self, key: EventKey, now: Instant) -> bool {
+        let mut recent = self.recent_events.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.retain(|_, written| now.duration_since(*written) < EVENT_INTERVAL);
+        if recent.contains_key(&key) || recent.len() >= EVENTS {
+            return false;
+        }
+        recent.insert(key, now);
+        true
+    }
+
+    fn count(&self, reason: &'static str, detail: &str, next_action: &str) {
+        self.metrics.refused(reason);
+        if let Some(suppressed) = self.take_log_turn(Instant::now()) {
+            tracing::warn!(reason, detail, next_action, suppressed, "host rejected");
+        }
+    }
+
+    /// The number of suppressed lines, when it is time for the next one.
+    fn take_log_turn(&self, now: Instant) -> Option<u64> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if log.last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
+            log.suppressed += 1;
+            return None;
+        }
+        log.last = Some(now);
+        Some(std::mem::take(&mut log.suppressed))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod log {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    /// What `work` logs on this thread.
+    pub(crate) fn capture_log(work: impl FnOnce()) -> String {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+        tracing::subscriber::with_default(subscriber, work);
+        let bytes = log.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejections(metrics: &Metrics) -> Rejections {
+        Rejections::new(fake_apiserver::FakeApi::new().client("coordinator"), metrics.clone())
+    }
+
+    #[tokio::test]
+    async fn log_line_has_cause_and_next_action() {
+        for refusal in Refusal::ALL {
+            let metrics = Metrics::default();
+            let rejections = rejections(&metrics);
+            let line = log::capture_log(|| rejections.record(refusal, "m-a", refusal.next_action()));
+            for part in [refusal.code(), refusal.next_action(), "m-a"] {
+                assert!(line.contains(part), "{part}: {line}");
+            }
+            let counted = format!("refusals_total{{reason=\"{}\"}} 1", refusal.code());
+            assert!(metrics.encode().unwrap().contains(&counted), "{refusal:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn flood_of_rejections_is_one_line_a_second() {
+        let (rejections, start) = (rejections(&Metrics::default()), Instant::now());
+        let lines: Vec<_> = (0..25)
+            .filter_map(|tick| rejections.take_log_turn(start + Duration::from_millis(tick * 100)))
+            .collect();
+        assert_eq!(lines, [0, 9, 9]);
+    }
+}

@@ -1,0 +1,137 @@
+//! The plans that hosts of this replica execute, as they were verified and
+//! sent: a report of a step costs no read. Forgotten when the plan or the
+//! stream ends, since they hold bootstrap data.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coordinator_api::conditions::Reason;
+use coordinator_core::host::Problem;
+use coordinator_core::plan::{StoredPlan, with_next_action};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use proto::plan::{Generation, Plan};
+
+use super::plan_notifications::PlanInFlight;
+use crate::ca::HostKey;
+use crate::store::StoreError;
+use crate::store::plan_record::{self, StoredSecret};
+
+/// What each step printed, by number and name.
+pub(super) type Outputs = BTreeMap<String, String>;
+
+/// A plan whose record has the announced checksum.
+#[derive(Debug)]
+pub(super) struct VerifiedPlan {
+    /// For the result; its contents were taken out.
+    pub(super) secret: StoredSecret,
+    pub(super) plan: Plan,
+}
+
+/// Why there is no plan to send.
+#[derive(Debug)]
+pub(super) enum PlanReadError {
+    /// The API server did not answer.
+    Store(StoreError),
+    /// The record of a newer plan was written and is not announced yet.
+    Newer(Problem),
+    /// The Secret is not what was announced.
+    Unusable(Problem),
+}
+
+/// Reads the record that was announced, and no other.
+///
+/// # Errors
+/// [`PlanReadError`].
+pub(super) async fn read_plan(
+    secrets: &Api<Secret>,
+    announced: &PlanInFlight,
+) -> Result<VerifiedPlan, PlanReadError> {
+    let mut secret = plan_record::read(secrets, &announced.secret).await.map_err(PlanReadError::Store)?;
+    let contents = std::mem::replace(&mut secret.contents, StoredPlan::Empty);
+    let name = &announced.secret;
+    let problem = |reason, cause: &str| {
+        let cause = format!("the plan Secret {name} {cause}");
+        let next = "restore the Secret, or delete the machine to have another plan assigned";
+        Problem { reason, message: with_next_action(&cause, next) }
+    };
+    let (generation, error) = match contents {
+        StoredPlan::Missing => {
+            return Err(PlanReadError::Unusable(problem(Reason::PlanSecretMissing, "is missing")));
+        }
+        StoredPlan::Unusable { error, .. } => {
+            let cause = format!("holds no plan record: {error}");
+            return Err(PlanReadError::Unusable(problem(Reason::PlanSecretInvalid, &cause)));
+        }
+        StoredPlan::Empty => (Generation(0), "it holds the empty plan".to_owned()),
+        StoredPlan::Record(record) => {
+            let generation = record.plan.generation;
+            match record.verify(&announced.checksum) {
+                Ok(record) => return Ok(VerifiedPlan { secret, plan: record.plan }),
+                Err(error) => (generation, error.to_string()),
+            }
+        }
+    };
+    let problem = problem(Reason::PlanSecretAltered, &format!("is not what was announced: {error}"));
+    Err(if generation > announced.generation {
+        PlanReadError::Newer(problem)
+    } else {
+        PlanReadError::Unusable(problem)
+    })
+}
+
+struct RunningPlan {
+    verified: Arc<VerifiedPlan>,
+    outputs: Outputs,
+    /// Steps that were reported, from the first on.
+    reported: u32,
+}
+
+/// By host.
+#[derive(Default)]
+pub(super) struct RunningPlans(Mutex<HashMap<HostKey, RunningPlan>>);
+
+impl RunningPlans {
+    fn plans(&self) -> MutexGuard<'_, HashMap<HostKey, RunningPlan>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a plan; what was printed stays with the same plan.
+    pub(super) fn insert(&self, key: &HostKey, verified: Arc<VerifiedPlan>) {
+        let mut plans = self.plans();
+        let (outputs, reported) = match plans.remove(key) {
+            Some(old) if old.verified.plan.checksum == verified.plan.checksum => (old.outputs, old.reported),
+            _ => (Outputs::new(), 0),
+        };
+        plans.insert(key.clone(), RunningPlan { verified, outputs, reported });
+    }
+
+    /// The plan of that name and number.
+    pub(super) fn find_plan(&self, key: &HostKey, id: &str, generation: u64) -> Option<Arc<VerifiedPlan>> {
+        let plans = self.plans();
+        let verified = &plans.get(key)?.verified;
+        let is_meant = verified.plan.id.as_str() == id && verified.plan.generation.0 == generation;
+        is_meant.then(|| verified.clone())
+    }
+
+    /// Records what a step printed; the answer is all that the plan printed.
+    pub(super) fn record_output(&self, key: &HostKey, step: u32, name: &str, output: &str) -> Outputs {
+        let name = format!("{step:02}-{name}");
+        let mut plans = self.plans();
+        let Some(running) = plans.get_mut(key) else {
+            return Outputs::from([(name, output.to_owned())]);
+        };
+        running.reported = running.reported.max(step.saturating_add(1));
+        running.outputs.insert(name, output.to_owned());
+        running.outputs.clone()
+    }
+
+    /// Whether that step was reported.
+    pub(super) fn is_reported(&self, key: &HostKey, step: u32) -> bool {
+        self.plans().get(key).is_some_and(|running| step < running.reported)
+    }
+
+    pub(super) fn remove(&self, key: &HostKey) {
+        self.plans().remove(key);
+    }
+}

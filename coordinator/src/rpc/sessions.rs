@@ -1,0 +1,264 @@
+//! Streams of this replica, by host, and what happens when a host opens
+//! another one.
+//!
+//! The same boot id is the same system: the newer stream wins. Another boot id
+//! is either a reboot whose old connection nothing has closed yet, or a second
+//! host with a copied key. A dead connection does not answer HTTP/2 pings and
+//! is closed after [`KEEPALIVE`] and [`KEEPALIVE_ANSWER`]: the new stream waits
+//! that long, without a plan. An old stream that is still open then belongs to
+//! a second live host, and both are quarantined.
+//!
+//! The session that counts is the one in `status.host.session`: replicas learn
+//! of each other's streams there ([`super::host`]).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::{KEEPALIVE, KEEPALIVE_ANSWER};
+use crate::ca::HostKey;
+
+/// How long a new stream waits for an old one to be found dead.
+pub const PROBE: Duration = KEEPALIVE.saturating_add(KEEPALIVE_ANSWER).saturating_add(Duration::from_secs(5));
+
+/// Why a stream is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// A newer stream of the same system.
+    Replaced,
+    /// Two live hosts claim the identity.
+    Quarantined,
+    /// This replica ends.
+    ShuttingDown,
+}
+
+type Closer = Arc<watch::Sender<Option<CloseReason>>>;
+
+struct SessionEntry {
+    boot_id: String,
+    number: u64,
+    closer: Closer,
+}
+
+#[derive(Default)]
+struct Sessions {
+    open: HashMap<HostKey, SessionEntry>,
+    /// At most one for each host.
+    pending_ends: HashMap<HostKey, AbortHandle>,
+    next_number: u64,
+}
+
+/// Streams of this replica.
+#[derive(Default)]
+pub struct SessionTable(Mutex<Sessions>);
+
+/// One open stream; removed from the table when dropped.
+pub struct SessionGuard {
+    table: Arc<SessionTable>,
+    key: HostKey,
+    number: u64,
+    closing: watch::Receiver<Option<CloseReason>>,
+}
+
+/// The open stream of another boot of the same host.
+pub struct SessionConflict {
+    pub boot_id: String,
+    closer: Closer,
+}
+
+impl SessionTable {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of streams.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.sessions().open.len()
+    }
+
+    /// Whether the host has a stream here.
+    #[must_use]
+    pub fn contains(&self, key: &HostKey) -> bool {
+        self.sessions().open.contains_key(key)
+    }
+
+    /// Registers a stream. An older one of the same boot is closed.
+    ///
+    /// # Errors
+    /// [`SessionConflict`] when another boot of the host has a stream.
+    pub fn open_session(
+        self: &Arc<Self>,
+        key: &HostKey,
+        boot_id: &str,
+    ) -> Result<SessionGuard, SessionConflict> {
+        let mut sessions = self.sessions();
+        if let Some(old) = sessions.open.get(key) {
+            if old.boot_id != boot_id {
+                return Err(SessionConflict { boot_id: old.boot_id.clone(), closer: old.closer.clone() });
+            }
+            old.closer.send_replace(Some(CloseReason::Replaced));
+        }
+        if let Some(pending) = sessions.pending_ends.remove(key) {
+            pending.abort();
+        }
+        sessions.next_number += 1;
+        let number = sessions.next_number;
+        let (closer, closing) = watch::channel(None);
+        let entry = SessionEntry { boot_id: boot_id.to_owned(), number, closer: Arc::new(closer) };
+        sessions.open.insert(key.clone(), entry);
+        Ok(SessionGuard { table: self.clone(), key: key.clone(), number, closing })
+    }
+
+    /// Closes every stream: the process ends, and hosts attach to another
+    /// replica without waiting for a broken connection.
+    pub fn close_all(&self) {
+        for entry in self.sessions().open.values() {
+            entry.closer.send_replace(Some(CloseReason::ShuttingDown));
+        }
+    }
+
+    /// Runs `record` after `delay`, unless the host opens a session before.
+    pub(super) fn schedule_end(
+        self: &Arc<Self>,
+        key: &HostKey,
+        delay: Duration,
+        record: impl Future<Output = ()> + Send + 'static,
+    ) {
+        // Outside a runtime the process is ending: its Lease says so.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let mut sessions = self.sessions();
+        if sessions.open.contains_key(key) {
+            return;
+        }
+        let (table, ended) = (Arc::downgrade(self), key.clone());
+        let task = runtime.spawn(async move {
+            tokio::time::sleep(delay).await;
+            if let Some(table) = table.upgrade() {
+                table.sessions().pending_ends.remove(&ended);
+            }
+            record.await;
+        });
+        if let Some(older) = sessions.pending_ends.insert(key.clone(), task.abort_handle()) {
+            older.abort();
+        }
+    }
+}
+
+impl SessionGuard {
+    /// Waits until the stream has to end.
+    pub async fn closed(&mut self) -> CloseReason {
+        match self.closing.wait_for(Option::is_some).await {
+            Ok(reason) => reason.unwrap_or(CloseReason::Replaced),
+            // The sender lives as long as the entry: a newer one took its place.
+            Err(_) => CloseReason::Replaced,
+        }
+    }
+
+    /// Removes the session; whether it was still the newest of its host.
+    pub fn close(&self) -> bool {
+        let mut sessions = self.table.sessions();
+        let is_newest = sessions.open.get(&self.key).is_some_and(|entry| entry.number == self.number);
+        if is_newest {
+            sessions.open.remove(&self.key);
+        }
+        is_newest
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl SessionConflict {
+    /// Whether the other stream ends within `probe`.
+    pub async fn ends_within(&self, probe: Duration) -> bool {
+        tokio::time::timeout(probe, self.closer.closed()).await.is_ok()
+    }
+
+    /// Closes the other stream.
+    pub fn quarantine(&self) {
+        self.closer.send_replace(Some(CloseReason::Quarantined));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::time::Instant;
+
+    fn key() -> HostKey {
+        HostKey { namespace: "fleet".into(), tpm_hash: "0a".into() }
+    }
+
+    fn open(table: &Arc<SessionTable>, boot_id: &str) -> SessionGuard {
+        table.open_session(&key(), boot_id).ok().unwrap()
+    }
+
+    #[tokio::test]
+    async fn newer_stream_of_one_boot_wins() {
+        let table = Arc::<SessionTable>::default();
+        let mut old = open(&table, "a");
+        let new = open(&table, "a");
+        assert_eq!(old.closed().await, CloseReason::Replaced);
+        assert!(!old.close() && table.contains(&key()), "the newer one stays");
+        assert!(new.close() && !table.contains(&key()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_boot_waits_for_the_dead_stream() {
+        let table = Arc::<SessionTable>::default();
+        let old = open(&table, "a");
+        let conflict = table.open_session(&key(), "b").err().unwrap();
+        let start = Instant::now();
+        tokio::spawn(async move {
+            tokio::time::sleep(KEEPALIVE + KEEPALIVE_ANSWER).await;
+            drop(old);
+        });
+        assert!(conflict.ends_within(PROBE).await);
+        assert_eq!(start.elapsed(), KEEPALIVE + KEEPALIVE_ANSWER);
+        assert!(table.open_session(&key(), "b").is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn live_stream_of_another_boot_is_quarantined() {
+        let table = Arc::<SessionTable>::default();
+        let mut old = open(&table, "a");
+        let conflict = table.open_session(&key(), "b").err().unwrap();
+        assert_eq!(conflict.boot_id, "a");
+        assert!(!conflict.ends_within(PROBE).await, "it answers pings");
+        conflict.quarantine();
+        assert_eq!(old.closed().await, CloseReason::Quarantined);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn session_end_is_recorded_once_and_late() {
+        let (table, ends) = (Arc::<SessionTable>::default(), Arc::<AtomicUsize>::default());
+        let schedule = || {
+            let ends = ends.clone();
+            let record = async move { drop(ends.fetch_add(1, Ordering::SeqCst)) };
+            table.schedule_end(&key(), Duration::from_secs(10), record);
+        };
+        let wait = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+        for _ in 0..3 {
+            drop(open(&table, "a"));
+            schedule();
+            wait(9).await;
+        }
+        assert_eq!((ends.load(Ordering::SeqCst), table.sessions().pending_ends.len()), (0, 1));
+        wait(2).await;
+        assert_eq!((ends.load(Ordering::SeqCst), table.sessions().pending_ends.len()), (1, 0));
+        schedule();
+        let back = open(&table, "a");
+        schedule();
+        wait(60).await;
+        assert_eq!(ends.load(Ordering::SeqCst), 1, "the host is back");
+        drop(back);
+    }
+}

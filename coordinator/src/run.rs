@@ -1,0 +1,247 @@
+//! The whole process: stores, port, leadership.
+
+mod authority;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::base_image::{BaseImageError, BaseImages};
+use crate::ca::{Authority, CaError};
+use crate::cache::{self, ApiVersions, Cache, Sinks};
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::controllers::replicas::ReplicaTracker;
+use crate::controllers::triggers::Router;
+use crate::controllers::{self, index::Index};
+use crate::events::Events;
+use crate::health::{self, Readiness};
+use crate::lease::Election;
+use crate::lease::replica::ReplicaLease;
+use crate::metrics::Metrics;
+use crate::rpc;
+use crate::rpc::plan_notifications::PlanNotifications;
+use crate::rpc::registration_tokens::RegistrationTokens;
+use crate::rpc::sessions::SessionTable;
+use crate::seed_iso::SeedIsos;
+use crate::shutdown::{Shutdown, ended, unless_ended};
+use crate::telemetry::chain;
+use crate::tls::{Acceptor, TlsError};
+use crate::{cluster_api, listener};
+
+/// Pause after a first write of the replica's Lease that failed.
+const LEASE_RETRY: Duration = Duration::from_secs(2);
+
+/// Why the coordinator stops.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("cannot read or create the certificate authority")]
+    Authority(#[from] CaError),
+    #[error("cannot create the server certificate")]
+    Tls(#[from] TlsError),
+    #[error("cannot use the cache directory")]
+    Cache(#[from] BaseImageError),
+    #[error("Cluster API is served at {new} instead of {old}: a restart reads it at the new version")]
+    VersionChanged { old: &'static str, new: &'static str },
+}
+
+/// What a coordinator is assembled from.
+#[derive(Clone)]
+pub struct Setup {
+    pub config: Config,
+    pub client: Client,
+    pub versions: ApiVersions,
+    pub metrics: Metrics,
+    pub readiness: Readiness,
+    pub clock: Clock,
+}
+
+/// A coordinator whose stores are filled, without ports and without leadership.
+pub struct Parts {
+    /// TLS of the port.
+    pub acceptor: Acceptor,
+    /// What the port answers.
+    pub routes: listener::Routes,
+    /// For [`controllers::lead`].
+    pub context: controllers::Context,
+    /// Streams of hosts.
+    pub sessions: Arc<SessionTable>,
+    /// Identity of this process among its replicas.
+    pub replica: String,
+    /// The watches; they end when it is dropped.
+    pub tasks: JoinSet<()>,
+}
+
+/// Runs until `shutdown`.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(), RunError> {
+    let port = listen(config.listen).await?;
+    let health_port = listen(config.health_listen).await?;
+    let (readiness, metrics) = (Readiness::default(), Metrics::default());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve_health(health_port, health::router(readiness.clone(), metrics.clone())));
+    readiness.set_unready("Cluster API is not installed");
+    let Some(version) = unless_ended(&shutdown, cluster_api::wait_for_version(&client)).await else {
+        return Ok(());
+    };
+    let versions = cluster_api::at_version(version);
+    let setup = Setup { config, client, versions, metrics, readiness, clock: Clock::system() };
+    let Some(parts) = unless_ended(&shutdown, assemble(&setup)).await else {
+        return Ok(());
+    };
+    serve(setup, parts?, port, version, shutdown).await
+}
+
+/// Serves hosts and takes part in the election until `shutdown`, or until
+/// Cluster API is served at another version.
+async fn serve(
+    setup: Setup,
+    parts: Parts,
+    port: TcpListener,
+    version: &'static str,
+    shutdown: Shutdown,
+) -> Result<(), RunError> {
+    let Setup { config, client, clock, readiness, .. } = setup;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &config.namespace);
+    let replica = parts.replica.clone();
+    let lease = ReplicaLease::new(leases.clone(), &config.instance, replica.clone(), clock.clone());
+    if unless_ended(&shutdown, write_first(&lease)).await.is_none() {
+        return Ok(());
+    }
+    let (stop, stopping) = watch::channel(false);
+    let (election, leadership) = Election::new(leases, replica, clock);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(election.run(stopping.clone()));
+    tasks.spawn(follow_leadership(parts.context.clone(), leadership));
+    tasks.spawn(lease.keep(stopping.clone()));
+    tasks.spawn(listener::run(port, parts.acceptor, parts.routes, ended(stopping.clone())));
+    readiness.set_ready();
+    tracing::info!(address = %config.listen, url = config.server_url, "serving hosts");
+    let changed = unless_ended(&shutdown, cluster_api::wait_for_change(&client, version)).await;
+    readiness.set_unready("the coordinator stops");
+    stop.send_replace(true);
+    parts.sessions.close_all();
+    while tasks.join_next().await.is_some() {}
+    changed.map_or(Ok(()), |new| Err(RunError::VersionChanged { old: version, new }))
+}
+
+/// A session must not name a replica that has no Lease.
+async fn write_first(lease: &ReplicaLease) {
+    while let Err(error) = lease.renew().await {
+        tracing::warn!(error = %chain(&error), "the Lease of this replica was not written; it is retried");
+        tokio::time::sleep(LEASE_RETRY).await;
+    }
+}
+
+/// Runs the controllers whenever this replica leads.
+async fn follow_leadership(context: controllers::Context, mut leadership: watch::Receiver<bool>) {
+    while leadership.wait_for(|leads| *leads).await.is_ok() {
+        let mut changes = leadership.clone();
+        let lost = async move {
+            // An error is an election that ended.
+            let _ = changes.wait_for(|leads| !*leads).await;
+        };
+        controllers::lead(context.clone(), lost).await;
+    }
+}
+
+async fn serve_health(port: TcpListener, routes: axum::Router) {
+    if let Err(error) = axum::serve(port, routes).await {
+        tracing::error!(%error, "health is not served any more");
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
+    TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })
+}
+
+/// Starts the watches, waits until they have listed everything, and reads or
+/// creates the authority.
+///
+/// # Errors
+/// [`RunError`], but for the ports.
+pub async fn assemble(setup: &Setup) -> Result<Parts, RunError> {
+    let Setup { config, client, metrics, clock, readiness, .. } = setup;
+    // A restart of the container has the name of the pod again, not its streams.
+    let suffix = uuid::Uuid::new_v4().simple().to_string();
+    let replica = format!("{}-{}", config.instance, &suffix[..8]);
+    let replicas = ReplicaTracker::new(&replica, clock.clone());
+    let (index, router) = (Index::default(), Router::default());
+    let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
+    let (inventory_events, registration_events) = (notifications.clone(), tokens.clone());
+    let sinks = Sinks {
+        index: index.clone(),
+        router: router.clone(),
+        replicas: replicas.clone(),
+        inventory_events: Arc::new(move |event| inventory_events.apply_event(event)),
+        registration_events: Arc::new(move |event| registration_events.apply_event(event)),
+        metrics: metrics.clone(),
+    };
+    let mut tasks = JoinSet::new();
+    let cache = cache::start(client, config, &setup.versions, &sinks, &mut tasks);
+    readiness.set_unready("the watches have not listed every kind yet");
+    cache.wait_until_filled().await;
+    let authority = Arc::new(authority::obtain(setup, &cache).await?);
+    let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
+    let acceptor = Acceptor::new(&authority, identity)?;
+    tasks.spawn(listener::renew(acceptor.clone(), authority.clone(), config.certificate_names()));
+    let isos = isos(config, &cache, &authority)?;
+    let caches = rpc::Caches {
+        inventories: cache.inventories.clone(),
+        registrations: cache.registrations.clone(),
+        notifications,
+        tokens,
+    };
+    let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone());
+    let context = controllers::Context {
+        client: client.clone(),
+        events: Events::new(client.clone(), replica.clone()),
+        cache,
+        index,
+        metrics: metrics.clone(),
+        replicas,
+        clock: clock.clone(),
+        server_url: config.server_url.clone(),
+        isos: isos.clone(),
+        versions: setup.versions.clone(),
+        waits: controllers::Intervals::default(),
+        pool_writes: controllers::pool::Throttle::default(),
+        router,
+    };
+    let (routes, sessions) = (listener::router(&rpc, Some(isos)), rpc.sessions.clone());
+    Ok(Parts { acceptor, routes, context, sessions, replica, tasks })
+}
+
+fn build_rpc(
+    setup: &Setup,
+    caches: rpc::Caches,
+    authority: Arc<Authority>,
+    replica: &str,
+    replicas: ReplicaTracker,
+) -> rpc::Context {
+    let is_dead = Arc::new(move |replica: &str| replicas.died(replica).is_some());
+    let replica = rpc::Replica { name: replica.to_owned(), is_dead };
+    let (client, metrics, clock) = (setup.client.clone(), setup.metrics.clone(), setup.clock.clone());
+    rpc::Context::new(client, caches, authority, metrics, clock, replica)
+}
+
+fn isos(config: &Config, cache: &Cache, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, RunError> {
+    let bases = BaseImages::new(config.cache_directory.clone())?;
+    let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
+    Ok(Arc::new(SeedIsos::new(bases, seed_images, registrations, authority.clone())))
+}
