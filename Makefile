@@ -92,7 +92,7 @@ generate: ## Regenerate the agent contract, CRDs and docs/reference
 
 .PHONY: doc
 doc: generate ## Build the documentation of the code, warnings are errors, and docs/reference
-	@RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace
+	@RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --quiet --no-deps --workspace --document-private-items
 
 .PHONY: clean
 clean: ## Remove the build output; the cache of parts and images stays
