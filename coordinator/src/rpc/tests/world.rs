@@ -33,11 +33,11 @@ use tokio_rustls::TlsConnector;
 use tower::util::BoxCloneService;
 
 use crate::ca::{Authority, Peer, RequestedKey, Role, Subject};
+use crate::listener;
 use crate::metrics::Metrics;
 use crate::rpc::announcements::Announcements;
 use crate::rpc::presence::Presence;
 use crate::rpc::{Context, Seen};
-use crate::serve;
 use crate::tls::Acceptor;
 
 type Wire =
@@ -149,8 +149,8 @@ impl World {
         let acceptor = Acceptor::new(&authority, identity).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = serve::router(&context, None);
-        tasks.spawn(serve::run(listener, acceptor, router, std::future::pending()));
+        let router = listener::router(&context, None);
+        tasks.spawn(listener::run(listener, acceptor, router, std::future::pending()));
         Self { fake, context, authority, metrics, address, marks: 0.into(), _tasks: tasks }
     }
 
@@ -378,12 +378,12 @@ impl Host {
 
     pub(super) fn started() -> wire::InstallReport {
         let started = wire::InstallStarted { device: "/dev/sda".into() };
-        wire::InstallReport { outcome: Some(wire::install_report::Outcome::Started(started)) }
+        wire::InstallReport { outcome: Some(wire::install_relistener::Outcome::Started(started)) }
     }
 
     pub(super) fn installed() -> wire::InstallReport {
         let done = wire::InstallDone { device: "/dev/sda".into(), image: "os:v1".into() };
-        wire::InstallReport { outcome: Some(wire::install_report::Outcome::Done(done)) }
+        wire::InstallReport { outcome: Some(wire::install_relistener::Outcome::Done(done)) }
     }
 
     pub(super) fn network(address: &str) -> wire::ObservedNetwork {
