@@ -29,30 +29,30 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: packages parts agent iso ## Play the story live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running)
+demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running)
 	@$(INPUTS)
 	cargo build --quiet --package coordinator --package e2e --bins
 	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep)
 
 .PHONY: test
-test: packages parts agent iso ## Pass the tests: pure, scenarios, real API servers, one QEMU host
+test: packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host
 	@$(INPUTS)
 	cargo build --quiet --package coordinator
 	cargo test --workspace
 
 .PHONY: test-lab
-test-lab: packages parts agent iso ## Pass the slow tests too: faults on QEMU hosts (about 30 min)
+test-lab: packages parts agent iso ## Run the slow tests: faults on QEMU hosts (about 30 min)
 	@$(INPUTS)
 	cargo build --quiet --package coordinator
 	cargo test --package e2e --features slow --test qemu_faults
 	cargo test --package qemu --features slow --test life_of_a_host
 
 .PHONY: test-fast
-test-fast: ## Only the tests that need nothing but Rust
+test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --lib --bins --tests
 
 .PHONY: lint
-lint: $(DENY) ## Formatting, clippy, licences, bans, sources
+lint: $(DENY) ## Check formatting, clippy, licences, bans, sources
 	@cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	cargo clippy --quiet --package e2e --package qemu --all-targets --features slow -- -D warnings
@@ -87,9 +87,13 @@ packages: ## Install the Debian packages that the lab needs
 	@iso/packages.sh
 
 .PHONY: generate
-generate: ## Write anew what is generated: agent contract, CRDs
+generate: ## Regenerate the agent contract, CRDs and docs/reference
 	@UPDATE=1 cargo test --quiet --package contract --test generated
 
+.PHONY: doc
+doc: generate ## Build the documentation of the code, warnings are errors, and docs/reference
+	@RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' cargo doc --quiet --no-deps --workspace --document-private-items
+
 .PHONY: clean
-clean: ## Remove what is built, not what was expensive
+clean: ## Remove the build output; the cache of parts and images stays
 	@cargo clean --quiet

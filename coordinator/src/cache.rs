@@ -186,4 +186,3 @@ pub fn start(
     watch.follow(own, replicas, writers.leases, ());
     cache
 }
-

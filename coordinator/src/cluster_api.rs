@@ -77,7 +77,9 @@ mod tests {
     fn served(versions: &[&str]) -> APIGroupList {
         let versions: Vec<_> = versions
             .iter()
-            .map(|version| json!({ "version": version, "groupVersion": format!("{}/{version}", capi::GROUP) }))
+            .map(
+                |version| json!({ "version": version, "groupVersion": format!("{}/{version}", capi::GROUP) }),
+            )
             .collect();
         serde_json::from_value(json!({ "groups": [{ "name": capi::GROUP, "versions": versions }] })).unwrap()
     }

@@ -125,7 +125,12 @@ async fn control<K, F>(
     let (counted, policy) = (failures.clone(), failures.clone());
     let run = move |object: Arc<K>, context: Arc<Context>| {
         let (key, failures) = (Key::of(&*object), counted.clone());
-        let span = tracing::info_span!("reconcile", kind = kind_name::<K>(), namespace = key.namespace, name = key.name);
+        let span = tracing::info_span!(
+            "reconcile",
+            kind = kind_name::<K>(),
+            namespace = key.namespace,
+            name = key.name
+        );
         let reconciled = reconcile(object, context);
         async move {
             let result = reconciled.await;
@@ -171,7 +176,14 @@ fn handle_failure<K: Resource<DynamicType = ()>>(
         Class::Terminal => retry::RETRY_MAX,
     };
     if class == Class::Conflict {
-        tracing::debug!(kind, namespace, name, error, attempt, "reconcile met a newer object; it is requeued");
+        tracing::debug!(
+            kind,
+            namespace,
+            name,
+            error,
+            attempt,
+            "reconcile met a newer object; it is requeued"
+        );
     } else {
         tracing::warn!(kind, namespace, name, error, attempt, retry_in = ?interval, "reconcile failed; it is requeued");
     }

@@ -110,7 +110,8 @@ impl Election {
             }
             let next = Instant::now() + RETRY_PERIOD;
             let expiry = self.observed.as_ref().map(Observation::expiry);
-            sleep_until(expiry.filter(|expiry| *expiry > Instant::now()).map_or(next, |at| at.min(next))).await;
+            sleep_until(expiry.filter(|expiry| *expiry > Instant::now()).map_or(next, |at| at.min(next)))
+                .await;
         }
     }
 
@@ -139,7 +140,10 @@ impl Election {
         loop {
             let deadline = held.renewed + RENEW_DEADLINE;
             if timeout_at(deadline, sleep(RETRY_PERIOD)).await.is_err() {
-                tracing::warn!(lease = NAME, "leadership ends: the Lease could not be renewed before the deadline");
+                tracing::warn!(
+                    lease = NAME,
+                    "leadership ends: the Lease could not be renewed before the deadline"
+                );
                 return;
             }
             let started = Instant::now();
@@ -189,7 +193,8 @@ impl Election {
 
     fn render(&self, old: Option<&LeaseSpec>) -> LeaseSpec {
         let now = MicroTime(self.clock.now());
-        let transitions = old.and_then(|old| old.lease_transitions).map_or(0, |count| count.saturating_add(1));
+        let transitions =
+            old.and_then(|old| old.lease_transitions).map_or(0, |count| count.saturating_add(1));
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
             lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use coordinator::config::Config;
-use coordinator::{client, run};
 use coordinator::telemetry::{self, chain};
+use coordinator::{client, run};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 

@@ -36,24 +36,24 @@ fn verbs(resource: &str) -> Vec<String> {
 #[test]
 fn the_coordinator_may_do_what_it_does_and_no_more() {
     for (resource, want) in [
-        ("machineregistrations", "list watch"),
+        ("machineregistrations", "list patch watch"),
         ("seedimages", "list patch watch"),
         ("machineinventories", "create get list patch watch"),
-        ("machineinventories/status", "patch update"),
-        ("machineregistrations/status", "update"),
-        ("seedimages/status", "update"),
+        ("machineinventories/status", "patch"),
+        ("machineregistrations/status", "patch"),
+        ("seedimages/status", "patch"),
         ("baremetalclusters", "list patch watch"),
         ("baremetalmachines", "get list patch watch"),
-        ("machineinventorypools", "list watch"),
-        ("baremetalclusters/status", "update"),
-        ("baremetalmachines/status", "update"),
-        ("machineinventorypools/status", "update"),
+        ("machineinventorypools", "get list watch"),
+        ("baremetalclusters/status", "patch"),
+        ("baremetalmachines/status", "patch"),
+        ("machineinventorypools/status", "patch"),
         ("clusters", "list watch"),
         ("machines", "list watch"),
         ("secrets", "create get patch"),
         ("events", "create patch"),
         ("configmaps", "list watch"),
-        ("leases", "create get patch"),
+        ("leases", "create get list patch update watch"),
         // No owner reference of ours blocks a deletion.
         ("machineinventories/finalizers", ""),
         ("*", ""),
@@ -75,6 +75,8 @@ fn the_role_allows_the_catalog_that_the_deployment_names() {
 }
 
 #[test]
-fn one_replica_is_run_until_replicas_share_which_hosts_they_hold() {
-    assert_eq!(of_kind(MANAGER, "Deployment")["spec"]["replicas"], 1);
+fn the_deployment_runs_two_replicas_of_manager() {
+    let spec = of_kind(MANAGER, "Deployment")["spec"].clone();
+    assert_eq!(spec["replicas"], 2);
+    assert_eq!(spec["template"]["spec"]["containers"][0]["name"], "manager");
 }

@@ -46,7 +46,8 @@ pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
     fn gather(&self, context: &Context) -> Gathered;
 
     /// The status that shows `state`.
-    fn project_status(&self, state: &State, updates: &[ConditionUpdate], gathered: &Gathered) -> Self::Status;
+    fn project_status(&self, state: &State, updates: &[ConditionUpdate], gathered: &Gathered)
+    -> Self::Status;
 
     /// Reason and message of the condition `Ready` as it is.
     fn ready_reason(&self) -> Option<(String, String)>;
@@ -194,9 +195,11 @@ async fn announce_blocker<K: FrontDoor>(
 }
 
 fn requeue_after(context: &Context, key: &Key, outcome: &Outcome, now: Timestamp) -> Action {
-    let is_exhausted = outcome.state.as_ref().and_then(|state| state.blocker.as_ref()).is_some_and(|blocker| {
-        blocker.reason == coordinator_api::conditions::Reason::PoolExhausted
-    });
+    let is_exhausted = outcome
+        .state
+        .as_ref()
+        .and_then(|state| state.blocker.as_ref())
+        .is_some_and(|blocker| blocker.reason == coordinator_api::conditions::Reason::PoolExhausted);
     match outcome.wake {
         Wake::Backoff => Action::requeue(context.waits.next_interval(key)),
         Wake::At(at) => {

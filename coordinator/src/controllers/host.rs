@@ -26,7 +26,10 @@ use crate::store::{StoreError, host};
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn reconcile(inventory: Arc<MachineInventory>, context: Arc<Context>) -> Result<Action, StoreError> {
+pub async fn reconcile(
+    inventory: Arc<MachineInventory>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
     let Some(record) = HostRecord::parse(&inventory) else { return Ok(Action::await_change()) };
     let now = context.clock.now();
     let mut gathered = Gathered::read(&context, &inventory, record, now);
@@ -78,10 +81,7 @@ impl<'a> Gathered<'a> {
 
     /// Decides; what follows from a machine's absence is decided again on what
     /// the API server itself says, since the cache may be behind.
-    async fn decide(
-        &mut self,
-        context: &Context,
-    ) -> Result<(HostOutcome, Option<StoredSecret>), StoreError> {
+    async fn decide(&mut self, context: &Context) -> Result<(HostOutcome, Option<StoredSecret>), StoreError> {
         let mut secret: Option<StoredSecret> = None;
         let mut is_verified = false;
         loop {

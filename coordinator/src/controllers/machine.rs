@@ -73,10 +73,7 @@ pub async fn reconcile(machine: Arc<BaremetalMachine>, context: Arc<Context>) ->
 }
 
 /// Looks up the machine of a claim in the API server itself.
-pub fn look_up(
-    context: &Context,
-    key: Key,
-) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
+pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
     async move {
         let api: Api<BaremetalMachine> = Api::namespaced(context.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await;
@@ -92,8 +89,5 @@ pub fn read_claiming(context: &Context, machine: &BaremetalMachine) -> ClaimingM
     let cluster = machine.labels().get(label::CLUSTER_NAME);
     let namespace = machine.namespace().unwrap_or_default();
     let cluster = cluster.and_then(|name| context.cache.cluster(&Key::new(namespace, name)));
-    ClaimingMachine {
-        host: named_host(machine),
-        is_paused: cluster::is_paused(machine, cluster.as_deref()),
-    }
+    ClaimingMachine { host: named_host(machine), is_paused: cluster::is_paused(machine, cluster.as_deref()) }
 }

@@ -52,7 +52,8 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
         return Ok(Action::requeue(remaining));
     }
     let now = context.clock.now();
-    let projected = context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
+    let projected =
+        context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
     if let Some((pool, projected)) = projected
         && status::write_status(&context.client, &pool, &projected).await?.is_some()
     {

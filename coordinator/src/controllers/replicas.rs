@@ -166,7 +166,11 @@ fn lifetime(spec: &LeaseSpec) -> Duration {
 }
 
 fn log_death(replica: &str, hosts: usize) {
-    tracing::warn!(replica, hosts, "the Lease of a replica expired; its hosts have the grace to attach to another one");
+    tracing::warn!(
+        replica,
+        hosts,
+        "the Lease of a replica expired; its hosts have the grace to attach to another one"
+    );
 }
 
 #[cfg(test)]

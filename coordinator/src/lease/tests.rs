@@ -1,1 +1,126 @@
+use fake_apiserver::{FakeApi, Matching, Outage, Refusal, Verb};
+use kube::ResourceExt as _;
+use tokio::task::JoinHandle;
 
+use super::replica::ReplicaLease;
+use super::*;
+
+struct Replica {
+    task: JoinHandle<()>,
+    leads: watch::Receiver<bool>,
+    stop: watch::Sender<bool>,
+}
+
+impl Replica {
+    fn start(fake: &FakeApi, name: &str) -> Self {
+        let leases = Api::namespaced(fake.client(name), "own");
+        let (election, leads) = Election::new(leases, name.to_owned(), Clock::system());
+        let (stop, shutdown) = watch::channel(false);
+        Self { task: tokio::spawn(election.run(shutdown)), leads, stop }
+    }
+
+    /// How long it takes until it leads, or does not any more.
+    async fn wait(&mut self, leads: bool) -> Duration {
+        let started = Instant::now();
+        self.leads.wait_for(|leading| *leading == leads).await.unwrap();
+        started.elapsed()
+    }
+
+    fn is_leading(&self) -> bool {
+        *self.leads.borrow()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_leader_is_replaced_within_seconds() {
+    let fake = FakeApi::new();
+    let mut first = Replica::start(&fake, "a");
+    first.wait(true).await;
+    let mut second = Replica::start(&fake, "b");
+    sleep(Duration::from_millis(30_700)).await;
+    assert!(first.is_leading() && !second.is_leading());
+    first.task.abort();
+    let taken = second.wait(true).await;
+    assert!(taken > Duration::from_secs(3) && taken < Duration::from_secs(7), "{taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_the_lease() {
+    let fake = FakeApi::new();
+    let mut first = Replica::start(&fake, "a");
+    first.wait(true).await;
+    let mut second = Replica::start(&fake, "b");
+    sleep(Duration::from_millis(2500)).await;
+    first.stop.send_replace(true);
+    first.task.await.unwrap();
+    assert!(second.wait(true).await <= RETRY_PERIOD);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_renewals_within_the_deadline_change_nothing() {
+    let fake = FakeApi::new();
+    let mut replica = Replica::start(&fake, "a");
+    replica.wait(true).await;
+    let renewals = || Matching::any().verb(Verb::Update).resource("leases");
+    for refusal in [Refusal::Unavailable, Refusal::Internal, Refusal::Conflict, Refusal::Disconnected] {
+        fake.faults().fail(renewals(), 1, refusal);
+        fake.faults().lose_responses(renewals().after(1), 1);
+        sleep(Duration::from_secs(10)).await;
+        assert!(replica.is_leading(), "{refusal:?}");
+        assert!(!replica.leads.has_changed().unwrap(), "{refusal:?}: it led all the time");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leadership_ends_when_requests_hang() {
+    let fake = FakeApi::new();
+    let mut replica = Replica::start(&fake, "a");
+    replica.wait(true).await;
+    sleep(Duration::from_millis(10_500)).await;
+    fake.faults().outage(Outage::Hanging);
+    let lost = replica.wait(false).await;
+    assert!(lost < DURATION, "{lost:?}: before another replica may take over");
+    fake.faults().outage(Outage::Over);
+    assert!(replica.wait(true).await < Duration::from_secs(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn clocks_of_other_nodes_are_not_compared() {
+    let fake = FakeApi::new();
+    let started = Instant::now();
+    let behind = Clock::new(move || jiff::Timestamp::UNIX_EPOCH + started.elapsed());
+    let (election, mut leads) = Election::new(Api::namespaced(fake.client("a"), "own"), "a".into(), behind);
+    let (_stop, shutdown) = watch::channel(false);
+    let _first = tokio::spawn(election.run(shutdown));
+    leads.wait_for(|leads| *leads).await.unwrap();
+    let second = Replica::start(&fake, "b");
+    sleep(Duration::from_mins(2)).await;
+    assert!(*leads.borrow() && !second.is_leading());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_renews_and_releases_its_lease() {
+    let fake = FakeApi::new();
+    let leases: Api<Lease> = Api::namespaced(fake.client("a"), "own");
+    let started = Instant::now();
+    let clock = Clock::new(move || jiff::Timestamp::UNIX_EPOCH + started.elapsed());
+    let lease = ReplicaLease::new(leases.clone(), "pod-1", "pod-1-x".to_owned(), clock);
+    let (stop, shutdown) = watch::channel(false);
+    let task = tokio::spawn(lease.keep(shutdown));
+    sleep(Duration::from_secs(1)).await;
+    let read = || async {
+        let lease = leases.get("baremetal-coordinator-replica-pod-1").await.unwrap();
+        assert_eq!(lease.labels()["baremetal.cluster.io/replica"], "true");
+        assert!(lease.owner_references().is_empty());
+        lease.spec.unwrap()
+    };
+    let first = read().await;
+    assert_eq!(first.holder_identity.as_deref(), Some("pod-1-x"));
+    fake.faults().fail(Matching::any().verb(Verb::Patch).resource("leases"), 1, Refusal::Unavailable);
+    sleep(replica::DURATION).await;
+    let later = read().await;
+    assert!(later.renew_time > first.renew_time);
+    stop.send_replace(true);
+    task.await.unwrap();
+    assert_eq!(read().await.holder_identity.as_deref(), Some(""));
+}

@@ -38,7 +38,11 @@ pub async fn ensure(client: &Client, registration: &MachineRegistration) -> Resu
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let found = secrets.get_opt(&name).await.map_err(StoreError::request("get", KIND, &name))?;
     if let Some(secret) = found {
-        return parse(secret).ok_or(StoreError::Taken { kind: KIND, name, why: "holds no registration token" });
+        return parse(secret).ok_or(StoreError::Taken {
+            kind: KIND,
+            name,
+            why: "holds no registration token",
+        });
     }
     let shown = registration.status.as_ref().and_then(|status| status.registration_token.clone());
     let token = shown.filter(|token| !token.is_empty()).unwrap_or_else(generate);

@@ -87,6 +87,26 @@ pub fn parse_manifest(text: &str) -> Result<Vec<DynamicObject>, Error> {
 /// # Errors
 /// At the first object that the server does not take.
 pub async fn objects(client: &Client, objects: &[DynamicObject]) -> Result<Vec<DynamicObject>, Error> {
+    apply_objects(client, objects, &PatchParams::apply(FIELD_MANAGER).force()).await
+}
+
+/// As [`objects`], with `fieldValidation=Strict`: a field that the schema does not have is an error.
+///
+/// # Errors
+/// As [`objects`].
+pub async fn objects_strictly(
+    client: &Client,
+    objects: &[DynamicObject],
+) -> Result<Vec<DynamicObject>, Error> {
+    let params = PatchParams::apply(FIELD_MANAGER).force().validation_strict();
+    apply_objects(client, objects, &params).await
+}
+
+async fn apply_objects(
+    client: &Client,
+    objects: &[DynamicObject],
+    params: &PatchParams,
+) -> Result<Vec<DynamicObject>, Error> {
     let mut kinds: HashMap<GroupVersionKind, (ApiResource, Scope)> = HashMap::new();
     let mut applied = Vec::with_capacity(objects.len());
     for group in objects.chunk_by(|a, b| a.types == b.types) {
@@ -98,7 +118,7 @@ pub async fn objects(client: &Client, objects: &[DynamicObject]) -> Result<Vec<D
             kinds.insert(kind.clone(), (resource, capabilities.scope));
         }
         let (resource, scope) = &kinds[&kind];
-        let futures = group.iter().map(|object| one(client, resource, scope, object));
+        let futures = group.iter().map(|object| one(client, resource, scope, object, params));
         let answers: Vec<DynamicObject> = stream::iter(futures).buffered(CONCURRENT).try_collect().await?;
         if kind.kind == "CustomResourceDefinition" {
             established(client, &answers).await?;
@@ -127,6 +147,7 @@ async fn one(
     resource: &ApiResource,
     scope: &Scope,
     object: &DynamicObject,
+    params: &PatchParams,
 ) -> Result<DynamicObject, Error> {
     let api: Api<DynamicObject> = match scope {
         Scope::Cluster => Api::all_with(client.clone(), resource),
@@ -136,8 +157,7 @@ async fn one(
         }
     };
     let name = object.name_any();
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let answer = api.patch(&name, &params, &Patch::Apply(object)).await;
+    let answer = api.patch(&name, params, &Patch::Apply(object)).await;
     answer.map_err(|source| Error::Apply { kind: resource.kind.clone(), name, source })
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coordinator::serve::Port;
+use coordinator::listener::Port;
 use tokio::io::{DuplexStream, copy_bidirectional, duplex};
 use tokio::sync::{mpsc, watch};
 

@@ -96,8 +96,6 @@ fn choose(index: &Index, for_machine: &str) -> Option<String> {
     })
 }
 
-
-
 #[test]
 fn a_claimed_host_triggers_its_machine_and_pool() {
     let index = Index::default();

@@ -1,5 +1,5 @@
-//! The whole coordinator on an API in memory: what a person sees of a seed
-//! image, in its order.
+//! The whole coordinator on an API server in memory: the states of a seed
+//! image, in their order.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,22 +13,25 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::clock::Clock;
+use crate::cluster_api;
 use crate::config::Config;
-use crate::controllers::{CapiVersions, lead};
+use crate::controllers::lead;
+use crate::health::Readiness;
 use crate::metrics::Metrics;
-use crate::service;
+use crate::run::{Setup, assemble};
 
 const USER: &str = "coordinator";
 const SEED: (&str, &str, &str) = ("seedimages.elemental.cattle.io", "fleet", "seed");
 const RIGHTS: &str = include_str!("../../../config/rbac.yaml");
 
-/// State, token, and whether the wish of a person is there.
-type Look = (String, String, bool);
+/// State, token, and whether a rebuild is asked for.
+type Shown = (String, String, bool);
 
-struct World {
+struct Setting {
     fake: FakeApi,
-    person: Api<SeedImage>,
-    looks: Arc<Mutex<Vec<Look>>>,
+    seed_images: Api<SeedImage>,
+    shown: Arc<Mutex<Vec<Shown>>>,
     changes: watch::Receiver<()>,
     _directory: tempfile::TempDir,
     _tasks: JoinSet<()>,
@@ -38,7 +41,7 @@ fn text(object: &Value, pointer: &str) -> String {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-fn look(object: &Value) -> Look {
+fn read_shown(object: &Value) -> Shown {
     let asked = object["spec"]["retriggerBuild"] == true;
     (text(object, "/status/state"), text(object, "/status/downloadToken"), asked)
 }
@@ -71,7 +74,7 @@ async fn base_server(tasks: &mut JoinSet<()>) -> String {
     url
 }
 
-impl World {
+impl Setting {
     async fn new() -> Self {
         let (fake, mut tasks) = (FakeApi::new(), JoinSet::new());
         for crd in crds::all() {
@@ -80,14 +83,14 @@ impl World {
         for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
             fake.register(Kind::namespaced(capi::GROUP, "v1beta2", kind, plural).with_status());
         }
-        let looks = Arc::<Mutex<Vec<Look>>>::default();
+        let shown = Arc::<Mutex<Vec<Shown>>>::default();
         let (tell, changes) = watch::channel(());
-        let noted = looks.clone();
+        let noted = shown.clone();
         fake.observe(move |key, object| {
             if let Some(object) = object.filter(|_| key == SEED) {
                 let mut noted = noted.lock().unwrap();
-                if noted.last() != Some(&look(object)) {
-                    noted.push(look(object));
+                if noted.last() != Some(&read_shown(object)) {
+                    noted.push(read_shown(object));
                 }
                 tell.send_replace(());
             }
@@ -96,34 +99,40 @@ impl World {
         let cache = format!("--cache-directory={}", directory.path().display());
         let config =
             Config::parse_from(["c", "--server-url=https://c.example:1", "--namespace=here", &cache]);
-        let client = fake.client(USER);
-        let versions = CapiVersions { machine: capi::machine("v1beta2"), cluster: capi::cluster("v1beta2") };
+        let setup = Setup {
+            config,
+            client: fake.client(USER),
+            versions: cluster_api::at_version("v1beta2"),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
+            clock: Clock::system(),
+        };
         tasks.spawn(async move {
-            let parts = service::assemble(&config, &client, versions, Metrics::default()).await.unwrap();
-            Box::pin(lead(parts.context, parts.leading, std::future::pending())).await;
+            let parts = assemble(&setup).await.unwrap();
+            Box::pin(lead(parts.context, std::future::pending())).await;
         });
         let base = base_server(&mut tasks).await;
         let object = |kind: &str, name: &str, spec: Value| {
             let metadata = json!({ "name": name, "namespace": "fleet" });
             json!({ "apiVersion": "elemental.cattle.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec })
         };
-        let person = fake.client_in("person", "fleet");
+        let operator = fake.client_in("operator", "fleet");
         let registration = object("MachineRegistration", "reg", json!({}));
-        let registrations: Api<MachineRegistration> = Api::default_namespaced(person.clone());
+        let registrations: Api<MachineRegistration> = Api::default_namespaced(operator.clone());
         let made = serde_json::from_value(registration).unwrap();
         registrations.create(&PostParams::default(), &made).await.unwrap();
         let seed = json!({ "registrationRef": { "name": "reg" }, "baseImage": base });
-        let person: Api<SeedImage> = Api::default_namespaced(person);
+        let seed_images: Api<SeedImage> = Api::default_namespaced(person);
         let made = serde_json::from_value(object("SeedImage", "seed", seed)).unwrap();
-        person.create(&PostParams::default(), &made).await.unwrap();
-        Self { fake, person, looks, changes, _directory: directory, _tasks: tasks }
+        seed_images.create(&PostParams::default(), &made).await.unwrap();
+        Self { fake, seed_images, shown, changes, _directory: directory, _tasks: tasks }
     }
 
-    async fn until(&mut self, what: &str, wanted: impl Fn(&Look) -> bool) -> Look {
+    async fn wait_until(&mut self, what: &str, wanted: impl Fn(&Shown) -> bool) -> Shown {
         let fake = self.fake.clone();
         let found = async {
             loop {
-                let now = fake.look(SEED.0, SEED.1, SEED.2).map(|object| look(&object));
+                let now = fake.find_object(SEED.0, SEED.1, SEED.2).map(|object| read_shown(&object));
                 if let Some(now) = now.filter(&wanted) {
                     return now;
                 }
@@ -133,9 +142,9 @@ impl World {
         tokio::time::timeout(Duration::from_secs(30), found).await.unwrap_or_else(|_| panic!("never {what}"))
     }
 
-    async fn ask(&self) {
+    async fn request_rebuild(&self) {
         let patch = Patch::Merge(json!({ "spec": { "retriggerBuild": true } }));
-        self.person.patch("seed", &PatchParams::default(), &patch).await.unwrap();
+        self.seed_images.patch("seed", &PatchParams::default(), &patch).await.unwrap();
     }
 }
 
@@ -150,25 +159,25 @@ fn is_allowed(verb: Verb, resource: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_retrigger_is_seen_to_happen_and_happens_once_even_if_it_is_hard_to_take_back() {
-    let mut world = World::new().await;
-    let (_, old, _) = world.until("completed", |(state, ..)| state == "Completed").await;
-    let take_back = Matching::any().user(USER).verb(Verb::Patch).resource("seedimages");
-    world.fake.faults().fail(take_back, 3, Refusal::Conflict);
-    let before = world.looks.lock().unwrap().len();
-    world.ask().await;
-    let (_, new, _) = world
-        .until("made anew", |(state, token, asked)| state == "Completed" && *token != old && !asked)
+async fn a_rebuild_happens_once_despite_conflicts() {
+    let mut setting = Setting::new().await;
+    let (_, old, _) = setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let clear_request = Matching::any().user(USER).verb(Verb::Patch).resource("seedimages");
+    setting.fake.faults().fail(clear_request, 3, Refusal::Conflict);
+    let before = setting.shown.lock().unwrap().len();
+    setting.request_rebuild().await;
+    let (_, new, _) = setting
+        .wait_until("rebuilt", |(state, token, asked)| state == "Completed" && *token != old && !asked)
         .await;
-    let look = |state: &str, token: &str, asked| (state.to_owned(), token.to_owned(), asked);
+    let shown = |state: &str, token: &str, asked| (state.to_owned(), token.to_owned(), asked);
     let want = [
-        look("Completed", &old, true),
-        look("Started", "", true),
-        look("Completed", &new, true),
-        look("Completed", &new, false),
+        shown("Completed", &old, true),
+        shown("Started", "", true),
+        shown("Completed", &new, true),
+        shown("Completed", &new, false),
     ];
-    assert_eq!(world.looks.lock().unwrap()[before..], want);
-    for ((verb, resource), _) in world.fake.journal().counts_of(USER).by_resource {
+    assert_eq!(setting.shown.lock().unwrap()[before..], want);
+    for ((verb, resource), _) in setting.fake.journal().counts_of(USER).by_resource {
         assert!(is_allowed(verb, &resource), "no right to {} {resource}", verb.as_str());
     }
 }

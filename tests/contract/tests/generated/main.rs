@@ -1,8 +1,11 @@
 //! What is committed as generated is what its source says. `UPDATE=1` writes
-//! it anew.
+//! it.
 
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod reference;
+mod source;
 
 use std::fs;
 use std::path::{Path, PathBuf};

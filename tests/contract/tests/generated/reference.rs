@@ -1,0 +1,192 @@
+//! `docs/reference/`: tables of every name, from the code that defines it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use coordinator_api::conditions::Reason;
+use serde_json::Value;
+
+use super::source::{Entry, find_block, find_literal, read_entries, read_source};
+use super::{checkout, committed};
+
+const NAMES: &str = "coordinator/api/src/names.rs";
+const CONDITIONS: &str = "coordinator/api/src/conditions.rs";
+
+fn header(title: &str, source: &str) -> String {
+    format!("<!-- Generated from {source} by `make generate`. -->\n\n# {title}\n")
+}
+
+fn table(text: &mut String, columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let columns: Vec<_> = columns.iter().map(|&column| column.to_owned()).collect();
+    let _ = write!(text, "\n{}{}", line(&columns), line(&vec!["---".to_owned(); columns.len()]));
+    for row in rows {
+        text.push_str(&line(&row));
+    }
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+#[test]
+fn conditions_are_documented() {
+    let source = read_source(CONDITIONS);
+    let mut text = header("Conditions and reasons", CONDITIONS);
+    let row = |entry: &Entry| vec![code(&entry.name), entry.doc.clone()];
+    let types = read_entries(find_block(&source, "pub enum Type {", "\n}"), [',', ',']);
+    table(&mut text, &["condition", "meaning when `True`"], types.iter().map(row));
+    text.push_str("\n## Reasons\n");
+    let reasons = read_entries(find_block(&source, "pub enum Reason {", "\n}"), [',', ',']);
+    for reason in &reasons {
+        assert!(reason.name.parse::<Reason>().is_ok(), "{} is not a reason", reason.name);
+    }
+    table(&mut text, &["reason", "meaning"], reasons.iter().map(row));
+    committed("docs/reference/conditions.md", &text);
+}
+
+#[test]
+fn names_are_documented() {
+    let source = read_source(NAMES);
+    let mut text = header("Annotations, labels, finalizers and Secret keys", NAMES);
+    text.push_str("\n\"Ours\" marks what the systems that this project is compatible with do not have.\n");
+    for (module, title) in [
+        ("annotation", "Annotations"),
+        ("label", "Labels"),
+        ("finalizer", "Finalizers"),
+        ("plan_secret", "Plan Secrets: type, keys and the value of an empty plan"),
+        ("registration_secret", "Registration token Secrets: type, key and suffix of the name"),
+    ] {
+        let _ = write!(text, "\n## {title}\n");
+        let entries = read_entries(find_block(&source, &format!("pub mod {module} {{"), "\n}"), [';', ';']);
+        let row = |entry: &Entry| {
+            let value = find_literal(&entry.declaration, "=").unwrap_or_default();
+            vec![code(value), entry.doc.clone()]
+        };
+        table(&mut text, &["name", "meaning"], entries.iter().map(row));
+    }
+    committed("docs/reference/names.md", &text);
+}
+
+#[test]
+fn flags_are_documented() {
+    const COORDINATOR: &str = "coordinator/src/config.rs";
+    const AGENT: &str = "agent/src/main.rs";
+    let source = read_source(COORDINATOR);
+    let mut text = header("Flags and environment", &format!("{COORDINATOR} and {AGENT}"));
+    text.push_str("\n## baremetal-coordinator\n");
+    let flags = read_entries(find_block(&source, "pub struct Config {", "\n}"), [',', ',']);
+    let row = |entry: &Entry| {
+        let quoted = |key: &str| find_literal(&entry.declaration, key).map(code);
+        let flag = find_literal(&entry.declaration, "long = ").map(str::to_owned);
+        let flag = flag.unwrap_or_else(|| entry.name.replace('_', "-"));
+        let default = if entry.declaration.contains("names::IMAGE_CATALOG") {
+            Some(code(coordinator_api::names::IMAGE_CATALOG))
+        } else {
+            quoted("default_value = ")
+        };
+        vec![
+            code(&format!("--{flag}")),
+            quoted("env = ").unwrap_or_default(),
+            default.unwrap_or_default(),
+            entry.doc.clone(),
+        ]
+    };
+    table(&mut text, &["flag", "environment", "default", "meaning"], flags.iter().map(row));
+    text.push_str(
+        "\n`RUST_LOG` filters the log (default `info`; syntax of `tracing_subscriber::EnvFilter`).\n\n## baremetal-agent\n\n",
+    );
+    let source = read_source(AGENT);
+    let usage = find_block(&source, "const USAGE: &str = \"\\\n", "\";");
+    let _ = write!(text, "The agent reads no environment.\n\n```\n{usage}```\n");
+    committed("docs/reference/flags.md", &text);
+}
+
+#[test]
+fn fields_are_documented() {
+    let mut text = header("Fields", "coordinator/api");
+    text.push_str("\nFields of `spec` and `status`; `[]` is an element of a list, `*` a key of a map. `kubectl explain KIND` shows the same.\n");
+    for crd in coordinator_api::crds::all() {
+        let crd = serde_json::to_value(&crd).unwrap();
+        let names = &crd["spec"]["names"];
+        let _ = write!(
+            text,
+            "\n## {} ({}/{})\n",
+            names["kind"].as_str().unwrap(),
+            crd["spec"]["group"].as_str().unwrap(),
+            crd["spec"]["versions"][0]["name"].as_str().unwrap(),
+        );
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let mut rows = vec![];
+        for part in ["spec", "status"] {
+            list_fields(part, &schema["properties"][part], &mut rows);
+        }
+        table(&mut text, &["field", "type", "meaning"], rows);
+    }
+    committed("docs/reference/fields.md", &text);
+}
+
+fn list_fields(path: &str, schema: &Value, rows: &mut Vec<Vec<String>>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        rows.push(vec![code(&path), describe_type(field), describe_field(field)]);
+        // metav1.Condition is the same everywhere.
+        if name != "conditions" {
+            list_fields(&path, field, rows);
+            list_fields(&format!("{path}[]"), &field["items"], rows);
+            list_fields(&format!("{path}.*"), &field["additionalProperties"], rows);
+        }
+    }
+}
+
+fn describe_type(field: &Value) -> String {
+    let own = field["type"].as_str().unwrap_or("any");
+    match own {
+        "array" => format!("list of {}", field["items"]["type"].as_str().unwrap_or("any")),
+        "object" if field["additionalProperties"].is_object() => "map".to_owned(),
+        _ => own.to_owned(),
+    }
+}
+
+fn describe_field(field: &Value) -> String {
+    let doc = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
+    let values = field["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let values: Vec<_> = values.map(code).collect();
+    if values.is_empty() { doc } else { format!("{doc} One of {}.", values.join(", ")) }
+}
+
+/// Every Rust file below `directory`, test code left out.
+fn read_sources(directory: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("tests") {
+            text.push_str(&read_sources(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
+            text.push_str(fs::read_to_string(&path).unwrap().split("#[cfg(test)]").next().unwrap());
+        }
+    }
+    text
+}
+
+/// The string literals among the arguments of each call of `function`.
+fn list_literals(sources: &str, function: &str) -> Vec<String> {
+    let calls = sources.split(function).skip(1);
+    calls.filter_map(|call| find_literal(call.split(';').next()?, "").map(str::to_owned)).collect()
+}
+
+#[test]
+fn events_and_metrics_are_documented() {
+    let sources = read_sources(&checkout("coordinator/src"));
+    for (page, functions) in [
+        ("docs/reference/events.md", vec![".normal(", ".warning("]),
+        ("docs/reference/metrics.md", vec![".register("]),
+    ] {
+        let text = fs::read_to_string(checkout(page)).unwrap();
+        let names: Vec<_> = functions.iter().flat_map(|function| list_literals(&sources, function)).collect();
+        assert!(!names.is_empty(), "no call of {functions:?} was found");
+        let missing: Vec<_> = names.iter().filter(|name| !text.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "{page} lacks {missing:?}");
+    }
+}
