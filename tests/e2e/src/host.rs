@@ -9,15 +9,6 @@ use std::time::Duration;
 pub use qemu::Qemu;
 pub use simulated::{Disk, Simulated};
 
-/// Which network a host has to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Network {
-    /// As the seed ISO set it up.
-    OfInstall,
-    /// As a plan replayed it.
-    Replayed,
-}
-
 /// One host.
 pub enum Host {
     /// The real agent engine on a simulated operating system, the real
@@ -93,9 +84,9 @@ impl Host {
     ///
     /// # Errors
     /// What is not as it should be.
-    pub async fn check_network(&self, network: Network) -> anyhow::Result<()> {
+    pub async fn check_network(&self) -> anyhow::Result<()> {
         match self {
-            Self::Simulated(host) => host.check_network(network),
+            Self::Simulated(host) => host.check_network(),
             Self::Qemu(host) => host.check_network().await,
         }
     }

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::commands::verify_checksum;
 use crate::environment::{Environment, Management};
-use crate::host::{Host, Image, Network, Qemu};
+use crate::host::{Host, Image, Qemu};
 use crate::manifests::{self, fill};
 use crate::progress::Progress;
 use crate::requests::retry;
@@ -162,7 +162,7 @@ impl<'a> Lifecycle<'a> {
         self.record_proof(format!("the host registered as {name}, with facts and network"));
         let ready = await_attached(&api, &name, patience).await?;
         ensure!(is_true(ready.conditions(), Type::Installed), "Ready before Installed");
-        self.host.check_network(Network::OfInstall).await?;
+        self.host.check_network().await?;
         self.record_proof("the installed system attached with its own certificate");
         Ok(ready)
     }
@@ -230,7 +230,7 @@ impl<'a> Lifecycle<'a> {
             node.name_any()
         ));
         self.host.check_name(&name).await?;
-        self.host.check_network(Network::Replayed).await?;
+        self.host.check_network().await?;
         self.record_proof("the network is as before: static is static, DHCP is DHCP");
         Ok(node)
     }
@@ -286,7 +286,7 @@ impl<'a> Lifecycle<'a> {
         self.scale(json!({ "spec": { "replicas": 0 } })).await?;
         self.await_release(inventory).await?;
         self.host.check_clean(self.environment.workload.bootstrap_token()).await?;
-        self.host.check_network(Network::Replayed).await?;
+        self.host.check_network().await?;
         self.record_proof(
             "released: no credential or workload of the node is left, the host is up and attached",
         );
