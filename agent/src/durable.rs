@@ -1,6 +1,9 @@
 //! Files that survive a power cut: a reader sees the old content or the new,
 //! never a part. Blocking; every file is small.
 
+#[cfg(feature = "failpoints")]
+pub mod shadow;
+
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -101,7 +104,52 @@ fn write_and_flush(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // A left-over of a crash, or the umask, may have given another mode.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
-    file.sync_all()
+    flush_file(&file, path)
+}
+
+fn flush_file(file: &File, path: &Path) -> io::Result<()> {
+    file.sync_all()?;
+    record(Flushed::File, path)
+}
+
+/// Flushes the file systems that hold these directories; those that are not
+/// there have nothing to flush.
+///
+/// # Errors
+/// [`DurableError`].
+pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), DurableError> {
+    for path in directories.iter().filter(|path| path.is_dir()) {
+        let directory = File::open(path).at("open", path)?;
+        nix::unistd::syncfs(&directory).map_err(io::Error::from).at("flush the file system of", path)?;
+        record(Flushed::FileSystem, path).at("record", path)?;
+    }
+    Ok(())
+}
+
+/// What was flushed, for tests of power cuts.
+#[derive(Clone, Copy)]
+enum Flushed {
+    File,
+    Directory,
+    FileSystem,
+}
+
+#[cfg(feature = "failpoints")]
+fn record(what: Flushed, path: &Path) -> io::Result<()> {
+    let Some(shadow) = shadow::Shadow::of_process() else { return Ok(()) };
+    match what {
+        Flushed::File => shadow.record_file(path),
+        Flushed::Directory => shadow.record_directory(path),
+        Flushed::FileSystem => shadow.record_tree(path),
+    }
+}
+
+#[cfg(not(feature = "failpoints"))]
+#[allow(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
+fn record(what: Flushed, _: &Path) -> io::Result<()> {
+    match what {
+        Flushed::File | Flushed::Directory | Flushed::FileSystem => Ok(()),
+    }
 }
 
 /// Removes the file `path`; one that is not there is removed already.
@@ -183,8 +231,10 @@ fn exchange(one: &Path, other: &Path) -> io::Result<()> {
 
 fn remove_tree(path: &Path) -> Result<(), DurableError> {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at("remove", path),
-        Ok(()) | Err(_) => Ok(()),
+        // Without it a power cut brings secrets of a former node back.
+        Ok(()) => flush_parent(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).at("remove", path),
     }
 }
 
@@ -196,7 +246,8 @@ fn flush_parent(path: &Path) -> Result<(), DurableError> {
 }
 
 fn flush(directory: &Path) -> Result<(), DurableError> {
-    File::open(directory).and_then(|file| file.sync_all()).at("flush", directory)
+    File::open(directory).and_then(|file| file.sync_all()).at("flush", directory)?;
+    record(Flushed::Directory, directory).at("record", directory)
 }
 
 #[cfg(test)]

@@ -1,47 +1,100 @@
 //! A real agent process is killed at every failpoint, before, during and after
 //! each step and each write of the journal; then it is started again until the
-//! plan is over, and what it left is compared with a run that nobody disturbed.
+//! plan is over, and what it left is compared with an undisturbed run.
 //!
-//! Two kinds of death: the agent alone, or the whole host with all that was
-//! not flushed.
+//! Two kinds of death: the agent alone, or the whole host, which then loses
+//! every file of the agent that was not flushed.
 
-use std::collections::BTreeMap;
+// All of it is test code, also what stands outside of test functions.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+#[path = "common/plans.rs"]
+mod plans;
+#[path = "common/state.rs"]
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use agent::boot;
+use agent::durable::shadow::Shadow;
 use agent::host::observed;
 use agent::paths::Root;
 use agent::plan::engine::{self, Next};
 use agent::plan::executor::{Advance, CustomInstructions, Executor, Policy};
-use agent::plan::journal;
+use agent::plan::journal::{self, State};
 use anyhow::{Context, Result, bail, ensure};
-use proto::plan::{
-    Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanId, Secret,
-    Seed, Step,
-};
+use nix::sys::signal::Signal;
+use proto::plan::Plan;
 use simulated_host::SimulatedSystem;
 
 const REBOOTING: u8 = 3;
 const PLANS: [&str; 3] = ["reprovision", "clean", "custom"];
+/// Instead of a plan: what registration and install write.
+const STATE: &str = "state";
 /// Starts that a disturbed run may need: its own, one for each reboot, and the
 /// one after the kill.
 const STARTS: usize = 8;
 
 fn main() -> Result<ExitCode> {
     if let Some(root) = std::env::var_os("CRASH_ROOT") {
+        let root = Root::at(PathBuf::from(root));
         let plan = std::env::var("CRASH_PLAN")?;
-        return play(&Root::at(PathBuf::from(root)), &plan_named(&plan)?);
+        if plan == STATE {
+            return state::write(&root).map(|()| ExitCode::SUCCESS);
+        }
+        return play(&root, &plan_named(&plan)?);
     }
+    compare_state_after_power_cut()?;
+    let mut hit = BTreeSet::new();
     for name in PLANS {
         for death in [Death::Agent, Death::Host] {
-            let points = kill_everywhere(name, death)?;
+            let points = kill_everywhere(name, death, &mut hit)?;
             println!("{name}, {death:?}: killed at {points} points, all as the undisturbed run");
         }
     }
+    ensure!(
+        hit == failpoints_in_source()?,
+        "failpoints in the source and those that were hit differ: {hit:?}"
+    );
     Ok(ExitCode::SUCCESS)
+}
+
+fn compare_state_after_power_cut() -> Result<()> {
+    let directory = scratch()?;
+    let root = Root::at(directory.path().join("host"));
+    let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
+    let shadow = Shadow::at(directory.path().join("shadow"));
+    host.flush_to(&shadow)?;
+    let mut child = Command::new(std::env::current_exe()?);
+    child.env("CRASH_ROOT", root.join("/")).env("CRASH_PLAN", STATE);
+    let status = child.env("DURABLE_SHADOW", directory.path().join("shadow")).status()?;
+    ensure!(status.success(), "the state is not written: {status}");
+    host.lose_unflushed(&shadow)?;
+    shadow.lose_unflushed(&root.join(state::NOCLOUD_PARENT))?;
+    state::compare(&root)
+}
+
+/// The name of every failpoint of the agent and of the simulated host.
+fn failpoints_in_source() -> Result<BTreeSet<String>> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pending = vec![here.join("src"), here.join("../tests/simulated-host/src")];
+    let mut names = BTreeSet::new();
+    while let Some(path) = pending.pop() {
+        if path.is_dir() {
+            for entry in fs::read_dir(path)? {
+                pending.push(entry?.path());
+            }
+            continue;
+        }
+        let text = fs::read_to_string(path)?;
+        let calls = text.split("failpoint(\"").skip(1);
+        names.extend(calls.filter_map(|call| call.split('"').next()).map(str::to_owned));
+    }
+    Ok(names)
 }
 
 // The child: one life of the agent.
@@ -81,7 +134,7 @@ fn kind_of(report: &proto::v1alpha1::StepReport) -> &'static str {
     }
 }
 
-// The parent: the hand that kills, and the judge.
+// The parent: kills and compares.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Death {
@@ -96,52 +149,81 @@ struct Left {
     effects: Vec<String>,
 }
 
-fn kill_everywhere(name: &str, death: Death) -> Result<usize> {
-    let undisturbed = run(name, None)?.context("nobody was killed")?;
+/// A custom instruction that was running when the agent died.
+#[derive(Debug)]
+struct Interruption {
+    step: usize,
+    effects: Vec<String>,
+}
+
+struct Run {
+    left: Left,
+    interruption: Option<Interruption>,
+}
+
+fn kill_everywhere(name: &str, death: Death, hit: &mut BTreeSet<String>) -> Result<usize> {
+    let undisturbed = run(name, None, hit)?.context("the agent was killed")?;
     for point in 1.. {
-        let Some(left) = run(name, Some((point, death)))
-            .with_context(|| format!("{name}: {death:?} killed at point {point}"))?
-        else {
-            ensure!(point > 30, "only {point} failpoints were reached");
+        let killed = || format!("{name}: {death:?} killed at point {point}");
+        let Some(run) = run(name, Some((point, death)), hit).with_context(killed)? else {
             return Ok(point - 1);
         };
-        compare(name, death, &undisturbed, &left)
-            .with_context(|| format!("{name}: {death:?} killed at point {point}"))?;
+        compare(name, death, &undisturbed.left, &run).with_context(killed)?;
     }
     Ok(0)
 }
 
 /// Plays the plan to its end. `None` when the point was never reached.
-fn run(name: &str, kill: Option<(usize, Death)>) -> Result<Option<Left>> {
+fn run(name: &str, kill: Option<(usize, Death)>, hit: &mut BTreeSet<String>) -> Result<Option<Run>> {
     let directory = scratch()?;
     let root = Root::at(directory.path().join("host"));
     let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
     host.run_cloud_init()?;
     fs::create_dir_all(root.join("/reports"))?;
+    let shadow = Shadow::at(directory.path().join("shadow"));
+    host.flush_to(&shadow)?;
     let log = directory.path().join("failpoints");
-    let mut killed = false;
+    let (mut killed, mut interruption) = (false, None);
     for _ in 0..STARTS {
-        let passed = fs::read_to_string(&log).unwrap_or_default().lines().count();
+        let passed = fs::read_to_string(&log).unwrap_or_default();
         let mut child = Command::new(std::env::current_exe()?);
         child.env("CRASH_ROOT", root.join("/")).env("CRASH_PLAN", name).env("FAILPOINT_LOG", &log);
+        child.env("DURABLE_SHADOW", directory.path().join("shadow"));
         if let Some((point, _)) = kill.filter(|_| !killed) {
-            child.env("FAILPOINT_KILL_AT", (point - passed).to_string());
+            child.env("FAILPOINT_KILL_AT", (point - passed.lines().count()).to_string());
         }
         let status = child.status()?;
-        let died = status.signal().is_some();
+        hit.extend(fs::read_to_string(&log)?.lines().map(str::to_owned));
+        let died = status.signal();
         match (status.code(), kill) {
             (Some(0), Some(_)) if !killed => return Ok(None),
-            (Some(0), _) => return finished(&root, name).map(Some),
+            (Some(0), _) => return Ok(Some(Run { left: read_left(&root, name)?, interruption })),
             (Some(code), _) if code == i32::from(REBOOTING) => {}
-            (None, Some(_)) if !killed => killed = true,
-            (code, _) => bail!("the agent ended with {code:?}"),
+            (None, Some(_)) if !killed && died == Some(Signal::SIGKILL as i32) => killed = true,
+            (code, _) => bail!("the agent ended with {code:?}, signal {died:?}"),
         }
-        let power_cut = died && kill.is_some_and(|(_, death)| death == Death::Host);
+        let power_cut = died.is_some() && kill.is_some_and(|(_, death)| death == Death::Host);
+        if power_cut {
+            host.lose_unflushed(&shadow)?;
+        } else {
+            host.flush_to(&shadow)?;
+        }
         if power_cut || host.reboot_was_asked_for() {
             host.power_cycle()?;
         }
+        if died.is_some() {
+            interruption = find_interruption(&root, &host)?;
+        }
     }
     bail!("not over after {STARTS} starts: {:?}", host.effects())
+}
+
+fn find_interruption(root: &Root, host: &SimulatedSystem) -> Result<Option<Interruption>> {
+    let Some(journal) = journal::read(&root.state().journal())? else { return Ok(None) };
+    let running = journal.steps().iter().position(|entry| {
+        entry.name == "run-custom-instruction" && matches!(entry.state, State::Started { .. })
+    });
+    Ok(running.map(|step| Interruption { step, effects: host.effects() }))
 }
 
 /// In memory where there is room: the kills are real, the disk need not be.
@@ -150,7 +232,7 @@ fn scratch() -> Result<tempfile::TempDir> {
     Ok(if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? })
 }
 
-fn finished(root: &Root, name: &str) -> Result<Left> {
+fn read_left(root: &Root, name: &str) -> Result<Left> {
     let plan = plan_named(name)?;
     let journal = journal::read(&root.state().journal())?;
     let next = engine::next(&plan, journal.as_ref(), &observed::boot_id(root)?);
@@ -189,28 +271,39 @@ fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result<()
     Ok(())
 }
 
-fn compare(name: &str, death: Death, undisturbed: &Left, left: &Left) -> Result<()> {
-    // A foreign command that was cut short is given up, and the plan with it.
-    let failed = |path: &PathBuf| path.to_string_lossy().ends_with(" failed");
-    let given_up = left.files.keys().any(failed);
-    ensure!(!given_up || name == "custom", "a step failed: {:?}", left.files);
-    if !given_up {
-        ensure!(
-            left.files == undisturbed.files,
-            "other files: {:?} instead of {:?}",
-            left.files,
-            undisturbed.files
-        );
+fn compare(name: &str, death: Death, undisturbed: &Left, run: &Run) -> Result<()> {
+    let Run { left, interruption } = run;
+    if let Some(interruption) = interruption {
+        return compare_interrupted(undisturbed, left, interruption);
     }
+    ensure!(
+        left.files == undisturbed.files,
+        "other files: {:?} instead of {:?}",
+        left.files,
+        undisturbed.files
+    );
     match death {
-        Death::Agent => agent_died(undisturbed, left),
-        Death::Host => host_died(name, left),
+        Death::Agent => compare_effects(undisturbed, left),
+        Death::Host => compare_effects_after_power_cut(name, left),
     }
+}
+
+/// The instruction is given up: nothing more takes effect, and its failure is
+/// reported instead of its end and of every later step.
+fn compare_interrupted(undisturbed: &Left, left: &Left, interruption: &Interruption) -> Result<()> {
+    ensure!(left.effects == interruption.effects, "{:?} after {interruption:?}", left.effects);
+    let mut files = undisturbed.files.clone();
+    for step in interruption.step..=2 {
+        files.remove(Path::new(&format!("/reports/{step} done")));
+    }
+    files.insert(format!("/reports/{} failed", interruption.step).into(), String::new());
+    ensure!(left.files == files, "other files: {:?} instead of {files:?}", left.files);
+    Ok(())
 }
 
 /// No effect twice, none lacking, none out of order; a step that only repeats
 /// what it finds undone is the exception.
-fn agent_died(undisturbed: &Left, left: &Left) -> Result<()> {
+fn compare_effects(undisturbed: &Left, left: &Left) -> Result<()> {
     let mut effects = left.effects.clone();
     effects.dedup_by(|one, other| one == other && one == "cloud-init clean");
     for effect in &mut effects {
@@ -219,92 +312,31 @@ fn agent_died(undisturbed: &Left, left: &Left) -> Result<()> {
             "reboot Orderly".clone_into(effect);
         }
     }
-    let whole = &undisturbed.effects;
-    let cut_short = whole.starts_with(&effects) && whole.contains(&"custom first".to_owned());
-    ensure!(effects == *whole || cut_short, "{effects:?} instead of {whole:?}");
+    ensure!(effects == undisturbed.effects, "{effects:?} instead of {:?}", undisturbed.effects);
     Ok(())
 }
 
-/// What was lost may be done again, but never a foreign command, never a
+/// What was lost may be done again, but never a custom instruction, never a
 /// second node, and never a node on the old system.
-fn host_died(name: &str, left: &Left) -> Result<()> {
+fn compare_effects_after_power_cut(name: &str, left: &Left) -> Result<()> {
     let count = |wanted: &str| left.effects.iter().filter(|effect| *effect == wanted).count();
     for once in ["custom first", "custom second", "reboot Orderly", "stop kubelet.service"] {
         ensure!(count(once) <= 1, "{once} twice: {:?}", left.effects);
     }
     if name == "reprovision" {
+        let instance = format!("cloud-init {}", plan_named(name)?.id);
         ensure!(count("node joins on lab/os:v2") == 1, "{:?}", left.effects);
         ensure!(count("node joins on lab/os:v1") == 0, "{:?}", left.effects);
-        ensure!(count("cloud-init reprovision-1") == 1, "{:?}", left.effects);
+        ensure!(count(&instance) == 1, "{:?}", left.effects);
     }
     Ok(())
 }
 
 fn plan_named(name: &str) -> Result<Plan> {
-    let (kind, steps) = match name {
-        "reprovision" => (Kind::Reprovision, reprovision()?),
-        "clean" => (Kind::Clean, clean()),
-        "custom" => (Kind::Custom, custom()),
+    Ok(match name {
+        "reprovision" => plans::reprovision(1),
+        "clean" => plans::clean(1),
+        "custom" => plans::custom(1),
         other => bail!("no plan {other}"),
-    };
-    let id = PlanId::parse(&format!("{name}-1"))?;
-    let plan = Plan { checksum: Checksum::of(name.as_bytes()), id, generation: Generation(1), kind, steps };
-    Ok(plan.check()?)
-}
-
-fn reprovision() -> Result<Vec<Step>> {
-    let image = Image::parse("oci:lab/os:v2")?;
-    Ok(vec![
-        Step::RequestCleanup,
-        Step::CleanCloudInit,
-        Step::WriteSeed(Seed {
-            user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
-            meta_data: "instance-id: reprovision-1\nlocal-hostname: node-1\n".into(),
-            network_config: Some("version: 2\n".into()),
-        }),
-        Step::WriteNodeIdentity(NodeIdentity {
-            uuid: "u-1".into(),
-            provider_id: "baremetal:///host-1".into(),
-        }),
-        Step::UpgradeSystem(image.clone()),
-        Step::SyncFileSystems,
-        Step::Reboot,
-        Step::VerifySystem(image),
-    ])
-}
-
-fn clean() -> Vec<Step> {
-    vec![
-        Step::StopKubelet,
-        Step::RemoveWorkload,
-        Step::StopContainerd,
-        Step::RemoveNodeIdentity,
-        Step::RemoveNodeState,
-        Step::WriteSeed(Seed {
-            user_data: None,
-            meta_data: "instance-id: clean-1\n".into(),
-            network_config: Some("version: 2\n".into()),
-        }),
-    ]
-}
-
-fn custom() -> Vec<Step> {
-    let instruction = |name: &str| {
-        Step::RunCustomInstruction(CustomInstruction {
-            name: name.into(),
-            command: "/bin/true".into(),
-            args: vec![],
-            env: vec![],
-        })
-    };
-    vec![
-        Step::WriteCustomFile(CustomFile {
-            path: "/srv/file".into(),
-            content: Secret::new(b"content".to_vec()),
-            permissions: "0600".into(),
-            directory: false,
-        }),
-        instruction("first"),
-        instruction("second"),
-    ]
+    })
 }

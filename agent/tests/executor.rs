@@ -6,7 +6,7 @@
 use std::fs;
 use std::time::Duration;
 
-use proto::plan::{Checksum, CustomInstruction, Generation, Image, Kind, NodeIdentity, PlanId, Secret, Seed};
+use proto::plan::Generation;
 use proto::v1alpha1::step_report::Outcome as Reported;
 
 use agent::boot;
@@ -17,8 +17,13 @@ use proto::plan::{Plan, Step};
 use proto::v1alpha1::{FailureReason, StepReport};
 use simulated_host::SimulatedSystem;
 
+use plans::{clean, custom, reprovision};
+
 const V1: &str = "oci:lab/os:v1";
-const V2: &str = "oci:lab/os:v2";
+const V2: &str = plans::IMAGE;
+
+#[path = "common/plans.rs"]
+mod plans;
 
 struct Host {
     _directory: tempfile::TempDir,
@@ -67,55 +72,6 @@ impl Host {
     }
 }
 
-fn reprovision(generation: u64) -> Plan {
-    let image = Image::parse(V2).unwrap();
-    let id = format!("reprovision-{generation}");
-    Plan {
-        id: PlanId::parse(&id).unwrap(),
-        generation: Generation(generation),
-        checksum: Checksum::of(id.as_bytes()),
-        kind: Kind::Reprovision,
-        steps: vec![
-            Step::RequestCleanup,
-            Step::CleanCloudInit,
-            Step::WriteSeed(Seed {
-                user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
-                meta_data: format!("instance-id: {id}\n"),
-                network_config: None,
-            }),
-            Step::WriteNodeIdentity(NodeIdentity {
-                uuid: "u-1".into(),
-                provider_id: "baremetal:///host-1".into(),
-            }),
-            Step::UpgradeSystem(image.clone()),
-            Step::SyncFileSystems,
-            Step::Reboot,
-            Step::VerifySystem(image),
-        ],
-    }
-}
-
-fn clean(generation: u64) -> Plan {
-    Plan {
-        id: PlanId::parse(&format!("clean-{generation}")).unwrap(),
-        generation: Generation(generation),
-        checksum: Checksum::of(format!("clean-{generation}").as_bytes()),
-        kind: Kind::Clean,
-        steps: vec![
-            Step::StopKubelet,
-            Step::RemoveWorkload,
-            Step::StopContainerd,
-            Step::RemoveNodeIdentity,
-            Step::RemoveNodeState,
-            Step::WriteSeed(Seed {
-                user_data: None,
-                meta_data: "instance-id: clean\n".into(),
-                network_config: None,
-            }),
-        ],
-    }
-}
-
 fn failure(report: Option<&StepReport>) -> (u32, FailureReason, String) {
     match report {
         Some(StepReport { step, outcome: Some(Reported::Failed(failed)), .. }) => {
@@ -142,7 +98,7 @@ async fn a_reprovision_ends_with_the_new_system_observed() {
             "cloud-init clean",
             "upgrade oci:lab/os:v2",
             "reboot Orderly",
-            "cloud-init reprovision-1",
+            &format!("cloud-init {}", reprovision(1).id),
             "node joins on lab/os:v2",
         ]
     );
@@ -158,7 +114,7 @@ async fn a_clean_leaves_no_node_no_credentials_and_no_identity() {
     let host = Host { simulated: host.simulated.clone().with_node().unwrap(), ..host };
     let before = host.simulated.effects().len();
     let reports = host.play(&clean(2)).await;
-    assert_eq!(reports.len(), 6);
+    assert_eq!(reports.len(), 7);
     assert_eq!(
         host.simulated.effects()[before..],
         ["stop kubelet.service", "remove workload", "stop containerd.service"]
@@ -241,24 +197,16 @@ async fn plans_that_must_not_run_are_refused_and_change_nothing() {
     executor.accept(reprovision(5)).unwrap();
     let mut other = clean(5);
     other.generation = Generation(5);
-    let mut custom = clean(6);
-    custom.kind = Kind::Custom;
-    custom.steps = vec![Step::RunCustomInstruction(CustomInstruction {
-        name: "n".into(),
-        command: "c".into(),
-        args: vec![],
-        env: vec![],
-    })];
     let cases = [
         ("older", clean(4), "older than generation 5"),
-        ("another of the same number", other, "is taken by plan reprovision-5"),
-        ("custom", custom, "--allow-custom-instructions"),
+        ("another of the same number", other, "is taken by plan reprovision-"),
+        ("custom", custom(6), "--allow-custom-instructions"),
     ];
     for (name, plan, want) in cases {
         let refusal = explain(&executor.accept(plan).unwrap_err());
         assert!(refusal.contains(want), "{name}: {refusal}");
         let NewestPlan::Known(newest) = executor.newest_plan() else { panic!("{name}") };
-        assert_eq!((newest.id.as_str(), newest.generation), ("reprovision-5", 5), "{name}");
+        assert_eq!((newest.id.as_str(), newest.generation), (reprovision(5).id.as_str(), 5), "{name}");
     }
     executor.accept(clean(6)).unwrap();
     assert!(matches!(executor.newest_plan(), NewestPlan::Known(newest) if newest.generation == 6));

@@ -239,13 +239,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn untrusted_hosts_are_logged_at_a_limited_rate() {
-        let rejections =
-            Rejections::new(fake_apiserver::FakeApi::new().client("coordinator"), Metrics::default());
+    #[tokio::test]
+    async fn untrusted_hosts_are_logged_at_a_limited_rate() {
+        let client = fake_apiserver::FakeApi::new().client("coordinator");
+        let rejections = Rejections::new(client, crate::metrics::Metrics::default());
         let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
         let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
-        let lines = log::caught(|| (0..90).for_each(|_| record_failure(&rejections, remote, &error)));
+        let lines = log::capture_log(|| (0..90).for_each(|_| record_failure(&rejections, remote, &error)));
         // One, unless the machine that tests stands still for a second.
         assert!(lines.lines().count() < 9, "{lines}");
         for part in ["192.0.2.7:4711", "of another coordinator: download a fresh seed ISO"] {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::durable;
+use crate::durable::{self, DurableError};
 use crate::error::NextAction;
 use crate::paths::Root;
 
@@ -73,19 +73,12 @@ pub fn empty(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
     Ok(walk.kept)
 }
 
-/// Makes the removals durable: the receipt must not outlive them.
+/// Makes the removals durable: no record of them may outlive them.
 ///
 /// # Errors
-/// [`WipeError::Remove`].
-pub fn flush(root: &Root) -> Result<(), WipeError> {
-    for path in NODE_DIRECTORIES.map(|directory| root.join(directory)) {
-        if path.is_dir() {
-            let directory = fs::File::open(&path).map_err(at(&path))?;
-            let flushed = nix::unistd::syncfs(&directory);
-            flushed.map_err(|error| at(&path)(error.into()))?;
-        }
-    }
-    Ok(())
+/// [`DurableError`].
+pub fn flush(root: &Root) -> Result<(), DurableError> {
+    durable::flush_file_systems(&NODE_DIRECTORIES.map(|directory| root.join(directory)))
 }
 
 struct Walk {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_api::network::{Configurator, NetworkTemplate, ObservedNetwork};
-use coordinator_core::network::{NetworkError, config, drift, observed};
+use coordinator_core::network::{NetworkError, Observation, config, drift, parse_observed};
 use proptest::prelude::*;
 use proto::v1alpha1 as wire;
 use serde_json::{Value, json};
@@ -415,9 +415,9 @@ fn report() -> wire::ObservedNetwork {
 }
 
 #[test]
-fn a_report_is_taken_in_canonical_form() {
+fn report_is_parsed_in_canonical_form() {
     assert_eq!(
-        serde_json::to_value(observed(report()).unwrap()).unwrap(),
+        serde_json::to_value(parse_observed(report()).network).unwrap(),
         json!({
             "interfaces": [{
                 "name": "bond0", "mac": "02:00:00:00:00:0a", "mtu": 1500, "kind": "bond", "acceptRa": true,
@@ -432,29 +432,85 @@ fn a_report_is_taken_in_canonical_form() {
 }
 
 #[test]
-fn a_report_that_the_contract_does_not_allow_is_refused() {
+fn what_cannot_be_replayed_is_dropped_alone() {
     type Spoil = fn(&mut wire::ObservedNetwork);
-    let cases: [(&str, Spoil); 12] = [
-        ("interfaces", |network| network.interfaces = vec![wire::Interface::default(); 257]),
-        ("routes", |network| network.routes = vec![wire::Route::default(); 1025]),
-        ("resolvers", |network| network.dns_servers = vec!["192.0.2.1".into(); 33]),
-        ("keyfiles", |network| drop(network.connections.insert("a".into(), "x".repeat(256 * 1024)))),
-        ("addresses", |network| network.interfaces[0].addresses = vec!["192.0.2.1/24".into(); 257]),
-        ("names twice", |network| network.interfaces.push(network.interfaces[0].clone())),
-        ("name", |network| network.interfaces[0].name = "../x".into()),
-        ("kind", |network| network.interfaces[0].kind = "ovs".into()),
-        ("bond mode", |network| {
-            network.interfaces[0].bond = Some(wire::Bond { mode: "a\nb".into(), ..Default::default() });
-        }),
-        ("VLAN", |network| network.interfaces[0].vlan = Some(wire::Vlan { id: 0, link: "a".into() })),
-        ("route", |network| network.routes[0].interface = "eno9".into()),
-        ("destination", |network| network.routes[0].destination = "default".into()),
-    ];
-    for (name, spoil) in cases {
-        let mut network = report();
-        spoil(&mut network);
-        assert!(observed(network).is_err(), "{name}");
+    fn interface(name: &str) -> wire::Interface {
+        wire::Interface { name: name.into(), ..Default::default() }
     }
+    // What is spoiled, by what, and what is left: interfaces, addresses of the
+    // first, routes, resolvers, search domains, keyfiles.
+    let cases: [(&str, Spoil, [usize; 6]); 15] = [
+        ("nothing", |_| {}, [1, 2, 1, 1, 1, 1]),
+        (
+            "interfaces",
+            |network| network.interfaces.extend((0..256).map(|index| interface(&format!("a{index}")))),
+            [256, 2, 1, 1, 1, 1],
+        ),
+        ("routes", |network| network.routes = vec![network.routes[0].clone(); 1025], [1, 2, 1024, 1, 1, 1]),
+        ("resolvers", |network| network.dns_servers = vec!["192.0.2.1".into(); 33], [1, 2, 1, 32, 1, 1]),
+        ("scoped resolver", |network| network.dns_servers.push("fe80::1%eth0".into()), [1, 2, 1, 1, 1, 1]),
+        ("search domain", |network| network.search_domains.push("a b".into()), [1, 2, 1, 1, 1, 1]),
+        (
+            "keyfiles",
+            |network| drop(network.connections.insert("z".into(), "x".repeat(256 * 1024))),
+            [1, 2, 1, 1, 1, 1],
+        ),
+        (
+            "address",
+            |network| network.interfaces[0].addresses.push("fe80::1%2/64".into()),
+            [1, 2, 1, 1, 1, 1],
+        ),
+        ("name twice", |network| network.interfaces.push(network.interfaces[0].clone()), [1, 2, 1, 1, 1, 1]),
+        ("name", |network| network.interfaces.push(interface("../x")), [1, 2, 1, 1, 1, 1]),
+        (
+            "kind",
+            |network| network.interfaces.push(wire::Interface { kind: "ovs".into(), ..interface("b") }),
+            [1, 2, 1, 1, 1, 1],
+        ),
+        (
+            "bond mode",
+            |network| {
+                network.interfaces[0].bond = Some(wire::Bond { mode: "a\nb".into(), ..Default::default() });
+            },
+            [0, 0, 0, 1, 1, 1],
+        ),
+        (
+            "VLAN of a dropped VLAN",
+            |network| {
+                for (name, link) in [("v", "w"), ("w", "none")] {
+                    let vlan = Some(wire::Vlan { id: 1, link: link.into() });
+                    network.interfaces.push(wire::Interface { kind: "vlan".into(), vlan, ..interface(name) });
+                }
+            },
+            [1, 2, 1, 1, 1, 1],
+        ),
+        ("route", |network| network.routes[0].interface = "eno9".into(), [1, 2, 0, 1, 1, 1]),
+        ("destination", |network| network.routes[0].destination = "default".into(), [1, 2, 0, 1, 1, 1]),
+    ];
+    for (name, spoil, want) in cases {
+        let mut given = report();
+        spoil(&mut given);
+        let Observation { network, dropped } = parse_observed(given);
+        let addresses = network.interfaces.first().map_or(0, |interface| interface.addresses.len());
+        let left = [
+            network.interfaces.len(),
+            addresses,
+            network.routes.len(),
+            network.dns_servers.len(),
+            network.search_domains.len(),
+            network.connections.len(),
+        ];
+        assert_eq!((left, dropped.is_empty()), (want, name == "nothing"), "{name}: {dropped:?}");
+    }
+}
+
+#[test]
+fn dropped_master_leaves_its_member() {
+    let mut given = report();
+    let member = wire::Interface { name: "eno1".into(), master: "team0".into(), ..Default::default() };
+    given.interfaces.push(member);
+    let Observation { network, dropped } = parse_observed(given);
+    assert_eq!((network.interfaces[1].master.as_deref(), dropped.len()), (None, 1));
 }
 
 type Change = fn(&mut Value);
@@ -588,7 +644,7 @@ proptest! {
 
     #[test]
     fn a_replay_holds_each_static_address_once_and_no_lease(given in host()) {
-        let taken = observed(given.clone()).unwrap();
+        let taken = parse_observed(given.clone()).network;
         prop_assert_eq!(drift(&taken, &taken), None);
         let spec = MachineInventorySpec { observed_network: Some(taken), ..Default::default() };
         let text = config(&spec).unwrap().unwrap();

@@ -32,9 +32,10 @@ struct Buckets {
 
 const fn rate_of(call: Call) -> Option<Rate> {
     match call {
-        Call::ReportObserved => Some(Rate { interval: Duration::from_secs(10), burst: 12 }),
+        Call::ReportObserved | Call::RenewCertificate => {
+            Some(Rate { interval: Duration::from_secs(10), burst: 12 })
+        }
         Call::ReportInstall => Some(Rate { interval: Duration::from_secs(5), burst: 24 }),
-        Call::RenewCertificate => Some(Rate { interval: Duration::from_secs(10), burst: 12 }),
         Call::Begin | Call::Complete | Call::Attach | Call::ReportStep => None,
     }
 }

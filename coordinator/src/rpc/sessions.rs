@@ -86,6 +86,12 @@ impl SessionTable {
         self.sessions().open.contains_key(key)
     }
 
+    /// Sessions that ended and are not recorded yet.
+    #[cfg(test)]
+    pub(super) fn pending_ends(&self) -> usize {
+        self.sessions().pending_ends.len()
+    }
+
     /// Registers a stream. An older one of the same boot is closed.
     ///
     /// # Errors
@@ -159,6 +165,7 @@ impl SessionGuard {
     }
 
     /// Removes the session; whether it was still the newest of its host.
+    #[must_use]
     pub fn close(&self) -> bool {
         let mut sessions = self.table.sessions();
         let is_newest = sessions.open.get(&self.key).is_some_and(|entry| entry.number == self.number);
@@ -171,7 +178,7 @@ impl SessionGuard {
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        self.close();
+        let _ = self.close();
     }
 }
 
@@ -242,7 +249,9 @@ mod tests {
         let (table, ends) = (Arc::<SessionTable>::default(), Arc::<AtomicUsize>::default());
         let schedule = || {
             let ends = ends.clone();
-            let record = async move { drop(ends.fetch_add(1, Ordering::SeqCst)) };
+            let record = async move {
+                ends.fetch_add(1, Ordering::SeqCst);
+            };
             table.schedule_end(&key(), Duration::from_secs(10), record);
         };
         let wait = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
@@ -251,9 +260,9 @@ mod tests {
             schedule();
             wait(9).await;
         }
-        assert_eq!((ends.load(Ordering::SeqCst), table.sessions().pending_ends.len()), (0, 1));
+        assert_eq!((ends.load(Ordering::SeqCst), table.pending_ends()), (0, 1));
         wait(2).await;
-        assert_eq!((ends.load(Ordering::SeqCst), table.sessions().pending_ends.len()), (1, 0));
+        assert_eq!((ends.load(Ordering::SeqCst), table.pending_ends()), (1, 0));
         schedule();
         let back = open(&table, "a");
         schedule();

@@ -57,7 +57,10 @@ fn each_crate_is_built_without_what_it_must_not_know() {
                 "simulated-host",
             ],
         ),
-        ("coordinator", vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-apiserver", "simulated-host"]),
+        (
+            "coordinator",
+            vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-apiserver", "simulated-host"],
+        ),
     ];
     for (package, forbidden) in cases {
         let built_from = dependencies(package);

@@ -107,7 +107,8 @@ impl Seen {
         if generation < before {
             self.violate(format!("{name} was announced generation {before}, then {generation}"));
         }
-        let of_claim = claim.is_some_and(|claim| i64::try_from(claim.generation).is_ok_and(|old| old < generation));
+        let of_claim =
+            claim.is_some_and(|claim| i64::try_from(claim.generation).is_ok_and(|old| old < generation));
         if of_claim && plan.kind == Some(PlanType::Reprovision) && plan.state == Some(PlanState::Applied) {
             self.proven.push(owner);
         }

@@ -47,11 +47,7 @@ impl World {
         let machines = self.fake.look_at_all("baremetalmachines.infrastructure.cluster.x-k8s.io");
         Outcome {
             effects: self.host(host).system().effects().iter().map(|effect| kind(effect)).collect(),
-            plans: self
-                .plans()
-                .iter()
-                .map(|(_, generation, kind)| format!("{kind} {generation}"))
-                .collect(),
+            plans: self.plans().iter().map(|(_, generation, kind)| format!("{kind} {generation}")).collect(),
             inventory: facts,
             machines: machines
                 .iter()

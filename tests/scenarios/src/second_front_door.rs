@@ -66,11 +66,17 @@ impl FrontDoor for NamedHostMachine {
     fn gather(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
         let host = HostName::parse(&self.spec.host);
-        let inventory = context.cache.inventories.get(&Key::new(&*key.namespace, &*self.spec.host).object_ref());
+        let inventory =
+            context.cache.inventories.get(&Key::new(&*key.namespace, &*self.spec.host).object_ref());
         Gathered::new(read_demand(self, host, inventory.as_deref()), inventory, context.clock.now())
     }
 
-    fn project_status(&self, state: &State, updates: &[ConditionUpdate], gathered: &Gathered) -> Self::Status {
+    fn project_status(
+        &self,
+        state: &State,
+        updates: &[ConditionUpdate],
+        gathered: &Gathered,
+    ) -> Self::Status {
         let mut status = self.status.clone().unwrap_or_default();
         status.phase = state.phase.or(status.phase);
         conditions::set_conditions(&mut status.conditions, updates, self.metadata.generation, gathered.now);
@@ -83,7 +89,11 @@ impl FrontDoor for NamedHostMachine {
     }
 }
 
-fn read_demand(machine: &NamedHostMachine, host: Option<HostName>, inventory: Option<&MachineInventory>) -> Demand {
+fn read_demand(
+    machine: &NamedHostMachine,
+    host: Option<HostName>,
+    inventory: Option<&MachineInventory>,
+) -> Demand {
     let names = host.as_ref().zip(inventory).map(|(host, inventory)| Names {
         hostname: host.to_string(),
         machine: machine.name_any(),

@@ -244,9 +244,7 @@ impl World {
         // A replica costs its Lease, whatever else it does.
         let is_lease = |entry: &Entry| entry.request.resource.starts_with("leases");
         let mut entries = self.fake.journal().since(mark);
-        entries.retain(|entry| {
-            is_ours(entry) && !is_lease(entry) && entry.request.verb != Verb::Watch
-        });
+        entries.retain(|entry| is_ours(entry) && !is_lease(entry) && entry.request.verb != Verb::Watch);
         entries
     }
 

@@ -13,6 +13,7 @@ use proto::plan::{CustomInstruction, Image};
 use proto::v1alpha1::SystemState;
 
 use agent::boot::{seed, wipe};
+use agent::durable::shadow::Shadow;
 use agent::failpoint::failpoint;
 use agent::host::observed;
 use agent::host::system::{
@@ -148,6 +149,36 @@ impl SimulatedSystem {
         self.start(&next, "active_mode")
     }
 
+    /// Everything that is written so far survives a power cut: for sync(2), for
+    /// an orderly shutdown, and for what other programs write.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn flush(&self) -> io::Result<()> {
+        match Shadow::of_process() {
+            Some(shadow) => self.flush_to(&shadow),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Self::flush`], with the records of another process.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn flush_to(&self, shadow: &Shadow) -> io::Result<()> {
+        ["/var/lib", "/etc"].iter().try_for_each(|path| shadow.record_tree(&self.root.join(path)))
+    }
+
+    /// A power cut takes what the agent has not flushed: its own state, and
+    /// what it removed of a node. Call [`Self::power_cycle`] after it.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn lose_unflushed(&self, shadow: &Shadow) -> io::Result<()> {
+        shadow.lose_unflushed(self.root.state().path())?;
+        wipe::NODE_DIRECTORIES.iter().try_for_each(|path| shadow.lose_unflushed(&self.root.join(path)))
+    }
+
     /// Whether early boot has still to run in this boot.
     #[must_use]
     pub fn is_booting(&self) -> bool {
@@ -177,7 +208,15 @@ impl SimulatedSystem {
         let complaint = self.read("complaint").map(|text| vec![text]).unwrap_or_default();
         let result = serde_json::json!({"v1": {"datasource": "NoCloud", "errors": complaint}});
         self.put("/run/cloud-init/result.json", &result.to_string())?;
+        self.flush_node()?;
         remove(&self.path("booting"))
+    }
+
+    /// What cloud-init and the kubelet wrote is theirs to flush: only the
+    /// agent's own flushes are under test.
+    fn flush_node(&self) -> io::Result<()> {
+        let Some(shadow) = Shadow::of_process() else { return Ok(()) };
+        wipe::NODE_DIRECTORIES.iter().try_for_each(|path| shadow.record_tree(&self.root.join(path)))
     }
 
     fn join_node(&self) -> io::Result<()> {
@@ -317,6 +356,7 @@ impl System for SimulatedSystem {
 
     async fn sync(&self) -> Result<(), SystemError> {
         failpoint("simulated::sync");
+        self.flush().map_err(|source| SystemError::Run { program: "sync".to_owned(), source })?;
         match fs::rename(self.path("unflushed"), self.path("next")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(SystemError::Run { program: "sync".to_owned(), source: error })

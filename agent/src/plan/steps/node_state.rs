@@ -18,6 +18,8 @@ pub(super) async fn remove<S: System>(context: &Context<'_, S>) -> Result<StepDo
         }
         kept.extend(wipe::empty(context.root, directory)?);
     }
+    // The journal must not say that they are removed before they are.
+    wipe::flush(context.root)?;
     if kept.is_empty() {
         return Ok(StepDone::default());
     }

@@ -82,8 +82,7 @@ struct Attachment {
     state: Subscription,
     /// The inventory that has the session.
     uid: Option<Uid>,
-    /// What the caches may show until they have the session.
-    stale: Option<Option<SessionStatus>>,
+    stale: Option<StaleSession>,
     /// The plan that was sent last.
     sent: Option<Checksum>,
     retry: Option<Retry>,
@@ -91,6 +90,9 @@ struct Attachment {
     deleted_at: Option<Instant>,
     expires_at: Instant,
 }
+
+/// What the caches may show until they have the session of the stream.
+struct StaleSession(Option<SessionStatus>);
 
 /// When the record of that plan is read again.
 struct Retry {
@@ -108,7 +110,7 @@ impl Attachment {
         Self {
             state: context.caches.notifications.subscribe(&statement.peer.key, &inventory),
             uid: attach::uid_of(&inventory),
-            stale: Some(former),
+            stale: Some(StaleSession(former)),
             sent: None,
             retry: None,
             progress: StepProgress::new(context.timing),
@@ -184,13 +186,11 @@ impl Attachment {
         }
         self.deleted_at = None;
         self.keep_session(state).await?;
-        match &state.plan {
-            Some(plan) => self.next_plan_message(plan).await,
-            None => {
-                self.retry = None;
-                Ok(None)
-            }
-        }
+        let Some(plan) = &state.plan else {
+            self.retry = None;
+            return Ok(None);
+        };
+        self.next_plan_message(plan).await
     }
 
     /// Writes session and statement again where the inventory lost them, and
@@ -202,7 +202,7 @@ impl Attachment {
                 self.stale = None;
                 return Ok(());
             }
-            if self.stale.as_ref() == Some(&state.session) {
+            if self.stale.as_ref().is_some_and(|stale| stale.0 == state.session) {
                 return Ok(());
             }
         }
@@ -227,7 +227,7 @@ impl Attachment {
                 "session and statement of the host recorded again"
             );
         }
-        self.stale = Some(state.session.clone());
+        self.stale = Some(StaleSession(state.session.clone()));
         Ok(())
     }
 

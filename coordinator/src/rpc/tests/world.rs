@@ -1,19 +1,21 @@
-//! A coordinator on a loopback port, its API in memory, and hosts that speak
-//! the real protocol.
+//! Replicas of the coordinator on loopback ports, their API in memory, and
+//! hosts that speak the real protocol.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
-use coordinator_core::plan::Stored;
+use coordinator_core::plan::PlanRecord;
 use fake_apiserver::{Counts, FakeApi};
 use futures::StreamExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use kube::Api;
+use kube::api::PostParams;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
@@ -28,36 +30,49 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tower::util::BoxCloneService;
 
-use crate::ca::{Authority, Peer, RequestedKey, Role, Subject};
+use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
+use crate::clock::Clock;
 use crate::listener;
 use crate::metrics::Metrics;
-use crate::rpc::announcements::Announcements;
-use crate::rpc::presence::Presence;
-use crate::rpc::{Context, Seen};
+use crate::rpc::plan_notifications::PlanNotifications;
+use crate::rpc::registration_tokens::RegistrationTokens;
+use crate::rpc::{Caches, Context, Replica, SessionTiming};
 use crate::tls::Acceptor;
+
+pub(super) const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
 
 type Wire =
     BoxCloneService<http::Request<tonic::body::Body>, http::Response<hyper::body::Incoming>, hyper::Error>;
 
+/// One process of the coordinator.
+pub(super) struct ReplicaServer {
+    pub(super) context: Context,
+    address: SocketAddr,
+}
+
 pub(super) struct World {
     pub(super) fake: FakeApi,
-    pub(super) context: Context,
     pub(super) authority: Arc<Authority>,
+    pub(super) replicas: Vec<ReplicaServer>,
+    /// Names of replicas whose Lease has expired.
+    pub(super) dead: Arc<Mutex<HashSet<String>>>,
+    /// The time, when it stands still.
+    pub(super) frozen: Arc<Mutex<Option<Timestamp>>>,
     metrics: Metrics,
-    address: SocketAddr,
-    marks: std::sync::Mutex<usize>,
-    _tasks: JoinSet<()>,
+    marks: Mutex<usize>,
+    tasks: JoinSet<()>,
 }
 
 pub(super) struct Link {
     registration: RegistrationClient<Wire>,
     host: HostClient<Wire>,
     /// The host's half of its stream: open as long as the link.
-    half: Option<tokio::sync::oneshot::Sender<()>>,
+    half: Option<mpsc::Sender<wire::HostMessage>>,
     pub(super) exporter: Exporter,
 }
 
@@ -99,59 +114,100 @@ fn registration(name: &str, ready: &str, emulate: bool) -> MachineRegistration {
     .unwrap()
 }
 
-async fn follow(api: Api<MachineInventory>, mut writer: Writer<MachineInventory>, news: Arc<Announcements>) {
+async fn follow(
+    api: Api<MachineInventory>,
+    mut writer: Writer<MachineInventory>,
+    notifications: Arc<PlanNotifications>,
+) {
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
     while let Some(event) = events.next().await {
         let event = event.unwrap();
         writer.apply_watcher_event(&event);
-        news.event(&event);
+        notifications.apply_event(&event);
     }
 }
 
 /// The store that a watch would have filled.
-fn registrations() -> Store<MachineRegistration> {
-    let mut writer = Writer::default();
+fn registrations() -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
+    let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
     for registration in [
         registration("token", "True", true),
         registration("token-not-ready", "False", true),
         registration("token-tpm-only", "True", false),
     ] {
-        writer.apply_watcher_event(&watcher::Event::Apply(registration));
+        let event = watcher::Event::Apply(registration);
+        writer.apply_watcher_event(&event);
+        tokens.apply_event(&event);
     }
-    writer.as_reader()
+    (writer.as_reader(), tokens)
+}
+
+/// Timing for tests in which something has to time out.
+pub(super) fn short() -> SessionTiming {
+    SessionTiming {
+        probe: Duration::from_millis(50),
+        end_delay: Duration::from_millis(50),
+        deletion_grace: Duration::from_millis(50),
+        step_delay: Duration::from_millis(50),
+        step_interval: Duration::from_millis(50),
+    }
 }
 
 impl World {
     pub(super) async fn start() -> Self {
-        Self::with_presence(Presence::default()).await
+        Self::with_replicas(1, SessionTiming::default()).await
     }
 
-    pub(super) async fn with_presence(presence: Presence) -> Self {
+    pub(super) async fn with_replicas(count: usize, timing: SessionTiming) -> Self {
         let fake = FakeApi::new();
         for crd in coordinator_api::crds::all() {
             fake.register_crd(&crd);
         }
-        let mut tasks = JoinSet::new();
-        let (writer, announcements) = (Writer::default(), Arc::<Announcements>::default());
-        let inventories = writer.as_reader();
-        tasks.spawn(follow(Api::all(fake.client("watcher")), writer, announcements.clone()));
-        inventories.wait_until_ready().await.unwrap();
         let authority = Arc::new(Authority::generate(Timestamp::now()).unwrap());
-        let metrics = Metrics::default();
+        let mut world = Self {
+            fake,
+            authority,
+            replicas: vec![],
+            dead: Arc::default(),
+            frozen: Arc::default(),
+            metrics: Metrics::default(),
+            marks: Mutex::new(0),
+            tasks: JoinSet::new(),
+        };
+        for index in 0..count {
+            let replica = world.start_replica(format!("coordinator-{index}"), timing).await;
+            world.replicas.push(replica);
+        }
+        world
+    }
+
+    async fn start_replica(&mut self, name: String, timing: SessionTiming) -> ReplicaServer {
+        let (writer, notifications) = (Writer::default(), Arc::<PlanNotifications>::default());
+        let inventories = writer.as_reader();
+        self.tasks.spawn(follow(Api::all(self.fake.client("watcher")), writer, notifications.clone()));
+        inventories.wait_until_ready().await.unwrap();
+        let (registrations, tokens) = registrations();
+        let (frozen, dead) = (self.frozen.clone(), self.dead.clone());
         let mut context = Context::new(
-            fake.client("coordinator"),
-            Seen { inventories, registrations: registrations(), announcements },
-            authority.clone(),
-            metrics.clone(),
+            self.fake.client(&name),
+            Caches { inventories, registrations, notifications, tokens },
+            self.authority.clone(),
+            self.metrics.clone(),
+            Clock::new(move || frozen.lock().unwrap().unwrap_or_else(Timestamp::now)),
+            Replica { name, is_dead: Arc::new(move |name| dead.lock().unwrap().contains(name)) },
         );
-        context.presence = Arc::new(presence);
-        let identity = authority.server(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
-        let acceptor = Acceptor::new(&authority, identity).unwrap();
+        context.timing = timing;
+        let identity = self.authority.server(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
+        let acceptor = Acceptor::new(&self.authority, identity).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = listener::router(&context, None);
-        tasks.spawn(listener::run(listener, acceptor, router, std::future::pending()));
-        Self { fake, context, authority, metrics, address, marks: 0.into(), _tasks: tasks }
+        self.tasks.spawn(listener::run(listener, acceptor, router, std::future::pending()));
+        ReplicaServer { context, address }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.replicas[0].context
     }
 
     /// Requests of the coordinator since the last time this was asked.
@@ -160,7 +216,7 @@ impl World {
         let mut mark = self.marks.lock().unwrap();
         let entries = journal.since(*mark);
         *mark = journal.mark();
-        Counts::of(entries.iter().filter(|entry| entry.request.user == "coordinator"))
+        Counts::of(entries.iter().filter(|entry| entry.request.user.starts_with("coordinator")))
     }
 
     pub(super) fn metrics(&self) -> String {
@@ -168,7 +224,7 @@ impl World {
     }
 
     pub(super) fn inventory(&self, name: &str) -> Option<Value> {
-        self.fake.look("machineinventories.elemental.cattle.io", "fleet", name)
+        self.fake.look(INVENTORIES, "fleet", name)
     }
 
     pub(super) fn secret(&self, name: &str) -> Option<Value> {
@@ -185,14 +241,16 @@ impl World {
         tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("in time");
     }
 
-    /// Waits until the watch has brought the object as it is now.
+    /// Waits until every watch has brought the object as it is now.
     pub(super) async fn settled(&self, name: &str) {
         let key = ObjectRef::<MachineInventory>::new(name).within("fleet");
         self.until(|| {
-            let seen = self.context.inventories.get(&key);
-            let version = seen.and_then(|seen| seen.metadata.resource_version.clone());
             let now = self.inventory(name).unwrap();
-            version.as_deref() == now["metadata"]["resourceVersion"].as_str()
+            let version = now["metadata"]["resourceVersion"].as_str();
+            self.replicas.iter().all(|replica| {
+                let seen = replica.context.caches.inventories.get(&key);
+                seen.is_some_and(|seen| seen.metadata.resource_version.as_deref() == version)
+            })
         })
         .await;
     }
@@ -204,28 +262,47 @@ impl World {
         });
     }
 
-    pub(super) fn announce_status(&self, name: &str, stored: &Stored) {
-        let key = ("machineinventories.elemental.cattle.io", "fleet", name);
-        let (id, generation) = (stored.plan.id.to_string(), stored.plan.generation.0);
-        self.fake.edit(key, |inventory| {
+    pub(super) fn announce_status(&self, name: &str, record: &PlanRecord) {
+        let plan = &record.plan;
+        self.fake.edit((INVENTORIES, "fleet", name), |inventory| {
             let secret = inventory["status"]["plan"]["secretRef"].clone();
-            inventory["status"]["plan"] = json!({ "secretRef": secret, "id": id, "generation": generation });
+            inventory["status"]["plan"] = json!({
+                "secretRef": secret, "id": plan.id.as_str(), "generation": plan.generation.0,
+                "type": plan.kind.as_str(), "checksum": plan.checksum.as_str(),
+            });
         });
     }
 
     /// What the controllers do: the Secret first, then the announcement.
-    pub(super) fn announce(&self, name: &str, stored: &Stored) {
-        self.write_secret(name, stored.bytes.expose());
-        self.announce_status(name, stored);
+    pub(super) fn announce(&self, name: &str, record: &PlanRecord) {
+        self.write_secret(name, record.bytes.expose());
+        self.announce_status(name, record);
+    }
+
+    /// Deletes the inventory, and creates it again as a restore does: without
+    /// status, with another UID.
+    pub(super) async fn recreate(&self, name: &str) {
+        let mut inventory: MachineInventory = serde_json::from_value(self.inventory(name).unwrap()).unwrap();
+        self.fake.vanish((INVENTORIES, "fleet", name));
+        inventory.status = None;
+        inventory.metadata.uid = None;
+        inventory.metadata.resource_version = None;
+        let api: Api<MachineInventory> = Api::namespaced(self.fake.client("operator"), "fleet");
+        api.create(&PostParams::default(), &inventory).await.unwrap();
     }
 
     pub(super) async fn connect(&self, identity: Option<(&Host, &str)>) -> Link {
-        self.try_connect(&self.authority, identity).await.unwrap()
+        self.connect_to(0, identity).await
+    }
+
+    pub(super) async fn connect_to(&self, replica: usize, identity: Option<(&Host, &str)>) -> Link {
+        self.try_connect(&self.authority, replica, identity).await.unwrap()
     }
 
     pub(super) async fn try_connect(
         &self,
         authority: &Authority,
+        replica: usize,
         identity: Option<(&Host, &str)>,
     ) -> std::io::Result<Link> {
         let mut roots = RootCertStore::empty();
@@ -244,7 +321,7 @@ impl World {
             }
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = TcpStream::connect(self.replicas[replica].address).await?;
         let name = "127.0.0.1".try_into().unwrap();
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
         let exporter = stream.get_ref().1.export_keying_material([0; 32], EXPORTER_LABEL, None).unwrap();
@@ -295,12 +372,17 @@ impl Link {
         &mut self,
         hello: wire::Hello,
     ) -> Answer<tonic::Streaming<wire::CoordinatorMessage>> {
+        let (half, messages) = mpsc::channel(8);
         let hello = wire::HostMessage { message: Some(wire::host_message::Message::Hello(hello)) };
-        let (half, gone) = tokio::sync::oneshot::channel::<()>();
+        half.send(hello).await.unwrap();
         self.half = Some(half);
-        let open = futures::stream::once(gone).filter_map(async |_| None);
-        let messages = futures::stream::iter([hello]).chain(open);
+        let messages = tokio_stream::wrappers::ReceiverStream::new(messages);
         Ok(self.host.attach(messages).await?.into_inner())
+    }
+
+    pub(super) async fn send(&self, message: wire::host_message::Message) {
+        let message = wire::HostMessage { message: Some(message) };
+        self.half.as_ref().unwrap().send(message).await.unwrap();
     }
 
     pub(super) async fn report_step(&mut self, report: wire::StepReport) -> Answer<()> {
@@ -356,34 +438,38 @@ impl Host {
         }
     }
 
-    pub(super) fn certificate(&self, authority: &Authority, role: Role, uid: &str) -> String {
-        let key = RequestedKey::parse(&self.request()).unwrap();
-        let name = format!("m-{}", self.name);
-        let subject = Subject { namespace: "fleet", name: &name, uid, role };
-        authority.host(&key, &subject, Timestamp::now()).unwrap()
+    pub(super) fn host_key(&self) -> HostKey {
+        HostKey { namespace: "fleet".into(), tpm_hash: self.hash() }
     }
 
-    pub(super) fn role(chain: &str) -> Role {
-        Peer::parse(&CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()).unwrap().role
+    pub(super) fn certificate(&self, authority: &Authority, role: Role) -> String {
+        let requested = RequestedKey::parse(&self.request()).unwrap();
+        let (key, name) = (self.host_key(), format!("m-{}", self.name));
+        let subject = Subject { key: &key, name: &name, role };
+        authority.sign_host(&requested, &subject, Timestamp::now()).unwrap()
     }
 
-    pub(super) fn hello(boot_id: &str, generation: u64) -> wire::Hello {
+    pub(super) fn peer(chain: &str) -> Peer {
+        Peer::parse(&CertificateDer::from_pem_slice(chain.as_bytes()).unwrap()).unwrap()
+    }
+
+    pub(super) fn hello(boot_id: &str) -> wire::Hello {
+        let installed = wire::InstallDone { device: "/dev/sda".into(), image: "os:v1".into() };
         wire::Hello {
             system: Some(wire::SystemState { boot_id: boot_id.into(), ..Default::default() }),
             agent_version: "1".into(),
-            plan_id: String::new(),
-            generation,
+            carried: Some(wire::Carried { installed: Some(installed), ..Default::default() }),
         }
     }
 
     pub(super) fn started() -> wire::InstallReport {
         let started = wire::InstallStarted { device: "/dev/sda".into() };
-        wire::InstallReport { outcome: Some(wire::install_relistener::Outcome::Started(started)) }
+        wire::InstallReport { outcome: Some(wire::install_report::Outcome::Started(started)) }
     }
 
     pub(super) fn installed() -> wire::InstallReport {
         let done = wire::InstallDone { device: "/dev/sda".into(), image: "os:v1".into() };
-        wire::InstallReport { outcome: Some(wire::install_relistener::Outcome::Done(done)) }
+        wire::InstallReport { outcome: Some(wire::install_report::Outcome::Done(done)) }
     }
 
     pub(super) fn network(address: &str) -> wire::ObservedNetwork {

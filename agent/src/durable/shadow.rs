@@ -1,0 +1,127 @@
+//! What is on the disk, for tests of power cuts: each flush of the agent is
+//! recorded in the directory that the variable `DURABLE_SHADOW` names. What
+//! was not recorded is what a power cut loses.
+//!
+//! `inodes/N` is the content of a flushed file, `directories/N` the entries of
+//! a flushed directory: kind, inode and name, one a line.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// The records of one host.
+#[derive(Clone, Debug)]
+pub struct Shadow {
+    directory: PathBuf,
+}
+
+impl Shadow {
+    /// The records in `directory`.
+    #[must_use]
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// The records of this process; none outside of such tests.
+    #[must_use]
+    pub fn of_process() -> Option<Self> {
+        std::env::var_os("DURABLE_SHADOW").map(Self::at)
+    }
+
+    /// The file is on the disk, under whatever name.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn record_file(&self, path: &Path) -> io::Result<()> {
+        let inode = fs::symlink_metadata(path)?.ino();
+        self.record("inodes", inode, &fs::read(path)?)
+    }
+
+    /// The names in the directory are on the disk.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn record_directory(&self, path: &Path) -> io::Result<()> {
+        let mut entries = String::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let kind = if entry.file_type()?.is_dir() { "directory" } else { "file" };
+            let inode = fs::symlink_metadata(entry.path())?.ino();
+            let _ = writeln!(entries, "{kind} {inode} {}", entry.file_name().to_string_lossy());
+        }
+        self.record("directories", fs::symlink_metadata(path)?.ino(), entries.as_bytes())
+    }
+
+    /// Everything in the directory is on the disk; nothing where there is none.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn record_tree(&self, path: &Path) -> io::Result<()> {
+        if !path.is_dir() {
+            return Ok(());
+        }
+        self.record_directory(path)?;
+        for entry in fs::read_dir(path)? {
+            let path = entry?.path();
+            let kind = fs::symlink_metadata(&path)?.file_type();
+            if kind.is_dir() {
+                self.record_tree(&path)?;
+            } else if kind.is_file() {
+                self.record_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, kind: &str, inode: u64, content: &[u8]) -> io::Result<()> {
+        let directory = self.directory.join(kind);
+        fs::create_dir_all(&directory)?;
+        fs::write(directory.join(inode.to_string()), content)
+    }
+
+    /// Makes `directory` what a power cut leaves of it.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn lose_unflushed(&self, directory: &Path) -> io::Result<()> {
+        let Ok(metadata) = fs::symlink_metadata(directory) else { return Ok(()) };
+        let parent = directory.parent().unwrap_or(directory);
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        let known = self.entries(fs::symlink_metadata(parent)?.ino());
+        if !known.iter().any(|(_, inode, found)| *inode == metadata.ino() && *found == name) {
+            return fs::remove_dir_all(directory);
+        }
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+        self.restore(directory, metadata.ino())?;
+        self.record_tree(directory)
+    }
+
+    fn restore(&self, directory: &Path, inode: u64) -> io::Result<()> {
+        for (kind, inode, name) in self.entries(inode) {
+            let path = directory.join(name);
+            if kind == "directory" {
+                fs::create_dir(&path)?;
+                self.restore(&path, inode)?;
+            } else {
+                let content = fs::read(self.directory.join("inodes").join(inode.to_string()));
+                fs::write(path, content.unwrap_or_default())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self, inode: u64) -> Vec<(String, u64, String)> {
+        let path = self.directory.join("directories").join(inode.to_string());
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let entry = |line: &str| {
+            let mut words = line.splitn(3, ' ');
+            Some((words.next()?.to_owned(), words.next()?.parse().ok()?, words.next()?.to_owned()))
+        };
+        text.lines().filter_map(entry).collect()
+    }
+}

@@ -1,0 +1,223 @@
+//! Plans on the stream, and reports of their steps.
+
+use coordinator_core::plan::{Clean, PlanInputs, PlanRecord, render};
+use proto::plan::Generation;
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use wire::host_message::Message;
+use wire::step_report::Outcome;
+
+use super::world::{self, World, refusal, short};
+use super::{Stream, attached, condition, pair, requests};
+use crate::rpc::SessionTiming;
+
+fn clean(generation: u64) -> PlanRecord {
+    let inputs = PlanInputs::Clean(Clean { network_config: None });
+    render(&inputs, Generation(generation), "owner").unwrap()
+}
+
+fn done(plan: &wire::Plan, step: usize) -> wire::StepReport {
+    let done = wire::StepDone { output: format!("output {step}"), system: None };
+    wire::StepReport {
+        plan_id: plan.id.clone(),
+        generation: plan.generation,
+        step: u32::try_from(step).unwrap(),
+        outcome: Some(Outcome::Done(done)),
+    }
+}
+
+fn failure(reason: wire::FailureReason) -> wire::Failure {
+    wire::Failure {
+        reason: reason.into(),
+        message: "containerd does not answer".into(),
+        next_action: "restart it".into(),
+    }
+}
+
+async fn next_plan(stream: &mut Stream) -> wire::Plan {
+    let message = stream.message().await.unwrap().unwrap();
+    let Some(wire::coordinator_message::Message::Plan(plan)) = message.message else {
+        panic!("not a plan: {message:?}");
+    };
+    plan
+}
+
+#[tokio::test]
+async fn plan_end_costs_two_writes() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    let record = clean(1);
+    world.announce("m-a", &record);
+    let plan = next_plan(&mut stream).await;
+    assert_eq!((plan.id.as_str(), plan.generation), (record.plan.id.as_str(), 1));
+    assert_eq!(plan.checksum, record.plan.checksum.as_str());
+    world.settled("m-a").await;
+    world.spent();
+    let last = plan.steps.len() - 1;
+    for step in 0..last {
+        link.report_step(done(&plan, step)).await.unwrap();
+    }
+    assert_eq!(requests(&world.spent()), (0, 0), "progress is not written");
+    link.report_step(done(&plan, last)).await.unwrap();
+    let counts = world.spent();
+    assert_eq!(requests(&counts), (2, 2), "{counts}");
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["status"]["plan"]["state"], "Applied");
+    assert_eq!(inventory["status"]["plan"]["checksum"], record.plan.checksum.as_str());
+    assert_eq!(condition(&inventory, "Ready"), pair("True", "PlanSuccessfullyApplied"));
+    let secret = world.secret("m-a").unwrap();
+    let text = |key: &str| world::decode(&secret["data"][key]);
+    assert_eq!(text("applied-checksum"), record.plan.checksum.as_str().as_bytes());
+    assert_eq!((text("failure-count"), text("success-count")), (b"0".to_vec(), b"1".to_vec()));
+    world.settled("m-a").await;
+    link.report_step(done(&plan, last)).await.unwrap();
+    assert_eq!(requests(&world.spent()), (0, 0), "reported twice");
+}
+
+#[tokio::test]
+async fn stale_reports_change_nothing() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    world.announce("m-a", &clean(1));
+    let old = next_plan(&mut stream).await;
+    world.announce("m-a", &clean(2));
+    let new = next_plan(&mut stream).await;
+    assert_eq!((old.generation, new.generation), (1, 2));
+    world.spent();
+    let foreign = wire::StepReport { plan_id: "clean-0000000000000000".into(), ..done(&new, 0) };
+    for (name, report) in [("older", done(&old, old.steps.len() - 1)), ("foreign", foreign)] {
+        let refused = link.report_step(report).await.unwrap_err();
+        assert_eq!(refusal(&refused), Some(Refusal::StalePlan), "{name}");
+    }
+    assert_eq!(world.spent().writes, 0);
+}
+
+#[tokio::test]
+async fn failed_step_ends_the_plan() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    let record = clean(1);
+    world.announce("m-a", &record);
+    let plan = next_plan(&mut stream).await;
+    let failed =
+        wire::StepFailed { failure: Some(failure(wire::FailureReason::Command)), ..Default::default() };
+    let report = wire::StepReport { outcome: Some(Outcome::Failed(failed)), ..done(&plan, 1) };
+    link.report_step(report).await.unwrap();
+    let inventory = world.inventory("m-a").unwrap();
+    let status = &inventory["status"]["plan"];
+    assert_eq!((&status["state"], &status["reason"]), (&"Failed".into(), &"CommandFailed".into()));
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("containerd does not answer; next: restart it"), "{message}");
+    assert_eq!(condition(&inventory, "Ready"), pair("False", "PlanFailure"));
+    let secret = world.secret("m-a").unwrap();
+    assert_eq!(world::decode(&secret["data"]["failed-checksum"]), record.plan.checksum.as_str().as_bytes());
+    assert_eq!(world::decode(&secret["data"]["failure-count"]), b"1");
+}
+
+#[tokio::test]
+async fn refused_plan_ends_as_plan_refused() {
+    let world = World::start().await;
+    let (_host, _chain, link, mut stream) = attached(&world).await;
+    world.announce("m-a", &clean(1));
+    let plan = next_plan(&mut stream).await;
+    for (generation, failed) in [
+        (plan.generation, None),
+        (plan.generation + 1, Some(failure(wire::FailureReason::NoSpace))),
+        (plan.generation, Some(failure(wire::FailureReason::NoSpace))),
+    ] {
+        link.send(Message::Acknowledgement(wire::PlanAcknowledgement {
+            plan_id: plan.id.clone(),
+            generation,
+            failure: failed,
+        }))
+        .await;
+    }
+    let status = || world.inventory("m-a").unwrap()["status"]["plan"].clone();
+    world.until(|| status()["state"] == "Failed").await;
+    assert_eq!(status()["reason"], "PlanRefused");
+}
+
+#[tokio::test]
+async fn unusable_secret_is_shown_until_restored() {
+    let record = clean(1);
+    let altered = String::from_utf8(record.bytes.expose().to_vec()).unwrap() + "\n";
+    for (want, bytes) in [
+        ("PlanSecretInvalid", b"{ not json".to_vec()),
+        ("PlanSecretAltered", altered.into_bytes()),
+        ("PlanSecretAltered", b"{}".to_vec()),
+    ] {
+        let world = World::start().await;
+        let (_host, _chain, mut link, mut stream) = attached(&world).await;
+        world.write_secret("m-a", &bytes);
+        world.announce_status("m-a", &record);
+        let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
+        world.until(|| ready() == want).await;
+        let report = done(&wire::Plan::from(&record.plan), 0);
+        let unjudged = link.report_step(report).await.unwrap_err();
+        assert_eq!(unjudged.code(), tonic::Code::Unavailable, "{want}");
+        world.write_secret("m-a", record.bytes.expose());
+        assert_eq!(next_plan(&mut stream).await.generation, 1, "{want}: the Secret is read again");
+        world.until(|| ready() == "WaitingForPlan").await;
+    }
+}
+
+#[tokio::test]
+async fn missing_secret_is_shown() {
+    let world = World::start().await;
+    let (_host, _chain, _link, mut stream) = attached(&world).await;
+    let secret = world.secret("m-a").unwrap();
+    world.fake.vanish(("secrets", "fleet", "m-a"));
+    world.announce_status("m-a", &clean(1));
+    let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
+    world.until(|| ready() == "PlanSecretMissing").await;
+    let mut secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(secret).unwrap();
+    (secret.metadata.resource_version, secret.metadata.uid) = (None, None);
+    let secrets = kube::Api::namespaced(world.fake.client("operator"), "fleet");
+    secrets.create(&kube::api::PostParams::default(), &secret).await.unwrap();
+    world.write_secret("m-a", clean(1).bytes.expose());
+    assert_eq!(next_plan(&mut stream).await.generation, 1);
+}
+
+#[tokio::test]
+async fn long_step_is_recorded_once() {
+    let world = World::with_replicas(1, short()).await;
+    let (_host, _chain, link, mut stream) = attached(&world).await;
+    world.announce("m-a", &clean(1));
+    let plan = next_plan(&mut stream).await;
+    world.settled("m-a").await;
+    world.spent();
+    for (generation, attempt) in [(9, 7), (plan.generation, 2)] {
+        let plan_id = plan.id.clone();
+        link.send(Message::Progress(wire::StepProgress { plan_id, generation, step: 1, attempt })).await;
+    }
+    let step = || world.inventory("m-a").unwrap()["status"]["plan"]["step"].clone();
+    world.until(|| !step().is_null()).await;
+    assert_eq!(step(), serde_json::json!({ "name": plan_step_name(1), "attempt": 2 }));
+    assert_eq!(world.spent().writes, 1);
+}
+
+fn plan_step_name(step: usize) -> &'static str {
+    clean(1).plan.steps[step].name()
+}
+
+#[tokio::test]
+async fn short_step_is_not_recorded() {
+    let world = World::with_replicas(1, SessionTiming { step_delay: short().step_delay, ..short() }).await;
+    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    world.announce("m-a", &clean(1));
+    let plan = next_plan(&mut stream).await;
+    world.settled("m-a").await;
+    world.spent();
+    link.report_step(done(&plan, 0)).await.unwrap();
+    for step in [0, 1] {
+        let (plan_id, generation) = (plan.id.clone(), plan.generation);
+        link.send(Message::Progress(wire::StepProgress { plan_id, generation, step, attempt: 1 })).await;
+        if step == 0 {
+            // Due for the reported step, then for the one that runs.
+            link.report_step(done(&plan, 0)).await.unwrap();
+        }
+    }
+    let name = || world.inventory("m-a").unwrap()["status"]["plan"]["step"]["name"].clone();
+    world.until(|| !name().is_null()).await;
+    assert_eq!(name(), plan_step_name(1), "the first one was reported");
+}

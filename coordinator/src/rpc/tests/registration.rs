@@ -1,0 +1,252 @@
+//! Registration, roles, and reports of the live system.
+
+use fake_apiserver::{Matching, Refusal as Fault, Verb};
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use serde_json::json;
+
+use super::world::{Host, World, refusal};
+use super::{attached, condition, pair, requests};
+use crate::ca::{Authority, Role};
+
+#[tokio::test]
+async fn new_host_costs_three_writes() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let first = link.register(&host, "token").await.unwrap();
+    let counts = world.spent();
+    assert_eq!(requests(&counts), (3, 3), "{counts}");
+    assert_eq!(counts.on(Verb::List, "machineinventories"), 0);
+    let peer = Host::peer(&first.certificate_chain);
+    assert_eq!((peer.key, peer.name_hint.as_str()), (host.host_key(), "m-a"));
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["spec"]["tpmHash"], host.hash());
+    assert_eq!(inventory["metadata"]["labels"]["elemental.cattle.io/managed"], "true");
+    assert_eq!(inventory["metadata"]["labels"]["site"], "a");
+    assert_eq!(inventory["status"]["plan"]["secretRef"]["name"], "m-a");
+    assert_eq!(condition(&inventory, "Installed"), pair("False", "Installing"));
+    let secret = world.secret("m-a").unwrap();
+    assert_eq!(secret["type"], "elemental.cattle.io/plan");
+    assert_eq!(secret["data"]["plan"], "e30=");
+    assert!(matches!(first.next, Some(wire::complete_response::Next::Install(_))));
+    world.settled("m-a").await;
+
+    let again = world.connect(None).await.register(&host, "token").await.unwrap();
+    assert_eq!(again.inventory_name, "m-a");
+    assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
+}
+
+#[tokio::test]
+async fn registration_repairs_what_a_crash_left() {
+    for (name, broken) in [
+        ("no Secret", Matching::writes().resource("secrets")),
+        ("no status", Matching::writes().resource("machineinventories").subresource("status")),
+    ] {
+        let world = World::start().await;
+        let host = Host::new("a");
+        world.fake.faults().fail(broken.user("coordinator-0"), 1, Fault::Internal);
+        let failed = world.connect(None).await.register(&host, "token").await.unwrap_err();
+        assert_eq!(failed.code(), tonic::Code::Unavailable, "{name}");
+        let done = world.connect(None).await.register(&host, "token").await.unwrap();
+        assert_eq!(done.inventory_name, "m-a", "{name}");
+        let inventory = world.inventory("m-a").unwrap();
+        assert_eq!(inventory["status"]["plan"]["secretRef"]["name"], "m-a", "{name}");
+        assert!(world.secret("m-a").is_some(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn foreign_secret_is_not_adopted() {
+    let world = World::start().await;
+    let secret = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": { "name": "m-a", "namespace": "fleet" }, "data": { "key": "e30=" },
+    }));
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(world.fake.client("operator"), "fleet");
+    secrets.create(&kube::api::PostParams::default(), &secret.unwrap()).await.unwrap();
+    let refused = world.connect(None).await.register(&Host::new("a"), "token").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::NameTaken));
+    assert_eq!(world.secret("m-a").unwrap()["data"], json!({ "key": "e30=" }));
+}
+
+#[tokio::test]
+async fn proof_counts_once_on_its_own_connection() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let (mut one, mut other) = (world.connect(None).await, world.connect(None).await);
+    let nonce = one.begin(&host, "token").await.unwrap();
+    let stolen = host.complete(&nonce, &one.exporter);
+    other.begin(&host, "token").await.unwrap();
+    let relayed = other.complete(stolen.clone()).await.unwrap_err();
+    assert_eq!(refusal(&relayed), Some(Refusal::BadProof), "another session");
+    one.complete(stolen.clone()).await.unwrap();
+    let second = one.complete(stolen).await.unwrap_err();
+    assert_eq!(refusal(&second), Some(Refusal::BadProof), "a second time");
+    let nonce = one.begin(&host, "token").await.unwrap();
+    let foreign = Host::new("b").complete(&nonce, &one.exporter);
+    let forged = one.complete(foreign).await.unwrap_err();
+    assert_eq!(refusal(&forged), Some(Refusal::BadProof), "another key");
+}
+
+#[tokio::test]
+async fn unknown_token_costs_no_request() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    for token in ["unknown", "", "token-not-ready"] {
+        let refused = world.connect(None).await.register(&host, token).await.unwrap_err();
+        assert_eq!(refusal(&refused), Some(Refusal::UnknownToken), "{token:?}");
+    }
+    assert_eq!(requests(&world.spent()), (0, 0), "{}", world.spent());
+}
+
+#[tokio::test]
+async fn rejections_become_one_event() {
+    for (token, want) in [("token", Refusal::BadTemplate), ("token-tpm-only", Refusal::TpmRequired)] {
+        let world = World::start().await;
+        for _ in 0..3 {
+            let refused = world.connect(None).await.register(&Host::new(""), token).await.unwrap_err();
+            assert_eq!(refusal(&refused), Some(want));
+        }
+        let counts = world.spent();
+        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((1, 1), 1), "{want:?}: {counts}");
+        let events = world.fake.look_at_all("events.events.k8s.io");
+        let note = events[0]["note"].as_str().unwrap();
+        assert_eq!(events[0]["reason"], want.code());
+        assert_eq!(
+            (&events[0]["regarding"]["name"], note.contains(want.next_action())),
+            (&json!(token), true)
+        );
+    }
+}
+
+#[tokio::test]
+async fn too_many_facts_are_refused() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    request.facts.as_mut().unwrap().disks = vec![wire::Disk::default(); proto::limits::DISKS + 1];
+    let refused = link.complete(request).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadRequest));
+    assert!(world.inventory("m-a").is_none());
+}
+
+#[tokio::test]
+async fn scoped_resolver_does_not_refuse_the_host() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    let network = request.observed_network.as_mut().unwrap();
+    network.dns_servers = vec!["fe80::1%eth0".into(), "192.0.2.53".into()];
+    link.complete(request).await.unwrap();
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["spec"]["observedNetwork"]["dnsServers"], json!(["192.0.2.53"]));
+}
+
+#[tokio::test]
+async fn name_stays_with_its_key() {
+    let world = World::start().await;
+    world.connect(None).await.register(&Host::new("a"), "token").await.unwrap();
+    for (name, is_settled) in [("before the watch has seen it", false), ("after", true)] {
+        if is_settled {
+            world.settled("m-a").await;
+        }
+        let refused = world.connect(None).await.register(&Host::new("a"), "token").await.unwrap_err();
+        assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn other_authorities_are_refused() {
+    let world = World::start().await;
+    let other = Authority::generate(jiff::Timestamp::now()).unwrap();
+    let host = Host::new("a");
+    assert!(world.try_connect(&other, 0, None).await.is_err(), "another authority");
+    world.until(|| world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 1")).await;
+    let chain = host.certificate(&other, Role::Installed);
+    let refused = match world.try_connect(&world.authority, 0, Some((&host, &chain))).await {
+        // TLS 1.3 reports a refused certificate after the client's handshake.
+        Ok(mut link) => link.report_install(Host::started()).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(refused, "a certificate of another authority");
+    world.until(|| world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 2")).await;
+}
+
+#[tokio::test]
+async fn live_system_may_not_attach() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let done = world.connect(None).await.register(&host, "token").await.unwrap();
+    let mut anonymous = world.connect(None).await;
+    let refused = anonymous.report_install(Host::started()).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
+    let mut live = world.connect(Some((&host, &done.certificate_chain))).await;
+    let refused = live.attach(Host::hello("boot-1")).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
+    let refused = live.report_step(wire::StepReport::default()).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
+    let chain = live.renew(&host).await.unwrap();
+    assert_eq!(Host::peer(&chain).role, Role::Live, "nothing is installed yet");
+    let other = live.renew(&Host::new("b")).await.unwrap_err();
+    assert_eq!(refusal(&other), Some(Refusal::BadRequest), "for another key");
+    live.report_install(Host::started()).await.unwrap();
+    live.report_install(Host::installed()).await.unwrap();
+    world.settled("m-a").await;
+    let chain = live.renew(&host).await.unwrap();
+    assert_eq!(Host::peer(&chain).role, Role::Installed);
+}
+
+#[tokio::test]
+async fn changed_network_is_drift() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, _stream) = attached(&world).await;
+    world.spent();
+    for (name, network, truth, writes) in [
+        ("as registered", Host::network("192.0.2.1/24"), "False", 1),
+        ("again", Host::network("192.0.2.1/24"), "False", 0),
+        ("another address", Host::network("192.0.2.9/24"), "True", 1),
+    ] {
+        link.report_observed(network).await.unwrap();
+        let inventory = world.inventory("m-a").unwrap();
+        assert_eq!(condition(&inventory, "NetworkDrift").0, truth, "{name}");
+        let intended = &inventory["spec"]["observedNetwork"]["interfaces"][0]["addresses"];
+        assert_eq!(intended, &json!(["192.0.2.1/24"]), "{name}: the intention stays");
+        world.settled("m-a").await;
+        assert_eq!(world.spent().writes, writes, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn reports_of_one_host_are_limited() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, _stream) = attached(&world).await;
+    let mut codes = vec![];
+    for index in 0..20 {
+        let reported = link.report_observed(Host::network(&format!("192.0.2.{index}/24"))).await;
+        codes.extend(reported.err().map(|status| status.code()));
+    }
+    assert!(
+        codes.len() >= 6 && codes.iter().all(|code| *code == tonic::Code::ResourceExhausted),
+        "{codes:?}"
+    );
+}
+
+#[tokio::test]
+async fn replicas_that_start_together_share_one_authority() {
+    let fake = fake_apiserver::FakeApi::new();
+    let secrets = |user: &str| kube::Api::namespaced(fake.client(user), "system");
+    let (one, other) = (secrets("one"), secrets("other"));
+    let now = jiff::Timestamp::now();
+    let (one, other) =
+        tokio::join!(crate::ca::read_or_create(&one, now), crate::ca::read_or_create(&other, now));
+    let third = crate::ca::read_or_create(&secrets("third"), now).await.unwrap();
+    assert_eq!(one.unwrap().certificate(), third.certificate());
+    assert_eq!(other.unwrap().certificate(), third.certificate());
+    assert_eq!(fake.journal().counts().on(Verb::List, "secrets"), 0);
+}

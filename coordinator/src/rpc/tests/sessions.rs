@@ -1,0 +1,226 @@
+//! Sessions: one host, one or two replicas.
+
+use std::time::Duration;
+
+use proto::refusal::Refusal;
+use serde_json::json;
+
+use super::world::{Host, INVENTORIES, World, refusal, short};
+use super::{assert_refused, attach_to, attached, condition, installed, pair, requests, session};
+use crate::rpc::SessionTiming;
+
+const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
+
+#[tokio::test]
+async fn first_attach_costs_one_write() {
+    let world = World::start().await;
+    let (host, chain, link, stream) = attached(&world).await;
+    assert_eq!(requests(&world.spent()), (1, 1), "{}", world.spent());
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(condition(&inventory, "Ready"), pair("True", "PlanSuccessfullyApplied"));
+    assert_eq!(condition(&inventory, "Installed"), pair("True", "InstallDone"));
+    let context = world.context();
+    drop((link, stream));
+    world.until(|| context.sessions.count() == 0).await;
+    let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
+    world.until(|| context.sessions.count() == 1).await;
+    let back = world.connect(None).await.register(&host, "token").await.unwrap();
+    assert!(matches!(back.next, Some(proto::v1alpha1::complete_response::Next::BootDisk(_))));
+    assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
+}
+
+#[tokio::test]
+async fn quarantine_ends_the_stream() {
+    let world = World::start().await;
+    let (host, chain, _link, mut stream) = attached(&world).await;
+    world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+        inventory["metadata"]["annotations"] = json!({ QUARANTINED: "boot-1 boot-2" });
+    });
+    assert_refused(&mut stream, Refusal::Quarantined).await;
+    let refused = world.connect(None).await.register(&host, "token").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::Quarantined));
+    let mut link = world.connect(Some((&host, &chain))).await;
+    let mut stream = link.attach(Host::hello("boot-1")).await.unwrap();
+    assert_refused(&mut stream, Refusal::Quarantined).await;
+}
+
+#[tokio::test]
+async fn unknown_identity_is_refused() {
+    let world = World::start().await;
+    let (_host, _chain, _link, _stream) = attached(&world).await;
+    // The name is right and the key is another one.
+    let other = Host::new("a");
+    let chain = other.certificate(&world.authority, crate::ca::Role::Installed);
+    let mut link = world.connect(Some((&other, &chain))).await;
+    let mut stream = link.attach(Host::hello("boot-1")).await.unwrap();
+    assert_refused(&mut stream, Refusal::InventoryGone).await;
+}
+
+#[tokio::test]
+async fn duplicate_on_one_replica_is_quarantined() {
+    let world = World::with_replicas(1, SessionTiming { probe: short().probe, ..Default::default() }).await;
+    let (host, chain, _link, mut stream) = attached(&world).await;
+    world.spent();
+    let mut copy = world.connect(Some((&host, &chain))).await;
+    let mut other = copy.attach(Host::hello("boot-2")).await.unwrap();
+    assert_refused(&mut other, Refusal::Quarantined).await;
+    assert_refused(&mut stream, Refusal::Quarantined).await;
+    let counts = world.spent();
+    assert_eq!(counts.writes, 1, "{counts}");
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["metadata"]["annotations"][QUARANTINED], "boot-1 boot-2");
+}
+
+#[tokio::test]
+async fn reboot_waits_for_its_dead_stream() {
+    let world = World::start().await;
+    let (host, chain, link, stream) = attached(&world).await;
+    let mut rebooted = world.connect(Some((&host, &chain))).await;
+    let _stream = rebooted.attach(Host::hello("boot-2")).await.unwrap();
+    assert_eq!(session(&world)["bootId"], "boot-1", "it waits");
+    drop((link, stream));
+    world.until(|| session(&world)["bootId"] == "boot-2").await;
+    assert_eq!(condition(&world.inventory("m-a").unwrap(), "Ready").0, "True");
+}
+
+#[tokio::test]
+async fn same_boot_moves_to_another_replica() {
+    let world = World::with_replicas(2, SessionTiming::default()).await;
+    let (host, chain, _link, mut stream) = attached(&world).await;
+    world.spent();
+    let (_other, _moved) = attach_to(&world, 1, (&host, &chain), "boot-1").await;
+    let ended = stream.message().await.unwrap_err();
+    assert_eq!((ended.code(), refusal(&ended)), (tonic::Code::Aborted, None), "{ended:?}");
+    assert_eq!(world.spent().writes, 1);
+    world.until(|| world.context().sessions.count() == 0).await;
+    assert_eq!(world.replicas[1].context.sessions.count(), 1);
+}
+
+#[tokio::test]
+async fn other_boot_waits_for_the_other_replica() {
+    let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
+    let world = World::with_replicas(2, timing).await;
+    let (host, chain, link, stream) = attached(&world).await;
+    let mut rebooted = world.connect_to(1, Some((&host, &chain))).await;
+    let _rebooted = rebooted.attach(Host::hello("boot-2")).await.unwrap();
+    world.until(|| world.replicas[1].context.sessions.count() == 1).await;
+    assert_eq!(session(&world)["bootId"], "boot-1", "it waits");
+    drop((link, stream));
+    world.until(|| session(&world)["bootId"] == "boot-2").await;
+    assert_eq!((&session(&world)["replica"], session(&world).get("ended")), (&json!("coordinator-1"), None));
+}
+
+#[tokio::test]
+async fn duplicate_on_another_replica_is_quarantined() {
+    let timing = SessionTiming { probe: Duration::from_millis(200), ..Default::default() };
+    let world = World::with_replicas(2, timing).await;
+    let (host, chain, _link, mut stream) = attached(&world).await;
+    world.spent();
+    let mut copy = world.connect_to(1, Some((&host, &chain))).await;
+    let mut other = copy.attach(Host::hello("boot-2")).await.unwrap();
+    assert_refused(&mut other, Refusal::Quarantined).await;
+    assert_refused(&mut stream, Refusal::Quarantined).await;
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["metadata"]["annotations"][QUARANTINED], "boot-1 boot-2");
+    assert_eq!(world.spent().writes, 1);
+}
+
+#[tokio::test]
+async fn dead_replica_holds_no_session() {
+    let world = World::with_replicas(2, SessionTiming::default()).await;
+    let (host, chain, _link, _stream) = attached(&world).await;
+    world.dead.lock().unwrap().insert("coordinator-0".into());
+    let (_other, _moved) = attach_to(&world, 1, (&host, &chain), "boot-2").await;
+}
+
+#[tokio::test]
+async fn recreated_inventory_gets_its_facts_back() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    let before = world.inventory("m-a").unwrap();
+    world.recreate("m-a").await;
+    world.until(|| !session(&world).is_null()).await;
+    let after = world.inventory("m-a").unwrap();
+    assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
+    assert_eq!(condition(&after, "Ready"), pair("True", "PlanSuccessfullyApplied"));
+    assert_eq!(after["status"]["host"]["carried"], before["status"]["host"]["carried"]);
+    world.settled("m-a").await;
+    link.report_observed(Host::network("192.0.2.1/24")).await.unwrap();
+    world.context().sessions.close_all();
+    let ended = stream.message().await.unwrap_err();
+    assert_eq!(ended.code(), tonic::Code::Unavailable, "the stream was kept: {ended:?}");
+}
+
+#[tokio::test]
+async fn deleted_inventory_ends_the_stream_late() {
+    let timing = SessionTiming { deletion_grace: short().deletion_grace, ..Default::default() };
+    let world = World::with_replicas(1, timing).await;
+    let (_host, _chain, _link, mut stream) = attached(&world).await;
+    world.fake.vanish((INVENTORIES, "fleet", "m-a"));
+    assert_refused(&mut stream, Refusal::InventoryGone).await;
+}
+
+#[tokio::test]
+async fn session_end_is_written_once() {
+    let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
+    let world = World::with_replicas(1, timing).await;
+    let (host, chain, link, stream) = attached(&world).await;
+    world.spent();
+    drop((link, stream));
+    world.until(|| session(&world)["ended"].is_string()).await;
+    assert_eq!(world.spent().writes, 1);
+    assert_eq!(session(&world)["bootId"], "boot-1");
+    world.settled("m-a").await;
+    let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-2").await;
+    assert_eq!(world.spent().writes, 1, "the next session");
+}
+
+#[tokio::test]
+async fn returning_host_has_no_session_end() {
+    let world = World::start().await;
+    let (host, chain, link, stream) = attached(&world).await;
+    let sessions = &world.context().sessions;
+    world.spent();
+    drop((link, stream));
+    world.until(|| sessions.pending_ends() == 1).await;
+    let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
+    world.until(|| sessions.pending_ends() == 0 && sessions.contains(&host.host_key())).await;
+    assert_eq!(world.spent().writes, 0);
+}
+
+#[tokio::test]
+async fn expired_certificate_ends_the_stream() {
+    let world = World::start().await;
+    let (host, chain) = installed(&world).await;
+    let not_after = Host::peer(&chain).not_after;
+    let freeze = |time: jiff::Timestamp| *world.frozen.lock().unwrap() = Some(time);
+    freeze(not_after - Duration::from_millis(300));
+    let mut link = world.connect(Some((&host, &chain))).await;
+    let mut stream = link.attach(Host::hello("boot-1")).await.unwrap();
+    let ended = stream.message().await.unwrap_err();
+    assert_eq!(ended.code(), tonic::Code::Unauthenticated, "{ended:?}");
+    assert_eq!(session(&world)["bootId"], "boot-1", "it was attached before");
+    freeze(not_after);
+    let refused = link.report_observed(Host::network("192.0.2.1/24")).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unauthenticated, "a call on the open connection");
+}
+
+#[tokio::test]
+async fn shutdown_ends_the_streams() {
+    let world = World::start().await;
+    let (_host, _chain, _link, mut stream) = attached(&world).await;
+    world.context().sessions.close_all();
+    assert_eq!(stream.message().await.unwrap_err().code(), tonic::Code::Unavailable);
+}
+
+#[tokio::test]
+async fn hello_needs_a_boot_id() {
+    let world = World::start().await;
+    let (host, chain) = installed(&world).await;
+    for boot_id in ["", &"x".repeat(65)] {
+        let mut link = world.connect(Some((&host, &chain))).await;
+        let mut stream = link.attach(Host::hello(boot_id)).await.unwrap();
+        assert_refused(&mut stream, Refusal::BadRequest).await;
+    }
+    assert_eq!(world.spent().writes, 0);
+}
