@@ -64,7 +64,7 @@ async fn a_host_becomes_a_node_is_given_back_and_becomes_another_node() {
         world.gone(machine, "host-1").await;
         world.fake_is_quiet().await;
         table.add(&format!("clean, release {machine}"), world.cost(mark));
-        within("release", &world.cost(mark), 14, 11);
+        within("release", &world.cost(mark), 15, 12);
         assert!(!world.host("host-1").disk().join("/var/lib/kubelet/config.yaml").exists());
         assert!(!world.host("host-1").disk().state().node_identity().exists());
         assert!(world.inventory("host-1").unwrap().claim().is_none());
