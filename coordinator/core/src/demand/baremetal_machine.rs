@@ -88,21 +88,24 @@ fn owner_missing() -> Blocker {
     Blocker::waiting(Type::Ready, Reason::OwnerWaiting, message)
 }
 
-/// A machine in deletion whose Machine is not, or is not the one that its owner
-/// reference names, was deleted by the garbage collector after a restore.
+/// A machine in deletion whose Machine is missing, is not in deletion, or is not
+/// the one that its owner reference names, was deleted by the garbage collector
+/// after a restore: Cluster API removes a Machine only after this object.
 fn owner_mismatch(inputs: &Inputs<'_>) -> Option<Blocker> {
-    let owner = inputs.owner?;
-    let reference = inputs.machine.owner_references().iter().find(|reference| reference.kind == "Machine");
-    let is_same = reference.is_some_and(|reference| Some(&reference.uid) == owner.metadata.uid.as_ref());
-    let is_deleted = owner.metadata.deletion_timestamp.is_some();
-    (!is_deleted || !is_same).then(|| {
-        let message = format!(
-            "Machine {} exists and {}: the host is left as it is; to clean it, delete the Machine and correct the owner reference of this object",
-            owner.name_any(),
-            if is_deleted { "is not the one that the owner reference names" } else { "is not in deletion" }
-        );
-        Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message)
-    })
+    let reference = inputs.machine.owner_references().iter().find(|reference| reference.kind == "Machine")?;
+    let problem = match inputs.owner {
+        None => "does not exist",
+        Some(owner) if owner.metadata.deletion_timestamp.is_none() => "is not in deletion",
+        Some(owner) if owner.metadata.uid.as_ref() != Some(&reference.uid) => {
+            "is not the one that the owner reference names"
+        }
+        Some(_) => return None,
+    };
+    let message = format!(
+        "this object is in deletion and Machine {} {problem}: the host is left as it is; to clean it, delete the Machine and correct or remove the owner reference of this object",
+        reference.name
+    );
+    Some(Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message))
 }
 
 fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) -> bool) -> NodeDemand {

@@ -111,7 +111,7 @@ fn blockers_name_cause_and_reason() {
 #[test]
 fn holds_stop_every_decision() {
     type Change = fn(&mut World);
-    let cases: [(&str, Change, Option<Reason>); 7] = [
+    let cases: [(&str, Change, Option<Reason>); 9] = [
         ("nothing", |_| {}, None),
         ("paused cluster", |w| w.cluster.as_mut().unwrap().spec.paused = Some(true), Some(Reason::Paused)),
         ("no cluster", |w| w.cluster = None, Some(Reason::OwnerWaiting)),
@@ -135,6 +135,23 @@ fn holds_stop_every_decision() {
                 owner.uid = Some("uid-of-after".into());
             },
             Some(Reason::OwnerMismatch),
+        ),
+        (
+            "deleted, the Machine is not restored yet",
+            |w| {
+                w.delete();
+                w.owner = None;
+            },
+            Some(Reason::OwnerMismatch),
+        ),
+        (
+            "deleted without owner reference",
+            |w| {
+                w.delete();
+                w.owner = None;
+                w.machine.metadata.owner_references = None;
+            },
+            None,
         ),
     ];
     for (name, change, want) in cases {
