@@ -66,8 +66,8 @@ pub enum BootError {
     /// The ISO's configuration is not readable.
     #[error("cannot read the configuration that the ISO carries")]
     Live(#[from] live_seed::LiveError),
-    /// The kernel does not tell which boot this is.
-    #[error("cannot tell which boot this is")]
+    /// The boot id is unreadable.
+    #[error("cannot read the boot id")]
     BootId(#[from] SystemError),
 }
 

@@ -14,7 +14,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 use crate::error::NextAction;
 use crate::failpoint::failpoint;
 
-/// Mode of what nobody but root may read.
+/// Mode of what only root may read.
 pub const SECRET: u32 = 0o600;
 /// Mode of what others read too.
 pub const PUBLIC: u32 = 0o644;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_with_its_mode_and_leaves_nothing_beside_it() {
+    fn a_file_is_replaced_atomically() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(beside(&path), "torn left-over of a crash").unwrap();

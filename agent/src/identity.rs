@@ -338,7 +338,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_host_stays_who_it_is_and_its_key_is_for_root_alone() {
+    fn the_key_persists_with_mode_0600() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("identity");
         assert!(Identity::load(&path).unwrap().is_none());

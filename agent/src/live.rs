@@ -1,8 +1,8 @@
 //! The live system: register this host, then install it or boot its disk.
 
 pub mod boot_order;
-pub mod choose;
-pub mod found;
+pub mod disk_choice;
+pub mod handover;
 pub mod install;
-pub mod leave;
+pub mod installed_disk;
 pub mod register;

@@ -8,7 +8,7 @@ use agent::host::elemental::Elemental;
 use agent::host::facts;
 use agent::host::network::{KernelNetwork, NetworkObserver as _};
 use agent::installed::link;
-use agent::live::found::KernelMounts;
+use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
 use agent::paths::Root;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};

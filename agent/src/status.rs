@@ -1,4 +1,4 @@
-//! The `status` verb: what a person at the host's console wants to know.
+//! The `status` verb: identity, system and plan progress for the host's console.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use crate::client::config;
 use crate::error::explain;
 use crate::host::observed;
 use crate::identity::{Certificate, Identity, Role};
-use crate::live::found::InstallRecord;
+use crate::live::installed_disk::InstallRecord;
 use crate::paths::Root;
 use crate::plan::journal::{self, Journal, State};
 
@@ -82,13 +82,13 @@ fn validity(certificate: &Certificate, now: SystemTime) -> String {
     };
     if certificate.is_valid(now) {
         let left = certificate.not_after.duration_since(now).unwrap_or_default();
-        return format!("the {role}, valid for another {}", told(left));
+        return format!("the {role}, valid for another {}", format_duration(left));
     }
     let past = now.duration_since(certificate.not_after).unwrap_or_default();
-    format!("the {role}, expired {} ago: the agent registers again by itself", told(past))
+    format!("the {role}, expired {} ago: the agent registers again by itself", format_duration(past))
 }
 
-fn told(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     let minutes = time.as_secs() / 60;
     format!("{} h {} min", minutes / 60, minutes % 60)
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_who_the_host_is_to_which_coordinator() {
+    fn the_status_shows_identity_and_coordinator() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let text = render(&root, january(2));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_how_far_the_plan_is_and_when_it_is_not_known() {
+    fn the_status_shows_the_plans_progress() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let text = render(&root, SystemTime::now());

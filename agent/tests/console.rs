@@ -22,7 +22,7 @@ fn directive(unit: &str, name: &str) -> Option<String> {
 }
 
 #[test]
-fn every_unit_leads_what_the_agent_says_to_the_console() {
+fn every_unit_writes_to_the_console() {
     let units = units();
     assert_eq!(units.len(), 3, "{units:?}");
     for path in units {
@@ -36,7 +36,7 @@ fn every_unit_leads_what_the_agent_says_to_the_console() {
 }
 
 #[test]
-fn every_line_of_a_unit_stands_below_its_reason() {
+fn every_unit_line_has_a_reason() {
     for path in units() {
         let mut explained = false;
         for line in fs::read_to_string(&path).unwrap().lines() {
@@ -50,7 +50,7 @@ fn every_line_of_a_unit_stands_below_its_reason() {
 }
 
 #[test]
-fn the_console_gets_what_a_person_must_settle_and_the_log_goes_beside_it() {
+fn errors_go_to_the_console_logs_to_stderr() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("var/lib/baremetal-agent");
     fs::create_dir_all(&state).unwrap();

@@ -108,7 +108,7 @@ async fn a_reprovision_ends_with_the_new_system_observed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_leaves_no_node_no_credentials_and_no_identity() {
+async fn a_clean_leaves_nothing_of_the_node() {
     let host = Host::new();
     host.play(&reprovision(1)).await;
     let host = Host { simulated: host.simulated.clone().with_node().unwrap(), ..host };
@@ -145,7 +145,7 @@ async fn an_outcome_is_returned_until_the_coordinator_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_over_and_comes_again_is_not_run_and_its_end_is_reported_again() {
+async fn a_finished_plan_runs_once() {
     type Spoil = fn(&Host);
     let cases: [(&str, Spoil); 2] =
         [("applied", |_| ()), ("failed half-way", |host| host.simulated.fail("upgrade", 18).unwrap())];
@@ -169,7 +169,7 @@ async fn a_plan_that_is_over_and_comes_again_is_not_run_and_its_end_is_reported_
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upgrade_that_a_killed_agent_began_is_waited_for_and_not_begun_again() {
+async fn an_upgrade_outliving_its_agent_is_awaited() {
     let host = Host::new();
     let mut executor = host.executor();
     let plan = reprovision(1);
@@ -191,7 +191,7 @@ async fn an_upgrade_that_a_killed_agent_began_is_waited_for_and_not_begun_again(
 }
 
 #[tokio::test]
-async fn plans_that_must_not_run_are_refused_and_change_nothing() {
+async fn refused_plans_change_nothing() {
     let host = Host::new();
     let mut executor = host.executor();
     executor.accept(reprovision(5)).unwrap();
@@ -213,7 +213,7 @@ async fn plans_that_must_not_run_are_refused_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_damaged_journal_is_safe_mode_never_a_crash_and_never_a_plan() {
+async fn a_damaged_journal_refuses_every_plan() {
     let host = Host::new();
     fs::create_dir_all(host.root.state().path()).unwrap();
     for garbage in ["", "torn", "baremetal-journal-1 00\n{}\n"] {
@@ -229,7 +229,7 @@ async fn a_damaged_journal_is_safe_mode_never_a_crash_and_never_a_plan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_step_ends_the_plan_with_cause_and_next_action() {
+async fn a_failed_step_ends_the_plan() {
     type Spoil = fn(&Host);
     let cases: [(&str, Spoil, u32, FailureReason, &str); 4] = [
         (
@@ -297,7 +297,7 @@ async fn play_without_reboot(host: &Host) -> Vec<StepReport> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_fallback_no_node_joins_on_the_old_system() {
+async fn no_node_joins_after_a_fallback() {
     let host = Host::new();
     host.simulated.spoil_image(V2).unwrap();
     host.play(&reprovision(1)).await;
@@ -306,7 +306,7 @@ async fn after_a_fallback_no_node_joins_on_the_old_system() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_early_boot_the_plan_fails_for_want_of_a_receipt() {
+async fn a_missing_receipt_fails_the_plan() {
     let host = Host::new();
     let mut executor = host.executor();
     executor.accept(reprovision(1)).unwrap();
@@ -340,7 +340,7 @@ async fn cloud_init_that_never_ends_is_a_time_out() {
 }
 
 #[tokio::test]
-async fn an_intent_that_cannot_be_journaled_is_reported_and_not_acted_on() {
+async fn a_step_without_journal_is_not_run() {
     let host = Host::new();
     let mut executor = host.executor();
     executor.accept(reprovision(1)).unwrap();

@@ -32,8 +32,8 @@ pub enum LiveError {
     /// It has keys that are not strings.
     #[error("the cloud-config of the seed ISO has keys that are not strings")]
     Render(#[source] serde_json::Error),
-    /// The kernel does not tell which boot this is.
-    #[error("cannot tell which boot this is")]
+    /// The boot id is unreadable.
+    #[error("cannot read the boot id")]
     BootId(#[from] SystemError),
     /// The seed cannot be written.
     #[error("cannot write the live seed")]
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_images_cloud_config_becomes_the_live_user_data() {
+    fn the_cloud_config_becomes_live_user_data() {
         let with = "elemental:\n  registration: {url: x}\ncloud-config:\n  users: [a]\n  runcmd:\n    - networkctl reload\n";
         let cases = [
             (

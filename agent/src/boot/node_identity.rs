@@ -72,7 +72,7 @@ pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
     Ok(Some(NodeIdentity { uuid: stored.uuid, provider_id: stored.provider_id }))
 }
 
-/// Remembers the identity for every boot from now on.
+/// Stores the identity for every later boot.
 ///
 /// # Errors
 /// [`NodeIdentityError::Unsafe`], [`NodeIdentityError::Write`].

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_absent_leave_no_file_of_the_former_seed() {
+    fn absent_parts_leave_no_former_file() {
         let (_directory, root) = host();
         store(&root.state(), &seed()).unwrap();
         restore(&root).unwrap();

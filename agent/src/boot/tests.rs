@@ -142,7 +142,7 @@ impl Host {
 }
 
 #[test]
-fn after_its_reboot_the_host_is_wiped_seeded_and_knows_who_it_is() {
+fn the_plans_reboot_wipes_seeds_and_names_the_node() {
     let host = Host::rebooted();
     host.boot();
     assert!(host.is_wiped() && !host.root.state().cleanup_marker().exists());
@@ -154,7 +154,7 @@ fn after_its_reboot_the_host_is_wiped_seeded_and_knows_who_it_is() {
 }
 
 #[test]
-fn a_plan_that_an_upstream_agent_ran_to_its_reboot_leads_to_a_wipe() {
+fn an_upstream_agents_reboot_wipes() {
     let host = Host::rebooted();
     fs::remove_file(host.root.state().journal()).unwrap();
     host.put("/var/lib/baremetal-agent/done/reprovision-01.reboot", "");
@@ -164,7 +164,7 @@ fn a_plan_that_an_upstream_agent_ran_to_its_reboot_leads_to_a_wipe() {
 }
 
 #[test]
-fn the_new_node_is_never_wiped_for_the_plan_that_made_it() {
+fn a_plan_wipes_once() {
     let host = Host::rebooted();
     host.boot();
     host.put("/var/lib/kubelet/config.yaml", "of the new node");
@@ -176,7 +176,7 @@ fn the_new_node_is_never_wiped_for_the_plan_that_made_it() {
 }
 
 #[test]
-fn a_boot_that_the_plan_did_not_ask_for_neither_wipes_nor_starts_the_node() {
+fn an_unrequested_boot_is_held() {
     type Spoil = fn(&Host);
     let cases: [(&str, Spoil); 5] = [
         ("lost journal", |host| fs::remove_file(host.root.state().journal()).unwrap()),
@@ -200,7 +200,7 @@ fn a_boot_that_the_plan_did_not_ask_for_neither_wipes_nor_starts_the_node() {
 }
 
 #[test]
-fn a_wipe_that_fails_leaves_no_receipt_and_starts_no_node() {
+fn a_failed_wipe_leaves_no_receipt() {
     let host = Host::rebooted();
     let etcd = host.root.join("/var/lib/etcd");
     fs::remove_dir_all(&etcd).unwrap();
@@ -213,7 +213,7 @@ fn a_wipe_that_fails_leaves_no_receipt_and_starts_no_node() {
 }
 
 #[test]
-fn an_ordinary_boot_on_an_ephemeral_etc_writes_seed_and_identity_again() {
+fn an_ordinary_boot_restores_seed_and_identity() {
     let host = Host::rebooted();
     host.boot();
     fs::write(host.root.join("/etc/default/kubelet"), "").unwrap();
@@ -227,7 +227,7 @@ fn an_ordinary_boot_on_an_ephemeral_etc_writes_seed_and_identity_again() {
 }
 
 #[test]
-fn a_live_system_gets_the_seed_of_its_iso_and_nothing_else() {
+fn a_live_system_gets_only_its_seed() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     let host = Host { _directory: directory, root };

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_cloud_init_rendered_is_removed_from_the_network() {
+    fn only_rendered_network_files_are_removed() {
         let host = Host::new();
         for path in [
             "/etc/systemd/network/10-cloud-init-eth0.network",

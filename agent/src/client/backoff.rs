@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_doubles_up_to_half_a_minute_and_the_wait_is_anywhere_below() {
+    fn the_backoff_doubles_up_to_thirty_seconds() {
         for (name, failures, random, want) in [
             ("first, unlucky", 0, u32::MAX, 500),
             ("second, unlucky", 1, u32::MAX, 1000),

@@ -131,7 +131,7 @@ impl Config {
 /// Reads the configuration of the live or of the installed system.
 ///
 /// # Errors
-/// [`ConfigError`], each of which a person can cure.
+/// [`ConfigError`], each with its next action.
 pub fn read(path: &Path) -> Result<Config, ConfigError> {
     use io::Read as _;
     let mut text = String::new();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_seed_iso_is_said_with_the_cure() {
+    fn configuration_errors_have_a_next_action() {
         let url = "https://c.example/elemental/registration/secret-token/more";
         for (name, text, want) in [
             ("base ISO", "\n".repeat(65536), "create a SeedImage"),

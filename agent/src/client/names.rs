@@ -18,7 +18,7 @@ use crate::host::network::resolver::{Resolver, parse_resolv_conf};
 use crate::paths::Root;
 
 /// How long a server has for one answer; each is asked twice.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;
 /// What fits a datagram that is never fragmented.
 const ANSWER_BYTES: usize = 4096;
@@ -108,7 +108,7 @@ impl Names {
 
 /// `None` is no answer; an answer may be that there is no address.
 async fn ask_one(server: SocketAddr, name: &str, kind: TYPE) -> Option<Vec<IpAddr>> {
-    match timeout(PATIENCE, query(server, name, kind)).await {
+    match timeout(DEADLINE, query(server, name, kind)).await {
         Ok(answer) => {
             answer.inspect_err(|error| tracing::debug!(%server, name, %error, "no answer to a name")).ok()
         }
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_server_is_asked_and_another_questions_answer_is_dropped() {
+    async fn dns_answers_must_match_the_question() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("etc")).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_name_server_the_message_says_what_to_correct() {
+    async fn a_missing_name_server_is_reported() {
         let root = tempfile::tempdir().unwrap();
         let error = Names::below(&Root::at(root.path())).resolve("c.example").await.unwrap_err();
         assert!(error.to_string().contains("names no server"), "{error}");

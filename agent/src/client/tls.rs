@@ -27,7 +27,7 @@ use crate::error::NextAction;
 use crate::identity::Identity;
 
 /// A connection is asked for life this often, and is dead when it does not
-/// answer within the same time: a switch that lost power tells nobody.
+/// answer within the same time: a switch that lost power closes no connection.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Deadline of a call that answers once.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -235,7 +235,7 @@ mod tests {
     use crate::error::explain;
 
     #[test]
-    fn every_end_of_a_handshake_says_what_a_person_does() {
+    fn handshake_errors_have_a_next_action() {
         let of = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
         let bad = |error| of(rustls::Error::InvalidCertificate(error));
         for (name, source, want) in [

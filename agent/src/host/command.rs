@@ -265,14 +265,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_background_child_that_keeps_the_pipes_does_not_hold_us() {
+    async fn open_pipes_of_grandchildren_do_not_block() {
         let captured = shell("sleep 600 & echo $!", LONG).run().await.unwrap();
         let pid: i32 = captured.stdout.trim().parse().unwrap();
         nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
 
     #[tokio::test]
-    async fn a_flood_on_one_line_is_cut_to_head_and_tail() {
+    async fn long_output_is_cut_to_head_and_tail() {
         let script = "head -c 3000000 /dev/zero | tr '\\0' a; printf end >&2";
         let captured = shell(script, LONG).run().await.unwrap();
         assert_eq!(captured.stdout.len(), PARSED_BYTES);

@@ -140,7 +140,7 @@ impl System for Elemental {
         if let Ok(output) = units::run(&self.root, job, &plain).await {
             return Ok(output);
         }
-        // A server that is away keeps its mount busy for ever.
+        // A server that is away keeps its mount busy.
         let lazy = Invocation::new("umount", &["--lazy", &path], deadlines::QUERY);
         units::run(&self.root, job, &lazy).await
     }

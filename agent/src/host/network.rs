@@ -1,6 +1,6 @@
 //! What the kernel, the resolver and `NetworkManager` say of the network.
 //!
-//! Reading is here and in [`kernel`]; what is kept and how it is told is
+//! Reading is here and in [`kernel`]; what is kept, and in which form, is
 //! decided in [`translate`], from messages alone.
 
 pub mod changes;
@@ -17,7 +17,7 @@ use proto::v1alpha1::ObservedNetwork;
 use crate::paths::Root;
 use changes::NetworkChanges;
 
-/// Why the network cannot be told.
+/// Why the network cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The netlink socket gave no answer.

@@ -15,7 +15,7 @@ use crate::paths::Root;
 /// The system as it runs.
 ///
 /// # Errors
-/// [`SystemError::Read`] when the kernel does not tell the boot id; the rest
+/// [`SystemError::Read`] when the kernel does not give the boot id; the rest
 /// is left empty where it is not known.
 pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
     let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cloud_init_has_finished_only_with_both_marks_of_this_boot() {
+    fn cloud_init_finishes_with_both_marks() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let put = |path: &str, text: &str| {

@@ -28,7 +28,7 @@ pub trait System: Send + Sync {
     /// boots next. Nothing of it is flushed: see [`System::sync`].
     fn upgrade(&self, job: &Job, image: &Image) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
-    /// Source of the image that boots next, where the system can tell.
+    /// Source of the image that boots next, where the system knows it.
     fn next_image(&self) -> impl Future<Output = Result<Option<String>, SystemError>> + Send;
 
     /// Waits until no job runs that an agent before this one began. By default
@@ -69,7 +69,7 @@ pub trait System: Send + Sync {
     /// Unmounts one mount point in the host's own mount namespace.
     fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
-    /// Runs a foreign plan's command.
+    /// Runs a custom instruction.
     fn run_custom(
         &self,
         job: &Job,

@@ -8,9 +8,9 @@ use super::command::{HeadTail, Invocation};
 use super::system::{ExitMeaning, JOB_PREFIX, Job, Output, SystemError, deadlines};
 use crate::paths::Root;
 
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Longer than any job may run, its stop included.
-const PATIENCE: Duration = Duration::from_mins(65);
+const DEADLINE: Duration = Duration::from_mins(65);
 
 /// Whether systemd is there to run jobs.
 fn available(root: &Root) -> bool {
@@ -77,7 +77,7 @@ pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), SystemError> {
     }
     let pattern = format!("{JOB_PREFIX}*");
     let args = ["list-units", "--plain", "--no-legend", "--state=active,activating,deactivating", &pattern];
-    until_none(&Invocation::new("systemctl", &args, deadlines::QUERY), PATIENCE).await
+    until_none(&Invocation::new("systemctl", &args, deadlines::QUERY), DEADLINE).await
 }
 
 async fn until_none(list: &Invocation, patience: Duration) -> Result<(), SystemError> {
@@ -91,7 +91,7 @@ async fn until_none(list: &Invocation, patience: Duration) -> Result<(), SystemE
             return Err(SystemError::Busy { unit: running.to_owned(), patience });
         }
         tracing::info!(unit = running, "waiting for work that an earlier agent started");
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_a_named_transient_unit_with_a_deadline() {
+    fn a_job_is_a_transient_unit_with_deadline() {
         let plan = proto::plan::PlanId::parse("reprovision-01").unwrap();
         let mut work = Invocation::new("elemental", &["upgrade"], Duration::from_secs(90));
         work.env.push(("A".into(), "b c".into()));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_of_an_earlier_agent_is_waited_for_and_named_when_it_does_not_end() {
+    async fn jobs_of_earlier_agents_are_awaited() {
         let directory = tempfile::tempdir().unwrap();
         let listed = directory.path().join("listed");
         std::fs::write(&listed, "").unwrap();

@@ -10,7 +10,7 @@ use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
 
 use crate::boot::node_identity;
 use crate::error::explain;
-use crate::live::found::InstallRecord;
+use crate::live::installed_disk::InstallRecord;
 use crate::paths::Root;
 use crate::plan::executor::NewestPlan;
 

@@ -1,7 +1,7 @@
-//! The installed system: attached to the coordinator for ever, with pauses.
+//! The installed system: always attached to the coordinator, with pauses.
 //!
-//! One connection after the other: each begins with a certificate that holds,
-//! says Hello, takes plans, and tells outcomes and the network until it breaks.
+//! One connection after the other: each begins with a valid certificate,
+//! sends Hello, takes plans, and reports outcomes and the network until it breaks.
 //! The work itself goes on beside it ([`worker`]).
 
 use std::convert::Infallible;
@@ -37,8 +37,8 @@ use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::system::{System, SystemError};
 use crate::identity::{Certificate, Identity, IdentityError, Role};
-use crate::live::found::InstallRecord;
-use crate::live::leave::{self, LeaveError};
+use crate::live::handover::{self, HandoverError};
+use crate::live::installed_disk::InstallRecord;
 use crate::live::register::{self, AttemptError};
 use crate::paths::Root;
 use crate::plan::executor::Executor;
@@ -46,14 +46,14 @@ use crate::plan::executor::Executor;
 /// Messages that may wait for a slow coordinator.
 const QUEUE: usize = 16;
 /// How long the coordinator may take to open the stream.
-const ATTACH_PATIENCE: Duration = Duration::from_secs(30);
+const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Shortest time between two renewals, also on a host whose clock is wrong.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
-/// A line that stood this long was a good one.
-const LASTING: Duration = Duration::from_secs(30);
+/// A connection of this length resets the backoff.
+const STABLE_CONNECTION: Duration = Duration::from_secs(30);
 
-/// Why the installed agent cannot work at all. A restart begins anew.
+/// Why the installed agent cannot work at all. A restart starts over.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Where the coordinator is.
@@ -70,7 +70,7 @@ pub enum RunError {
     },
     /// The mark of a live boot stays.
     #[error(transparent)]
-    LiveBoot(#[from] LeaveError),
+    LiveBoot(#[from] HandoverError),
 }
 
 /// Why a connection ended.
@@ -89,8 +89,8 @@ pub enum LinkError {
     /// host took over.
     #[error("the coordinator closed the stream")]
     Closed,
-    /// What runs here cannot be told.
-    #[error("cannot tell what this host runs")]
+    /// What runs here is unknown.
+    #[error("cannot read what this host runs")]
     System(#[from] SystemError),
     /// The worker is gone.
     #[error("the executor has stopped")]
@@ -138,7 +138,7 @@ impl From<Status> for LinkError {
     }
 }
 
-/// Attaches the installed system of `root` for ever.
+/// Keeps the installed system of `root` attached.
 ///
 /// # Errors
 /// [`RunError`] when it cannot begin.
@@ -152,7 +152,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     let directory = root.state().identity();
     let identity = Identity::load(&directory)?
         .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
-    leave::forget_live_boot(&root.state())?;
+    handover::forget_live_boot(&root.state())?;
     let (orders, inbox) = mpsc::channel(QUEUE);
     let (publish, progress) = watch::channel(Progress { newest: executor.newest_plan(), pending: None });
     let mut link = Link {
@@ -169,8 +169,8 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
         () = worker::work(executor, inbox, publish) => std::future::pending().await,
-        forever = link.attach_for_ever() => Ok(forever),
-        forever = watchdog() => Ok(forever),
+        never = link.keep_attached() => Ok(never),
+        never = watchdog() => Ok(never),
     }
 }
 
@@ -205,7 +205,7 @@ enum Again {
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
-    async fn attach_for_ever(&mut self) -> Infallible {
+    async fn keep_attached(&mut self) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
             let start = Instant::now();
@@ -214,7 +214,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 Err(error) => {
                     // A line that breaks as soon as it stands is a failure
                     // like one that never stood.
-                    if start.elapsed() >= LASTING {
+                    if start.elapsed() >= STABLE_CONNECTION {
                         backoff.succeeded();
                     }
                     self.console.print(&format!(
@@ -242,7 +242,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         // The channel is empty and has room.
         outbound.try_send(hello).map_err(|_| LinkError::Worker)?;
         let attach = client.attach(ReceiverStream::new(messages));
-        let inbound = tokio::time::timeout(ATTACH_PATIENCE, attach)
+        let inbound = tokio::time::timeout(ATTACH_DEADLINE, attach)
             .await
             .map_err(|_elapsed| LinkError::Closed)??
             .into_inner();
@@ -311,7 +311,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         Ok(self.system.running().await?)
     }
 
-    /// One thing after the other: whatever comes first.
+    /// One thing after the other: whichever comes first.
     async fn serve(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
         let pending = self.progress.borrow_and_update().pending.clone();
         if let Some(report) = pending {
@@ -383,10 +383,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         client: &mut HostClient<Channel>,
         report: StepReport,
     ) -> Result<(), LinkError> {
-        let told = client.report_step(asked(report.clone())).await.map_err(CallError::from);
-        match told {
+        let reported = client.report_step(asked(report.clone())).await.map_err(CallError::from);
+        match reported {
             Ok(_) => {}
-            // The coordinator has moved on: nobody waits for it any more.
+            // The coordinator has a newer plan.
             Err(error) if error.refusal() == Some(Refusal::StalePlan) => {
                 tracing::warn!(
                     plan = report.plan_id,
@@ -412,8 +412,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         let report = ObservedReport { network, system: Some(self.state().await?) };
         match client.report_observed(asked(report)).await.map_err(CallError::from) {
             Err(error) if error.refusal().is_none() => Err(error.into()),
-            told => {
-                log_refusal(told.err());
+            answered => {
+                log_refusal(answered.err());
                 Ok(())
             }
         }

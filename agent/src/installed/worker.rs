@@ -10,9 +10,9 @@ use tokio::time::{sleep, timeout};
 use crate::client::backoff::Backoff;
 use crate::error::{describe, explain, format_line};
 use crate::host::system::System;
-use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_PATIENCE};
+use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE};
 
-/// What the line tells the worker.
+/// What the link sends to the worker.
 #[derive(Debug)]
 pub enum Order {
     /// A plan came; the answer goes back on the stream that brought it.
@@ -35,7 +35,7 @@ pub struct Progress {
     pub pending: Option<StepReport>,
 }
 
-/// Runs steps and takes orders between them, until nobody can give any more.
+/// Runs steps and takes orders between them, until the link is gone.
 pub async fn work<S: System>(
     mut executor: Executor<S>,
     mut orders: mpsc::Receiver<Order>,
@@ -71,7 +71,7 @@ pub async fn work<S: System>(
 /// Orders are taken while the system goes down, but nothing is run: asking for
 /// the reboot again too early would cut off those who are stopping in order.
 async fn rebooting<S: System>(executor: &mut Executor<S>, orders: &mut mpsc::Receiver<Order>) -> bool {
-    let end = sleep(REBOOT_PATIENCE);
+    let end = sleep(REBOOT_DEADLINE);
     tokio::pin!(end);
     loop {
         tokio::select! {

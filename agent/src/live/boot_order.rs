@@ -1,5 +1,5 @@
-//! Makes the firmware boot the installed disk. Only UEFI can be told; a BIOS
-//! keeps its own order, and a person changes it.
+//! Makes the firmware boot the installed disk. Only UEFI can be changed from
+//! here; a BIOS keeps its own order.
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::host::facts::disks::{self, Disk};
 use crate::paths::Root;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// What became of the boot order, for the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub enum BootOrder {
     Set,
     /// It came first already.
     Unchanged,
-    /// Nothing can be told to this firmware, or nothing fits.
+    /// This firmware cannot be changed, or no entry fits.
     LeftAlone,
 }
 
 impl std::fmt::Display for BootOrder {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
-            Self::Set => "the firmware was told to boot it first",
+            Self::Set => "the boot order was changed to boot it first",
             Self::Unchanged => "the firmware boots it first",
             Self::LeftAlone => "the firmware's boot order is as it was",
         })
@@ -53,7 +53,7 @@ pub async fn prefer(root: &Root, disk: &Disk) -> BootOrder {
 
 async fn efibootmgr(arguments: &[&str]) -> Option<String> {
     let run = Command::new("efibootmgr").args(arguments).kill_on_drop(true).output();
-    let output = timeout(PATIENCE, run).await.ok()?.ok()?;
+    let output = timeout(DEADLINE, run).await.ok()?.ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

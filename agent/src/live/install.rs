@@ -16,9 +16,9 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use super::boot_order;
-use super::choose::{Choice, Wish, choose};
-use super::found::{self, Access, Found, InstallRecord, Mounts};
-use super::leave::{self, LeaveError, Legacy};
+use super::disk_choice::{DiskChoiceError, DiskRequest, choose};
+use super::handover::{self, Handover, HandoverError};
+use super::installed_disk::{self, Access, InstallRecord, InstalledDisk, Mounts};
 use crate::boot::seed;
 use crate::client::backoff::Backoff;
 use crate::client::calls::{CallError, Caller, InstallReporter};
@@ -33,11 +33,11 @@ use crate::identity::Certificate;
 use crate::paths::Root;
 
 /// How often the disks are looked at while none can be chosen.
-const LOOK: Duration = Duration::from_secs(5);
-/// How often an unchanged reason is told again: the answer may name the disk.
-const TELL: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// How often an unchanged reason is reported: the answer may name the disk.
+const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the kernel and udev may take to show a new partition table.
-const PARTITION_PATIENCE: Duration = Duration::from_secs(30);
+const PARTITION_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Why this host is not on its way to its disk.
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub enum InstallError {
     },
     /// Our state could not be written there.
     #[error(transparent)]
-    Leave(#[from] LeaveError),
+    Leave(#[from] HandoverError),
     /// Another disk came up late and carries an install.
     #[error("{disk} carries an installed system and came up late, so nothing is installed")]
     AppearedLate {
@@ -89,7 +89,7 @@ pub enum InstallError {
     },
     /// Whether a disk carries an install is not known any more.
     #[error(transparent)]
-    Find(#[from] found::FindError),
+    Find(#[from] installed_disk::FindError),
     /// The coordinator says installed, and no disk does.
     #[error("the coordinator has this host as installed, but no disk carries the system")]
     DiskMissing,
@@ -134,7 +134,7 @@ pub struct Live<'a, S, M, N> {
 /// the wanted power action.
 ///
 /// # Errors
-/// [`InstallError`]; the coordinator was told where it can be.
+/// [`InstallError`]; it was reported where it can be.
 pub async fn install<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
     request: &Install,
@@ -142,16 +142,16 @@ pub async fn install<S: System, M: Mounts, N: Transport>(
     let mut flow = Flow::new(live);
     let disk = flow.choose_disk(request).await?;
     let device = disk.device();
-    flow.tell(Outcome::Started(InstallStarted { device: shown(&device) })).await?;
+    flow.report(Outcome::Started(InstallStarted { device: shown(&device) })).await?;
     flow.live.console.print(&format!("installing on {}", device.display()));
     if let Err(error) = flow.put_on(&disk, request).await {
         log_output(&error);
         flow.live.console.print(&explain(&error));
-        flow.tell(Outcome::Failed(failure(&error))).await?;
+        flow.report(Outcome::Failed(failure(&error))).await?;
         return Err(error);
     }
     let done = InstallDone { device: shown(&device), image: flow.image(request) };
-    flow.tell(Outcome::Done(done)).await?;
+    flow.report(Outcome::Done(done)).await?;
     flow.live.console.print(&format!("installed on {}", device.display()));
     flow.turn_to(request.power_action()).await
 }
@@ -162,13 +162,13 @@ pub async fn install<S: System, M: Mounts, N: Transport>(
 /// [`InstallError`].
 pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
-    found: Found,
+    found: InstalledDisk,
     next: &Next,
 ) -> Result<(), InstallError> {
     let mut flow = Flow::new(live);
     let device = shown(&Path::new("/dev").join(&found.disk));
     let may_reboot = flow.refresh(&found).await?;
-    flow.tell(match next {
+    flow.report(match next {
         // The coordinator never heard that the install was done.
         Next::Install(_) => {
             Outcome::Done(InstallDone { device: device.clone(), image: found.record.image.clone() })
@@ -191,16 +191,16 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     flow.turn_to(PowerAction::Reboot).await
 }
 
-/// The coordinator takes this host for installed and no disk says so: told,
-/// and left to a person.
+/// The coordinator has this host as installed and no disk carries the system:
+/// reported, and left to the operator.
 ///
 /// # Errors
-/// Always; [`InstallError::DiskMissing`] when it could be told.
+/// Always; [`InstallError::DiskMissing`] when it could be reported.
 pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
 ) -> Result<(), InstallError> {
     let error = InstallError::DiskMissing;
-    Flow::new(live).tell(Outcome::Waiting(waiting(&error))).await?;
+    Flow::new(live).report(Outcome::Waiting(waiting(&error))).await?;
     Err(error)
 }
 
@@ -244,7 +244,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     }
 
     /// Tells the coordinator, however long it takes; a refusal ends it.
-    async fn tell(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, InstallError> {
+    async fn report(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, InstallError> {
         let mut backoff = Backoff::default();
         loop {
             match self.reporter.report(outcome.clone()).await {
@@ -258,27 +258,28 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 
     async fn choose_disk(&mut self, request: &Install) -> Result<Disk, InstallError> {
         let mut annotation = String::new();
-        let mut told: Option<(Choice, Instant)> = None;
+        let mut reported: Option<(DiskChoiceError, Instant)> = None;
         loop {
             let disks = disks::read(self.live.root);
-            if let Some(found) = found::find(&disks, self.live.mounts)? {
+            if let Some(found) = installed_disk::find_installed_disk(&disks, self.live.mounts)? {
                 return Err(InstallError::AppearedLate { disk: found.disk });
             }
             let choice = match choose(&disks, &wish(self.live.root, &annotation, request)) {
                 Ok(disk) => return Ok(disk.clone()),
                 Err(choice) => choice,
             };
-            let due = told.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= TELL);
+            let due =
+                reported.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= REPORT_INTERVAL);
             if due {
                 self.live.console.print(&explain(&choice));
-                let response = self.tell(Outcome::Waiting(waiting(&choice))).await?;
-                told = Some((choice, Instant::now()));
+                let response = self.report(Outcome::Waiting(waiting(&choice))).await?;
+                reported = Some((choice, Instant::now()));
                 if response.install_device != annotation {
                     annotation = response.install_device;
                     continue;
                 }
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -305,7 +306,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
             if let Some(partition) = found {
                 return Ok(partition.name.clone());
             }
-            if start.elapsed() >= PARTITION_PATIENCE {
+            if start.elapsed() >= PARTITION_DEADLINE {
                 return Err(InstallError::NoPersistentPartition { device: Path::new("/dev").join(disk) });
             }
             sleep(Duration::from_millis(500)).await;
@@ -320,33 +321,33 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     ) -> Result<(), InstallError> {
         let mounted = self.mount(partition)?;
         let state = mounted.state();
-        leave::leave(&state, self.legacy())?;
+        handover::write(&state, self.handover())?;
         if let Some(seed) = &request.seed {
-            seed::store(&state, &Seed::from(seed.clone())).map_err(LeaveError::from)?;
+            seed::store(&state, &Seed::from(seed.clone())).map_err(HandoverError::from)?;
         }
-        Ok(leave::leave_record(&state, record)?)
+        Ok(handover::write_record(&state, record)?)
     }
 
     /// Certificate and coordinator of this ISO for the installed system: the
     /// stored ones may be those of years ago.
-    async fn refresh(&mut self, found: &Found) -> Result<bool, InstallError> {
+    async fn refresh(&mut self, found: &InstalledDisk) -> Result<bool, InstallError> {
         let boot_id = fs::read_to_string(self.live.root.boot_id()).unwrap_or_default();
         let may_reboot = {
             let mounted = self.mount(&found.partition)?;
-            leave::leave(&mounted.state(), self.legacy())?;
-            leave::may_boot_disk(&mounted.state(), boot_id.trim())?
+            handover::write(&mounted.state(), self.handover())?;
+            handover::may_boot_disk(&mounted.state(), boot_id.trim())?
         };
         self.sync().await?;
         Ok(may_reboot)
     }
 
-    fn mount(&self, partition: &str) -> Result<found::Mounted, InstallError> {
+    fn mount(&self, partition: &str) -> Result<installed_disk::Mounted, InstallError> {
         let failed = |source| InstallError::Mount { partition: partition.to_owned(), source };
         self.live.mounts.mount(partition, Access::Write).map_err(failed)
     }
 
-    fn legacy(&self) -> Legacy<'_> {
-        Legacy {
+    fn handover(&self) -> Handover<'_> {
+        Handover {
             identity: self.live.caller.identity,
             certificate: &self.live.certificate,
             config: self.live.caller.config,
@@ -369,9 +370,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     async fn turn_to(&mut self, action: PowerAction) -> Result<(), InstallError> {
         match action {
             PowerAction::Stay => {
-                self.live
-                    .console
-                    .print("done; this host stays in the live system until somebody restarts it");
+                self.live.console.print("done; this host stays in the live system until it is restarted");
                 Ok(())
             }
             PowerAction::Poweroff => {
@@ -389,10 +388,10 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 /// What to choose by: the inventory's annotation, else the registration's
 /// device, else its selector.
 #[must_use]
-pub fn wish(root: &Root, annotation: &str, install: &Install) -> Wish {
+pub fn wish(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
     match [annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
-        Some(path) => Wish::Device { path: path.to_owned(), name: resolve(root, path) },
-        None => Wish::Selector(install.device_selector.clone()),
+        Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve(root, path) },
+        None => DiskRequest::Selector(install.device_selector.clone()),
     }
 }
 
@@ -409,7 +408,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn the_annotation_wins_over_the_device_and_the_device_over_the_selector() {
+    fn annotation_then_device_then_selector() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
@@ -422,12 +421,12 @@ mod tests {
             device_selector: vec![selector.clone()],
             ..Install::default()
         };
-        let device = |path: &str, name: Option<&str>| Wish::Device {
+        let device = |path: &str, name: Option<&str>| DiskRequest::Device {
             path: path.into(),
             name: name.map(str::to_owned),
         };
         for (name, annotation, given, want) in [
-            ("selector", "", install(""), Wish::Selector(vec![selector.clone()])),
+            ("selector", "", install(""), DiskRequest::Selector(vec![selector.clone()])),
             ("device", "", install("/dev/disk/by-id/one"), device("/dev/disk/by-id/one", Some("sdb"))),
             ("not there", "", install("/dev/target"), device("/dev/target", None)),
             ("annotation", "/dev/sdb", install("/dev/target"), device("/dev/sdb", Some("sdb"))),

@@ -1,7 +1,7 @@
 //! The live system: register, then install this host or boot its disk.
 //!
 //! It goes on until the host is on its way: a coordinator that is away and a
-//! refusal are said on the console and tried again. What a person must settle
+//! refusal are printed on the console and retried. What the operator must correct
 //! at the host itself ends it with an error.
 
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ use crate::host::facts::{self, disks};
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::{Certificate, Identity, IdentityError};
-use crate::live::found::{self, Access, FindError, Found, Mounts};
 use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install};
+use crate::live::installed_disk::{self, Access, FindError, InstalledDisk, Mounts};
 use crate::paths::Root;
 
-/// Why the live system stopped. A restart begins anew.
+/// Why the live system stopped. A restart starts over.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     /// The seed ISO's configuration.
@@ -108,7 +108,7 @@ pub struct Registered {
 /// well when a reboot was asked for or nothing more is to be done here.
 ///
 /// # Errors
-/// [`RegisterError`], each with what a person does.
+/// [`RegisterError`], each with its next action.
 pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     root: &Root,
     system: &S,
@@ -117,7 +117,7 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
 ) -> Result<(), RegisterError> {
     let mut console = Console::default();
     let config = config::read(&root.live_config())?;
-    let found = found::find(&disks::read(root), mounts)?;
+    let found = installed_disk::find_installed_disk(&disks::read(root), mounts)?;
     let identity = identity(root, mounts, found.as_ref())?;
     let caller = Caller { config: &config, network, identity: &identity };
     console.print(&format!("identity {}; registering with {}", identity.hash(), config.address()));
@@ -141,7 +141,11 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
 }
 
 /// The key of the installed system when there is one: the host stays who it is.
-fn identity(root: &Root, mounts: &impl Mounts, found: Option<&Found>) -> Result<Identity, RegisterError> {
+fn identity(
+    root: &Root,
+    mounts: &impl Mounts,
+    found: Option<&InstalledDisk>,
+) -> Result<Identity, RegisterError> {
     let here: PathBuf = root.state().identity();
     let Some(found) = found else {
         return Ok(Identity::load_or_make(&here)?);

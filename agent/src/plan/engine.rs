@@ -25,7 +25,7 @@ pub enum Next<'a> {
         /// Counted from zero.
         index: usize,
     },
-    /// The step was started, nothing tells whether it took effect, and it must
+    /// The step was started, it is unknown whether it took effect, and it must
     /// not take effect twice: give it up.
     Interrupted {
         /// Counted from zero.

@@ -1,7 +1,7 @@
 //! Carries out one plan at a time: asks the engine what comes next, journals
 //! the intent, does it, journals the outcome, hands the outcome to be reported.
 
-mod memory;
+mod progress;
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::paths::Root;
 use crate::plan::engine::{self, Next, Outdated};
 use crate::plan::journal::{JournalError, Outcome};
 use crate::plan::step_spec::StepSpec;
-use crate::plan::steps::{self, Again, Context, StepError};
-use memory::Memory;
+use crate::plan::steps::{self, Context, PriorAttempt, StepError};
+use progress::PlanProgress;
 
 /// What the host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Policy {
     pub custom: CustomInstructions,
 }
 
-/// Whether files and commands of foreign plans are carried out.
+/// Whether files and instructions of custom plans are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CustomInstructions {
     /// The plan is refused.
@@ -57,12 +57,12 @@ pub enum Advance {
     /// To be reported; returned again until [`Executor::reported`].
     Report(StepReport),
     /// A reboot was asked for. The process is about to end. If it still lives
-    /// after [`REBOOT_PATIENCE`], the next call asks harder.
+    /// after [`REBOOT_DEADLINE`], the next call asks harder.
     Rebooting,
 }
 
 /// How long to wait after [`Advance::Rebooting`] before advancing again.
-pub const REBOOT_PATIENCE: std::time::Duration = std::time::Duration::from_mins(3);
+pub const REBOOT_DEADLINE: std::time::Duration = std::time::Duration::from_mins(3);
 
 /// Why a plan is not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -73,13 +73,13 @@ pub enum RefusedPlan {
     /// It holds files or commands that the coordinator did not write.
     #[error("this host does not run custom instructions")]
     Custom,
-    /// Without its journal the host cannot tell a new plan from an old one.
+    /// Without its journal a new plan cannot be distinguished from an old one.
     #[error("{0}: this host runs no plan, so that none runs twice")]
     JournalLost(String),
     /// The plan cannot be journaled, so it must not begin.
     #[error("the plan is not begun")]
     NotJournaled(#[source] JournalError),
-    /// The kernel does not tell which boot this is.
+    /// The boot id is unreadable.
     #[error("cannot read the boot id")]
     BootId(#[source] SystemError),
 }
@@ -127,8 +127,8 @@ pub enum ExecutorError {
         #[source]
         source: JournalError,
     },
-    /// The kernel does not tell which boot this is.
-    #[error("cannot tell which boot this is")]
+    /// The boot id is unreadable.
+    #[error("cannot read the boot id")]
     BootId(#[source] SystemError),
 }
 
@@ -137,7 +137,7 @@ pub struct Executor<S> {
     root: Root,
     system: S,
     policy: Policy,
-    memory: Memory,
+    progress: PlanProgress,
     plan: Option<Arc<Plan>>,
     running: watch::Sender<Option<StepProgress>>,
 }
@@ -149,14 +149,14 @@ impl<S: System> Executor<S> {
     /// # Errors
     /// [`JournalError::Write`] when the state directory cannot be made.
     pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, JournalError> {
-        let memory = Memory::open(&root)?;
-        Ok(Self { root, system, policy, memory, plan: None, running: watch::Sender::new(None) })
+        let progress = PlanProgress::open(&root)?;
+        Ok(Self { root, system, policy, progress, plan: None, running: watch::Sender::new(None) })
     }
 
     /// The newest plan that this host has accepted, and how far it is.
     #[must_use]
     pub fn newest_plan(&self) -> NewestPlan {
-        match self.memory.known() {
+        match self.progress.known() {
             Ok(None) => NewestPlan::None,
             Ok(Some(journal)) => NewestPlan::Known(journal.carried()),
             Err(_) => NewestPlan::Unknown,
@@ -176,14 +176,14 @@ impl<S: System> Executor<S> {
     /// # Errors
     /// [`RefusedPlan`]; nothing has changed then.
     pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
-        let journal = self.memory.known().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
+        let journal = self.progress.known().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
         let boot = observed::boot_id(&self.root).map_err(RefusedPlan::BootId)?;
         match engine::next(&plan, journal, &boot) {
             Next::Refuse(outdated) => return Err(outdated.into()),
             Next::Begin => self.begin(&plan)?,
             Next::Finished => {
                 self.plan = None;
-                self.memory.report_again();
+                self.progress.report_again();
                 return Ok(());
             }
             Next::Run { .. } | Next::Rebooted { .. } | Next::Interrupted { .. } => {}
@@ -197,7 +197,7 @@ impl<S: System> Executor<S> {
         if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
             return Err(RefusedPlan::Custom);
         }
-        self.memory.begin(plan).map_err(RefusedPlan::NotJournaled)?;
+        self.progress.begin(plan).map_err(RefusedPlan::NotJournaled)?;
         tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<S: System> Executor<S> {
     /// # Errors
     /// [`ExecutorError`]; calling again is safe.
     pub async fn advance(&mut self) -> Result<Advance, ExecutorError> {
-        if let Some(report) = self.memory.unreported() {
+        if let Some(report) = self.progress.unreported() {
             return Ok(Advance::Report(report));
         }
         let Some(plan) = self.plan.clone() else {
@@ -219,7 +219,7 @@ impl<S: System> Executor<S> {
         };
         let advanced = self.advance_plan(&plan).await;
         // The plan holds secrets: it stays only while it is needed.
-        if matches!(advanced, Ok(Advance::Idle)) || self.memory.is_unjournaled() {
+        if matches!(advanced, Ok(Advance::Idle)) || self.progress.is_unjournaled() {
             self.plan = None;
         }
         advanced
@@ -227,7 +227,7 @@ impl<S: System> Executor<S> {
 
     async fn advance_plan(&mut self, plan: &Plan) -> Result<Advance, ExecutorError> {
         let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
-        match engine::next(plan, self.memory.journal(), &boot) {
+        match engine::next(plan, self.progress.journal(), &boot) {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
             Next::Rebooted { index } => self.end(index, Outcome::Done(StepDone::default())),
             Next::Interrupted { index } => {
@@ -247,18 +247,18 @@ impl<S: System> Executor<S> {
         step: &Step,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let again = self.memory.again(index, boot);
-        if let Err(error) = self.memory.start(index, boot) {
-            return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
+        let prior = self.progress.prior_attempt(index, boot);
+        if let Err(error) = self.progress.start(index, boot) {
+            return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
         }
         self.publish_running(plan, index);
-        let outcome = self.carry_out(plan, index, step, again).await;
+        let outcome = self.carry_out(plan, index, step, prior).await;
         self.end(index, outcome)
     }
 
     /// What an earlier agent began ends first: a step that looks whether it has
     /// taken effect would judge a system that still changes.
-    async fn carry_out(&self, plan: &Plan, index: usize, step: &Step, again: Again) -> Outcome {
+    async fn carry_out(&self, plan: &Plan, index: usize, step: &Step, prior: PriorAttempt) -> Outcome {
         let spec = StepSpec::of(step);
         tracing::info!(plan = %plan.id, step = index, name = spec.name, "step started");
         failpoint("executor::step::started");
@@ -267,8 +267,8 @@ impl<S: System> Executor<S> {
             system: &self.system,
             plan_id: &plan.id,
             job: Job::step(&plan.id, index),
-            again,
-            rebooted_from: self.memory.rebooted_from(plan),
+            prior,
+            rebooted_from: self.progress.rebooted_from(plan),
         };
         let ended = match self.system.earlier_jobs().await {
             Ok(()) => timeout(spec.deadline, steps::run(step, &context))
@@ -294,7 +294,7 @@ impl<S: System> Executor<S> {
         index: usize,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let Some(method) = reboot_method(self.memory.attempts(index)) else {
+        let Some(method) = reboot_method(self.progress.attempts(index)) else {
             let error = StepError::new(
                 FailureReason::Timeout,
                 "the host was asked to reboot in every way and did not",
@@ -302,8 +302,8 @@ impl<S: System> Executor<S> {
             );
             return self.end(index, failed(error));
         };
-        if let Err(error) = self.memory.start(index, boot) {
-            return Ok(Advance::Report(self.memory.give_up(plan, index, &error)));
+        if let Err(error) = self.progress.start(index, boot) {
+            return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
         }
         self.publish_running(plan, index);
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
@@ -325,15 +325,15 @@ impl<S: System> Executor<S> {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
             step: step_number(index),
-            attempt: self.memory.attempts(index),
+            attempt: self.progress.attempts(index),
         };
         self.running.send_replace(Some(progress));
     }
 
     fn end(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
         self.running.send_replace(None);
-        self.memory.end(index, outcome).map_err(|source| ExecutorError::Journal { step: index, source })?;
-        Ok(self.memory.unreported().map_or(Advance::Idle, Advance::Report))
+        self.progress.end(index, outcome).map_err(|source| ExecutorError::Journal { step: index, source })?;
+        Ok(self.progress.unreported().map_or(Advance::Idle, Advance::Report))
     }
 
     /// The coordinator has `report`: it is not returned again, unless
@@ -342,7 +342,7 @@ impl<S: System> Executor<S> {
     /// # Errors
     /// [`JournalError::Write`]; the report is returned again then.
     pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
-        self.memory.acknowledge(report)
+        self.progress.acknowledge(report)
     }
 }
 

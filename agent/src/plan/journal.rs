@@ -24,7 +24,7 @@ const LAYOUT: &str = "baremetal-journal-2";
 
 /// The newest accepted plan and how far it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-// A field that is not known may be an outcome that nobody would report.
+// A field that is not known may be an outcome that would never be reported.
 #[serde(deny_unknown_fields)]
 pub struct Journal {
     plan_id: String,

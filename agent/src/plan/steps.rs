@@ -1,4 +1,4 @@
-//! The work of each step: look whether it has taken effect, do it, look again.
+//! The work of each step: check whether it has taken effect, do it, check again.
 
 mod cleanup;
 mod cloud_init;
@@ -32,16 +32,16 @@ pub(crate) struct Context<'a, S> {
     pub(crate) job: Job,
     /// The step was started before, in this boot: what it wrote then is there
     /// even if nothing was flushed.
-    pub(crate) again: Again,
+    pub(crate) prior: PriorAttempt,
     /// The boot in which the plan asked for its reboot.
     pub(crate) rebooted_from: Option<&'a str>,
 }
 
 /// Whether a step was started before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum PriorAttempt {
     /// Never, or in a boot whose unflushed writes are lost.
-    No,
+    None,
     /// In this boot.
     SameBoot,
 }

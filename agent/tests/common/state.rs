@@ -9,8 +9,8 @@ use std::time::UNIX_EPOCH;
 use agent::boot::{node_identity, seed};
 use agent::client::config::{self, Config};
 use agent::identity::{Certificate, Identity, Role};
-use agent::live::found::InstallRecord;
-use agent::live::leave::{self, Legacy};
+use agent::live::handover::{self, Handover};
+use agent::live::installed_disk::InstallRecord;
 use agent::paths::Root;
 use anyhow::{Context as _, Result, ensure};
 use proto::plan::{NodeIdentity, Secret, Seed};
@@ -51,17 +51,17 @@ pub(crate) fn write(root: &Root) -> Result<()> {
         not_after: UNIX_EPOCH,
     };
     let config = parse_config()?;
-    leave::leave(&state, Legacy { identity: &identity, certificate: &certificate, config: &config })?;
+    handover::write(&state, Handover { identity: &identity, certificate: &certificate, config: &config })?;
     let former = Seed { user_data: None, meta_data: "instance-id: former\n".into(), network_config: None };
     seed::store(&state, &former)?;
     seed::store(&state, &seed())?;
     node_identity::remember(root, &node())?;
-    leave::leave_record(&state, &record())?;
+    handover::write_record(&state, &record())?;
     seed::place(root, &former)?;
     seed::place(root, &seed())?;
-    ensure!(leave::may_boot_disk(&state, "boot-1")?);
+    ensure!(handover::may_boot_disk(&state, "boot-1")?);
     // The last: no later flush covers for the one of the removal.
-    Ok(leave::forget_live_boot(&state)?)
+    Ok(handover::forget_live_boot(&state)?)
 }
 
 /// Compares what is left with what [`write`] wrote.

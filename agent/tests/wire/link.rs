@@ -79,7 +79,7 @@ fn carried_plan(hello: &Hello) -> CarriedPlan {
 }
 
 #[tokio::test]
-async fn a_live_certificate_is_exchanged_and_the_host_says_where_it_stands() {
+async fn a_live_certificate_is_exchanged_before_hello() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     while_running(
@@ -100,7 +100,7 @@ async fn a_live_certificate_is_exchanged_and_the_host_says_where_it_stands() {
 }
 
 #[tokio::test]
-async fn a_plan_is_acknowledged_each_of_its_steps_is_reported_and_its_end_again_when_it_comes_again() {
+async fn a_finished_plan_is_reported_again() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     coordinator.memory().plans = vec![plan(1)];
@@ -219,7 +219,7 @@ async fn a_restored_inventory_needs_no_new_registration() {
 }
 
 #[tokio::test]
-async fn an_agent_that_was_killed_attaches_with_what_it_had_accepted() {
+async fn a_restarted_agent_states_its_plan() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     coordinator.memory().plans = vec![plan(5)];

@@ -9,7 +9,7 @@ use agent::client::config;
 use agent::error::{NextAction as _, explain};
 use agent::host::network::KernelNetwork;
 use agent::identity::{Identity, Role};
-use agent::live::found::{Access, InstallRecord, Mounted, Mounts};
+use agent::live::installed_disk::{Access, InstallRecord, Mounted, Mounts};
 use agent::live::register::AttemptError;
 use agent::live::register::{attempt, register};
 use agent::paths::{Root, StateDir};
@@ -108,7 +108,7 @@ fn install(device: &str) -> Next {
 }
 
 #[tokio::test]
-async fn a_host_proves_its_key_installs_and_leaves_itself_to_the_installed_system() {
+async fn a_registered_host_installs_and_hands_over() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(install("/dev/vda"));
     let host = Host::live(&coordinator);
@@ -133,7 +133,7 @@ async fn a_host_proves_its_key_installs_and_leaves_itself_to_the_installed_syste
 }
 
 #[tokio::test]
-async fn a_host_that_boots_the_iso_again_never_reinstalls_and_asks_for_its_disk_once() {
+async fn an_installed_host_is_never_reinstalled() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(install("/dev/vda"));
     let host = Host::live(&coordinator);
@@ -163,7 +163,7 @@ async fn a_host_that_boots_the_iso_again_never_reinstalls_and_asks_for_its_disk_
 }
 
 #[tokio::test]
-async fn a_disk_that_cannot_be_chosen_is_told_and_the_annotation_answers() {
+async fn the_annotation_resolves_a_waiting_install() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(install("/dev/elemental-install-target"));
     coordinator.memory().install_device = "/dev/vda".to_owned();
@@ -183,7 +183,7 @@ async fn a_disk_that_cannot_be_chosen_is_told_and_the_annotation_answers() {
 }
 
 #[tokio::test]
-async fn an_install_that_fails_is_told_with_its_output() {
+async fn a_failed_install_is_reported() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(install("/dev/vda"));
     let host = Host::live(&coordinator);
@@ -197,7 +197,7 @@ async fn an_install_that_fails_is_told_with_its_output() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_said_with_the_next_action_and_tried_again() {
+async fn a_refused_registration_is_retried() {
     let coordinator = Coordinator::start().await;
     let host = Host::live(&coordinator);
     for refusal in [Refusal::UnknownToken, Refusal::TpmRequired, Refusal::NameTaken] {
@@ -213,7 +213,7 @@ async fn a_refusal_is_said_with_the_next_action_and_tried_again() {
 }
 
 #[tokio::test]
-async fn whoever_is_not_the_coordinator_of_the_iso_is_not_talked_to() {
+async fn only_the_configured_coordinator_is_called() {
     let coordinator = Coordinator::start().await;
     let other = Coordinator::start().await;
     let host = Host::live(&coordinator);
@@ -238,7 +238,7 @@ async fn whoever_is_not_the_coordinator_of_the_iso_is_not_talked_to() {
 }
 
 #[tokio::test]
-async fn a_host_whose_disk_is_gone_is_told_and_left_to_a_person() {
+async fn a_missing_installed_disk_is_reported() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(Next::BootDisk(BootDisk {}));
     let host = Host::live(&coordinator);
@@ -251,7 +251,7 @@ async fn a_host_whose_disk_is_gone_is_told_and_left_to_a_person() {
 }
 
 #[tokio::test]
-async fn two_installed_disks_stop_everything_before_the_coordinator_is_called() {
+async fn two_installed_disks_stop_the_registration() {
     let coordinator = Coordinator::start().await;
     let host = Host::live(&coordinator);
     host.write("/sys/block/vdb/vdb5/uevent", "PARTNAME=persistent\n");

@@ -42,6 +42,10 @@ const RESERVATION_RECHECK: Duration = Duration::from_secs(5);
 pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
     type Status: Serialize + Send;
 
+    /// Whether the engine chooses hosts for it: then they are reserved until
+    /// they are claimed, and the index knows the kind.
+    const CHOOSES: bool;
+
     /// Reads the demand and the inventory that the machine names.
     fn gather(&self, context: &Context) -> Gathered;
 
@@ -85,7 +89,7 @@ pub async fn reconcile<K: FrontDoor>(machine: Arc<K>, context: Arc<Context>) -> 
     context.index.set_waiting(&key, &Waits::EVERYTHING);
     let gathered = machine.gather(&context);
     let (outcome, secret) = decide(&context, &gathered).await?;
-    if !reserve(&context, &key, outcome.effect.as_ref()) {
+    if K::CHOOSES && !reserve(&context, &key, outcome.effect.as_ref()) {
         return Ok(Action::requeue(retry::CONFLICT_RETRY_MIN));
     }
     context.index.set_waiting(&key, &waits_of(&outcome));

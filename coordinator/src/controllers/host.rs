@@ -42,6 +42,8 @@ pub async fn reconcile(
         None if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) => {
             accept_network(&context, &inventory).await?;
         }
+        // The registration writes the first status.
+        None if inventory.status.is_none() && gathered.record.claim.is_none() => {}
         None => host::change_status(&context.client, &inventory, now, |_| {}).await?,
     }
     Ok(match outcome.wake {

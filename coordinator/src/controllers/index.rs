@@ -114,12 +114,12 @@ impl Index {
         self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
+    pub(crate) fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
         let record = HostRecord::parse(inventory).filter(|_| presence == Presence::Exists);
         self.write().update_host(&Key::of(inventory), record.map(Arc::new))
     }
 
-    pub fn apply_pool(&self, pool: &Arc<MachineInventoryPool>, presence: Presence) -> Triggers {
+    pub(crate) fn apply_pool(&self, pool: &Arc<MachineInventoryPool>, presence: Presence) -> Triggers {
         let pool_key = Key::of(&**pool);
         match presence {
             Presence::Exists => self.write().update_pool(&pool_key, pool),
@@ -127,14 +127,13 @@ impl Index {
         }
     }
 
-    pub fn apply_machine(&self, machine: &BaremetalMachine, presence: Presence) -> Triggers {
+    pub(crate) fn apply_machine(&self, machine: &BaremetalMachine, presence: Presence) -> Triggers {
         let facts = (presence == Presence::Exists).then(|| machines::MachineFacts::read(machine));
         self.write().update_machine(&Key::of(machine), facts)
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine.
-    #[must_use]
-    pub fn apply_owner(&self, machine: &Machine) -> Triggers {
+    pub(crate) fn apply_owner(&self, machine: &Machine) -> Triggers {
         let reference = &machine.spec.infrastructure_ref;
         let mut triggers = Triggers::default();
         if reference.kind == KIND {
@@ -143,7 +142,7 @@ impl Index {
         triggers
     }
 
-    pub fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
+    pub(crate) fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
         let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::read(cluster));
         let mut triggers = self.write().update_cluster(&Key::of(cluster), facts);
         let reference = cluster.spec.infrastructure_ref.as_ref();
@@ -152,7 +151,7 @@ impl Index {
         triggers
     }
 
-    pub fn apply_seed_image(&self, image: &SeedImage, presence: Presence) -> Triggers {
+    pub(crate) fn apply_seed_image(&self, image: &SeedImage, presence: Presence) -> Triggers {
         let key = Key::of(image);
         let reference = &image.spec.registration_ref;
         let namespace = reference.namespace.clone().unwrap_or_else(|| key.namespace.clone());
@@ -168,15 +167,13 @@ impl Index {
     }
 
     /// A seed image carries its registration.
-    #[must_use]
-    pub fn apply_registration(&self, registration: &Key) -> Triggers {
+    pub(crate) fn apply_registration(&self, registration: &Key) -> Triggers {
         let seed_images = self.read().seed_images_by_registration.members(registration).cloned().collect();
         let registrations = BTreeSet::from([registration.clone()]);
         Triggers { registrations, seed_images, ..Triggers::default() }
     }
 
-    #[must_use]
-    pub fn apply_catalog(&self) -> Triggers {
+    pub(crate) fn apply_catalog(&self) -> Triggers {
         Triggers { machines: self.read().waiting.for_catalog(), ..Triggers::default() }
     }
 
@@ -231,7 +228,7 @@ impl Index {
     }
 
     /// Releases what is reserved for `machine`.
-    pub fn release(&self, machine: &Key) -> Triggers {
+    pub(crate) fn release(&self, machine: &Key) -> Triggers {
         let mut triggers = Triggers::default();
         self.write().release(machine, &mut triggers);
         triggers

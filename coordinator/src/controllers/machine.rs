@@ -22,6 +22,8 @@ use crate::store::StoreError;
 impl FrontDoor for BaremetalMachine {
     type Status = BaremetalMachineStatus;
 
+    const CHOOSES: bool = true;
+
     fn gather(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
         let beside = |name: &str| Key::new(&*key.namespace, name);

@@ -66,7 +66,7 @@ impl ReplicaTracker {
     }
 
     /// Records an event of a Lease; the replicas that it shows to be dead.
-    pub fn observe(&self, lease: &Lease, presence: Presence) -> Vec<String> {
+    pub(crate) fn observe(&self, lease: &Lease, presence: Presence) -> Vec<String> {
         let now = Instant::now();
         let mut state = self.lock();
         let old = state.leases.get(&lease.name_any()).cloned();

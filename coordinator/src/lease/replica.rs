@@ -6,7 +6,7 @@ use coordinator_api::names::label;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, timeout};
 
@@ -20,7 +20,6 @@ const RENEW_PERIOD: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Before the name of the pod.
 const PREFIX: &str = "baremetal-coordinator-replica-";
-const FIELD_MANAGER: &str = "baremetal-coordinator";
 /// Selects the Leases of replicas.
 pub const LABEL_SELECTOR: &str = "baremetal.cluster.io/replica=true";
 
@@ -83,8 +82,14 @@ impl ReplicaLease {
                 "renewTime": MicroTime(self.clock.now()),
             },
         });
-        let params = PatchParams::apply(FIELD_MANAGER).force();
-        self.leases.patch(&self.name, &params, &Patch::Apply(&lease)).await.map(drop)
+        let patched = self.leases.patch(&self.name, &PatchParams::default(), &Patch::Merge(&lease)).await;
+        match patched {
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+                self.leases.create(&PostParams::default(), &lease).await.map(drop)
+            }
+            patched => patched.map(drop),
+        }
     }
 
     fn log_failure(&self, error: &str) {

@@ -53,11 +53,6 @@ impl FakeApi {
         true
     }
 
-    /// As [`FakeApi::take_out`], without the object.
-    pub fn vanish(&self, (resource, namespace, name): (&str, &str, &str)) {
-        self.take_out(resource, namespace, name);
-    }
-
     /// Removes an object from the store, finalizers or not. It gets no `deletionTimestamp`;
     /// watches see its deletion. Returns the object as it was stored.
     #[expect(clippy::must_use_candidate, reason = "an object may be lost for good")]

@@ -17,6 +17,7 @@ use coordinator_core::ids::{HostName, Uid};
 use coordinator_core::plan::Names;
 use coordinator_core::provider_id::ProviderId;
 use futures::StreamExt as _;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::reflector::ObjectRef;
@@ -62,6 +63,9 @@ pub struct NamedHostMachineStatus {
 
 impl FrontDoor for NamedHostMachine {
     type Status = NamedHostMachineStatus;
+
+    /// Its objects name their hosts.
+    const CHOOSES: bool = false;
 
     fn gather(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
@@ -135,18 +139,32 @@ fn read_demand(
     }
 }
 
+/// What a coordinator needs on the kind.
+pub(crate) fn rights() -> ClusterRole {
+    let text = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let rule = PolicyRule {
+        api_groups: Some(text(&["test.baremetal.cluster.io"])),
+        resources: Some(text(&["namedhostmachines", "namedhostmachines/status"])),
+        verbs: text(&["list", "watch", "patch"]),
+        ..PolicyRule::default()
+    };
+    ClusterRole { rules: Some(vec![rule]), ..ClusterRole::default() }
+}
+
 /// Runs the controller of the kind for ever.
 pub(crate) async fn run(context: Context) {
     let machines: Api<NamedHostMachine> = Api::all(context.client.clone());
     let inventories: Api<MachineInventory> = Api::all(context.client.clone());
-    let claimed = |inventory: MachineInventory| {
-        let claim = inventory.claim().filter(|claim| claim.kind == KIND);
-        let namespace = inventory.namespace().unwrap_or_default();
-        claim.map(|claim| ObjectRef::new(&claim.baremetal_machine).within(&namespace))
-    };
     let retry = std::time::Duration::from_secs(1);
-    Controller::new(machines, watcher::Config::default())
-        .watches(inventories, watcher::Config::default(), claimed)
+    let controller = Controller::new(machines, watcher::Config::default());
+    let known = controller.store();
+    let naming = move |inventory: MachineInventory| {
+        let host = inventory.name_any();
+        let named = known.state().into_iter().filter(move |machine| machine.spec.host == host);
+        named.map(|machine| ObjectRef::from_obj(&*machine)).collect::<Vec<_>>()
+    };
+    controller
+        .watches(inventories, watcher::Config::default(), naming)
         .run(front_door::reconcile, move |_, _, _| Action::requeue(retry), Arc::new(context))
         .for_each(|_| std::future::ready(()))
         .await;

@@ -16,6 +16,7 @@ use crate::coordinator::{CAPI, FrontDoors, Process, Site};
 use crate::history::{History, Violation, WrittenPlan};
 use crate::host::Host;
 use crate::log::Log;
+use crate::second_front_door;
 
 /// How long anything may take, in virtual time.
 pub const DEADLINE: Duration = Duration::from_mins(20);
@@ -72,7 +73,7 @@ impl World {
             fake.register_crd(&crd);
         }
         if front_doors == FrontDoors::WithNamedHosts {
-            fake.register_crd(&<crate::second_front_door::NamedHostMachine as kube::CustomResourceExt>::crd());
+            fake.register_crd(&<second_front_door::NamedHostMachine as kube::CustomResourceExt>::crd());
         }
         for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
             fake.register(Kind::namespaced("cluster.x-k8s.io", CAPI, kind, plural).with_status());
@@ -90,6 +91,7 @@ impl World {
         // The coordinators may do what is installed with them, and no more.
         let rights = include_str!("../../../coordinator/config/rbac.yaml");
         let rules = Rules::of_service_account(rights, "baremetal-system", "baremetal-coordinator").unwrap();
+        let rules = rules.with_cluster_role(&second_front_door::rights());
         Self {
             person: fake.client("person"),
             fake,

@@ -54,11 +54,11 @@ async fn an_inventory_that_is_claimed_is_held_until_its_host_was_cleaned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inventory_that_vanishes_under_a_running_node_leaves_the_node_alone() {
+async fn vanished_inventory_leaves_its_node_alone() {
     let world = running().await;
     let before = world.host("host-1").system().effects();
-    world.fake.vanish(("machineinventories.elemental.cattle.io", scenarios::NAMESPACE, "host-1"));
-    let action = "restore it, or delete this Machine";
+    world.fake.take_out("machineinventories.elemental.cattle.io", scenarios::NAMESPACE, "host-1");
+    let action = "restore its MachineInventory, or delete this Machine";
     world.explains("m-1", Type::InventoryAllocated, Reason::InventoryMissing, action).await;
     assert_eq!(world.host("host-1").system().effects(), before, "nothing is done to the host");
     world.delete_machine("m-1").await;
@@ -67,28 +67,49 @@ async fn an_inventory_that_vanishes_under_a_running_node_leaves_the_node_alone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_host_is_let_go_when_a_person_gives_it_up_and_offered_to_nobody() {
+async fn abandoned_host_is_cleaned_when_it_returns() {
     let mut world = running().await;
     world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
     let way_out = "baremetal.cluster.io/release-without-clean";
     world.explains("m-1", Type::PlanApplied, Reason::HostUnreachable, way_out).await;
-    let given_up = json!({ "metadata": { "annotations": { way_out: "" } } });
-    world.patch("BaremetalMachine", "m-1", given_up).await;
+    let abandon = json!({ "metadata": { "annotations": { way_out: "" } } });
+    world.patch("BaremetalMachine", "m-1", abandon).await;
     world.until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
     let inventory = world.inventory("host-1").unwrap();
-    assert!(inventory.claim().is_none() && inventory.metadata.finalizers.unwrap_or_default().is_empty());
+    assert!(inventory.claim().is_some(), "the host may still run the node of its owner");
     world.apply_machine("m-2").await;
     let action = "add a host to it or free one";
-    let why = world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
-    assert!(why.contains("1 marked Unavailable"), "{why}");
+    world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    world.host_mut("host-1").power_on();
+    world.runs("m-2").await;
+    let plans: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
+    assert_eq!(plans, ["reprovision", "clean", "reprovision"], "it was cleaned before it was claimed");
+    world.end().await;
+}
+
+/// The pool's opt-in removes the machine; the host waits for its clean.
+#[tokio::test(start_paused = true)]
+async fn pool_abandons_unreachable_hosts_in_time() {
+    let mut world = running().await;
+    let opt_in = json!({ "spec": { "abandonUnreachableAfter": "30m" } });
+    world.patch("MachineInventoryPool", "pool", opt_in).await;
+    world.host_mut("host-1").power_off();
+    world.delete_machine("m-1").await;
+    world.pass(std::time::Duration::from_mins(25)).await;
+    assert!(world.machine("m-1").is_some(), "its time is not over");
+    world.pass(std::time::Duration::from_mins(10)).await;
+    assert!(world.machine("m-1").is_none());
+    assert_eq!(world.inventory("host-1").unwrap().allocation_state(), AllocationState::Unavailable);
+    world.host_mut("host-1").power_on();
+    world.until("host-1 is available", |world| world.is_available("host-1")).await;
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_vanishes_without_a_clean_leaves_a_host_that_nobody_gets() {
     let world = running().await;
-    world.fake.vanish(("baremetalmachines.infrastructure.cluster.x-k8s.io", scenarios::NAMESPACE, "m-1"));
+    world.fake.take_out("baremetalmachines.infrastructure.cluster.x-k8s.io", scenarios::NAMESPACE, "m-1");
     let marked =
         |world: &World| world.inventory("host-1").unwrap().allocation_state() == AllocationState::Unavailable;
     world.until("the inventory is marked", marked).await;
@@ -141,20 +162,21 @@ async fn a_machine_can_be_deleted_in_every_phase() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_deleted_while_its_claim_is_not_seen_yet_gives_its_host_back() {
+async fn unseen_claim_is_released_with_its_machine() {
     let world = World::with_hosts(&["host-1"]).await;
+    // The pool holds its member before that.
+    world.fake_is_quiet().await;
     let fake = world.fake.clone();
     let claims =
         fake_apiserver::Matching::writes().user("coordinator").resource("machineinventories").subresource("");
-    // The claim is on its way when a person deletes the machine.
+    // The claim is in flight when the machine is deleted.
     world.fake.faults().interrupt(claims, move || {
-        fake.edit(
-            ("baremetalmachines.infrastructure.cluster.x-k8s.io", scenarios::NAMESPACE, "m-1"),
-            |machine| {
+        for kind in ["machines.cluster.x-k8s.io", "baremetalmachines.infrastructure.cluster.x-k8s.io"] {
+            fake.edit((kind, scenarios::NAMESPACE, "m-1"), |machine| {
                 machine["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-                fake_api_lag(&fake);
-            },
-        );
+            });
+        }
+        fake_api_lag(&fake);
     });
     world.apply_machine("m-1").await;
     world.gone("m-1", "host-1").await;

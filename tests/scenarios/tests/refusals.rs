@@ -21,5 +21,5 @@ fn a_refusal_is_one_line_that_says_everything_once() {
 #[test]
 fn a_coordinator_in_trouble_is_said_with_what_to_do_if_it_stays() {
     let shown = explain(&CallError::from(Status::from(RpcError::ShuttingDown)));
-    assert!(shown.contains("going away") && shown.contains("; next: none at first"), "{shown}");
+    assert!(shown.contains("shutting down") && shown.contains("; next: none at first"), "{shown}");
 }

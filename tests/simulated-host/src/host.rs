@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use agent::boot;
 use agent::error::explain;
-use agent::live::found::{Access, Mounted, Mounts};
+use agent::live::installed_disk::{Access, Mounted, Mounts};
 use agent::paths::{Root, StateDir};
 
 use crate::SimulatedSystem;

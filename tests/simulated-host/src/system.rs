@@ -266,7 +266,7 @@ impl SimulatedSystem {
         file.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// The verb takes effect, or fails as it was told to.
+    /// The verb takes effect, or fails where a test wants it.
     fn perform(
         &self,
         verb: &str,

@@ -118,7 +118,7 @@ mod tests {
     const OURS: &str = "--node-labels=metal3.io/uuid=u-1 --provider-id=baremetal:///host-1";
 
     #[test]
-    fn what_was_there_counts_on_and_stays_byte_for_byte() {
+    fn merging_keeps_every_other_byte() {
         let cases = [
             ("empty", "", ""),
             ("no newline at the end", "KUBELET_EXTRA_ARGS=--v=2", "--v=2 "),

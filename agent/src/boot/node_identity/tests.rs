@@ -14,7 +14,7 @@ fn identity() -> NodeIdentity {
 }
 
 #[test]
-fn the_files_are_those_that_exist_or_that_the_unit_names() {
+fn environment_files_exist_or_are_named() {
     let cases: [(&str, &[&str], &str, &[&str]); 4] = [
         ("nothing", &[], "", &[]),
         ("Debian", &["/etc/default"], "", &["/etc/default/kubelet"]),
@@ -42,7 +42,7 @@ fn the_files_are_those_that_exist_or_that_the_unit_names() {
 }
 
 #[test]
-fn an_identity_is_remembered_applied_and_forgotten_without_a_trace() {
+fn an_identity_is_forgotten_without_a_trace() {
     let (_directory, root) = host(&["/etc/default", "/etc/rancher/rke2"]);
     fs::write(root.join("/etc/default/kubelet"), "KUBELET_EXTRA_ARGS=--v=2\n").unwrap();
     assert_eq!(read(&root).unwrap(), None);

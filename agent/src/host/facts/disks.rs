@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_label_of_a_file_system_is_where_its_kind_keeps_it() {
+    fn file_system_labels_are_read() {
         let with = |parts: &[(usize, &[u8])]| {
             let mut bytes = vec![0; SUPERBLOCK];
             for (at, part) in parts {

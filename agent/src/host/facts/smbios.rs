@@ -1,9 +1,9 @@
-//! The firmware's tables, told with the titles and keys that `dmidecode`
+//! The firmware's tables, with the titles and keys that `dmidecode`
 //! prints, so that name templates written for it render.
 //!
 //! Every structure says its own length, and firmware often writes shorter ones
 //! than its version promises: a field is there when the length covers it.
-//! Values are told as they are, also those that are known to be bad; a string
+//! Values are kept as they are, also those that are known to be bad; a string
 //! that the firmware left out is an absent fact.
 
 use std::collections::HashMap;
@@ -139,7 +139,7 @@ fn parse_table(mut table: &[u8], version: (u8, u8)) -> Vec<SmbiosSection> {
     let mut sections = Vec::new();
     while let Some((structure, rest)) = next_structure(table) {
         table = rest;
-        sections.extend(tell(&structure, version));
+        sections.extend(translate_structure(&structure, version));
         if sections.len() == limits::SMBIOS_SECTIONS {
             break;
         }
@@ -176,7 +176,7 @@ fn next_structure(table: &[u8]) -> Option<(Structure<'_>, &[u8])> {
     Some((Structure { kind, formatted, strings }, &rest[end + 2..]))
 }
 
-fn tell(structure: &Structure<'_>, version: (u8, u8)) -> Option<SmbiosSection> {
+fn translate_structure(structure: &Structure<'_>, version: (u8, u8)) -> Option<SmbiosSection> {
     let (_, title, fields) = SECTIONS.iter().find(|(kind, ..)| *kind == structure.kind)?;
     let mut values: HashMap<String, String> = fields
         .iter()
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_cut_anywhere_is_read_as_far_as_it_goes() {
+    fn a_truncated_table_is_read_partially() {
         let mut table = system(UUID);
         table.extend(structure(11, &[1], &["x"]));
         for length in 0..table.len() {

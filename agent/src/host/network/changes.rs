@@ -29,7 +29,7 @@ impl NetworkChanges {
             socket.add_membership(group)?;
         }
         // A burst that overflows the buffer still says "changed", and what
-        // changed is read anew anyway.
+        // changed is read again anyway.
         socket.set_no_enobufs(true)?;
         Ok(Self { socket: watch })
     }

@@ -1,4 +1,4 @@
-//! Profiles of `NetworkManager` that a person wrote: files without secrets.
+//! Profiles of `NetworkManager` written by an operator: files without secrets.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,7 +7,7 @@ use crate::paths::Root;
 
 const DIRECTORY: &str = "etc/NetworkManager/system-connections";
 const SUFFIX: &str = ".nmconnection";
-/// Largest profile that is told, bytes.
+/// Largest profile that is reported, bytes.
 const FILE_BYTES: usize = 64 * 1024;
 /// All profiles together, bytes: what a registration has room for.
 const TOTAL_BYTES: usize = 128 * 1024;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_are_told_by_their_name_and_those_with_secrets_are_not() {
+    fn profiles_with_secrets_are_left_out() {
         let root = tempfile::tempdir().unwrap();
         let directory = root.path().join(DIRECTORY);
         fs::create_dir_all(&directory).unwrap();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dump_of_a_real_kernel_is_told_as_it_was_configured() {
+    fn a_real_kernels_dump_matches_its_configuration() {
         in_namespace(|| {
             ip("link set lo up");
             ip("link add eth7 address 02:00:00:00:00:07 mtu 1400 type veth peer name cali7");

@@ -1,4 +1,4 @@
-//! From the kernel's messages to the contract's: what is told and what is not.
+//! From the kernel's messages to the contract's: what is reported and what is not.
 //!
 //! Told are network cards, and bonds, VLANs and bridges that stand on cards.
 //! Loopback, links of containers and tunnels, link-local, tentative and
@@ -48,7 +48,7 @@ pub fn translate(dump: &Dump) -> ObservedNetwork {
     interfaces.sort_by(|a, b| a.name.cmp(&b.name));
     ObservedNetwork {
         interfaces,
-        routes: routes.iter().map(|route| told_route(route, &names)).collect(),
+        routes: routes.iter().map(|route| translate_route(route, &names)).collect(),
         ..ObservedNetwork::default()
     }
 }
@@ -173,7 +173,7 @@ fn parse_bond(data: &[InfoBond]) -> Kind {
 }
 
 /// Cards, and what stands on them: a bond or bridge without a kept member and
-/// a VLAN without a kept parent belong to containers, or to nobody.
+/// a VLAN without a kept parent belong to containers, or to nothing.
 fn kept(links: Vec<Link>) -> Vec<Link> {
     let mut kept: HashSet<u32> = HashSet::new();
     loop {
@@ -333,7 +333,7 @@ fn interface(
     }
 }
 
-fn told_route(route: &FoundRoute, names: &HashMap<u32, &str>) -> Route {
+fn translate_route(route: &FoundRoute, names: &HashMap<u32, &str>) -> Route {
     Route {
         destination: format!("{}/{}", route.destination.0, route.destination.1),
         gateway: route.gateway.map(|gateway| gateway.to_string()).unwrap_or_default(),

@@ -55,7 +55,7 @@ fn what_comes_next_follows_from_plan_journal_and_boot() {
         ("started and not done", Some(begun.clone().started(0, "boot-1")), run(0)),
         ("first done", Some(journal(&plan, 1)), run(1)),
         (
-            "a foreign command was started",
+            "a custom instruction was started",
             Some(journal(&plan, 1).started(1, "boot-1")),
             Next::Interrupted { index: 1 },
         ),
@@ -75,7 +75,7 @@ fn what_comes_next_follows_from_plan_journal_and_boot() {
 }
 
 #[test]
-fn the_past_and_a_second_plan_of_one_number_are_refused() {
+fn older_and_conflicting_plans_are_refused() {
     let accepted = plan("p", 5, steps());
     let journal = journal(&accepted, 1);
     let older = Outdated::Generation { offered: Generation(4), accepted: Generation(5) };

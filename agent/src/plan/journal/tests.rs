@@ -57,7 +57,7 @@ fn a_step_that_starts_again_is_counted() {
 }
 
 #[test]
-fn the_last_outcome_is_kept_when_it_is_acknowledged_and_can_be_reported_again() {
+fn an_acknowledged_outcome_can_be_reported_again() {
     let begun = Journal::begin(&plan());
     let ended = begun.clone().started(0, "b").ended(0, done());
     let two = ended.clone().acknowledged().started(1, "b").ended(1, done());
@@ -133,7 +133,7 @@ fn only_the_same_plan_has_this_journal() {
 }
 
 #[test]
-fn a_journal_that_was_cut_anywhere_is_damaged_and_never_a_panic() {
+fn a_truncated_journal_is_damaged() {
     let whole = render(&journal());
     for length in 0..whole.len() {
         assert!(parse(&whole[..length]).is_err(), "cut at {length}");
@@ -142,7 +142,7 @@ fn a_journal_that_was_cut_anywhere_is_damaged_and_never_a_panic() {
 }
 
 #[test]
-fn a_layout_of_another_version_is_said_to_be_one() {
+fn another_layout_is_reported() {
     let text = String::from_utf8(render(&journal())).unwrap();
     let newer = text.replace(LAYOUT, "baremetal-journal-9");
     assert_eq!(

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_written_with_their_mode_and_odd_paths_are_refused() {
+    fn custom_files_have_mode_and_safe_path() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let cases = [

@@ -3,7 +3,7 @@
 use proto::plan::Image;
 use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
-use super::{Again, Context, StepError, done};
+use super::{Context, PriorAttempt, StepError, done};
 use crate::host::image;
 use crate::host::system::System;
 
@@ -16,7 +16,7 @@ pub(super) async fn upgrade<S: System>(
 ) -> Result<StepDone, StepError> {
     let running = context.system.running().await?;
     let next = next_image(context.system).await;
-    let ended = if is_in_place(wanted, &running, next.as_deref(), context.again) {
+    let ended = if is_in_place(wanted, &running, next.as_deref(), context.prior) {
         done(format!("{wanted} is in place already"))
     } else {
         let output = context.system.upgrade(&context.job, wanted).await?;
@@ -32,7 +32,7 @@ pub(super) async fn upgrade<S: System>(
     Ok(ended)
 }
 
-/// What cannot be told is not known; the upgrade goes on without it.
+/// The upgrade goes on without it where it is unknown.
 async fn next_image<S: System>(system: &S) -> Option<String> {
     match system.next_image().await {
         Ok(next) => next,
@@ -48,7 +48,7 @@ async fn next_image<S: System>(system: &S) -> Option<String> {
 /// Either it runs now and stays the next one, or this very step wrote it in
 /// this boot and was cut off after. One that was written in an earlier boot
 /// and never ran may be torn by a power cut.
-fn is_in_place(wanted: &Image, running: &SystemState, next: Option<&str>, again: Again) -> bool {
+fn is_in_place(wanted: &Image, running: &SystemState, next: Option<&str>, prior: PriorAttempt) -> bool {
     let is_next = next.map(|next| image::same(wanted.as_str(), next));
     let names_itself = image::same(wanted.as_str(), &running.image);
     let active = running.boot_mode == i32::from(BootMode::Active);
@@ -57,7 +57,7 @@ fn is_in_place(wanted: &Image, running: &SystemState, next: Option<&str>, again:
     } else {
         names_itself && active && is_next != Some(false)
     };
-    runs || (again == Again::SameBoot && is_next == Some(true))
+    runs || (prior == PriorAttempt::SameBoot && is_next == Some(true))
 }
 
 #[cfg(test)]
@@ -65,26 +65,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upgrade_is_left_out_only_when_the_image_is_proven_to_boot_next() {
+    fn an_upgrade_is_skipped_only_when_proven() {
         let (v1, v2, file) = ("oci:lab/os:v1", "oci:lab/os:v2", "file:/images/v2");
         let (active, passive) = (BootMode::Active, BootMode::Passive);
         let cases = [
-            ("old runs", v2, "lab/os:v1", active, Some(v1), Again::No, false),
-            ("runs already", v2, "lab/os:v2", active, Some(v2), Again::No, true),
-            ("runs, state unknown", v2, "lab/os:v2", active, None, Again::No, true),
-            ("runs, another is next", v2, "lab/os:v2", active, Some(v1), Again::No, false),
-            ("runs as the fallback", v2, "lab/os:v2", passive, None, Again::No, false),
-            ("written, agent killed", v2, "lab/os:v1", active, Some(v2), Again::SameBoot, true),
-            ("not written, agent killed", v2, "lab/os:v1", active, Some(v1), Again::SameBoot, false),
-            ("written before a power cut", v2, "lab/os:v1", active, Some(v2), Again::No, false),
-            ("a file, written by another plan", file, "lab/os:v2", active, Some(file), Again::No, false),
-            ("a file, agent killed", file, "lab/os:v1", active, Some(file), Again::SameBoot, true),
+            ("old runs", v2, "lab/os:v1", active, Some(v1), PriorAttempt::None, false),
+            ("runs already", v2, "lab/os:v2", active, Some(v2), PriorAttempt::None, true),
+            ("runs, state unknown", v2, "lab/os:v2", active, None, PriorAttempt::None, true),
+            ("runs, another is next", v2, "lab/os:v2", active, Some(v1), PriorAttempt::None, false),
+            ("runs as the fallback", v2, "lab/os:v2", passive, None, PriorAttempt::None, false),
+            ("written, agent killed", v2, "lab/os:v1", active, Some(v2), PriorAttempt::SameBoot, true),
+            ("not written, agent killed", v2, "lab/os:v1", active, Some(v1), PriorAttempt::SameBoot, false),
+            ("written before a power cut", v2, "lab/os:v1", active, Some(v2), PriorAttempt::None, false),
+            (
+                "a file, written by another plan",
+                file,
+                "lab/os:v2",
+                active,
+                Some(file),
+                PriorAttempt::None,
+                false,
+            ),
+            ("a file, agent killed", file, "lab/os:v1", active, Some(file), PriorAttempt::SameBoot, true),
         ];
-        for (name, wanted, running, mode, next, again, want) in cases {
+        for (name, wanted, running, mode, next, prior, want) in cases {
             let running =
                 SystemState { image: running.into(), boot_mode: mode.into(), ..SystemState::default() };
             let wanted = Image::parse(wanted).unwrap();
-            assert_eq!(is_in_place(&wanted, &running, next, again), want, "{name}");
+            assert_eq!(is_in_place(&wanted, &running, next, prior), want, "{name}");
         }
     }
 }

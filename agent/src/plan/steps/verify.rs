@@ -12,7 +12,7 @@ use crate::boot::{Receipt, receipt};
 use crate::host::image;
 use crate::host::system::{CloudInit, System};
 
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn verify<S: System>(
     context: &Context<'_, S>,
@@ -98,7 +98,7 @@ async fn cloud_init<S: System>(system: &S) -> Result<(Option<String>, Vec<String
         match system.cloud_init().await? {
             CloudInit::Finished { instance_id, errors } => return Ok((instance_id, errors)),
             // The step's own deadline ends this.
-            CloudInit::Running => tokio::time::sleep(LOOK_AGAIN).await,
+            CloudInit::Running => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wanted_image_must_run_in_another_boot_and_not_as_the_fallback() {
+    fn the_wanted_image_must_run_after_a_reboot() {
         let (oci, file) = ("oci:lab/os:v2", "file:/images/v2");
         let fallback = Some(FailureReason::BootFallback);
         let (active, passive) = (BootMode::Active, BootMode::Passive);

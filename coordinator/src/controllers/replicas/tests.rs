@@ -29,8 +29,8 @@ fn tracker() -> ReplicaTracker {
     tracker
 }
 
-fn at(seconds: i64) -> Option<Timestamp> {
-    Some(Timestamp::from_second(seconds).unwrap())
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
 }
 
 async fn advance_and_renew_own(tracker: &ReplicaTracker, seconds: u64) {
@@ -51,7 +51,7 @@ async fn a_replica_dies_when_its_lease_stands_still() {
     assert_eq!(tracker.died("b-1"), None);
     assert!(tracker.take_expired().is_empty());
     advance_and_renew_own(&tracker, 3).await;
-    assert_eq!(tracker.died("b-1"), at(15));
+    assert_eq!(tracker.died("b-1"), Some(at(15)));
     assert_eq!(tracker.take_expired(), ["b-1"]);
     assert!(tracker.take_expired().is_empty(), "announced once");
     tracker.observe(&lease("b", "b-1", 2), Presence::Exists);
@@ -64,7 +64,7 @@ async fn a_restarted_replica_is_another_one() {
     tracker.observe(&lease("b", "b-1", 1), Presence::Exists);
     advance_and_renew_own(&tracker, 5).await;
     assert_eq!(tracker.observe(&lease("b", "b-2", 2), Presence::Exists), ["b-1"]);
-    assert_eq!((tracker.died("b-1"), tracker.died("b-2")), (at(5), None));
+    assert_eq!((tracker.died("b-1"), tracker.died("b-2")), (Some(at(5)), None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,16 +76,16 @@ async fn a_released_or_deleted_lease_is_a_death() {
     assert_eq!(tracker.observe(&lease("b", "", 2), Presence::Exists), ["b-1"]);
     assert_eq!(tracker.observe(&lease("c", "c-1", 1), Presence::Deleted), ["c-1"]);
     advance_and_renew_own(&tracker, 2).await;
-    assert_eq!((tracker.died("b-1"), tracker.died("c-1")), (at(2), at(2)));
+    assert_eq!((tracker.died("b-1"), tracker.died("c-1")), (Some(at(2)), Some(at(2))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_without_lease_is_dead_since_noticed() {
     let tracker = tracker();
     advance_and_renew_own(&tracker, 3).await;
-    assert_eq!(tracker.died("x-1"), at(3));
+    assert_eq!(tracker.died("x-1"), Some(at(3)));
     advance_and_renew_own(&tracker, 4).await;
-    assert_eq!(tracker.died("x-1"), at(3));
+    assert_eq!(tracker.died("x-1"), Some(at(3)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn an_interrupted_watch_declares_no_death() {
     assert_eq!(tracker.died("b-1"), None);
     assert!(tracker.take_expired().is_empty());
     tracker.observe(&lease("a", OWN, 2), Presence::Exists);
-    assert_eq!(tracker.died("b-1"), at(600), "the grace begins with the observation");
+    assert_eq!(tracker.died("b-1"), Some(at(600)), "the grace begins with the observation");
     tracker.observe(&lease("b", "b-1", 2), Presence::Exists);
     assert_eq!(tracker.died("b-1"), None);
 }

@@ -122,7 +122,7 @@ impl Setting {
         let made = serde_json::from_value(registration).unwrap();
         registrations.create(&PostParams::default(), &made).await.unwrap();
         let seed = json!({ "registrationRef": { "name": "reg" }, "baseImage": base });
-        let seed_images: Api<SeedImage> = Api::default_namespaced(person);
+        let seed_images: Api<SeedImage> = Api::default_namespaced(operator);
         let made = serde_json::from_value(object("SeedImage", "seed", seed)).unwrap();
         seed_images.create(&PostParams::default(), &made).await.unwrap();
         Self { fake, seed_images, shown, changes, _directory: directory, _tasks: tasks }
@@ -132,7 +132,7 @@ impl Setting {
         let fake = self.fake.clone();
         let found = async {
             loop {
-                let now = fake.find_object(SEED.0, SEED.1, SEED.2).map(|object| read_shown(&object));
+                let now = fake.look(SEED.0, SEED.1, SEED.2).map(|object| read_shown(&object));
                 if let Some(now) = now.filter(&wanted) {
                     return now;
                 }

@@ -464,12 +464,12 @@ impl Host {
 
     pub(super) fn started() -> wire::InstallReport {
         let started = wire::InstallStarted { device: "/dev/sda".into() };
-        wire::InstallReport { outcome: Some(wire::install_relistener::Outcome::Started(started)) }
+        wire::InstallReport { outcome: Some(wire::install_report::Outcome::Started(started)) }
     }
 
     pub(super) fn installed() -> wire::InstallReport {
         let done = wire::InstallDone { device: "/dev/sda".into(), image: "os:v1".into() };
-        wire::InstallReport { outcome: Some(wire::install_relistener::Outcome::Done(done)) }
+        wire::InstallReport { outcome: Some(wire::install_report::Outcome::Done(done)) }
     }
 
     pub(super) fn network(address: &str) -> wire::ObservedNetwork {

@@ -68,7 +68,7 @@ async fn reflectors_recover_from_outage_and_compaction() {
     writer.create(&PostParams::default(), &map("a", "1")).await.unwrap();
     assert_eq!(settled(&store).await.len(), 1);
     fake.faults().outage(Outage::Refused);
-    fake.vanish(("configmaps", "default", "a"));
+    fake.take_out("configmaps", "default", "a");
     fake.compact();
     sleep(Duration::from_mins(1)).await;
     fake.faults().outage(Outage::Over);

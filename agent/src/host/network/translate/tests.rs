@@ -90,7 +90,7 @@ fn links_of_containers_and_tunnels_are_not_told() {
     assert_eq!(translate(&Dump { links: vec![lo], ..Dump::default() }).interfaces, []);
 }
 
-/// Two cards in a bond, a VLAN on it, a bridge on that, and a VLAN of nobody.
+/// Two cards in a bond, a VLAN on it, a bridge on that, and a VLAN without a parent.
 fn layers() -> Dump {
     let bond = InfoData::Bond(vec![
         InfoBond::Mode(BondMode::Ieee8023Ad),
@@ -114,7 +114,7 @@ fn layers() -> Dump {
 }
 
 #[test]
-fn a_bond_with_a_vlan_and_a_bridge_is_told_with_its_parts() {
+fn bonds_vlans_and_bridges_are_translated() {
     let network = translate(&layers());
     let names: Vec<_> = network.interfaces.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["bond0", "bond0.7", "br0", "ens3", "ens4"]);
@@ -160,7 +160,7 @@ fn only_lasting_global_addresses_are_told() {
 }
 
 #[test]
-fn the_way_an_address_came_is_told_for_both_families() {
+fn dynamic_addresses_are_detected_in_both_families() {
     let leased = |text| vec![global(text, AddressFlags::empty())];
     let forever = vec![global("192.0.2.5/24", AddressFlags::Permanent)];
     let mut with_lease = route(RouteProtocol::Dhcp, "0.0.0.0/0", "192.0.2.1", 2, 0);
@@ -182,7 +182,7 @@ fn the_way_an_address_came_is_told_for_both_families() {
 }
 
 #[test]
-fn routes_of_the_main_table_are_told_without_the_connected_ones() {
+fn connected_routes_are_left_out() {
     let mut local = route(RouteProtocol::Static, "203.0.113.0/24", "192.0.2.1", 2, 0);
     local.header.table = 255;
     let mut hole = route(RouteProtocol::Static, "198.51.100.0/24", "", 2, 0);

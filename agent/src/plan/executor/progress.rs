@@ -10,10 +10,10 @@ use crate::error::{NextAction, describe, explain};
 use crate::failpoint::failpoint;
 use crate::paths::Root;
 use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
-use crate::plan::steps::Again;
+use crate::plan::steps::PriorAttempt;
 
 /// The journal and its file.
-pub(super) struct Memory {
+pub(super) struct PlanProgress {
     root: Root,
     knowledge: Knowledge,
     /// A failure to journal, which cannot itself be journaled.
@@ -26,7 +26,7 @@ enum Knowledge {
     Lost(String),
 }
 
-impl Memory {
+impl PlanProgress {
     /// Where the journal below `root` stands.
     pub(super) fn open(root: &Root) -> Result<Self, JournalError> {
         durable::create_directory(root.state().path())?;
@@ -153,10 +153,10 @@ impl Memory {
         }
     }
 
-    pub(super) fn again(&self, index: usize, boot: &str) -> Again {
+    pub(super) fn prior_attempt(&self, index: usize, boot: &str) -> PriorAttempt {
         match self.state(index) {
-            Some(State::Started { boot_id, .. }) if boot_id == boot => Again::SameBoot,
-            Some(_) | None => Again::No,
+            Some(State::Started { boot_id, .. }) if boot_id == boot => PriorAttempt::SameBoot,
+            Some(_) | None => PriorAttempt::None,
         }
     }
 

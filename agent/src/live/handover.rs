@@ -9,12 +9,12 @@ use crate::client::config::Config;
 use crate::durable::{self, DurableError};
 use crate::error::NextAction;
 use crate::identity::{Certificate, Identity, IdentityError};
-use crate::live::found::InstallRecord;
+use crate::live::installed_disk::InstallRecord;
 use crate::paths::StateDir;
 
 /// Why the installed system would not know who it is.
 #[derive(Debug, thiserror::Error)]
-pub enum LeaveError {
+pub enum HandoverError {
     /// Key or certificate.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -29,7 +29,7 @@ pub enum LeaveError {
     },
 }
 
-impl NextAction for LeaveError {
+impl NextAction for HandoverError {
     fn next_action(&self) -> Option<&str> {
         match self {
             Self::Identity(error) => error.next_action(),
@@ -41,7 +41,7 @@ impl NextAction for LeaveError {
 
 /// Who this host is, for the installed system.
 #[derive(Clone, Copy, Debug)]
-pub struct Legacy<'a> {
+pub struct Handover<'a> {
     /// The key.
     pub identity: &'a Identity,
     /// The live system's certificate; the installed one exchanges it.
@@ -53,11 +53,12 @@ pub struct Legacy<'a> {
 /// Leaves identity and configuration.
 ///
 /// # Errors
-/// [`LeaveError`].
-pub fn leave(state: &StateDir, legacy: Legacy<'_>) -> Result<(), LeaveError> {
+/// [`HandoverError`].
+pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), HandoverError> {
     durable::create_directory(state.path())?;
-    legacy.identity.copy_to(&state.identity())?.keep(legacy.certificate)?;
-    let config = legacy.config.render().map_err(|error| LeaveError::Render { reason: error.to_string() })?;
+    handover.identity.copy_to(&state.identity())?.keep(handover.certificate)?;
+    let config =
+        handover.config.render().map_err(|error| HandoverError::Render { reason: error.to_string() })?;
     durable::write(&state.config(), config.as_bytes())?;
     Ok(())
 }
@@ -65,10 +66,10 @@ pub fn leave(state: &StateDir, legacy: Legacy<'_>) -> Result<(), LeaveError> {
 /// Leaves the record: from here on this disk is never installed again.
 ///
 /// # Errors
-/// [`LeaveError`].
-pub fn leave_record(state: &StateDir, record: &InstallRecord) -> Result<(), LeaveError> {
+/// [`HandoverError`].
+pub fn write_record(state: &StateDir, record: &InstallRecord) -> Result<(), HandoverError> {
     let text = serde_json::to_vec_pretty(record)
-        .map_err(|error| LeaveError::Render { reason: error.to_string() })?;
+        .map_err(|error| HandoverError::Render { reason: error.to_string() })?;
     Ok(durable::write(&state.install_record(), &text)?)
 }
 
@@ -85,8 +86,8 @@ struct LiveBoot {
 /// ever. The installed agent forgets it ([`forget_live_boot`]).
 ///
 /// # Errors
-/// [`LeaveError`].
-pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, LeaveError> {
+/// [`HandoverError`].
+pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, HandoverError> {
     let path = state.path().join(LIVE_BOOT);
     let earlier: Option<LiveBoot> =
         fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
@@ -94,7 +95,7 @@ pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, LeaveError
         return Ok(earlier.boot_id == boot_id);
     }
     let text = serde_json::to_vec(&LiveBoot { boot_id: boot_id.to_owned() })
-        .map_err(|error| LeaveError::Render { reason: error.to_string() })?;
+        .map_err(|error| HandoverError::Render { reason: error.to_string() })?;
     durable::write(&path, &text)?;
     Ok(true)
 }
@@ -102,8 +103,8 @@ pub fn may_boot_disk(state: &StateDir, boot_id: &str) -> Result<bool, LeaveError
 /// The disk was booted: the next live boot may ask again.
 ///
 /// # Errors
-/// [`LeaveError::File`].
-pub fn forget_live_boot(state: &StateDir) -> Result<(), LeaveError> {
+/// [`HandoverError::File`].
+pub fn forget_live_boot(state: &StateDir) -> Result<(), HandoverError> {
     Ok(durable::remove(&state.path().join(LIVE_BOOT))?)
 }
 
@@ -113,7 +114,7 @@ mod tests {
     use crate::paths::Root;
 
     #[test]
-    fn one_live_boot_asks_and_the_next_does_not_until_the_disk_was_booted() {
+    fn a_live_boot_requests_the_disk_once() {
         let directory = tempfile::tempdir().unwrap();
         let state = Root::at(directory.path()).state();
         durable::create_directory(state.path()).unwrap();

@@ -130,7 +130,7 @@ impl Mounts for KernelMounts {
 
 /// A disk that carries an install of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct InstalledDisk {
     /// Kernel name of the disk, now.
     pub disk: String,
     /// Kernel name of its persistent partition.
@@ -174,13 +174,13 @@ impl NextAction for FindError {
 ///
 /// # Errors
 /// [`FindError`]: nothing may be installed then.
-pub fn find(disks: &[Disk], mounts: &impl Mounts) -> Result<Option<Found>, FindError> {
+pub fn find_installed_disk(disks: &[Disk], mounts: &impl Mounts) -> Result<Option<InstalledDisk>, FindError> {
     let mut found = Vec::new();
     for disk in disks.iter().filter(|disk| !disk.live_medium) {
         if let Some(partition) = disk.persistent_partition()
             && let Some(record) = read_record(partition, mounts)?
         {
-            found.push(Found { disk: disk.name.clone(), partition: partition.name.clone(), record });
+            found.push(InstalledDisk { disk: disk.name.clone(), partition: partition.name.clone(), record });
         }
     }
     match found.len() {
@@ -245,16 +245,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mounts = Directories(directory.path().to_owned());
         let disks = [disk("sda"), disk("sdb"), Disk { name: "sdc".into(), ..Disk::default() }];
-        assert_eq!(find(&disks, &mounts).unwrap(), None, "not formatted");
+        assert_eq!(find_installed_disk(&disks, &mounts).unwrap(), None, "not formatted");
         fs::create_dir_all(directory.path().join("sda5")).unwrap();
-        assert_eq!(find(&disks, &mounts).unwrap(), None, "no record");
+        assert_eq!(find_installed_disk(&disks, &mounts).unwrap(), None, "no record");
         record(directory.path(), "sdb5", r#"{"device":"/dev/sda","image":"os:v1"}"#);
-        let found = find(&disks, &mounts).unwrap().unwrap();
+        let found = find_installed_disk(&disks, &mounts).unwrap().unwrap();
         assert_eq!((found.disk.as_str(), found.record.image.as_str()), ("sdb", "os:v1"));
         record(directory.path(), "sdb5", "garbled");
-        assert!(find(&disks, &mounts).unwrap().is_some(), "still a record");
+        assert!(find_installed_disk(&disks, &mounts).unwrap().is_some(), "still a record");
         record(directory.path(), "sda5", "{}");
-        let message = crate::error::explain(&find(&disks, &mounts).unwrap_err());
+        let message = crate::error::explain(&find_installed_disk(&disks, &mounts).unwrap_err());
         assert!(message.contains("sda, sdb") && message.contains("wipefs"), "{message}");
     }
 
@@ -263,11 +263,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("sda5"), "").unwrap();
         let mounts = Directories(directory.path().to_owned());
-        assert!(matches!(find(&[disk("sda")], &mounts), Err(FindError::Mount { .. })));
+        assert!(matches!(find_installed_disk(&[disk("sda")], &mounts), Err(FindError::Mount { .. })));
         let mut damaged = disk("sdb");
         damaged.partitions[0].file_system = "COS_PERSISTENT".to_owned();
         assert!(
-            matches!(find(&[damaged], &mounts), Err(FindError::Mount { .. })),
+            matches!(find_installed_disk(&[damaged], &mounts), Err(FindError::Mount { .. })),
             "formatted, not mountable"
         );
     }

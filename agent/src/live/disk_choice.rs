@@ -1,4 +1,4 @@
-//! Which disk the system goes to: one that a person named, or the only one
+//! Which disk the system goes to: one that is named, or the only one
 //! that fits, or none (`D10`: never a guess).
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::host::facts::disks::Disk;
 
 /// What the registration, or the inventory's annotation, asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Wish {
+pub enum DiskRequest {
     /// One path.
     Device {
         /// As written.
@@ -25,8 +25,8 @@ pub enum Wish {
 /// Why no disk is chosen. The text is for the inventory's condition and the
 /// console: it names the candidates and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Choice {
-    /// The path does not exist. Often on purpose: somebody will link it.
+pub enum DiskChoiceError {
+    /// The path does not exist. Often on purpose: it is linked later.
     #[error("the install device {path} is not there yet (disks: {candidates})")]
     NotThere {
         /// As written.
@@ -76,7 +76,7 @@ pub enum Choice {
     },
 }
 
-impl NextAction for Choice {
+impl NextAction for DiskChoiceError {
     fn next_action(&self) -> Option<&str> {
         Some(match self {
             Self::NotThere { .. } => {
@@ -101,12 +101,12 @@ impl NextAction for Choice {
 /// medium, and none at all while another disk carries labels of Elemental.
 ///
 /// # Errors
-/// [`Choice`] as a value: the caller waits for a person or for the device.
-pub fn choose<'a>(disks: &'a [Disk], wish: &Wish) -> Result<&'a Disk, Choice> {
+/// [`DiskChoiceError`] as a value: the caller waits for the operator or for the device.
+pub fn choose<'a>(disks: &'a [Disk], wish: &DiskRequest) -> Result<&'a Disk, DiskChoiceError> {
     let fixed: Vec<_> = disks.iter().filter(|disk| !disk.removable && !disk.live_medium).collect();
     let chosen = match wish {
-        Wish::Device { path, name } => named(&fixed, path, name.as_deref())?,
-        Wish::Selector(requirements) => selected(&fixed, requirements)?,
+        DiskRequest::Device { path, name } => named(&fixed, path, name.as_deref())?,
+        DiskRequest::Selector(requirements) => selected(&fixed, requirements)?,
     };
     let foreign: Vec<_> = disks
         .iter()
@@ -115,29 +115,29 @@ pub fn choose<'a>(disks: &'a [Disk], wish: &Wish) -> Result<&'a Disk, Choice> {
         .map(|disk| format!("{} ({})", disk.device().display(), disk.elemental_labels().join(", ")))
         .collect();
     if !foreign.is_empty() {
-        return Err(Choice::ForeignLabels { disks: foreign.join("; ") });
+        return Err(DiskChoiceError::ForeignLabels { disks: foreign.join("; ") });
     }
     Ok(chosen)
 }
 
-fn named<'a>(fixed: &[&'a Disk], path: &str, name: Option<&str>) -> Result<&'a Disk, Choice> {
+fn named<'a>(fixed: &[&'a Disk], path: &str, name: Option<&str>) -> Result<&'a Disk, DiskChoiceError> {
     let path = path.to_owned();
     let Some(name) = name else {
-        return Err(Choice::NotThere { path, candidates: list(fixed) });
+        return Err(DiskChoiceError::NotThere { path, candidates: list(fixed) });
     };
-    fixed.iter().find(|disk| disk.name == name).copied().ok_or_else(|| Choice::NotADisk {
+    fixed.iter().find(|disk| disk.name == name).copied().ok_or_else(|| DiskChoiceError::NotADisk {
         path,
         name: name.to_owned(),
         candidates: list(fixed),
     })
 }
 
-fn selected<'a>(fixed: &[&'a Disk], requirements: &[DeviceRequirement]) -> Result<&'a Disk, Choice> {
+fn selected<'a>(fixed: &[&'a Disk], requirements: &[DeviceRequirement]) -> Result<&'a Disk, DiskChoiceError> {
     let mut fitting = Vec::new();
     for disk in fixed {
         let mut fits = true;
         for requirement in requirements {
-            fits &= holds(disk, requirement).map_err(|reason| Choice::Selector { reason })?;
+            fits &= holds(disk, requirement).map_err(|reason| DiskChoiceError::Selector { reason })?;
         }
         if fits {
             fitting.push(*disk);
@@ -145,8 +145,8 @@ fn selected<'a>(fixed: &[&'a Disk], requirements: &[DeviceRequirement]) -> Resul
     }
     match fitting.as_slice() {
         [disk] => Ok(disk),
-        [] => Err(Choice::NoneFits { candidates: list(fixed) }),
-        several => Err(Choice::SeveralFit { count: several.len(), candidates: list(several) }),
+        [] => Err(DiskChoiceError::NoneFits { candidates: list(fixed) }),
+        several => Err(DiskChoiceError::SeveralFit { count: several.len(), candidates: list(several) }),
     }
 }
 
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    fn name_of(result: &Result<&Disk, Choice>) -> Option<String> {
+    fn name_of(result: &Result<&Disk, DiskChoiceError>) -> Option<String> {
         result.as_ref().ok().map(|disk| disk.name.clone())
     }
 
@@ -305,18 +305,20 @@ mod tests {
             ("live medium only", vec![require("Name", "In", &["sdd"])], None),
             ("no requirement", vec![], None),
         ] {
-            let chosen = choose(&disks, &Wish::Selector(requirements));
+            let chosen = choose(&disks, &DiskRequest::Selector(requirements));
             assert_eq!(name_of(&chosen).as_deref(), want, "{name}");
         }
         let only = [disk("vda", GIB), Disk { live_medium: true, ..disk("vdb", GIB) }];
-        assert_eq!(name_of(&choose(&only, &Wish::Selector(vec![]))).as_deref(), Some("vda"));
+        assert_eq!(name_of(&choose(&only, &DiskRequest::Selector(vec![]))).as_deref(), Some("vda"));
     }
 
     #[test]
-    fn a_named_device_waits_until_it_is_there_and_must_be_a_whole_disk() {
+    fn a_named_device_must_be_a_whole_disk() {
         let disks = [disk("sda", GIB), disk("sdb", GIB)];
-        let device =
-            |name: Option<&str>| Wish::Device { path: "/dev/target".into(), name: name.map(str::to_owned) };
+        let device = |name: Option<&str>| DiskRequest::Device {
+            path: "/dev/target".into(),
+            name: name.map(str::to_owned),
+        };
         assert_eq!(name_of(&choose(&disks, &device(Some("sdb")))).as_deref(), Some("sdb"));
         for (name, wish, want) in [
             ("not there", device(None), "not there yet"),
@@ -337,16 +339,20 @@ mod tests {
             ("on another", vec![disk("sda", GIB), with_label("sdb", "COS_STATE")], true),
             ("on the chosen one", vec![with_label("sda", "COS_STATE"), disk("sdb", GIB)], false),
             ("of the live image", vec![disk("sda", GIB), with_label("sdb", "COS_LIVE")], false),
-            ("of somebody else", vec![disk("sda", GIB), with_label("sdb", "DATA")], false),
+            ("of another system", vec![disk("sda", GIB), with_label("sdb", "DATA")], false),
         ] {
-            let wish = Wish::Selector(vec![require("Name", "In", &["sda"])]);
+            let wish = DiskRequest::Selector(vec![require("Name", "In", &["sda"])]);
             let chosen = choose(&disks, &wish);
-            assert_eq!(matches!(chosen, Err(Choice::ForeignLabels { .. })), stops, "{name}: {chosen:?}");
+            assert_eq!(
+                matches!(chosen, Err(DiskChoiceError::ForeignLabels { .. })),
+                stops,
+                "{name}: {chosen:?}"
+            );
         }
     }
 
     #[test]
-    fn a_selector_that_cannot_be_understood_is_said_and_not_ignored() {
+    fn invalid_selectors_are_reported() {
         for (name, requirement, want) in [
             ("key", require("Colour", "In", &["red"]), "Colour"),
             ("operator", require("Name", "Gt", &["sda"]), "Gt"),
@@ -355,7 +361,7 @@ mod tests {
             ("no number", require("Size", "Gt", &["big"]), "big"),
             ("too large a number", require("Size", "Gt", &["99999999999Ti"]), "99999999999Ti"),
         ] {
-            let chosen = choose(&[disk("sda", GIB)], &Wish::Selector(vec![requirement])).map(drop);
+            let chosen = choose(&[disk("sda", GIB)], &DiskRequest::Selector(vec![requirement])).map(drop);
             let message = explain(&chosen.unwrap_err());
             assert!(message.contains(want) && message.contains("correct it"), "{name}: {message}");
         }
