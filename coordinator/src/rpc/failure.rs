@@ -23,6 +23,10 @@ pub enum RpcError {
     Replaced,
     #[error("this coordinator is shutting down: attach again")]
     ShuttingDown,
+    /// A plan was executed since the host attached, and the inventory lost what
+    /// it recorded.
+    #[error("the inventory was restored without its status: attach again and state what the host carries")]
+    StatementOutdated,
     #[error("the client certificate has expired: renew it and attach again")]
     CertificateExpired,
     #[error("too many reports: retry later")]
@@ -111,7 +115,9 @@ impl From<RpcError> for Status {
                 status
             }
             RpcError::Replaced => Self::aborted(error.to_string()),
-            RpcError::ShuttingDown | RpcError::PlanUnavailable(_) => Self::unavailable(error.to_string()),
+            RpcError::ShuttingDown | RpcError::StatementOutdated | RpcError::PlanUnavailable(_) => {
+                Self::unavailable(error.to_string())
+            }
             RpcError::CertificateExpired => Self::unauthenticated(error.to_string()),
             RpcError::RateLimited => Self::resource_exhausted(error.to_string()),
             RpcError::NoTlsSession | RpcError::Randomness => Self::internal(error.to_string()),

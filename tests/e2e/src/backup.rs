@@ -130,8 +130,7 @@ impl Backup {
                         .all(|owner| uids.contains_key(&owner.uid) || !old.contains(&owner.uid))
             };
             let position = pending.iter().position(|(_, object)| is_ready(object));
-            let (resource, object) =
-                pending.remove(position.context("objects own each other in a circle")?);
+            let (resource, object) = pending.remove(position.context("objects own each other in a circle")?);
             let created = create(client, resource, &strip(object, owners, &uids)).await?;
             match (created, object.uid()) {
                 (Some(uid), Some(old)) => drop(uids.insert(old, uid)),
@@ -150,10 +149,8 @@ impl Backup {
             let api = namespaced(client, resource, object);
             let patch = Patch::Merge(json!({ "status": object.data["status"] }));
             let name = object.name_any();
-            retry("write a status", async || {
-                api.patch_status(&name, &PatchParams::default(), &patch).await
-            })
-            .await?;
+            retry("write a status", async || api.patch_status(&name, &PatchParams::default(), &patch).await)
+                .await?;
         }
         Ok(())
     }

@@ -238,11 +238,7 @@ impl Environment {
     }
 }
 
-fn start_replicas(
-    management: &Management,
-    directory: &Directory,
-    url: &str,
-) -> anyhow::Result<Vec<Replica>> {
+fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {
     let name = format!("{}-coordinator", management.name);
     let placement = Placement { control_plane: &management.control_plane, directory, name: &name, url };
     (0..REPLICAS).map(|number| Replica::start(&placement, number)).collect()

@@ -82,14 +82,7 @@ impl Fleet {
         let disk = host.disk();
         let host = Host::Simulated(host);
         let name = host.inventory();
-        self.members.push(Member {
-            name,
-            disk,
-            effects: vec![],
-            node: None,
-            owner: None,
-            generation: 0,
-        });
+        self.members.push(Member { name, disk, effects: vec![], node: None, owner: None, generation: 0 });
         self.hosts.push(host);
     }
 

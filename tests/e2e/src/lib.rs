@@ -5,8 +5,8 @@
 //! [`lifecycle::Lifecycle`] runs the steps with a [`host::Host`], which is
 //! simulated or QEMU. The demo and the tests run the same steps.
 
-mod commands;
 pub mod backup;
+mod commands;
 pub mod environment;
 pub mod fleet;
 pub mod forwarder;

@@ -134,7 +134,8 @@ impl Replica {
 /// The coordinator that was built beside this program.
 fn find_binary() -> anyhow::Result<PathBuf> {
     let here = std::env::current_exe()?;
-    let mut beside = here.ancestors().skip(1).take(2).map(|directory| directory.join("baremetal-coordinator"));
+    let mut beside =
+        here.ancestors().skip(1).take(2).map(|directory| directory.join("baremetal-coordinator"));
     let found = beside.find(|path| path.is_file());
     found.context(
         "there is no baremetal-coordinator beside this program: run `cargo build --package coordinator` first",

@@ -15,10 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// The last error, when it is not transient or the deadline has passed.
-pub async fn retry<T, E>(
-    attempt: &str,
-    request: impl AsyncFn() -> Result<T, E>,
-) -> anyhow::Result<T>
+pub async fn retry<T, E>(attempt: &str, request: impl AsyncFn() -> Result<T, E>) -> anyhow::Result<T>
 where
     E: Error + Send + Sync + 'static,
 {

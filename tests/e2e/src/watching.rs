@@ -16,8 +16,8 @@ use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use futures::StreamExt as _;
 use kube::core::DynamicObject;
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -43,7 +43,11 @@ impl Watching {
         ];
         let theirs = ["Cluster", "MachineDeployment", "Machine"].map(cluster_api);
         for kind in ours.into_iter().chain(theirs) {
-            tasks.spawn(print_changes(Api::all_with(client.clone(), &kind), kind.kind.clone(), progress.clone()));
+            tasks.spawn(print_changes(
+                Api::all_with(client.clone(), &kind),
+                kind.kind.clone(),
+                progress.clone(),
+            ));
         }
         Self(tasks)
     }
@@ -111,12 +115,7 @@ fn read_facts(object: &DynamicObject) -> Vec<(String, String)> {
 ///
 /// # Errors
 /// When the deadline passes.
-pub async fn until<K>(
-    api: &Api<K>,
-    name: &str,
-    limit: Duration,
-    is: impl Fn(&K) -> bool,
-) -> anyhow::Result<K>
+pub async fn until<K>(api: &Api<K>, name: &str, limit: Duration, is: impl Fn(&K) -> bool) -> anyhow::Result<K>
 where
     K: Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
     K::DynamicType: Default,

@@ -82,7 +82,11 @@ async fn death_and_power_cut_in_the_os_switch(lifecycle: &mut Lifecycle<'_>, inv
 }
 
 /// The new image does not boot: the old one does, says so, and joins nothing.
-async fn a_new_image_that_does_not_boot(lifecycle: &mut Lifecycle<'_>, environment: &Environment, inventory: &MachineInventory) {
+async fn a_new_image_that_does_not_boot(
+    lifecycle: &mut Lifecycle<'_>,
+    environment: &Environment,
+    inventory: &MachineInventory,
+) {
     let damage = "mkdir -p /tmp/s; mount LABEL=COS_STATE /tmp/s; dd if=/dev/zero of=/tmp/s/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; umount /tmp/s";
     hold_upgrades(lifecycle.qemu().unwrap(), damage).await;
     let version = json!({ "spec": { "replicas": 1, "template": { "spec": { "version": "v1.36.3-2" } } } });

@@ -42,6 +42,12 @@ impl Statement {
     pub(super) fn boot_id(&self) -> &str {
         self.hello.system.as_ref().map_or("", |system| &system.boot_id)
     }
+
+    /// Whether a plan may have ended since.
+    pub(super) fn has_plan_in_flight(&self) -> bool {
+        let plan = self.hello.carried.as_ref().and_then(|carried| carried.plan.as_ref());
+        plan.is_some_and(|plan| plan.outcome() == wire::PlanOutcome::InProgress)
+    }
 }
 
 /// The session of a host, stored.

@@ -194,7 +194,8 @@ impl Attachment {
     }
 
     /// Writes session and statement again where the inventory lost them, and
-    /// ends where another stream has taken over.
+    /// ends where another stream has taken over, or where the host may carry
+    /// something else by now than it stated.
     async fn keep_session(&mut self, state: &HostState) -> Result<(), RpcError> {
         let is_own = |session| attach::is_own(&self.context, &self.statement, session);
         if state.uid == self.uid {
@@ -219,6 +220,8 @@ impl Attachment {
             self.uid = attach::uid_of(&live);
         } else if other.is_some() {
             return Err(RpcError::Replaced);
+        } else if self.sent.is_some() || self.statement.has_plan_in_flight() {
+            return Err(RpcError::StatementOutdated);
         } else {
             let written = attach::record_session(&self.context, &self.statement, live).await?;
             self.uid = attach::uid_of(&written);

@@ -96,10 +96,7 @@ impl Progress {
 }
 
 /// Runs the lifecycle and `disturb` side by side; both have to end well.
-async fn run_disturbed<T>(
-    setup: &Setup,
-    disturb: impl AsyncFnOnce(Progress) -> anyhow::Result<T>,
-) -> T {
+async fn run_disturbed<T>(setup: &Setup, disturb: impl AsyncFnOnce(Progress) -> anyhow::Result<T>) -> T {
     let environment = &setup.environment;
     let host = Simulated::new(environment.workload.clone(), 1).unwrap();
     let disk = host.disk();

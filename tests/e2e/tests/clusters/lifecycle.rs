@@ -25,7 +25,8 @@ async fn host_becomes_node_and_returns() {
     drop(watching);
     let counts = &proof.lifecycle;
     assert_eq!((counts.lists, counts.of("list", "secrets"), counts.of("watch", "secrets")), (0, 0, 0));
-    let lease_writes = ["patch", "update", "create"].map(|verb| counts.of(verb, "leases")).iter().sum::<u64>();
+    let lease_writes =
+        ["patch", "update", "create"].map(|verb| counts.of(verb, "leases")).iter().sum::<u64>();
     let events = counts.of("create", "events") + counts.of("patch", "events");
     let writes = counts.writes - events - lease_writes;
     let requests = counts.requests - events - lease_writes - counts.of("get", "leases") - counts.watches;
