@@ -21,6 +21,8 @@ pub enum RpcError {
     },
     #[error("another stream of this host replaced this one")]
     Replaced,
+    #[error("the inventory lost the session of this host: attach again and state what it carries")]
+    SessionLost,
     #[error("this coordinator is shutting down: attach again")]
     ShuttingDown,
     #[error("the client certificate has expired: renew it and attach again")]
@@ -110,7 +112,7 @@ impl From<RpcError> for Status {
                 metadata.insert_bin(NEXT_ACTION_KEY, MetadataValue::from_bytes(next_action.as_bytes()));
                 status
             }
-            RpcError::Replaced => Self::aborted(error.to_string()),
+            RpcError::Replaced | RpcError::SessionLost => Self::aborted(error.to_string()),
             RpcError::ShuttingDown | RpcError::PlanUnavailable(_) => Self::unavailable(error.to_string()),
             RpcError::CertificateExpired => Self::unauthenticated(error.to_string()),
             RpcError::RateLimited => Self::resource_exhausted(error.to_string()),

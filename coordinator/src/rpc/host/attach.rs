@@ -137,7 +137,9 @@ pub(super) async fn record_session(
     inventory: Arc<MachineInventory>,
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let now = context.now();
-    let attach = Attach { replica: &context.replica.name, hello: &statement.hello, now };
+    let (namespace, name) = (inventory.namespace().unwrap_or_default(), inventory.name_any());
+    let (namespace, name) = (namespace.as_str(), name.as_str());
+    let attach = Attach { namespace, name, replica: &context.replica.name, hello: &statement.hello, now };
     let record = |status: &mut MachineInventoryStatus| {
         if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);

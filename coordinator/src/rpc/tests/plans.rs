@@ -166,7 +166,7 @@ async fn missing_secret_is_shown() {
     let world = World::start().await;
     let (_host, _chain, _link, mut stream) = attached(&world).await;
     let secret = world.secret("m-a").unwrap();
-    world.fake.vanish(("secrets", "fleet", "m-a"));
+    world.fake.take_out("secrets", "fleet", "m-a");
     world.announce_status("m-a", &clean(1));
     let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
     world.until(|| ready() == "PlanSecretMissing").await;
