@@ -110,6 +110,17 @@ impl ClusterApi {
         Ok(self.manager.signal(Signal::SIGCONT)?)
     }
 
+    /// Starts the manager again so that it reconciles nothing and its webhooks still answer: what
+    /// an operator does while objects are restored. [`ClusterApi::restart`] ends it.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub async fn stop_reconciling(&self) -> Result<(), Error> {
+        // A label value that no object has.
+        self.manager.restart_with(&["--watch-filter=restore-in-progress"])?;
+        self.ready().await
+    }
+
     /// Kills and starts the manager again and waits for it.
     ///
     /// # Errors

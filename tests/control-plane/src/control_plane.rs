@@ -12,6 +12,7 @@ use kube::{Api, Client};
 
 use crate::audit::{self, Audit};
 use crate::directory::Directory;
+use crate::etcd::{self, Etcd, Key};
 use crate::parts::{self, Part, Parts};
 use crate::pki::{self, Authority, ServiceAccountKeys};
 use crate::process::{self, Server, Signal, Spec};
@@ -43,6 +44,9 @@ pub enum Error {
     /// No client could be made.
     #[error("connect to a control plane")]
     Connect(#[from] kubeconfig::Error),
+    /// A key could not be removed from etcd.
+    #[error("remove keys from etcd")]
+    Etcd(#[from] etcd::Error),
 }
 
 /// What a control plane is for.
@@ -90,6 +94,7 @@ pub struct ControlPlane {
     etcd: Server,
     authority: Authority,
     audit: Audit,
+    store: Etcd,
     url: String,
     port: u16,
     directory: Directory,
@@ -126,6 +131,7 @@ impl ControlPlane {
             etcd,
             authority,
             audit: Audit::at(&layout.file("audit.jsonl")),
+            store: Etcd::at(layout.etcd_port),
             url: layout.url(),
             port: layout.port,
             directory,
@@ -225,6 +231,16 @@ impl ControlPlane {
     pub async fn client(&self, user: &str, group: &str) -> Result<Client, Error> {
         let text = self.kubeconfig_text(user, group)?;
         Ok(kubeconfig::client(&text).await?)
+    }
+
+    /// Takes objects out of etcd beneath the API server, all in one revision: its watches see them
+    /// go without a `deletionTimestamp`, and no finalizer holds them. The answer is the keys that
+    /// were not there.
+    ///
+    /// # Errors
+    /// When etcd does not answer.
+    pub async fn take_out(&self, keys: &[Key]) -> Result<Vec<Key>, Error> {
+        Ok(self.store.remove(keys).await?)
     }
 
     /// Lets the API server hang: connections stay open and nothing answers.

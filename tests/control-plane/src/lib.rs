@@ -11,6 +11,7 @@ pub mod audit;
 pub mod cluster_api;
 pub mod control_plane;
 pub mod directory;
+pub mod etcd;
 pub mod kubeconfig;
 pub mod parts;
 pub mod pki;

@@ -203,10 +203,32 @@ impl Server {
     /// # Errors
     /// [`Error::Start`].
     pub fn restart(&self) -> Result<(), Error> {
+        self.restart_with(&[])
+    }
+
+    /// The same with `further` arguments, until the next restart.
+    ///
+    /// # Errors
+    /// [`Error::Start`].
+    pub fn restart_with(&self, further: &[&str]) -> Result<(), Error> {
+        let mut spec = self.spec.clone();
+        spec.arguments.extend(further.iter().map(|argument| (*argument).to_owned()));
         let mut running = self.running();
         *running = None;
-        *running = Some(Process::start(self.spec.clone())?);
+        *running = Some(Process::start(spec)?);
         Ok(())
+    }
+
+    /// Where its output is appended.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.spec.log
+    }
+
+    /// Whether it runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running().as_mut().is_some_and(|process| process.check().is_ok())
     }
 
     /// Ends it at once, as a crash would.

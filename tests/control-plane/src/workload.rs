@@ -102,6 +102,12 @@ impl Workload {
         documents::join(&endpoint, self.control_plane.authority().pin(), &self.token)
     }
 
+    /// The token of the bootstrap data: what must not be left on a host that was cleaned.
+    #[must_use]
+    pub fn bootstrap_token(&self) -> &str {
+        self.token.as_str()
+    }
+
     /// The Secret `<cluster>-kubeconfig` by which Cluster API reaches this cluster. A control-plane
     /// provider would make it.
     ///

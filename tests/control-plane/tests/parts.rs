@@ -7,11 +7,13 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control_plane::audit::Mark;
+use control_plane::etcd::Key;
 use control_plane::{ClusterApi, ControlPlane, Part, Parts, Settings, Workload, apply, kubeconfig};
+use futures::StreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchParams};
+use kube::core::{ApiResource, GroupVersionKind, WatchEvent};
 use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -350,5 +352,22 @@ async fn the_control_plane_comes_back_with_its_data() -> Result<()> {
     namespaces.get("kept").await?;
     let users = control_plane.audit().users(Mark::default())?;
     assert!(users["admin"].of("get", "namespaces") >= 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_vanish_from_etcd_without_deletion_timestamp() -> Result<()> {
+    let (control_plane, _) = management().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(control_plane.admin().await?, "default");
+    let held = json!({"metadata": {"name": "vanishes", "finalizers": ["lab/held"]}});
+    let created = maps.create(&PostParams::default(), &serde_json::from_value(held)?).await?;
+    let version = created.metadata.resource_version.context("no resourceVersion")?;
+    let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await?);
+    let key = Key::new("configmaps", "default", "vanishes");
+    ensure!(control_plane.take_out(std::slice::from_ref(&key)).await?.is_empty());
+    let seen = timeout(Duration::from_mins(1), events.next()).await?.context("the watch ended")??;
+    let WatchEvent::Deleted(map) = seen else { anyhow::bail!("the watch saw {seen:?}") };
+    ensure!(map.metadata.name.as_deref() == Some("vanishes") && map.metadata.deletion_timestamp.is_none());
+    ensure!(control_plane.take_out(std::slice::from_ref(&key)).await? == [key]);
     Ok(())
 }

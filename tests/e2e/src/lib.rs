@@ -1,14 +1,21 @@
-//! The story, end to end: real API servers, Cluster API's real manager, the
-//! real coordinator, and one host, from seed ISO to Node and back.
+//! End to end: real API servers, Cluster API's real manager, two replicas of
+//! the real coordinator, and hosts, from seed ISO to Node and back.
 //!
-//! [`stage::Stage`] is everything but the host; [`play::play`] tells the story
-//! with a [`metal::Metal`], which is simulated or QEMU. The demo and the tests
-//! play the same one.
+//! [`environment::Environment`] is everything but the hosts;
+//! [`lifecycle::Lifecycle`] runs the steps with a [`host::Host`], which is
+//! simulated or QEMU. The demo and the tests run the same steps.
 
+pub mod backup;
+mod commands;
+pub mod environment;
+pub mod fleet;
+pub mod forwarder;
+pub mod history;
+pub mod host;
+pub mod lifecycle;
 pub mod manifests;
-pub mod metal;
-pub mod play;
 pub mod progress;
+pub mod replicas;
+pub mod requests;
 pub mod serve;
-pub mod stage;
 pub mod watching;

@@ -1,4 +1,4 @@
-//! The objects that a person applies, as they stand in `manifests/`.
+//! The objects that an operator applies, as they stand in `manifests/`.
 
 /// See `manifests/registration.yaml`.
 pub const REGISTRATION: &str = include_str!("../manifests/registration.yaml");

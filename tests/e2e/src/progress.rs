@@ -1,4 +1,4 @@
-//! What a person sees while the story is played.
+//! What is printed while the steps run.
 
 use std::io::IsTerminal as _;
 use std::sync::Mutex;
@@ -74,7 +74,7 @@ impl Progress {
         self.line(&format!("      {text}"));
     }
 
-    /// The step that is played now; after a failure, the one that failed.
+    /// The step that runs now; after a failure, the one that failed.
     #[must_use]
     pub fn current(&self) -> String {
         self.state().current.as_ref().map_or_else(String::new, |(name, _)| name.clone())

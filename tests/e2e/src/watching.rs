@@ -1,7 +1,7 @@
 //! One line for every change of a phase or a condition, and waits that say
 //! what was seen last.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,20 @@ use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use futures::StreamExt as _;
 use kube::core::DynamicObject;
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::progress::Progress;
 
-/// Tells every change until it is dropped.
+/// Prints every change until it is dropped.
 #[derive(Debug)]
 pub struct Watching(#[allow(dead_code)] JoinSet<()>);
 
 impl Watching {
-    /// Starts telling.
+    /// Starts to print.
     #[must_use]
     pub fn start(client: &Client, progress: &Arc<Progress>) -> Self {
         let mut tasks = JoinSet::new();
@@ -42,7 +43,11 @@ impl Watching {
         ];
         let theirs = ["Cluster", "MachineDeployment", "Machine"].map(cluster_api);
         for kind in ours.into_iter().chain(theirs) {
-            tasks.spawn(tell(Api::all_with(client.clone(), &kind), kind.kind.clone(), progress.clone()));
+            tasks.spawn(print_changes(
+                Api::all_with(client.clone(), &kind),
+                kind.kind.clone(),
+                progress.clone(),
+            ));
         }
         Self(tasks)
     }
@@ -56,7 +61,7 @@ fn cluster_api(kind: &str) -> kube::core::ApiResource {
     kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind))
 }
 
-async fn tell(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
+async fn print_changes(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
     let mut seen = HashMap::<String, Vec<(String, String)>>::new();
     let mut objects =
         std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
@@ -64,7 +69,7 @@ async fn tell(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
         // A watch that breaks is opened again by the stream itself.
         let Ok(object) = object else { continue };
         let name = object.name_any();
-        let new = facts(&object);
+        let new = read_facts(&object);
         let old = seen.insert(name.clone(), new.clone()).unwrap_or_default();
         for (key, value) in new {
             if !old.contains(&(key.clone(), value.clone())) {
@@ -75,7 +80,7 @@ async fn tell(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
 }
 
 /// What of an object is worth a line.
-fn facts(object: &DynamicObject) -> Vec<(String, String)> {
+fn read_facts(object: &DynamicObject) -> Vec<(String, String)> {
     let status = &object.data["status"];
     let mut facts = vec![];
     let mut fact = |key: &str, value: &Value| {
@@ -106,7 +111,7 @@ fn facts(object: &DynamicObject) -> Vec<(String, String)> {
     facts
 }
 
-/// Waits until `is` says yes to the object; the error says what was seen last.
+/// Waits until `is` holds for the object; the error says what was seen last.
 ///
 /// # Errors
 /// When the deadline passes.
@@ -116,22 +121,54 @@ where
     K::DynamicType: Default,
 {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut last = None;
+    let found = |objects: &BTreeMap<String, K>| Ok(objects.values().find(|object| is(object)).cloned());
+    until_all(api, config, limit, found).await.with_context(|| format!("wait for {name}"))
+}
+
+/// Waits until `check` finds what it wants in the objects of a kind; the error
+/// says what was seen last.
+///
+/// # Errors
+/// Those of `check`, and when the deadline passes.
+pub async fn until_all<K, T>(
+    api: &Api<K>,
+    config: watcher::Config,
+    limit: Duration,
+    mut check: impl FnMut(&BTreeMap<String, K>) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T>
+where
+    K: Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let mut objects = BTreeMap::new();
     let found = tokio::time::timeout(limit, async {
-        let mut objects = std::pin::pin!(watcher(api.clone(), config).default_backoff().applied_objects());
-        while let Some(object) = objects.next().await {
-            let Ok(object) = object else { continue };
-            if is(&object) {
-                return Ok(object);
+        let mut listed = BTreeMap::new();
+        // An error ends a watch, and the stream opens another one.
+        let mut events = std::pin::pin!(watcher(api.clone(), config).default_backoff());
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(object)) => {
+                    listed.insert(object.name_any(), object);
+                    continue;
+                }
+                Ok(Event::InitDone) => objects = std::mem::take(&mut listed),
+                Ok(Event::Apply(object)) => drop(objects.insert(object.name_any(), object)),
+                Ok(Event::Delete(object)) => drop(objects.remove(&object.name_any())),
+                Err(_) => continue,
             }
-            last = Some(object);
+            if let Some(found) = check(&objects)? {
+                return Ok(found);
+            }
         }
         bail!("the watch ended")
     })
     .await;
     let kind = std::any::type_name::<K>().rsplit("::").next().unwrap_or("object").to_owned();
     match found {
-        Ok(found) => found.with_context(|| format!("watch {kind} {name}")),
-        Err(_) => bail!("{kind} {name} was not as wanted within {} s; last seen: {last:#?}", limit.as_secs()),
+        Ok(found) => found,
+        Err(_) => {
+            let last: Vec<_> = objects.values().collect();
+            bail!("no {kind} was as wanted within {} s; last seen: {last:#?}", limit.as_secs())
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Faults played on a real host, one after the other, on one disk.
+//! Faults on a real host, one after the other, on one disk.
 
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -10,11 +10,11 @@ use ::qemu::{BootOrder, Image, ImageInputs};
 use coordinator_api::conditions::{Type, find};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
-use e2e::metal::{Metal, Qemu};
-use e2e::play::Play;
+use e2e::environment::{Environment, Reach};
+use e2e::host::{Host, Qemu};
+use e2e::lifecycle::Lifecycle;
 use e2e::progress::Progress;
 use e2e::serve::serve;
-use e2e::stage::{Reach, Stage};
 use e2e::watching::{Watching, until};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -40,8 +40,8 @@ async fn switched(host: &Qemu) {
     host.host().unwrap().wait_until("the OS switch", LONG, seen).await.unwrap();
 }
 
-fn inventories(stage: &Stage) -> Api<MachineInventory> {
-    Api::namespaced(stage.admin.clone(), "default")
+fn inventories(environment: &Environment) -> Api<MachineInventory> {
+    Api::namespaced(environment.management.admin.clone(), "default")
 }
 
 async fn install_record(host: &Qemu) -> String {
@@ -49,8 +49,8 @@ async fn install_record(host: &Qemu) -> String {
 }
 
 /// The ISO stays in the drive and boots first: nothing is installed over.
-async fn the_iso_boots_again(play: &mut Play<'_>) {
-    let host = play.qemu().unwrap();
+async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
+    let host = lifecycle.qemu().unwrap();
     let before = install_record(host).await;
     let machine = host.host_mut().unwrap();
     machine.set_boot_order(BootOrder::Cd);
@@ -66,34 +66,38 @@ async fn the_iso_boots_again(play: &mut Play<'_>) {
 
 /// The agent dies while the OS is written, and the plug is pulled right after
 /// the switch, with nothing flushed.
-async fn death_and_power_cut_in_the_os_switch(play: &mut Play<'_>, inventory: &MachineInventory) {
-    hold_upgrades(play.qemu().unwrap(), "sleep 60").await;
-    play.cluster(inventory).await.unwrap();
-    let host = play.qemu().unwrap();
+async fn death_and_power_cut_in_the_os_switch(lifecycle: &mut Lifecycle<'_>, inventory: &MachineInventory) {
+    hold_upgrades(lifecycle.qemu().unwrap(), "sleep 60").await;
+    lifecycle.apply_cluster(&[inventory.name_any()], 1).await.unwrap();
+    let host = lifecycle.qemu().unwrap();
     switched(host).await;
     host.inside("pkill -9 -x baremetal-agent").await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let machine = host.host_mut().unwrap();
     machine.power_cut().await;
     machine.power_on().await.unwrap();
-    let node = play.node(inventory, 0).await.unwrap();
-    play.give_back(inventory).await.unwrap();
-    play.remove(&node).await.unwrap();
+    let node = lifecycle.await_node(inventory, 0).await.unwrap();
+    lifecycle.scale_down(inventory).await.unwrap();
+    lifecycle.delete_node(&node).await.unwrap();
 }
 
 /// The new image does not boot: the old one does, says so, and joins nothing.
-async fn a_new_image_that_does_not_boot(play: &mut Play<'_>, stage: &Stage, inventory: &MachineInventory) {
+async fn a_new_image_that_does_not_boot(
+    lifecycle: &mut Lifecycle<'_>,
+    environment: &Environment,
+    inventory: &MachineInventory,
+) {
     let damage = "mkdir -p /tmp/s; mount LABEL=COS_STATE /tmp/s; dd if=/dev/zero of=/tmp/s/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; umount /tmp/s";
-    hold_upgrades(play.qemu().unwrap(), damage).await;
+    hold_upgrades(lifecycle.qemu().unwrap(), damage).await;
     let version = json!({ "spec": { "replicas": 1, "template": { "spec": { "version": "v1.36.3-2" } } } });
-    play.scale(version).await.unwrap();
+    lifecycle.scale(version).await.unwrap();
     let failed = |inventory: &MachineInventory| {
         inventory.plan().is_some_and(|plan| plan.state == Some(PlanState::Failed))
     };
-    let seen = until(&inventories(stage), &inventory.name_any(), LONG, failed).await.unwrap();
+    let seen = until(&inventories(environment), &inventory.name_any(), LONG, failed).await.unwrap();
     let message = seen.plan().and_then(|plan| plan.message.clone()).unwrap_or_default();
     assert!(message.contains("verify-system") && message.contains("lab.example/os:v1"), "{message}");
-    let machines: Api<BaremetalMachine> = Api::namespaced(stage.admin.clone(), "default");
+    let machines: Api<BaremetalMachine> = Api::namespaced(environment.management.admin.clone(), "default");
     let name = machines.list(&ListParams::default()).await.unwrap().items[0].name_any();
     let is_failed = |machine: &BaremetalMachine| {
         machine.status.as_ref().is_some_and(|status| status.phase == Some(Phase::Failed))
@@ -102,28 +106,28 @@ async fn a_new_image_that_does_not_boot(play: &mut Play<'_>, stage: &Stage, inve
     let conditions = machine.status.unwrap_or_default().conditions;
     assert_eq!(find(&conditions, Type::PlanApplied).map(|c| c.reason.as_str()), Some("PlanFailed"));
     assert_eq!(machine.spec.provider_id, None, "a failed plan must not provide");
-    play.give_back(inventory).await.unwrap();
+    lifecycle.scale_down(inventory).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_survives_what_can_go_wrong() {
+async fn real_host_survives_faults() {
     let inputs = ImageInputs::from_env().expect(
         "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
     );
     let progress = Arc::new(Progress::default());
     let base = ::qemu::build(Image::Iso, &inputs).await.unwrap();
-    let stage = Stage::set(Reach::Guests, &progress).await.unwrap();
-    let _watching = Watching::start(&stage.admin, &progress);
+    let environment = Environment::start(Reach::Guests, &progress).await.unwrap();
+    let _watching = Watching::start(&environment.management.admin, &progress);
     let base = serve(base).await.unwrap();
-    let mut metal = Metal::Qemu(Box::new(Qemu::new(&stage, &inputs).await.unwrap()));
-    let mut play = Play::new(&stage, &mut metal, progress.clone());
-    let iso = play.seed(&base).await.unwrap();
-    let inventory = play.register(&iso).await.unwrap();
+    let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await.unwrap()));
+    let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
+    let iso = lifecycle.create_seed(&base).await.unwrap();
+    let inventory = lifecycle.register(&iso).await.unwrap();
     progress.step("fault: the ISO boots again on an installed host");
-    the_iso_boots_again(&mut play).await;
+    the_iso_boots_again(&mut lifecycle).await;
     progress.step("fault: agent killed, then power cut, in the OS switch");
-    death_and_power_cut_in_the_os_switch(&mut play, &inventory).await;
+    death_and_power_cut_in_the_os_switch(&mut lifecycle, &inventory).await;
     progress.step("fault: the new image does not boot");
-    a_new_image_that_does_not_boot(&mut play, &stage, &inventory).await;
+    a_new_image_that_does_not_boot(&mut lifecycle, &environment, &inventory).await;
     progress.end();
 }

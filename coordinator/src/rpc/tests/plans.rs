@@ -75,6 +75,24 @@ async fn plan_end_costs_two_writes() {
 }
 
 #[tokio::test]
+async fn restored_inventory_asks_for_a_new_statement() {
+    let world = World::start().await;
+    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    world.announce("m-a", &clean(1));
+    let plan = next_plan(&mut stream).await;
+    for step in 0..plan.steps.len() {
+        link.report_step(done(&plan, step)).await.unwrap();
+    }
+    assert_eq!(world.inventory("m-a").unwrap()["status"]["plan"]["state"], "Applied");
+    world.settled("m-a").await;
+    world.recreate("m-a").await;
+    let ended = stream.message().await.unwrap_err();
+    assert_eq!(ended.code(), tonic::Code::Aborted, "{ended:?}");
+    let carried = &world.inventory("m-a").unwrap()["status"]["host"]["carried"];
+    assert!(carried.is_null(), "what the host stated before the plan was recorded: {carried}");
+}
+
+#[tokio::test]
 async fn stale_reports_change_nothing() {
     let world = World::start().await;
     let (_host, _chain, mut link, mut stream) = attached(&world).await;

@@ -19,6 +19,10 @@ impl Token {
         // The digits at 12 and 16 of a UUID are not random.
         Self(format!("{}.{}", &random[..6], &random[16..]))
     }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Token {

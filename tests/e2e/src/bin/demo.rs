@@ -1,4 +1,4 @@
-//! Plays the story live, with a QEMU host.
+//! Runs the lifecycle live, with a QEMU host.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,17 +9,17 @@ use anyhow::Context as _;
 use clap::Parser;
 use control_plane::directory::Directory;
 use control_plane::parts::Part;
-use e2e::metal::{Metal, Qemu};
-use e2e::play::{Play, Proof};
+use e2e::environment::{Environment, Reach};
+use e2e::host::{Host, Qemu};
+use e2e::lifecycle::{Lifecycle, Proof};
 use e2e::progress::Progress;
 use e2e::serve::serve;
-use e2e::stage::{Reach, Stage};
 use e2e::watching::Watching;
 
 /// A host boots a seed ISO, becomes a Kubernetes Node, and comes back.
 #[derive(Parser)]
 struct Arguments {
-    /// Leave everything running at the end, and print how to look around.
+    /// Leave everything running at the end, and print how to inspect it.
     #[arg(long)]
     keep: bool,
 }
@@ -35,16 +35,16 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Whatever ends it, dropping the stage ends every process.
-    let played = tokio::select! {
-        played = Box::pin(demo(&directory, &progress)) => played,
+    // Whatever ends it, dropping the environment ends every process.
+    let ended = tokio::select! {
+        ended = Box::pin(demo(&directory, &progress)) => ended,
         () = stopped() => Err(anyhow::anyhow!("stopped by a signal")),
     };
     progress.finish();
-    match played {
-        Ok((stage, metal)) => {
+    match ended {
+        Ok((environment, host)) => {
             if arguments.keep {
-                look_around(&stage, &metal);
+                print_access(&environment, &host);
                 stopped().await;
             }
             ExitCode::SUCCESS
@@ -74,22 +74,22 @@ async fn stopped() {
     }
 }
 
-async fn demo(directory: &Arc<Directory>, progress: &Arc<Progress>) -> anyhow::Result<(Stage, Metal)> {
+async fn demo(directory: &Arc<Directory>, progress: &Arc<Progress>) -> anyhow::Result<(Environment, Host)> {
     let inputs = ImageInputs::from_env()
         .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make demo`")?;
     progress.step("base ISO and OS images");
     let base = ::qemu::build(Image::Iso, &inputs).await?;
-    let stage = Stage::set_in(directory.clone(), Reach::Guests, progress).await?;
-    let watching = Watching::start(&stage.admin, progress);
+    let environment = Environment::start_in(directory.clone(), Reach::Guests, progress).await?;
+    let watching = Watching::start(&environment.management.admin, progress);
     let base = serve(base).await?;
-    let mut metal = Metal::Qemu(Box::new(Qemu::new(&stage, &inputs).await?));
-    let played = Play::new(&stage, &mut metal, progress.clone()).all(&base).await;
+    let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await?));
+    let result = Lifecycle::new(&environment, &mut host, progress.clone()).run(&base).await;
     drop(watching);
-    told(&played?, progress);
-    Ok((stage, metal))
+    print_proof(&result?, progress);
+    Ok((environment, host))
 }
 
-fn told(proof: &Proof, progress: &Progress) {
+fn print_proof(proof: &Proof, progress: &Progress) {
     progress.end();
     progress.finish();
     println!("\nProven:");
@@ -111,7 +111,8 @@ fn told(proof: &Proof, progress: &Progress) {
     );
 }
 
-/// The stage's directory goes with the stage: what a person needs is copied.
+/// The directory is removed with the environment: what an operator needs is
+/// copied.
 fn keep_logs(directory: &Path) -> anyhow::Result<PathBuf> {
     let kept = std::env::temp_dir().join(format!("baremetal-demo-{}", std::process::id()));
     std::fs::create_dir_all(&kept)?;
@@ -130,17 +131,17 @@ fn keep_logs(directory: &Path) -> anyhow::Result<PathBuf> {
     Ok(kept)
 }
 
-fn look_around(stage: &Stage, metal: &Metal) {
-    let kubectl = stage.parts.path(Part::Kubectl).map(|path| path.display().to_string());
+fn print_access(environment: &Environment, host: &Host) {
+    let kubectl = environment.parts.path(Part::Kubectl).map(|path| path.display().to_string());
     let kubectl = kubectl.unwrap_or_else(|_| "kubectl".to_owned());
     println!("\nEverything runs until Ctrl-C. In another terminal:");
     println!("  alias kubectl={kubectl}");
-    println!("  export KUBECONFIG={}", stage.management.admin_kubeconfig().display());
+    println!("  export KUBECONFIG={}", environment.management.control_plane.admin_kubeconfig().display());
     println!("  kubectl get machineregistrations,seedimages,machineinventories,mip,bmc,bmm,machines -A");
     println!("the workload cluster:");
     println!(
         "  kubectl --kubeconfig {} get nodes --show-labels",
-        stage.workload.control_plane().admin_kubeconfig().display()
+        environment.workload.control_plane().admin_kubeconfig().display()
     );
-    println!("the host's console: {}", metal.log());
+    println!("the host's console: {}", host.log());
 }

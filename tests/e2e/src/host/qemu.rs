@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::qemu::{BootOrder, Firmware, Host, HostConfig, Image, ImageDisk, ImageInputs};
 use anyhow::{Context as _, bail, ensure};
 
-use crate::stage::{GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY, Stage};
+use crate::environment::{Environment, GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY};
 
 /// A virtual machine with two NICs, a disk, and the OS images on another.
 pub struct Qemu {
@@ -15,16 +15,16 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// A host that reaches `stage`, not yet powered on. Builds the OS images
+    /// A host that reaches `environment`, not yet powered on. Builds the OS images
     /// when they are not in the cache.
     ///
     /// # Errors
     /// When they cannot be built.
-    pub async fn new(stage: &Stage, inputs: &ImageInputs) -> anyhow::Result<Self> {
+    pub async fn new(environment: &Environment, inputs: &ImageInputs) -> anyhow::Result<Self> {
         let images = ::qemu::build(Image::Os, inputs).await.context("build the OS images")?;
-        let api = stage.workload.control_plane().port();
-        let mut config = HostConfig::new("host", &stage.directory.path().join("host"), 1)
-            .forward(GUEST_GATEWAY, GUEST_COORDINATOR, stage.port)
+        let api = environment.workload.control_plane().port();
+        let mut config = HostConfig::new("host", &environment.directory.path().join("host"), 1)
+            .forward(GUEST_GATEWAY, GUEST_COORDINATOR, environment.forwarder.port())
             .forward(GUEST_GATEWAY, GUEST_API, api);
         config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images }];
         config.boot_order = BootOrder::Disk;
@@ -97,15 +97,18 @@ impl Qemu {
         Ok(())
     }
 
-    pub(super) async fn check_clean(&self) -> anyhow::Result<()> {
+    /// Looks for credentials of the node, for `secret` in the bootstrap data,
+    /// and for processes. The kernel cuts the name of a process at 15
+    /// characters, and `pgrep -x` compares the whole of it.
+    pub(super) async fn check_clean(&self, secret: &str) -> anyhow::Result<()> {
         let left = self
-            .inside(
+            .inside(&format!(
                 "find /etc/kubernetes /var/lib/kubelet -mindepth 1 2>/dev/null; \
                  ls /var/lib/baremetal-agent/node-identity.json 2>/dev/null; \
                  grep -sE 'provider-id|metal3.io/uuid' /etc/default/kubelet; \
-                 grep -l 'kubeadm join' /var/lib/cloud/seed/nocloud/user-data /var/lib/baremetal-agent/seed/user-data 2>/dev/null; \
-                 pgrep -a -x 'kubelet|containerd|containerd-shim-runc-v2'; true",
-            )
+                 grep -rslF '{secret}' /var/lib /var/log /etc /run /root /tmp; \
+                 pgrep -a -x 'kubelet|containerd|containerd-shim' || test $? -eq 1"
+            ))
             .await?;
         if !left.trim().is_empty() {
             bail!("something of the node is left on the host:\n{left}");

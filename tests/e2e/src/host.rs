@@ -1,4 +1,4 @@
-//! The host of the story: QEMU, or files that play one.
+//! The host under test: QEMU, or files that simulate one.
 
 pub mod qemu;
 pub mod simulated;
@@ -7,18 +7,18 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use qemu::Qemu;
-pub use simulated::Simulated;
+pub use simulated::{Disk, Simulated};
 
 /// One host.
-pub enum Metal {
+pub enum Host {
     /// The real agent engine on a simulated operating system, the real
-    /// protocol, a played kubelet.
+    /// protocol, a simulated kubelet.
     Simulated(Simulated),
     /// A virtual machine: real firmware, systemd, cloud-init, kubeadm.
     Qemu(Box<Qemu>),
 }
 
-impl Metal {
+impl Host {
     /// Powers the host on with the ISO in its drive.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Metal {
     #[must_use]
     pub fn inventory(&self) -> String {
         match self {
-            Self::Simulated(_) => format!("host-{}", simulated::UUID),
+            Self::Simulated(host) => format!("host-{}", host.uuid()),
             Self::Qemu(host) => format!("host-{}", host.uuid()),
         }
     }
@@ -49,7 +49,7 @@ impl Metal {
     #[must_use]
     pub fn static_mac(&self) -> String {
         match self {
-            Self::Simulated(_) => "52:54:00:00:00:02".to_owned(),
+            Self::Simulated(host) => host.static_mac(),
             Self::Qemu(host) => host.static_mac(),
         }
     }
@@ -70,7 +70,7 @@ impl Metal {
         }
     }
 
-    /// What a step of the story may take: an emulated host is slow.
+    /// What a step may take: an emulated host is slow.
     #[must_use]
     pub fn patience(&self) -> Duration {
         match self {
@@ -80,24 +80,24 @@ impl Metal {
         }
     }
 
-    /// Asserts what only the host itself can say of its network.
+    /// Checks what only the host itself knows of its network.
     ///
     /// # Errors
     /// What is not as it should be.
     pub async fn check_network(&self) -> anyhow::Result<()> {
         match self {
-            Self::Simulated(_) => Ok(()),
+            Self::Simulated(host) => host.check_network(),
             Self::Qemu(host) => host.check_network().await,
         }
     }
 
-    /// Asserts what the host calls itself.
+    /// Checks the name that the host has.
     ///
     /// # Errors
-    /// When that is another name.
+    /// When it has another one.
     pub async fn check_name(&self, name: &str) -> anyhow::Result<()> {
         match self {
-            Self::Simulated(_) => Ok(()),
+            Self::Simulated(host) => host.check_name(name),
             Self::Qemu(host) => {
                 let found = host.inside("hostname").await?;
                 anyhow::ensure!(found.trim() == name, "the host is named {found:?}, wanted {name}");
@@ -106,14 +106,15 @@ impl Metal {
         }
     }
 
-    /// Asserts that nothing of the node is left.
+    /// Checks that nothing of the node is left, `secret` of its bootstrap data
+    /// above all.
     ///
     /// # Errors
     /// What is left.
-    pub async fn check_clean(&self) -> anyhow::Result<()> {
+    pub async fn check_clean(&self, secret: &str) -> anyhow::Result<()> {
         match self {
-            Self::Simulated(host) => host.check_clean(),
-            Self::Qemu(host) => host.check_clean().await,
+            Self::Simulated(host) => host.check_clean(secret),
+            Self::Qemu(host) => host.check_clean(secret).await,
         }
     }
 

@@ -1,8 +1,5 @@
 //! What the real API server accepts and refuses of our kinds.
 
-// The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
 use control_plane::parts::Parts;
 use control_plane::{ControlPlane, Settings, apply};
 use coordinator_api::crds;

@@ -1,0 +1,131 @@
+//! One address for hosts in front of coordinator replicas that come and go, as
+//! a Service or a DNS name is.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Forwards each new connection to the next target that accepts one.
+#[derive(Debug)]
+pub struct Forwarder {
+    port: u16,
+    targets: Arc<Mutex<Targets>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Targets {
+    addresses: Vec<SocketAddr>,
+    next: usize,
+}
+
+impl Targets {
+    /// All targets, beginning with the one whose turn it is.
+    fn rotate(&mut self) -> Vec<SocketAddr> {
+        let mut addresses = self.addresses.clone();
+        if !addresses.is_empty() {
+            addresses.rotate_left(self.next % self.addresses.len());
+            self.next += 1;
+        }
+        addresses
+    }
+}
+
+impl Forwarder {
+    /// Listens on `port` of loopback. Without targets it closes every
+    /// connection at once.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub async fn start(port: u16) -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+        let targets = Arc::<Mutex<Targets>>::default();
+        let task = tokio::spawn(forward(listener, targets.clone()));
+        Ok(Self { port, targets, task })
+    }
+
+    /// Its port on loopback.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Replaces the targets of new connections; open ones stay.
+    pub fn set_targets(&self, addresses: Vec<SocketAddr>) {
+        *self.targets.lock().unwrap_or_else(PoisonError::into_inner) = Targets { addresses, next: 0 };
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn forward(listener: TcpListener, targets: Arc<Mutex<Targets>>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((mut client, _)) = listener.accept().await else { continue };
+        let addresses = targets.lock().unwrap_or_else(PoisonError::into_inner).rotate();
+        connections.spawn(async move {
+            if let Some(mut server) = connect_first(addresses).await {
+                // Its end, however it ends, is the end of both sides.
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            }
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connect_first(addresses: Vec<SocketAddr>) -> Option<TcpStream> {
+    for address in addresses {
+        if let Ok(stream) = TcpStream::connect(address).await {
+            return Some(stream);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::io::AsyncWriteExt as _;
+
+    /// A server that answers each connection with its name.
+    async fn serve(name: &'static str) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                stream.write_all(name.as_bytes()).await.unwrap();
+            }
+        });
+        (address, task)
+    }
+
+    async fn ask(forwarder: &Forwarder) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, forwarder.port())).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn connections_go_to_live_targets_in_turn() {
+        let forwarder = Forwarder::start(control_plane::ports::free().unwrap()).await.unwrap();
+        assert_eq!(ask(&forwarder).await, "");
+        let ((a, task), (b, _b)) = (serve("a").await, serve("b").await);
+        forwarder.set_targets(vec![a, b]);
+        assert_eq!([ask(&forwarder).await, ask(&forwarder).await, ask(&forwarder).await], ["a", "b", "a"]);
+        task.abort();
+        let _ = task.await;
+        assert_eq!([ask(&forwarder).await, ask(&forwarder).await], ["b", "b"]);
+        forwarder.set_targets(vec![]);
+        assert_eq!(ask(&forwarder).await, "");
+    }
+}

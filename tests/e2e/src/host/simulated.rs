@@ -1,0 +1,333 @@
+//! A host made of files: the real agent, a simulated operating system, and a
+//! kubelet that only registers its Node.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::boot;
+use agent::client::config::Config;
+use agent::client::tls::ConnectError;
+use agent::client::transport::Transport;
+use agent::host::network::changes::NetworkChanges;
+use agent::host::network::{KernelNetwork, NetworkError, NetworkObserver};
+use agent::installed::link;
+use agent::live::register;
+use agent::paths::Root;
+use agent::plan::executor::{Executor, Policy};
+use anyhow::{Context as _, ensure};
+use control_plane::Workload;
+use control_plane::directory::Directory;
+use proto::v1alpha1::{Interface, ObservedNetwork, Route};
+use simulated_host::firmware::Identity;
+use simulated_host::{Medium, SimulatedHost, SimulatedSystem};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::commands::extract_file;
+
+/// What the seed ISO installs.
+const LIVE_IMAGE: &str = "live";
+/// Interval at which a request for a reboot is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// systemd starts an agent that ended after this pause.
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
+
+/// One of several hosts that differ in UUID, serial numbers and MAC addresses.
+pub struct Simulated {
+    number: u8,
+    directory: Directory,
+    workload: Arc<Workload>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// What a host's disk says, read from outside.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    host: SimulatedHost,
+    directory: PathBuf,
+}
+
+impl Simulated {
+    /// Host `number` that joins `workload`, not yet powered on.
+    ///
+    /// # Errors
+    /// When its directory cannot be created.
+    pub fn new(workload: Arc<Workload>, number: u8) -> io::Result<Self> {
+        Ok(Self { number, directory: Directory::temporary()?, workload, task: None })
+    }
+
+    pub(super) fn uuid(&self) -> String {
+        Identity { serial: "", uuid_end: self.number }.uuid()
+    }
+
+    pub(super) fn static_mac(&self) -> String {
+        SimulatedNetwork::mac(self.number, 2)
+    }
+
+    /// Boots the ISO, and from then on whatever the host boots.
+    pub(super) async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
+        let host = SimulatedHost::at(self.directory.path());
+        let copy = self.directory.path().join("livecd-cloud-config.yaml");
+        extract_file(iso, "/livecd-cloud-config.yaml", &copy).await?;
+        let seed = fs::read(&copy)?;
+        let serial = format!("SIM-{}", self.number);
+        let identity = Identity { serial: &serial, uuid_end: self.number };
+        let medium = Medium { image: LIVE_IMAGE, seed: &seed, boot_id: "live-1", identity };
+        let system = host.boot_medium(&medium).context("boot the medium")?;
+        self.add_devices(&host.live())?;
+        let (workload, number) = (self.workload.clone(), self.number);
+        self.task = Some(tokio::spawn(async move {
+            if let Err(error) = Box::pin(run_host(host, system, workload, number)).await {
+                eprintln!("simulated host {number} stopped: {error:#}");
+            }
+        }));
+        Ok(())
+    }
+
+    /// Serial number of the disk, and two cards.
+    fn add_devices(&self, root: &Root) -> io::Result<()> {
+        let write = |path: &str, content: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+            fs::write(path, content)
+        };
+        write("/sys/block/vda/serial", &format!("DISK-{}\n", self.number))?;
+        for (card, name) in [(1, "ens3"), (2, "ens4")] {
+            let mac = SimulatedNetwork::mac(self.number, card);
+            write(&format!("/sys/class/net/{name}/address"), &format!("{mac}\n"))?;
+            fs::create_dir_all(root.join(format!("/sys/class/net/{name}/device")))?;
+        }
+        Ok(())
+    }
+
+    /// Its disk, for a test that looks at the host from outside.
+    #[must_use]
+    pub fn disk(&self) -> Disk {
+        let directory = self.directory.path().to_owned();
+        Disk { host: SimulatedHost::at(&directory), directory }
+    }
+
+    /// The network-config on its disk replays the network of the registration.
+    pub(super) fn check_network(&self) -> anyhow::Result<()> {
+        let path = self.disk().root().nocloud_seed().join("network-config");
+        let replayed = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let text = replayed.to_lowercase();
+        for (what, wanted) in [
+            ("the card with DHCP", SimulatedNetwork::mac(self.number, 1)),
+            ("DHCP", "dhcp4: true".to_owned()),
+            ("the card with a static address", SimulatedNetwork::mac(self.number, 2)),
+            ("the static address", SimulatedNetwork::address(self.number)),
+            ("the static route", "10.78.0.0/16".to_owned()),
+        ] {
+            ensure!(text.contains(&wanted), "network-config lacks {what} ({wanted}):\n{replayed}");
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_name(&self, name: &str) -> anyhow::Result<()> {
+        let path = self.disk().root().nocloud_seed().join("meta-data");
+        let meta_data = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let found = read_value(&meta_data, "local-hostname: ");
+        ensure!(found.as_deref() == Some(name), "the host is named {found:?}, wanted {name}");
+        Ok(())
+    }
+
+    pub(super) fn check_clean(&self, secret: &str) -> anyhow::Result<()> {
+        let disk = self.disk();
+        for left in [disk.root().state().node_identity(), disk.root().join("/etc/kubernetes/kubelet.conf")] {
+            ensure!(!left.exists(), "{} is left on the host", left.display());
+        }
+        let left = disk.find_text(secret)?;
+        ensure!(left.is_empty(), "the bootstrap token is left on the host in {left:?}");
+        Ok(())
+    }
+
+    pub(super) fn log(&self) -> String {
+        self.directory.path().display().to_string()
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Disk {
+    fn root(&self) -> Root {
+        self.host.disk()
+    }
+
+    /// Everything that the installed system did, in order.
+    #[must_use]
+    pub fn effects(&self) -> Vec<String> {
+        SimulatedSystem::new(self.root()).effects()
+    }
+
+    /// The node that the disk carries: identity and credentials, as bytes.
+    #[must_use]
+    pub fn node(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let identity = fs::read(self.root().state().node_identity()).ok()?;
+        let credentials = fs::read(self.root().join("/etc/kubernetes/kubelet.conf")).ok()?;
+        Some((identity, credentials))
+    }
+
+    /// Files of the installed system and its persistent partition that contain
+    /// `text`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn find_text(&self, text: &str) -> io::Result<Vec<PathBuf>> {
+        let mut found = vec![];
+        let mut pending = vec![self.root().join("/"), self.host.persistent().path().to_owned()];
+        while let Some(directory) = pending.pop() {
+            let entries = match fs::read_dir(&directory) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                let path = entry?.path();
+                let metadata = fs::symlink_metadata(&path)?;
+                if metadata.is_dir() {
+                    pending.push(path);
+                } else if metadata.is_file() && contains(&fs::read(&path)?, text.as_bytes()) {
+                    found.push(path.strip_prefix(&self.directory).unwrap_or(&path).to_owned());
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    bytes.windows(text.len()).any(|window| window == text)
+}
+
+/// One card with DHCP, one with a static address and a route, as the seed's
+/// cloud-config sets them. Connections are the machine's own.
+struct SimulatedNetwork {
+    number: u8,
+    transport: KernelNetwork,
+}
+
+impl SimulatedNetwork {
+    fn mac(number: u8, card: u8) -> String {
+        format!("52:54:00:00:{number:02x}:{card:02x}")
+    }
+
+    fn address(number: u8) -> String {
+        format!("10.77.0.{number}/24")
+    }
+}
+
+impl Transport for SimulatedNetwork {
+    type Stream = TcpStream;
+
+    async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
+        self.transport.dial(config).await
+    }
+}
+
+impl NetworkObserver for SimulatedNetwork {
+    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+        let interface = |name: &str, card: u8| Interface {
+            name: name.to_owned(),
+            mac: Self::mac(self.number, card),
+            permanent_mac: Self::mac(self.number, card),
+            mtu: 1500,
+            ..Interface::default()
+        };
+        let dynamic = Interface { dhcp4: true, ..interface("ens3", 1) };
+        let fixed = Interface { addresses: vec![Self::address(self.number)], ..interface("ens4", 2) };
+        let route = Route {
+            destination: "10.78.0.0/16".to_owned(),
+            gateway: "10.77.0.2".to_owned(),
+            interface: "ens4".to_owned(),
+            ..Route::default()
+        };
+        Ok(ObservedNetwork { interfaces: vec![dynamic, fixed], routes: vec![route], ..Default::default() })
+    }
+
+    fn watch(&self) -> io::Result<Option<NetworkChanges>> {
+        Ok(None)
+    }
+}
+
+/// The live system, then the installed one until it is dropped.
+async fn run_host(
+    host: SimulatedHost,
+    system: SimulatedSystem,
+    workload: Arc<Workload>,
+    number: u8,
+) -> anyhow::Result<()> {
+    let network = |root: &Root| SimulatedNetwork { number, transport: KernelNetwork::below(root) };
+    let root = host.live();
+    let summary = boot::run(&root);
+    ensure!(summary.problems.is_empty(), "early boot: {:?}", summary.problems);
+    register::register(&root, &system, &host, &network(&root)).await?;
+    let root = host.disk();
+    let network = network(&root);
+    loop {
+        let boot = host.boot_disk(LIVE_IMAGE)?;
+        ensure!(boot.problems.is_empty(), "early boot: {:?}", boot.problems);
+        join_node(&root, &workload).await?;
+        tokio::select! {
+            () = run_agent(&root, &boot.system, &network, number) => {}
+            () = wait_for_reboot(&boot.system) => {}
+        }
+    }
+}
+
+/// Runs the agent as systemd does, until it is dropped.
+async fn run_agent(root: &Root, system: &SimulatedSystem, network: &SimulatedNetwork, number: u8) {
+    loop {
+        let ended = match Executor::open(root.clone(), system.clone(), Policy::default()) {
+            Ok(executor) => {
+                link::run(root, system.clone(), executor, network).await.err().map(anyhow::Error::from)
+            }
+            Err(error) => Some(error.into()),
+        };
+        if let Some(error) = ended {
+            eprintln!("the agent of simulated host {number} ended: {error:#}");
+        }
+        tokio::time::sleep(RESTART_INTERVAL).await;
+    }
+}
+
+async fn wait_for_reboot(system: &SimulatedSystem) {
+    while !system.reboot_was_asked_for() {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// What kubeadm and the kubelet would do: the Node has what the agent wrote
+/// into the kubelet's configuration.
+async fn join_node(root: &Root, workload: &Workload) -> anyhow::Result<()> {
+    let seed = fs::read_to_string(root.nocloud_seed().join("user-data")).unwrap_or_default();
+    if !seed.contains("kubeadm join") || root.join("/etc/kubernetes/kubelet.conf").exists() {
+        return Ok(());
+    }
+    let meta_data = fs::read_to_string(root.nocloud_seed().join("meta-data"))?;
+    let hostname = read_value(&meta_data, "local-hostname: ").context("the seed names no host")?;
+    let flags = fs::read_to_string(root.join("/etc/default/kubelet"))?;
+    let provider_id = read_value(&flags, "--provider-id=").context("the kubelet has no provider id")?;
+    let uuid = read_value(&flags, "metal3.io/uuid=").context("the kubelet has no label")?;
+    let labels = BTreeMap::from([("metal3.io/uuid".to_owned(), uuid)]);
+    workload.register_node(&hostname, &provider_id, &labels).await?;
+    fs::create_dir_all(root.join("/etc/kubernetes"))?;
+    fs::write(root.join("/etc/kubernetes/kubelet.conf"), "credentials")?;
+    Ok(())
+}
+
+/// The word after `key`.
+fn read_value(text: &str, key: &str) -> Option<String> {
+    let rest = &text[text.find(key)? + key.len()..];
+    let end = |c: char| c.is_whitespace() || c == '"' || c == '\'' || c == ',';
+    Some(rest.split(end).find(|word| !word.is_empty())?.to_owned())
+}

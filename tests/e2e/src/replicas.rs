@@ -1,0 +1,143 @@
+//! The replicas of one coordinator: real processes that can be killed.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use control_plane::directory::Directory;
+use control_plane::process::{Server, Signal, Spec};
+use control_plane::{ControlPlane, ports};
+
+use crate::commands::run_curl;
+
+/// The coordinator's own user: the `ServiceAccount` that its RBAC names.
+pub const USER: &str = "system:serviceaccount:baremetal-system:baremetal-coordinator";
+/// The coordinator's own namespace.
+pub const NAMESPACE: &str = "baremetal-system";
+
+/// Where the replicas of one coordinator run, and under which URL.
+#[derive(Debug)]
+pub struct Placement<'a> {
+    /// Its API server.
+    pub control_plane: &'a ControlPlane,
+    /// Logs and caches.
+    pub directory: &'a Directory,
+    /// Prefix of the replicas' names.
+    pub name: &'a str,
+    /// URL for hosts.
+    pub url: &'a str,
+}
+
+/// One coordinator process.
+#[derive(Debug)]
+pub struct Replica {
+    name: String,
+    server: Server,
+    port: u16,
+    health: u16,
+}
+
+impl Replica {
+    /// Starts replica `number`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(placement: &Placement<'_>, number: usize) -> anyhow::Result<Self> {
+        let name = format!("{}-{number}", placement.name);
+        let (port, health) = (ports::free()?, ports::free()?);
+        let kubeconfig = placement.control_plane.kubeconfig(USER, "system:serviceaccounts")?;
+        let cache = placement.directory.path().join(format!("{name}-cache"));
+        std::fs::create_dir_all(&cache)?;
+        let spec = Spec {
+            name: name.clone(),
+            binary: find_binary()?,
+            arguments: vec![
+                format!("--server-url={}", placement.url),
+                format!("--listen=127.0.0.1:{port}"),
+                format!("--health-listen=127.0.0.1:{health}"),
+                format!("--namespace={NAMESPACE}"),
+                "--server-name=127.0.0.1".to_owned(),
+                format!("--cache-directory={}", cache.display()),
+            ],
+            environment: vec![
+                ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
+                ("POD_NAME".to_owned(), name.clone()),
+            ],
+            log: placement.directory.path().join(format!("{name}.log")),
+        };
+        Ok(Self { name, server: Server::start(spec)?, port, health })
+    }
+
+    /// Its identity: the name of its pod.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it serves hosts.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// Its log.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.server.log()).unwrap_or_default()
+    }
+
+    /// Waits until it serves hosts.
+    ///
+    /// # Errors
+    /// When it does not, with the end of its log.
+    pub async fn ready(&self) -> anyhow::Result<()> {
+        self.server.ready(Duration::from_mins(2), || self.probe()).await?;
+        Ok(())
+    }
+
+    /// Whether it serves hosts now.
+    pub async fn is_ready(&self) -> bool {
+        self.probe().await.is_ok()
+    }
+
+    async fn probe(&self) -> Result<(), String> {
+        let url = format!("http://127.0.0.1:{}/readyz", self.health);
+        run_curl(["--silent", "--fail", "--max-time", "5", &url].map(str::to_owned).to_vec()).await
+    }
+
+    /// Whether the process lives.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.server.is_running()
+    }
+
+    /// Kills it, as the kernel does when memory runs out.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        self.server.signal(Signal::SIGKILL)?;
+        self.server.kill();
+        Ok(())
+    }
+
+    /// Starts it again on the same ports, under the same name.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn restart(&self) -> anyhow::Result<()> {
+        Ok(self.server.restart()?)
+    }
+}
+
+/// The coordinator that was built beside this program.
+fn find_binary() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let mut beside =
+        here.ancestors().skip(1).take(2).map(|directory| directory.join("baremetal-coordinator"));
+    let found = beside.find(|path| path.is_file());
+    found.context(
+        "there is no baremetal-coordinator beside this program: run `cargo build --package coordinator` first",
+    )
+}

@@ -1,0 +1,54 @@
+//! Beginning and end of every test with simulated hosts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use e2e::environment::{Environment, Reach};
+use e2e::progress::Progress;
+use e2e::serve::serve;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Tests with an environment run one after the other: several at once make a
+/// small machine miss every deadline.
+static ENVIRONMENT: Mutex<()> = Mutex::const_new(());
+
+/// An environment and the URL of a base ISO.
+pub(crate) struct Setup {
+    pub(crate) environment: Environment,
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) base: String,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Setup {
+    pub(crate) async fn start() -> Self {
+        let turn = ENVIRONMENT.lock().await;
+        let progress = Arc::new(Progress::default());
+        let environment = Environment::start(Reach::Loopback, &progress).await.unwrap();
+        let base = serve(create_base_iso(environment.directory.path())).await.unwrap();
+        Self { environment, progress, base, _turn: turn }
+    }
+
+    /// Fails the test with everything that an operator would read.
+    pub(crate) fn check<T>(&self, result: anyhow::Result<T>) -> T {
+        result.unwrap_or_else(|error| {
+            panic!("in step {:?}: {error:#}\n\n{}", self.progress.current(), self.environment.logs())
+        })
+    }
+}
+
+/// A base ISO with the reserved file and nothing to boot.
+fn create_base_iso(directory: &Path) -> PathBuf {
+    let content = directory.join("base");
+    std::fs::create_dir_all(&content).unwrap();
+    std::fs::write(content.join("livecd-cloud-config.yaml"), "\n".repeat(65536)).unwrap();
+    let iso = directory.join("base.iso");
+    let output = Command::new("xorriso")
+        .args(["-as", "mkisofs", "-quiet", "-R", "-V", "COS_LIVE", "-o"])
+        .args([&iso, &content])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    iso
+}
