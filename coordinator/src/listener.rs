@@ -212,7 +212,6 @@ pub async fn renew(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::Metrics;
     use crate::rpc::log;
     use std::io;
 

@@ -21,12 +21,10 @@ pub enum RpcError {
     },
     #[error("another stream of this host replaced this one")]
     Replaced,
+    #[error("the inventory lost the session of this host: attach again and state what it carries")]
+    SessionLost,
     #[error("this coordinator is shutting down: attach again")]
     ShuttingDown,
-    /// A plan was executed since the host attached, and the inventory lost what
-    /// it recorded.
-    #[error("the inventory was restored without its status: attach again and state what the host carries")]
-    StatementOutdated,
     #[error("the client certificate has expired: renew it and attach again")]
     CertificateExpired,
     #[error("too many reports: retry later")]
@@ -114,10 +112,8 @@ impl From<RpcError> for Status {
                 metadata.insert_bin(NEXT_ACTION_KEY, MetadataValue::from_bytes(next_action.as_bytes()));
                 status
             }
-            RpcError::Replaced => Self::aborted(error.to_string()),
-            RpcError::ShuttingDown | RpcError::StatementOutdated | RpcError::PlanUnavailable(_) => {
-                Self::unavailable(error.to_string())
-            }
+            RpcError::Replaced | RpcError::SessionLost => Self::aborted(error.to_string()),
+            RpcError::ShuttingDown | RpcError::PlanUnavailable(_) => Self::unavailable(error.to_string()),
             RpcError::CertificateExpired => Self::unauthenticated(error.to_string()),
             RpcError::RateLimited => Self::resource_exhausted(error.to_string()),
             RpcError::NoTlsSession | RpcError::Randomness => Self::internal(error.to_string()),

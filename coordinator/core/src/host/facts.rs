@@ -39,6 +39,9 @@ pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectRe
 /// A stream that opens, and what the host states on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attach<'a> {
+    /// Namespace and name of the inventory; its plan Secret has the same.
+    pub namespace: &'a str,
+    pub name: &'a str,
     /// The process that serves the stream.
     pub replica: &'a str,
     pub hello: &'a wire::Hello,
@@ -70,6 +73,12 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
             Some(InstallStatus { state: InstallState::Installed, device, image, message: String::new() });
     }
     let carried = parse_carried(&stated);
+    let secret = || ObjectReference {
+        name: Some(attach.name.to_owned()),
+        namespace: Some(attach.namespace.to_owned()),
+        ..ObjectReference::default()
+    };
+    status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
     restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
     status.host.get_or_insert_default().carried = Some(carried);
 }

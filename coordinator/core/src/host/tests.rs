@@ -36,7 +36,8 @@ fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
 }
 
 fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, now: Timestamp) {
-    facts::record_attach(status, Attach { replica, hello: &hello(carried), now });
+    let (namespace, name) = ("default", "host-1");
+    facts::record_attach(status, Attach { namespace, name, replica, hello: &hello(carried), now });
 }
 
 fn with_status(status: MachineInventoryStatus) -> MachineInventory {

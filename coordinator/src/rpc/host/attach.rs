@@ -49,12 +49,6 @@ impl Statement {
     pub(super) fn boot_id(&self) -> &str {
         self.hello.system.as_ref().map_or("", |system| &system.boot_id)
     }
-
-    /// Whether a plan may have ended since.
-    pub(super) fn has_plan_in_flight(&self) -> bool {
-        let plan = self.hello.carried.as_ref().and_then(|carried| carried.plan.as_ref());
-        plan.is_some_and(|plan| plan.outcome() == wire::PlanOutcome::InProgress)
-    }
 }
 
 /// The session of a host, stored.
@@ -208,7 +202,9 @@ pub(super) async fn record_session(
     inventory: Arc<MachineInventory>,
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let now = context.now();
-    let attach = Attach { replica: &context.replica.name, hello: &statement.hello, now };
+    let (namespace, name) = (inventory.namespace().unwrap_or_default(), inventory.name_any());
+    let (namespace, name) = (namespace.as_str(), name.as_str());
+    let attach = Attach { namespace, name, replica: &context.replica.name, hello: &statement.hello, now };
     let record = |status: &mut MachineInventoryStatus| {
         if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);

@@ -9,7 +9,6 @@ use coordinator_core::host::{Problem, facts};
 use coordinator_core::ids::Uid;
 use coordinator_core::retry::backoff;
 use futures::stream::{BoxStream, StreamExt as _};
-use kube::ResourceExt as _;
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
@@ -192,9 +191,9 @@ impl Attachment {
         self.next_plan_message(plan).await
     }
 
-    /// Writes session and statement again where the inventory lost them, and
-    /// ends where another stream has taken over, or where the host may carry
-    /// something else by now than it stated.
+    /// Ends where the inventory lost the session, as by a restore: the host
+    /// attaches again and states what it carries now. Ends too where another
+    /// stream has taken over.
     async fn keep_session(&mut self, state: &HostState) -> Result<(), RpcError> {
         let is_own = |session| attach::is_own(&self.context, &self.statement, session);
         if state.uid == self.uid {
@@ -213,22 +212,12 @@ impl Attachment {
             Err(error) if error.is_inventory_gone() => return Ok(()),
             Err(error) => return Err(error),
         };
-        let other = attach::session_of(&live)
-            .filter(|session| session.ended.is_none() && !(self.context.replica.is_dead)(&session.replica));
-        if is_own(attach::session_of(&live)) {
-            self.uid = attach::uid_of(&live);
-        } else if other.is_some() {
-            return Err(RpcError::Replaced);
-        } else if self.sent.is_some() || self.statement.has_plan_in_flight() {
-            return Err(RpcError::StatementOutdated);
-        } else {
-            let written = attach::record_session(&self.context, &self.statement, live).await?;
-            self.uid = attach::uid_of(&written);
-            tracing::info!(
-                inventory = written.name_any(),
-                "session and statement of the host recorded again"
-            );
+        if !is_own(attach::session_of(&live)) {
+            let other = attach::session_of(&live).filter(|session| session.ended.is_none());
+            let taken = other.is_some_and(|session| !(self.context.replica.is_dead)(&session.replica));
+            return Err(if taken { RpcError::Replaced } else { RpcError::SessionLost });
         }
+        self.uid = attach::uid_of(&live);
         self.stale = Some(StaleSession(state.session.clone()));
         Ok(())
     }

@@ -87,7 +87,7 @@ async fn restored_inventory_asks_for_a_new_statement() {
     world.settled("m-a").await;
     world.recreate("m-a").await;
     let ended = stream.message().await.unwrap_err();
-    assert_eq!(ended.code(), tonic::Code::Unavailable, "{ended:?}");
+    assert_eq!(ended.code(), tonic::Code::Aborted, "{ended:?}");
     let carried = &world.inventory("m-a").unwrap()["status"]["host"]["carried"];
     assert!(carried.is_null(), "what the host stated before the plan was recorded: {carried}");
 }
@@ -184,7 +184,7 @@ async fn missing_secret_is_shown() {
     let world = World::start().await;
     let (_host, _chain, _link, mut stream) = attached(&world).await;
     let secret = world.secret("m-a").unwrap();
-    world.fake.vanish(("secrets", "fleet", "m-a"));
+    world.fake.take_out("secrets", "fleet", "m-a");
     world.announce_status("m-a", &clean(1));
     let ready = || condition(&world.inventory("m-a").unwrap(), "Ready").1;
     world.until(|| ready() == "PlanSecretMissing").await;

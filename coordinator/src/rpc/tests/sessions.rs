@@ -137,19 +137,16 @@ async fn dead_replica_holds_no_session() {
 #[tokio::test]
 async fn recreated_inventory_gets_its_facts_back() {
     let world = World::start().await;
-    let (_host, _chain, mut link, mut stream) = attached(&world).await;
+    let (host, chain, _link, mut stream) = attached(&world).await;
     let before = world.inventory("m-a").unwrap();
     world.recreate("m-a").await;
-    world.until(|| !session(&world).is_null()).await;
+    let ended = stream.message().await.unwrap_err();
+    assert_eq!(ended.code(), tonic::Code::Aborted, "the host states anew what it carries: {ended:?}");
+    let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
     let after = world.inventory("m-a").unwrap();
     assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
     assert_eq!(condition(&after, "Ready"), pair("True", "PlanSuccessfullyApplied"));
     assert_eq!(after["status"]["host"]["carried"], before["status"]["host"]["carried"]);
-    world.settled("m-a").await;
-    link.report_observed(Host::network("192.0.2.1/24")).await.unwrap();
-    world.context().sessions.close_all();
-    let ended = stream.message().await.unwrap_err();
-    assert_eq!(ended.code(), tonic::Code::Unavailable, "the stream was kept: {ended:?}");
 }
 
 #[tokio::test]
@@ -157,7 +154,7 @@ async fn deleted_inventory_ends_the_stream_late() {
     let timing = SessionTiming { deletion_grace: short().deletion_grace, ..Default::default() };
     let world = World::with_replicas(1, timing).await;
     let (_host, _chain, _link, mut stream) = attached(&world).await;
-    world.fake.vanish((INVENTORIES, "fleet", "m-a"));
+    world.fake.take_out(INVENTORIES, "fleet", "m-a");
     assert_refused(&mut stream, Refusal::InventoryGone).await;
 }
 

@@ -283,7 +283,7 @@ impl World {
     /// status, with another UID.
     pub(super) async fn recreate(&self, name: &str) {
         let mut inventory: MachineInventory = serde_json::from_value(self.inventory(name).unwrap()).unwrap();
-        self.fake.vanish((INVENTORIES, "fleet", name));
+        self.fake.take_out(INVENTORIES, "fleet", name);
         inventory.status = None;
         inventory.metadata.uid = None;
         inventory.metadata.resource_version = None;

@@ -1,0 +1,201 @@
+//! Ownership survives restored backups: objects vanish without a deletion and
+//! come back without status, with new UIDs, in any order, while the coordinator
+//! and the garbage collector run.
+
+use std::time::Duration;
+
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::machine::Phase;
+use fake_apiserver::{GarbageCollection, OwnerReferences};
+use scenarios::{NAMESPACE, World};
+use serde_json::{Value, json};
+
+/// Orders of one restore.
+const SEEDS: u64 = 12;
+const KINDS: [&str; 8] = [
+    "secrets",
+    "machineregistrations.elemental.cattle.io",
+    "machineinventories.elemental.cattle.io",
+    "machineinventorypools.infrastructure.cluster.x-k8s.io",
+    "baremetalclusters.infrastructure.cluster.x-k8s.io",
+    "baremetalmachines.infrastructure.cluster.x-k8s.io",
+    "machines.cluster.x-k8s.io",
+    "clusters.cluster.x-k8s.io",
+];
+const MACHINES: &str = KINDS[5];
+
+/// A fixed sequence of numbers (SplitMix64).
+struct Sequence(u64);
+
+impl Sequence {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % below
+    }
+
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for end in (1..items.len()).rev() {
+            items.swap(end, usize::try_from(self.next(end as u64 + 1)).unwrap());
+        }
+    }
+}
+
+/// Two hosts: one runs a node, one is free.
+async fn running() -> World {
+    let world = World::with_hosts(&["host-1", "host-2"]).await;
+    world.apply_machine("m-1").await;
+    world.runs("m-1").await;
+    world.fake_is_quiet().await;
+    world.fake.garbage_collection(GarbageCollection::After(Duration::from_secs(2)));
+    world
+}
+
+/// Takes every object out and puts all of them back, in the order of `seed`.
+async fn restore(world: &World, seed: u64, owners: OwnerReferences) {
+    let mut sequence = Sequence(seed);
+    let mut objects: Vec<(&str, Value)> = vec![];
+    for kind in KINDS {
+        let kept = |object: &Value| object["metadata"]["namespace"] == NAMESPACE;
+        objects.extend(world.fake.look_at_all(kind).into_iter().filter(kept).map(|object| (kind, object)));
+    }
+    sequence.shuffle(&mut objects);
+    for (kind, object) in &objects {
+        world.fake.take_out(kind, NAMESPACE, object["metadata"]["name"].as_str().unwrap());
+        world.pass(Duration::from_millis(sequence.next(400))).await;
+    }
+    sequence.shuffle(&mut objects);
+    for (_, object) in objects {
+        // What was recreated meanwhile is replaced, as restores are told to do.
+        let (kind, name) = (object["kind"].clone(), object["metadata"]["name"].clone());
+        let resource = KINDS.into_iter().find(|resource| {
+            world
+                .fake
+                .look(resource, NAMESPACE, name.as_str().unwrap())
+                .is_some_and(|found| found["kind"] == kind)
+        });
+        if let Some(resource) = resource {
+            world.fake.take_out(resource, NAMESPACE, name.as_str().unwrap());
+        }
+        world.fake.put_back(object, owners).unwrap();
+        world.pass(Duration::from_millis(sequence.next(20_000))).await;
+    }
+}
+
+/// What was done to the hosts.
+fn effects(world: &World) -> Vec<Vec<String>> {
+    ["host-1", "host-2"].map(|host| world.host(host).system().effects()).to_vec()
+}
+
+fn provider_id(world: &World) -> Option<String> {
+    world.machine("m-1")?.spec.provider_id
+}
+
+#[tokio::test(start_paused = true)]
+async fn restore_without_owners_changes_no_host() {
+    for seed in 0..SEEDS {
+        let world = running().await;
+        let before = (effects(&world), provider_id(&world));
+        restore(&world, seed, OwnerReferences::Drop).await;
+        // Cluster API adopts its machines again.
+        let uid = world.look("machines.cluster.x-k8s.io", "m-1").unwrap()["metadata"]["uid"].clone();
+        let owner = json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "m-1", "uid": uid, "controller": true }]);
+        world.patch("BaremetalMachine", "m-1", json!({ "metadata": { "ownerReferences": owner } })).await;
+        world
+            .until("m-1 is ready again", |world| {
+                world.machine_condition("m-1", Type::Ready).is_some_and(|ready| ready.status == "True")
+            })
+            .await;
+        world.until("host-2 is available", |world| world.is_available("host-2")).await;
+        world.fake_is_quiet().await;
+        assert_eq!((effects(&world), provider_id(&world)), before, "seed {seed}");
+        assert_eq!(world.phase("m-1"), Some(Phase::Running), "seed {seed}");
+        let claim = world.inventory("host-1").unwrap().claim().unwrap();
+        assert_eq!(
+            claim.uid,
+            world.machine("m-1").unwrap().metadata.uid,
+            "seed {seed}: the claim is adopted"
+        );
+        world.end().await;
+    }
+}
+
+/// The garbage collector deletes the machine: it is held, and its host stays.
+#[tokio::test(start_paused = true)]
+async fn restore_with_stale_owners_changes_no_host() {
+    let mut held = 0;
+    for seed in 0..SEEDS {
+        let world = running().await;
+        let before = (effects(&world), provider_id(&world));
+        restore(&world, seed, OwnerReferences::Keep).await;
+        world.pass(Duration::from_mins(10)).await;
+        assert_eq!(effects(&world), before.0, "seed {seed}");
+        let object = world.look(MACHINES, "m-1").unwrap();
+        if !object["metadata"]["deletionTimestamp"].is_null() {
+            held += 1;
+            let ready = world.machine_condition("m-1", Type::Ready).unwrap();
+            assert_eq!(ready.reason, Reason::OwnerMismatch.as_str(), "seed {seed}: {}", ready.message);
+        }
+        assert_eq!(provider_id(&world), before.1, "seed {seed}");
+        let claim = world.inventory("host-1").unwrap().claim().unwrap();
+        assert_eq!(claim.baremetal_machine, "m-1", "seed {seed}");
+        world.until("host-2 is available", |world| world.is_available("host-2")).await;
+        world.end().await;
+    }
+    assert!(held > 0, "the garbage collector never acted");
+}
+
+/// A backup from before the machine was created: its host says what it carries.
+#[tokio::test(start_paused = true)]
+async fn host_with_an_unknown_node_is_given_to_nobody() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let backup = world.look("machineinventories.elemental.cattle.io", "host-1").unwrap();
+    world.apply_machine("m-1").await;
+    world.runs("m-1").await;
+    let before = world.host("host-1").system().effects();
+    for (kind, name) in [(MACHINES, "m-1"), ("machines.cluster.x-k8s.io", "m-1"), (KINDS[2], "host-1")] {
+        world.fake.take_out(kind, NAMESPACE, name);
+    }
+    world.fake.put_back(backup, OwnerReferences::Keep).unwrap();
+    world
+        .until("the inventory explains", |world| {
+            world.host_condition("host-1", Type::Ready).is_some_and(|ready| ready.reason == "HostCarriesNode")
+        })
+        .await;
+    world.apply_machine("m-2").await;
+    let action = "add a host to it or free one";
+    let why = world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    assert!(why.contains("1 carrying a node"), "{why}");
+    world.pass(Duration::from_hours(1)).await;
+    assert_eq!(world.host("host-1").system().effects(), before);
+}
+
+/// Objects of the seeds' systems carry no UID and no generation of a claim.
+#[tokio::test(start_paused = true)]
+async fn imported_claims_are_adopted() {
+    let world = running().await;
+    let before = (effects(&world), provider_id(&world));
+    world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
+    world.fake_is_quiet().await;
+    let foreign = json!({ "metadata": { "annotations": {
+        "baremetal.cluster.io/owner-uid": null,
+        "baremetal.cluster.io/claim-generation": null,
+    } } });
+    world.patch("MachineInventory", "host-1", foreign).await;
+    let chosen = json!({ "metadata": { "annotations": { "baremetal.cluster.io/machine-inventory": null } } });
+    world.patch("BaremetalMachine", "m-1", chosen).await;
+    world.pass(Duration::from_hours(1)).await;
+    assert_eq!(world.inventory("host-1").unwrap().claim().unwrap().uid, None, "nothing is done while paused");
+    world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
+    world
+        .until("the claim is adopted", |world| {
+            world.inventory("host-1").unwrap().claim().is_some_and(|claim| claim.uid.is_some())
+        })
+        .await;
+    world.fake_is_quiet().await;
+    assert_eq!((effects(&world), provider_id(&world)), before);
+    assert_eq!(world.phase("m-1"), Some(Phase::Running));
+    world.end().await;
+}
