@@ -1,4 +1,4 @@
-//! Manifests, applied as a person would: server-side apply, whatever the kinds are.
+//! Manifests, applied as an operator does: server-side apply, whatever the kinds are.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -192,7 +192,7 @@ mod tests {
     use kube::ResourceExt;
 
     #[test]
-    fn a_manifest_is_its_objects_without_empty_documents() {
+    fn empty_documents_of_manifests_are_ignored() {
         let text = "---\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\ndata: {x: 'y'}\n";
         let objects = parse_manifest(text).unwrap();
         let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();

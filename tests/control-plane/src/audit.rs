@@ -1,7 +1,7 @@
 //! Counts who asked the API server for what, from its own audit log.
 //!
 //! The server writes a line when a request is complete, which can be a moment after its client has
-//! the answer: count when the story has come to rest.
+//! the answer: count when the requests have ended.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -108,7 +108,7 @@ impl Audit {
         Ok(self.users(since)?.remove(user).unwrap_or_default())
     }
 
-    /// What everybody asked for since `since`, by user.
+    /// What all users asked for since `since`, by user.
     ///
     /// # Errors
     /// When the log cannot be read.
@@ -152,7 +152,7 @@ struct ResponseStatus {
 }
 
 impl Event {
-    /// A watch is told twice, when it opens and when it ends: its opening counts. Everything else
+    /// A watch has two events, when it opens and when it ends: its opening counts. Everything else
     /// counts when it is complete.
     fn counts(&self) -> bool {
         match self.verb.as_str() {

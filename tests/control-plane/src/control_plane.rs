@@ -273,7 +273,7 @@ impl ControlPlane {
         self.ready().await
     }
 
-    /// Starts kube-controller-manager again. Its garbage collector looks for new kinds every 30 s
+    /// Starts kube-controller-manager again. Its garbage collector discovers new kinds every 30 s
     /// only: after this it knows the CRDs of now.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ impl Directory {
         Ok(Self { path, lock: Some(lock) })
     }
 
-    /// `path` itself, made if missing, and kept: for a person who wants to read the logs.
+    /// `path` itself, made if missing, and kept: to have the logs at the end.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -83,7 +83,7 @@ fn sweep(temporary: &Path) {
     }
 }
 
-/// A directory without a lock file was just made by somebody who has not yet locked it.
+/// A directory without a lock file was created by a process that has not locked it yet.
 fn is_abandoned(path: &Path) -> bool {
     let Ok(lock) = File::open(path.join(LOCK)) else {
         return false;
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_directories_that_nobody_holds_are_swept() {
+    fn only_unlocked_directories_are_removed() {
         let temporary = tempfile::tempdir().unwrap();
         let make = |name: &str| {
             let path = temporary.path().join(name);

@@ -61,7 +61,7 @@ current-context: default
 pub async fn client(text: &str) -> Result<Client, Error> {
     let kubeconfig = Kubeconfig::from_yaml(text)?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // A person waits for an API server that hangs; so do those who play one.
+    // Tests pause API servers for a minute.
     config.connect_timeout = Some(PATIENCE);
     Ok(Client::try_from(config)?)
 }

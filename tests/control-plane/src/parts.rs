@@ -12,7 +12,7 @@ pub use catalogue::{Module, Part};
 pub type Progress<'a> = &'a dyn Fn(&str);
 
 /// Progress on standard error, past the capture of a test runner: a first build takes minutes, and
-/// a silent test looks like a hanging one.
+/// without output a test seems to hang.
 pub fn to_stderr(line: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{line}");
@@ -21,7 +21,7 @@ pub fn to_stderr(line: &str) {
 /// The rendered manifest of Cluster API's core provider, kept beside its binary.
 const CLUSTER_API_COMPONENTS: &str = "core-components.yaml";
 
-/// Finds the binaries. Each is looked for in the directory of ready binaries, then in the cache;
+/// Finds the binaries. Each is searched in the directory of ready binaries, then in the cache;
 /// a missing one is built once into the cache.
 #[derive(Debug, Clone)]
 pub struct Parts {
@@ -35,7 +35,7 @@ impl Parts {
     /// Reads `KUBEBUILDER_ASSETS`, `BAREMETAL_CACHE`, `XDG_CACHE_HOME`, `HOME` and `GO`.
     ///
     /// # Errors
-    /// [`Error::NoCache`] when none of them says where the cache may be.
+    /// [`Error::NoCache`] when none of them names the cache.
     pub fn from_environment() -> Result<Self, Error> {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let cache = cache_directory(|name| variable(name).map(PathBuf::from));

@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Below Linux's ephemeral range (32768 and up): a port from that range, once closed here, may be
-/// taken by somebody's outgoing connection before the server binds it.
+/// taken by an outgoing connection before the server binds it.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// A loopback TCP port that nobody listens on, never handed out twice by this process.
+/// A loopback TCP port without a listener, never returned twice by this process.
 ///
 /// # Errors
 /// When every port of the range is in use.
@@ -40,7 +40,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn no_port_is_handed_out_twice_and_none_is_ephemeral() {
+    fn ports_are_distinct_and_not_ephemeral() {
         let ports: Vec<u16> = (0..50).map(|_| free().unwrap()).collect();
         let distinct: BTreeSet<_> = ports.iter().collect();
         assert_eq!(distinct.len(), ports.len());

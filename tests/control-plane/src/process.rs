@@ -49,7 +49,7 @@ pub enum Error {
         name: String,
         /// How long it was given.
         waited: Duration,
-        /// What the last try said.
+        /// The last answer.
         seen: String,
         /// Where its output is.
         log: PathBuf,
@@ -247,7 +247,7 @@ impl Server {
         }
     }
 
-    /// Calls `probe` until it says that the server is ready. `probe` answers what it saw instead.
+    /// Calls `probe` until it succeeds; its error is what it saw.
     ///
     /// # Errors
     /// [`Error::Ended`] as soon as the process ends, [`Error::NotReady`] after `patience`.
@@ -344,7 +344,7 @@ fn serve(jobs: &Receiver<Job>) {
     }
 }
 
-/// The last lines of a log, for an error that is read by a person.
+/// The last lines of a log, for an error.
 #[must_use]
 pub fn tail(log: &Path) -> String {
     let bytes = std::fs::read(log).unwrap_or_default();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ended_says_how_and_shows_its_last_words() {
+    fn ended_child_shows_status_and_last_lines() {
         let directory = tempfile::tempdir().unwrap();
         let mut process = shell(directory.path(), "echo last words; exit 3");
         let _ = process.child.wait();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_is_asked_to_end_may_finish_what_it_does() {
+    fn stopped_child_may_finish_its_work() {
         let directory = tempfile::tempdir().unwrap();
         let script = "trap 'echo finished; exit' TERM; echo up; while :; do sleep 0.01; done";
         let process = shell(directory.path(), script);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_outlives_the_thread_that_asked_for_it_and_dies_with_its_value() {
+    fn child_outlives_its_thread_and_ends_when_dropped() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().to_owned();
         let mut process = std::thread::spawn(move || shell(&path, "exec sleep 100")).join().unwrap();

@@ -1,5 +1,5 @@
 //! The cluster that hosts join: a control plane prepared the way `kubeadm init` leaves one, so that
-//! a real `kubeadm join` works against it, and a simulated host can play the kubelet.
+//! a real `kubeadm join` works against it, and a simulated host can register a Node.
 
 mod documents;
 mod node;
@@ -35,7 +35,7 @@ pub enum Error {
     Kubeadm {
         /// The phase of `kubeadm init`.
         phase: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
     /// The API server refused something.
@@ -94,7 +94,7 @@ impl Workload {
     }
 
     /// Bootstrap data of a worker: cloud-config with real kubeadm join data of v1beta4, in the
-    /// shape of Cluster API's own. It says nothing of the host's name, provider id, labels or
+    /// shape of Cluster API's own. It lacks the host's name, provider id, labels or
     /// container runtime. The token in it lives for a day.
     #[must_use]
     pub fn join_config(&self) -> String {
@@ -174,8 +174,8 @@ impl Workload {
         if output.status.success() {
             return Ok(());
         }
-        let said = [output.stdout, output.stderr].concat();
-        Err(Error::Kubeadm { phase: phase.join(" "), output: String::from_utf8_lossy(&said).into_owned() })
+        let output = [output.stdout, output.stderr].concat();
+        Err(Error::Kubeadm { phase: phase.join(" "), output: String::from_utf8_lossy(&output).into_owned() })
     }
 
     /// cluster-info carries the address of the kubeconfig that made it, which is loopback: those who

@@ -1,4 +1,4 @@
-//! The harness itself: the parts start, Cluster API answers, the workload cluster takes hosts in.
+//! The harness itself: the parts start, Cluster API answers, the workload cluster accepts hosts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -155,43 +155,43 @@ spec:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_finds_its_node_in_the_workload_cluster() -> Result<()> {
+async fn machine_finds_its_node() -> Result<()> {
     let (control_plane, _) = management().await?;
     let workload = workload_cluster().await?;
     let client = control_plane.admin().await?;
-    let secret = workload.kubeconfig_secret("default", "story")?;
+    let secret = workload.kubeconfig_secret("default", "joined")?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
     secrets.create(&PostParams::default(), &secret).await?;
-    workload.register_node("story-0", "plain:///0", &BTreeMap::new()).await?;
+    workload.register_node("joined-0", "plain:///0", &BTreeMap::new()).await?;
 
     apply::manifest(
         &client,
         "
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
 kind: PlainCluster
-metadata: {name: story}
+metadata: {name: joined}
 status: {ready: true, initialization: {provisioned: true}}
 ---
 apiVersion: infrastructure.cluster.x-k8s.io/v1beta1
 kind: PlainMachine
-metadata: {name: story-0}
+metadata: {name: joined-0}
 spec: {providerID: 'plain:///0'}
 status: {ready: true, initialization: {provisioned: true}}
 ---
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: Cluster
-metadata: {name: story}
+metadata: {name: joined}
 spec:
   controlPlaneEndpoint: {host: 127.0.0.1, port: 6443}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainCluster, name: story}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainCluster, name: joined}
 ---
 apiVersion: cluster.x-k8s.io/v1beta2
 kind: Machine
-metadata: {name: story-0}
+metadata: {name: joined-0}
 spec:
-  clusterName: story
+  clusterName: joined
   bootstrap: {dataSecretName: data}
-  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainMachine, name: story-0}
+  infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainMachine, name: joined-0}
 ",
     )
     .await?;
@@ -200,16 +200,16 @@ spec:
     let machines: Api<DynamicObject> =
         Api::namespaced_with(client, "default", &ApiResource::from_gvk(&machine));
     let node = eventually("the Machine has its nodeRef", async || {
-        let machine = machines.get("story-0").await?;
+        let machine = machines.get("joined-0").await?;
         Ok(machine.data["status"]["nodeRef"]["name"].as_str().map(str::to_owned))
     })
     .await?;
-    assert_eq!(node, "story-0");
+    assert_eq!(node, "joined-0");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_may_do_nothing_until_a_role_says_so() -> Result<()> {
+async fn user_without_role_is_forbidden() -> Result<()> {
     let (control_plane, _) = management().await?;
     let coordinator = control_plane.client("coordinator", GROUP).await?;
     let secrets: Api<Secret> = Api::namespaced(coordinator, "default");
@@ -219,7 +219,7 @@ async fn a_user_may_do_nothing_until_a_role_says_so() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_workload_cluster_takes_a_node_as_its_own_user_and_no_other() -> Result<()> {
+async fn nodes_register_only_as_their_own_user() -> Result<()> {
     let workload = workload_cluster().await?;
     let labels = BTreeMap::from([("metal3.io/uuid".to_owned(), "u".to_owned())]);
     let node = workload.register_node("node-a", "baremetal:///a", &labels).await?;
@@ -237,7 +237,7 @@ async fn the_workload_cluster_takes_a_node_as_its_own_user_and_no_other() -> Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_workload_cluster_holds_what_a_joining_host_reads() -> Result<()> {
+async fn workload_cluster_has_join_configuration() -> Result<()> {
     let workload = workload_cluster().await?;
     let admin = workload.control_plane().admin().await?;
     let public: Api<ConfigMap> = Api::namespaced(admin.clone(), "kube-public");
@@ -329,7 +329,7 @@ async fn bootstrap_certificate(host: &kube::Client, node: &str) -> Result<Vec<u8
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_control_plane_comes_back_with_its_data() -> Result<()> {
+async fn restarted_control_plane_keeps_its_data() -> Result<()> {
     let parts = Parts::from_environment()?;
     let control_plane = ControlPlane::start(&parts, &Settings::management()).await?;
     let namespaces: Api<Namespace> = Api::all(control_plane.admin().await?);

@@ -54,7 +54,7 @@ impl Backup {
     /// Reads all objects of `kinds` in `namespace`.
     ///
     /// # Errors
-    /// What the API server says.
+    /// When the API server refuses.
     pub async fn take(client: &Client, namespace: &str, kinds: &[Kind]) -> anyhow::Result<Self> {
         let mut objects = vec![];
         for (group, version, kind) in kinds {
@@ -114,7 +114,7 @@ impl Backup {
     /// left as it is; the answer is which.
     ///
     /// # Errors
-    /// What the API server says, and owners that refer to each other.
+    /// When the API server refuses, and owners that refer to each other.
     pub async fn restore(&self, client: &Client, owners: Owners) -> anyhow::Result<Vec<String>> {
         let mut existing = vec![];
         let mut uids = HashMap::new();
@@ -142,7 +142,7 @@ impl Backup {
     /// Writes the status of `kind` as it was.
     ///
     /// # Errors
-    /// What the API server says.
+    /// When the API server refuses.
     pub async fn restore_status(&self, client: &Client, kind: &str) -> anyhow::Result<()> {
         for (resource, object) in self.objects.iter().filter(|(resource, _)| resource.kind == kind) {
             let api = namespaced(client, resource, object);
@@ -158,7 +158,7 @@ impl Backup {
     /// act.
     ///
     /// # Errors
-    /// What the API server says.
+    /// When the API server refuses.
     pub async fn delete_without_finalizers(&self, client: &Client) -> anyhow::Result<()> {
         for (resource, object) in self.objects.iter().rev() {
             let api = namespaced(client, resource, object);

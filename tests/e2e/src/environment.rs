@@ -84,7 +84,7 @@ impl Management {
     /// Applies a manifest as an operator does.
     ///
     /// # Errors
-    /// What the API server says.
+    /// When the API server refuses.
     pub async fn apply(&self, manifest: &str) -> anyhow::Result<()> {
         retry("apply a manifest", async || apply::manifest(&self.admin, manifest).await).await?;
         Ok(())
@@ -93,7 +93,7 @@ impl Management {
     /// Applies a Secret as an operator does.
     ///
     /// # Errors
-    /// What the API server says.
+    /// When the API server refuses.
     pub async fn apply_secret(&self, namespace: &str, mut secret: Secret) -> anyhow::Result<()> {
         let api: Api<Secret> = Api::namespaced(self.admin.clone(), namespace);
         secret.metadata.namespace = Some(namespace.to_owned());
@@ -217,7 +217,7 @@ impl Environment {
     /// Downloads what the coordinator serves, as an operator does.
     ///
     /// # Errors
-    /// What curl says.
+    /// When curl fails.
     pub async fn download(&self, url: &str, to: &Path) -> anyhow::Result<()> {
         let authority = self.authority().await?;
         // Guests reach the coordinator by an address that is not this machine's.

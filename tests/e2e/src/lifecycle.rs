@@ -358,7 +358,7 @@ impl<'a> Lifecycle<'a> {
     /// Changes the `MachineDeployment`.
     ///
     /// # Errors
-    /// What the API server says.
+    /// When the API server refuses.
     pub async fn scale(&self, patch: serde_json::Value) -> anyhow::Result<()> {
         let api = cluster_api(&self.management().admin, "MachineDeployment");
         let patch = Patch::Merge(patch);
@@ -434,7 +434,7 @@ pub fn cluster_api(client: &Client, kind: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), NAMESPACE, &kind)
 }
 
-/// Whether a machine runs and says so.
+/// Whether a machine has a node and shows it.
 #[must_use]
 pub fn is_running(machine: &BaremetalMachine) -> bool {
     let status = machine.status.as_ref();

@@ -1,5 +1,5 @@
-//! One line for every change of a phase or a condition, and waits that say
-//! what was seen last.
+//! One line for every change of a phase or a condition, and waits whose
+//! error shows what was seen last.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -111,7 +111,7 @@ fn read_facts(object: &DynamicObject) -> Vec<(String, String)> {
     facts
 }
 
-/// Waits until `is` holds for the object; the error says what was seen last.
+/// Waits until `is` holds for the object; the error shows what was seen last.
 ///
 /// # Errors
 /// When the deadline passes.
@@ -126,7 +126,7 @@ where
 }
 
 /// Waits until `check` finds what it wants in the objects of a kind; the error
-/// says what was seen last.
+/// shows what was seen last.
 ///
 /// # Errors
 /// Those of `check`, and when the deadline passes.

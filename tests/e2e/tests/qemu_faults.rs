@@ -81,7 +81,7 @@ async fn death_and_power_cut_in_the_os_switch(lifecycle: &mut Lifecycle<'_>, inv
     lifecycle.delete_node(&node).await.unwrap();
 }
 
-/// The new image does not boot: the old one does, says so, and joins nothing.
+/// The new image does not boot: the old one does, the plan fails, and nothing joins.
 async fn a_new_image_that_does_not_boot(
     lifecycle: &mut Lifecycle<'_>,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! Builds the Kubernetes parts ahead of time and says where they are.
+//! Builds the Kubernetes parts ahead of time and prints where they are.
 //!
 //! - `parts` builds all that are missing; the last line of its output is the list of directories,
 //!   as `PATH` wants it.
@@ -14,13 +14,13 @@ use control_plane::parts::{Error, Module, Part, Parts, to_stderr};
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let said = match words.as_slice() {
+    let result = match words.as_slice() {
         [] | ["build"] => build(),
         ["path", names @ ..] if !names.is_empty() => paths(names),
         ["directory", name] => directory(name),
         _ => Err("usage: parts | parts path NAME… | parts directory MODULE".to_owned()),
     };
-    match said {
+    match result {
         Ok(text) => {
             println!("{text}");
             ExitCode::SUCCESS

@@ -56,7 +56,7 @@ mod tests {
     use crate::apply::parse_manifest;
 
     #[test]
-    fn webhooks_and_conversions_are_called_by_address_and_nothing_is_deployed() {
+    fn webhooks_are_called_by_address_without_deployments() {
         let manifest = "
 apiVersion: apps/v1
 kind: Deployment

@@ -58,7 +58,7 @@ impl Layout {
             format!("--secure-port={}", self.port),
             "--bind-address=127.0.0.1".to_owned(),
             "--advertise-address=127.0.0.1".to_owned(),
-            // Endpoints may not be loopback addresses, and nobody uses the Service.
+            // Endpoints may not be loopback addresses, and nothing uses the Service.
             "--endpoint-reconciler-type=none".to_owned(),
             format!("--service-cluster-ip-range={SERVICE_SUBNET}"),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
@@ -99,7 +99,7 @@ impl Layout {
             controllers.to_owned(),
             // One instance needs no lease, and starts seconds earlier without.
             "--leader-elect=false".to_owned(),
-            // It serves nothing: its work tells that it runs.
+            // It serves nothing: its effects show that it runs.
             "--secure-port=0".to_owned(),
             // An emulated host under load misses heartbeats for longer than the usual 40 s, and a
             // simulated one sends none.
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_workload_cluster_takes_hosts_in() {
+    fn only_workload_clusters_accept_hosts() {
         let flags = |role| {
             let layout = Layout { role, directory: "/d".into(), port: 1, etcd_port: 2, etcd_peer_port: 3 };
             [layout.api_server_flags(), layout.controller_flags()].concat()

@@ -14,7 +14,7 @@ use crate::process::tail;
 /// A part is missing and could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No variable says where the cache is.
+    /// No variable names the cache.
     #[error("no place for built binaries: set HOME or BAREMETAL_CACHE")]
     NoCache,
     /// The Go toolchain is missing.
@@ -43,7 +43,7 @@ pub enum Error {
         part: &'static str,
         /// The command that was tried.
         go: String,
-        /// The version that it says.
+        /// The version that it reports.
         found: String,
         /// The oldest version that will do.
         wanted: &'static str,
@@ -132,8 +132,8 @@ pub(super) fn components(parts: &Parts, output: &Path) -> Result<(), Error> {
     check_go(parts, Part::ClusterApiCore)?;
     let mut download = go(parts, Module::ClusterApi);
     download.args(["mod", "download", "-json", Module::ClusterApi.path()]);
-    let said = stdout(download, "go mod download")?;
-    let module: Download = serde_json::from_slice(&said)
+    let answer = stdout(download, "go mod download")?;
+    let module: Download = serde_json::from_slice(&answer)
         .map_err(|error| Error::Failed { command: "go mod download".to_owned(), tail: error.to_string() })?;
     let mut kustomize = Command::new(kubectl);
     kustomize.arg("kustomize").arg(module.directory.join("core/config/default"));
@@ -154,7 +154,7 @@ fn stdout(mut command: Command, name: &str) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// The Go command in the module's directory. No other toolchain is fetched unless the person asked
+/// The Go command in the module's directory. No other toolchain is fetched unless the user asked
 /// for that, and nothing of the surroundings changes what is built.
 fn go(parts: &Parts, module: Module) -> Command {
     let mut command = Command::new(&parts.go);
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_toolchain_of_the_same_minor_version_and_not_older_will_do() {
+    fn toolchain_has_same_minor_version_and_is_recent() {
         let cases = [
             ("the same", "go1.26.0", "1.26.0", true),
             ("a later patch", "go1.26.8", "1.26.0", true),
@@ -230,7 +230,7 @@ mod tests {
             ("Debian 12's", "go1.19.8", "1.26.0", false),
             ("a later minor", "go1.27.1", "1.26.0", false),
             ("with experiments", "go1.26.8 X:nojsonv2", "1.26.0", true),
-            ("nothing said", "", "1.26.0", false),
+            ("no output", "", "1.26.0", false),
         ];
         for (name, found, wanted, want) in cases {
             assert_eq!(will_do(found, wanted), want, "{name}");

@@ -93,7 +93,7 @@ impl Module {
         }
     }
 
-    /// Linker flags. Without its version a server of Kubernetes says v0.0.0-master, and clients
+    /// Linker flags. Without its version a Kubernetes server reports v0.0.0-master, and clients
     /// refuse it; the other modules do without.
     pub(super) fn linker_flags(self) -> String {
         match self {

@@ -35,7 +35,7 @@ impl fmt::Debug for Token {
 const NOT_LOOPBACK: &str = "192.0.2.1";
 
 /// The configuration of the phases of `kubeadm init`. `certificatesDir` stays the default: it is
-/// where a joining host's kubelet looks for the authority.
+/// where a joining host's kubelet reads the authority.
 pub(super) fn init(endpoint: SocketAddr, version: &str, token: &Token) -> String {
     let Token(token) = token;
     format!(
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn join_data_keeps_its_first_lines_and_says_nothing_of_the_host() {
+    fn join_data_is_jinja_and_names_no_host() {
         let data = join("10.0.2.100:6443", "sha256:00", &Token::new());
         assert!(data.starts_with("## template: jinja\n#cloud-config\n"));
         let cloud_config: serde_json::Value = serde_norway::from_str(&data).unwrap();

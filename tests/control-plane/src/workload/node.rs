@@ -1,4 +1,4 @@
-//! What a kubelet says of its node.
+//! A Node as a kubelet registers it.
 
 use std::collections::BTreeMap;
 

@@ -65,7 +65,7 @@ impl Qemu {
         self.host.as_mut().context("the host is not powered on")
     }
 
-    /// What a command says inside.
+    /// The output of a command inside.
     ///
     /// # Errors
     /// When it fails.

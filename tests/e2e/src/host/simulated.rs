@@ -44,7 +44,7 @@ pub struct Simulated {
     task: Option<JoinHandle<()>>,
 }
 
-/// What a host's disk says, read from outside.
+/// The disk of a host, read from outside.
 #[derive(Clone, Debug)]
 pub struct Disk {
     host: SimulatedHost,
@@ -104,7 +104,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Its disk, for a test that looks at the host from outside.
+    /// Its disk, for a test that inspects the host from outside.
     #[must_use]
     pub fn disk(&self) -> Disk {
         let directory = self.directory.path().to_owned();
