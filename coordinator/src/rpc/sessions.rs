@@ -51,6 +51,15 @@ struct Sessions {
     next_number: u64,
 }
 
+impl Sessions {
+    /// A newer end of the same host stays.
+    fn forget_end(&mut self, key: &HostKey, task: tokio::task::Id) {
+        if self.pending_ends.get(key).is_some_and(|pending| pending.id() == task) {
+            self.pending_ends.remove(key);
+        }
+    }
+}
+
 /// Streams of this replica.
 #[derive(Default)]
 pub struct SessionTable(Mutex<Sessions>);
@@ -127,7 +136,7 @@ impl SessionTable {
         }
     }
 
-    /// Runs `record` after `delay`, unless the host opens a session before.
+    /// Runs `record` after `delay`, until the host opens a session.
     pub(super) fn schedule_end(
         self: &Arc<Self>,
         key: &HostKey,
@@ -143,10 +152,10 @@ impl SessionTable {
         let (table, ended) = (Arc::downgrade(self), key.clone());
         let task = runtime.spawn(async move {
             tokio::time::sleep(delay).await;
-            if let Some(table) = table.upgrade() {
-                table.sessions().pending_ends.remove(&ended);
-            }
             record.await;
+            if let Some(table) = table.upgrade() {
+                table.sessions().forget_end(&ended, tokio::task::id());
+            }
         });
         if let Some(older) = sessions.pending_ends.insert(key.clone(), task.abort_handle()) {
             older.abort();

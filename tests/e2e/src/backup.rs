@@ -101,9 +101,8 @@ impl Backup {
     pub fn keys(&self) -> Vec<Key> {
         let key = |(resource, object): &(ApiResource, DynamicObject)| {
             let place = match resource.group.as_str() {
-                "" => resource.plural.clone(),
                 // Built-in kinds are stored without their group.
-                "coordination.k8s.io" => resource.plural.clone(),
+                "" | "coordination.k8s.io" => resource.plural.clone(),
                 group => format!("{group}/{}", resource.plural),
             };
             Key::new(&place, &object.namespace().unwrap_or_default(), &object.name_any())

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_that_failed_is_still_the_current_one_at_the_end() {
+    fn failed_step_stays_the_current_one() {
         let progress = Progress::default();
         progress.step("one");
         progress.step("two");

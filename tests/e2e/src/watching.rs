@@ -164,11 +164,8 @@ where
     })
     .await;
     let kind = std::any::type_name::<K>().rsplit("::").next().unwrap_or("object").to_owned();
-    match found {
-        Ok(found) => found,
-        Err(_) => {
-            let last: Vec<_> = objects.values().collect();
-            bail!("no {kind} was as wanted within {} s; last seen: {last:#?}", limit.as_secs())
-        }
-    }
+    found.unwrap_or_else(|_| {
+        let last: Vec<_> = objects.values().collect();
+        bail!("no {kind} was as wanted within {} s; last seen: {last:#?}", limit.as_secs())
+    })
 }

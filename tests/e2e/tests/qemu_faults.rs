@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::qemu::{BootOrder, Image, ImageInputs};
-use coordinator_api::conditions::{Type, find};
+use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use e2e::environment::{Environment, Reach};
@@ -104,7 +104,7 @@ async fn a_new_image_that_does_not_boot(
     };
     let machine = until(&machines, &name, LONG, is_failed).await.unwrap();
     let conditions = machine.status.unwrap_or_default().conditions;
-    assert_eq!(find(&conditions, Type::PlanApplied).map(|c| c.reason.as_str()), Some("PlanFailed"));
+    assert_eq!(find_condition(&conditions, Type::PlanApplied).map(|c| c.reason.as_str()), Some("PlanFailed"));
     assert_eq!(machine.spec.provider_id, None, "a failed plan must not provide");
     lifecycle.scale_down(inventory).await.unwrap();
 }

@@ -12,20 +12,27 @@ use std::time::Duration;
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
 use coordinator_core::host::facts::{self, Attach};
 use coordinator_core::ids::Uid;
+use coordinator_core::retry::backoff;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use tokio::time::Instant;
 use tonic::Streaming;
+use tracing::Instrument as _;
 use wire::host_message;
 
 use crate::ca::Peer;
 use crate::rpc::sessions::{CloseReason, SessionConflict, SessionGuard};
 use crate::rpc::{Context, RpcError};
 use crate::store;
+use crate::telemetry::chain;
 
 /// A stream that opens and states nothing is closed.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest pause between attempts to record the end of a session: shorter
+/// than another replica waits for it.
+const LONGEST_END_RETRY: Duration = Duration::from_secs(5);
 /// How often the Lease of another replica is checked.
 const REPLICA_CHECK: Duration = Duration::from_secs(1);
 
@@ -63,11 +70,69 @@ pub(super) async fn open_session(
     // A host that is refused takes no place in the table.
     context.inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
-    let (inventory, former) = tokio::select! {
-        reason = guard.closed() => return Err(close_error(reason, &statement.peer)),
-        stored = store_session(context, &statement) => stored?,
+    let stored = tokio::select! {
+        reason = guard.closed() => Err(close_error(reason, &statement.peer)),
+        stored = store_session(context, &statement) => stored,
     };
-    Ok(OpenSession { statement, guard, inventory, former })
+    match stored {
+        Ok((inventory, former)) => Ok(OpenSession { statement, guard, inventory, former }),
+        Err(error) => {
+            // The end of an earlier session waited for this one.
+            if guard.close() {
+                schedule_session_end(context, &statement.peer, Freshness::Live);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// From where an inventory is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Freshness {
+    Cached,
+    /// A write may have been accepted although its answer was lost.
+    Live,
+}
+
+/// Records that this replica has no stream of the host, unless it opens one
+/// soon.
+pub(super) fn schedule_session_end(context: &Context, peer: &Peer, freshness: Freshness) {
+    let record = record_session_end(context.clone(), peer.clone(), context.now(), freshness);
+    context.sessions.schedule_end(&peer.key, context.timing.end_delay, record.in_current_span());
+}
+
+/// An end that is not recorded makes the next boot of the host a duplicate.
+async fn record_session_end(context: Context, peer: Peer, ended: Timestamp, mut freshness: Freshness) {
+    let mut attempt = 0;
+    loop {
+        let error = match end_own_session(&context, &peer, ended, freshness).await {
+            Ok(()) => return tracing::info!("host detached"),
+            Err(error) if error.is_inventory_gone() => return,
+            Err(error) => error,
+        };
+        attempt += 1;
+        freshness = Freshness::Live;
+        tracing::warn!(error = chain(&error), attempt, "cannot record the end of the session: retrying");
+        tokio::time::sleep(backoff(attempt).min(LONGEST_END_RETRY)).await;
+    }
+}
+
+async fn end_own_session(
+    context: &Context,
+    peer: &Peer,
+    ended: Timestamp,
+    freshness: Freshness,
+) -> Result<(), RpcError> {
+    let inventory = match freshness {
+        Freshness::Cached => context.inventory_of_ended(peer).await?,
+        Freshness::Live => context.read_inventory(peer).await?,
+    };
+    let record = |status: &mut MachineInventoryStatus| {
+        let session = status.host.as_ref().and_then(|host| host.session.as_ref());
+        let boot_id = session.map(|session| session.boot_id.clone()).unwrap_or_default();
+        facts::record_session_end(status, &context.replica.name, &boot_id, ended);
+    };
+    context.update_status(inventory, record).await.map(drop)
 }
 
 async fn read_hello(messages: &mut Messages) -> Result<wire::Hello, RpcError> {
@@ -190,8 +255,31 @@ async fn wait_for_end(
         new = boot_id,
         "another boot attaches: waiting for the end of its session on another replica"
     );
+    // The second time begins when the API server answers: the other replica may
+    // have waited for that too.
+    for patience in [context.timing.probe, context.timing.probe / 2] {
+        if has_ended_within(context, peer, inventory, other, patience).await? {
+            return Ok(());
+        }
+        let live = context.read_inventory(peer).await?;
+        if session_of(&live) != Some(other) {
+            return Ok(());
+        }
+    }
+    let live = context.read_inventory(peer).await?;
+    Err(quarantine(context, &live, [&other.boot_id, boot_id]).await)
+}
+
+/// Whether the caches show within `patience` that the session is over.
+async fn has_ended_within(
+    context: &Context,
+    peer: &Peer,
+    inventory: &MachineInventory,
+    other: &SessionStatus,
+    patience: Duration,
+) -> Result<bool, RpcError> {
     let mut state = context.caches.notifications.subscribe(&peer.key, inventory);
-    let deadline = Instant::now() + context.timing.probe;
+    let deadline = Instant::now() + patience;
     // The caches may be behind `inventory`.
     let mut was_seen = false;
     loop {
@@ -201,20 +289,15 @@ async fn wait_for_end(
         }
         let is_seen = latest.session.as_ref() == Some(other);
         if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {
-            return Ok(());
+            return Ok(true);
         }
         was_seen |= is_seen;
         tokio::select! {
             () = state.changed() => {}
             () = tokio::time::sleep(REPLICA_CHECK) => {}
-            () = tokio::time::sleep_until(deadline) => break,
+            () = tokio::time::sleep_until(deadline) => return Ok(false),
         }
     }
-    let live = context.read_inventory(peer).await?;
-    if session_of(&live) != Some(other) {
-        return Ok(());
-    }
-    Err(quarantine(context, &live, [&other.boot_id, boot_id]).await)
 }
 
 /// Marks the inventory: streams of every replica end by it.

@@ -9,7 +9,6 @@ use coordinator_core::host::{Problem, facts};
 use coordinator_core::ids::Uid;
 use coordinator_core::retry::backoff;
 use futures::stream::{BoxStream, StreamExt as _};
-use jiff::Timestamp;
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
@@ -18,7 +17,7 @@ use tonic::Status;
 use tracing::Instrument as _;
 use wire::{coordinator_message, host_message};
 
-use super::attach::{self, Messages, OpenSession, Statement};
+use super::attach::{self, Freshness, Messages, OpenSession, Statement};
 use super::progress::{RunningStep, StepProgress};
 use super::reports;
 use crate::ca::Peer;
@@ -321,30 +320,7 @@ impl Drop for Attachment {
         if !self.guard.close() {
             return;
         }
-        let peer = &self.statement.peer;
-        self.context.running_plans.remove(&peer.key);
-        let record = record_session_end(self.context.clone(), self.statement.clone(), self.context.now());
-        let delay = self.context.timing.end_delay;
-        self.context.sessions.schedule_end(&peer.key, delay, record.in_current_span());
-    }
-}
-
-/// Records that the stream of a host ended and none came after it.
-async fn record_session_end(context: Context, statement: Statement, ended: Timestamp) {
-    let written = async {
-        let inventory = context.inventory_of_ended(&statement.peer).await?;
-        let (replica, boot_id) = (&context.replica.name, statement.boot_id());
-        let record = |status: &mut _| facts::record_session_end(status, replica, boot_id, ended);
-        context.update_status(inventory, record).await
-    };
-    match written.await {
-        Ok(_) => tracing::info!(boot_id = statement.boot_id(), "host detached"),
-        Err(error) if error.is_inventory_gone() => {}
-        Err(error) => {
-            tracing::warn!(
-                error = chain(&error),
-                "cannot record the end of the session: it is recorded when the replica's Lease or the host changes it"
-            );
-        }
+        self.context.running_plans.remove(&self.statement.peer.key);
+        attach::schedule_session_end(&self.context, &self.statement.peer, Freshness::Cached);
     }
 }

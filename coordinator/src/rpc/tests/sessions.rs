@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fake_apiserver::{Matching, Refusal as Fault};
 use proto::refusal::Refusal;
 use serde_json::json;
 
@@ -170,6 +171,36 @@ async fn session_end_is_written_once() {
     world.settled("m-a").await;
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-2").await;
     assert_eq!(world.spent().writes, 1, "the next session");
+}
+
+#[tokio::test]
+async fn session_end_is_retried_until_recorded() {
+    let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
+    let world = World::with_replicas(1, timing).await;
+    let (_host, _chain, link, stream) = attached(&world).await;
+    let writes = Matching::writes().resource("machineinventories").user("coordinator-0");
+    let fault = world.fake.faults().fail(writes, 2, Fault::Internal);
+    drop((link, stream));
+    world.until(|| session(&world)["ended"].is_string()).await;
+    assert_eq!(fault.times_met(), 2);
+    assert_eq!(world.context().sessions.pending_ends(), 0);
+}
+
+#[tokio::test]
+async fn failed_attach_ends_the_session_before() {
+    let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
+    let world = World::with_replicas(1, timing).await;
+    let (host, chain, link, stream) = attached(&world).await;
+    let mut other = world.connect(Some((&host, &chain))).await;
+    let writes = Matching::writes().resource("machineinventories").user("coordinator-0");
+    let fault = world.fake.faults().fail(writes, 1, Fault::Internal);
+    drop((link, stream));
+    world.until(|| world.context().sessions.pending_ends() == 1).await;
+    let mut refused = other.attach(Host::hello("boot-2")).await.unwrap();
+    assert!(refused.message().await.is_err());
+    assert!(fault.is_met());
+    world.until(|| session(&world)["ended"].is_string()).await;
+    assert_eq!(session(&world)["bootId"], "boot-1");
 }
 
 #[tokio::test]

@@ -288,9 +288,10 @@ async fn run_host(
 async fn run_agent(root: &Root, system: &SimulatedSystem, network: &SimulatedNetwork, number: u8) {
     loop {
         let ended = match Executor::open(root.clone(), system.clone(), Policy::default()) {
-            Ok(executor) => {
-                link::run(root, system.clone(), executor, network).await.err().map(anyhow::Error::from)
-            }
+            Ok(executor) => Box::pin(link::run(root, system.clone(), executor, network))
+                .await
+                .err()
+                .map(anyhow::Error::from),
             Err(error) => Some(error.into()),
         };
         if let Some(error) = ended {

@@ -10,8 +10,9 @@ use serde_json::json;
 
 const FIELD: &str = include_str!("kinds/field.yaml");
 
-async fn said(client: &Client, manifest: &str) -> Result<(), String> {
-    let told = |error: &dyn std::error::Error| {
+/// The error is the whole chain.
+async fn apply_manifest(client: &Client, manifest: &str) -> Result<(), String> {
+    let chain = |error: &dyn std::error::Error| {
         let mut text = error.to_string();
         let mut source = error.source();
         while let Some(cause) = source {
@@ -20,7 +21,7 @@ async fn said(client: &Client, manifest: &str) -> Result<(), String> {
         }
         text
     };
-    apply::manifest(client, manifest).await.map(drop).map_err(|error| told(&error))
+    apply::manifest(client, manifest).await.map(drop).map_err(|error| chain(&error))
 }
 
 fn machine(spec: &str) -> String {
@@ -47,9 +48,9 @@ fn pool(name: &str, members: &str) -> String {
     )
 }
 
-async fn defaults_are_filled_in_and_read_back(client: &Client) {
+async fn check_defaults(client: &Client) {
     let least = "{apiVersion: elemental.cattle.io/v1beta1, kind: MachineRegistration, metadata: {name: least, namespace: default}, spec: {config: {elemental: {install: {}, registration: {}}}}}";
-    said(client, least).await.unwrap();
+    apply_manifest(client, least).await.unwrap();
     let registrations: Api<MachineRegistration> = Api::namespaced(client.clone(), "default");
     let elemental = registrations.get("least").await.unwrap().spec.config.unwrap().elemental.unwrap();
     assert_eq!(elemental.reset, Some(Reset::default()));
@@ -64,27 +65,27 @@ async fn defaults_are_filled_in_and_read_back(client: &Client) {
         let image = format!(
             "{{apiVersion: elemental.cattle.io/v1beta1, kind: SeedImage, metadata: {{name: {name}, namespace: default}}, spec: {{registrationRef: {{name: least}}, {size}}}}}"
         );
-        match (said(client, &image).await, want) {
+        match (apply_manifest(client, &image).await, want) {
             (Ok(()), Ok(want)) => {
                 let spec = images.get(name).await.unwrap().spec;
                 assert_eq!((spec.size, spec.cleanup_after_minutes), (Some(want), 60), "{name}");
             }
-            (Err(said), Err(part)) => assert!(said.contains(part), "{name}: {said}"),
-            (said, want) => panic!("{name}: {said:?}, wanted {want:?}"),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{name}: {error}"),
+            (answer, want) => panic!("{name}: {answer:?}, wanted {want:?}"),
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn manifests_of_the_field_are_accepted_and_what_must_not_change_is_refused() {
+async fn known_manifests_are_accepted_and_immutable_fields_kept() {
     let parts = Parts::from_environment().unwrap();
     let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
     let client = management.admin().await.unwrap();
     for crd in crds::all() {
         apply::manifest(&client, &crds::yaml(&crd).unwrap()).await.unwrap();
     }
-    said(&client, FIELD).await.unwrap();
-    defaults_are_filled_in_and_read_back(&client).await;
+    apply_manifest(&client, FIELD).await.unwrap();
+    check_defaults(&client).await;
     let steps: [(&str, String, Result<(), &str>); 15] = [
         ("a machine", machine("{machineInventoryPoolRef: {name: a}}"), Ok(())),
         (
@@ -131,10 +132,10 @@ async fn manifests_of_the_field_are_accepted_and_what_must_not_change_is_refused
         ("a member twice", pool("twice", "[{name: a}, {name: a}]"), Err("duplicate")),
     ];
     for (name, manifest, want) in steps {
-        match (said(&client, &manifest).await, want) {
+        match (apply_manifest(&client, &manifest).await, want) {
             (Ok(()), Ok(())) => {}
-            (Err(said), Err(part)) => assert!(said.contains(part), "{name}: {said}"),
-            (said, want) => panic!("{name}: {said:?}, wanted {want:?}"),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{name}: {error}"),
+            (answer, want) => panic!("{name}: {answer:?}, wanted {want:?}"),
         }
     }
 }
