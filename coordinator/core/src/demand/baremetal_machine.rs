@@ -49,7 +49,8 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
     let machine = inputs.machine;
     let annotated = |key| machine.annotations().contains_key(key);
     let (want, hold) = match (machine.metadata.deletion_timestamp.is_some(), inputs.owner) {
-        (true, _) => (Want::Release, owner_mismatch(inputs)),
+        // A machine that names no host loses nothing by its deletion.
+        (true, _) => (Want::Release, named_host(machine).and_then(|_| owner_mismatch(inputs))),
         (false, None) => (Want::Release, Some(owner_missing())),
         (false, Some(owner)) => (Want::Node(Box::new(read_node(inputs, owner, is_reserved))), None),
     };

@@ -39,7 +39,9 @@ impl World {
         read_demand(&inputs, |_| false)
     }
 
+    /// Deletes the machine, which has chosen a host.
     fn delete(&mut self) {
+        self.machine.annotations_mut().insert(annotation::MACHINE_INVENTORY.into(), "host-1".into());
         self.machine.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     }
 }
@@ -111,7 +113,7 @@ fn blockers_name_cause_and_reason() {
 #[test]
 fn holds_stop_every_decision() {
     type Change = fn(&mut World);
-    let cases: [(&str, Change, Option<Reason>); 9] = [
+    let cases: [(&str, Change, Option<Reason>); 10] = [
         ("nothing", |_| {}, None),
         ("paused cluster", |w| w.cluster.as_mut().unwrap().spec.paused = Some(true), Some(Reason::Paused)),
         ("no cluster", |w| w.cluster = None, Some(Reason::OwnerWaiting)),
@@ -143,6 +145,14 @@ fn holds_stop_every_decision() {
                 w.owner = None;
             },
             Some(Reason::OwnerMismatch),
+        ),
+        (
+            "deleted before it chose a host",
+            |w| {
+                w.delete();
+                w.machine.annotations_mut().remove(annotation::MACHINE_INVENTORY);
+            },
+            None,
         ),
         (
             "deleted without owner reference",
