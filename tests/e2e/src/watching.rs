@@ -146,7 +146,10 @@ where
         let mut events = std::pin::pin!(watcher(api.clone(), config).default_backoff());
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Init) => listed.clear(),
+                Ok(Event::Init) => {
+                    listed.clear();
+                    continue;
+                }
                 Ok(Event::InitApply(object)) => {
                     listed.insert(object.name_any(), object);
                     continue;
