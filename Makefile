@@ -51,6 +51,13 @@ test-lab: packages parts agent iso ## Run the slow tests: faults on QEMU hosts (
 test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --lib --bins --tests
 
+.PHONY: bench
+bench: ## Measure the coordinator against its goals (about 10 min; BENCH='index fleet' runs a part)
+	@# One after the other: the coordinator is built without the features of the benchmarks.
+	cargo build --quiet --release --package coordinator
+	cargo build --quiet --release --package bench
+	exec $(CARGO_TARGET_DIR)/release/bench $(BENCH)
+
 .PHONY: lint
 lint: $(DENY) ## Check formatting, clippy, licences, bans, sources
 	@cargo fmt --all --check

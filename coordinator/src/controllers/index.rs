@@ -114,12 +114,14 @@ impl Index {
         self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(crate) fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
+    /// Public, like `apply_pool`, for the benchmark of the index.
+    pub fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
         let record = HostRecord::parse(inventory).filter(|_| presence == Presence::Exists);
         self.write().update_host(&Key::of(inventory), record.map(Arc::new))
     }
 
-    pub(crate) fn apply_pool(&self, pool: &Arc<MachineInventoryPool>, presence: Presence) -> Triggers {
+    #[allow(clippy::must_use_candidate, reason = "what it triggers is often not of interest in tests")]
+    pub fn apply_pool(&self, pool: &Arc<MachineInventoryPool>, presence: Presence) -> Triggers {
         let pool_key = Key::of(&**pool);
         match presence {
             Presence::Exists => self.write().update_pool(&pool_key, pool),

@@ -1,0 +1,161 @@
+//! Cost of an event, of a choice of a host and of a recount of the pool, by the number of
+//! inventories: CPU time of one thread, the sizes interleaved.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use coordinator::controllers::index::{Index, Key, Presence};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
+use coordinator_api::pool::MachineInventoryPool;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::figure::{Figure, median};
+use crate::usage::thread_cpu;
+
+const SIZES: [usize; 3] = [100, 1_000, 10_000];
+const ROUNDS: usize = 9;
+const OPERATIONS: usize = 2_000;
+const NAMESPACE: &str = "fleet";
+const POOL: &str = "pool";
+/// Goal: a size of 10,000 against one of 100.
+const RATIO: f64 = 1.5;
+
+/// An index with a pool of that many hosts, half of them claimed.
+struct Sample {
+    index: Index,
+    pool: Key,
+    /// Each host without and with a claim.
+    hosts: Vec<[MachineInventory; 2]>,
+    /// Which of the two the index has.
+    claimed: Vec<bool>,
+    next: usize,
+}
+
+/// What is measured on a sample.
+#[derive(Clone, Copy)]
+enum Operation {
+    Event,
+    Choice,
+    Recount,
+}
+
+const OPERATION_NAMES: [(Operation, &str); 3] = [
+    (Operation::Event, "event of an inventory"),
+    (Operation::Choice, "choice of a host"),
+    (Operation::Recount, "recount of the pool"),
+];
+
+fn inventory(name: &str, machine: Option<&str>) -> anyhow::Result<MachineInventory> {
+    let mut annotations = json!({ annotation::POOL: POOL });
+    if let Some(machine) = machine {
+        annotations[annotation::OWNER_BAREMETAL_MACHINE] = Value::from(machine);
+        annotations[annotation::OWNER_CLUSTER] = Value::from("lab");
+    }
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "elemental.cattle.io/v1beta1",
+        "kind": "MachineInventory",
+        "metadata": { "name": name, "namespace": NAMESPACE, "annotations": annotations },
+        "spec": {},
+        "status": {
+            "plan": { "secretRef": { "name": name } },
+            "host": {
+                "session": { "replica": "r1", "bootId": "b1", "since": "2026-01-01T00:00:00Z" },
+                "carried": {},
+            },
+        },
+    }))?)
+}
+
+impl Sample {
+    fn build(size: usize) -> anyhow::Result<Self> {
+        let names: Vec<String> = (0..size).map(|number| format!("host-{number:05}")).collect();
+        let members: Vec<Value> = names.iter().map(|name| json!({ "name": name })).collect();
+        let pool: MachineInventoryPool = serde_json::from_value(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+            "kind": "MachineInventoryPool",
+            "metadata": { "name": POOL, "namespace": NAMESPACE, "uid": POOL, "generation": 1 },
+            "spec": { "clusterName": "lab", "machineInventories": members },
+        }))?;
+        let index = Index::default();
+        black_box(index.apply_pool(&Arc::new(pool), Presence::Exists));
+        let mut hosts = vec![];
+        for name in &names {
+            hosts.push([inventory(name, None)?, inventory(name, Some(&format!("machine-{name}")))?]);
+        }
+        let mut claimed = vec![];
+        for (number, pair) in hosts.iter().enumerate() {
+            claimed.push(number % 2 == 0);
+            black_box(index.apply_host(&pair[usize::from(claimed[number])], Presence::Exists));
+        }
+        Ok(Self { index, pool: Key::new(NAMESPACE, POOL), hosts, claimed, next: 0 })
+    }
+
+    fn run(&mut self, operation: Operation) {
+        match operation {
+            Operation::Event => self.apply_event(),
+            Operation::Choice => {
+                let machine = Key::new(NAMESPACE, "machine");
+                self.index.with_roster(&machine, POOL, |roster, is_reserved| {
+                    black_box(
+                        roster.map(|roster| roster.choose(is_reserved).map(|member| member.name.len())),
+                    );
+                });
+            }
+            Operation::Recount => {
+                black_box(
+                    self.index.read_roster(&self.pool, |roster| roster.project_status(Timestamp::UNIX_EPOCH)),
+                );
+            }
+        }
+    }
+
+    /// A claim or a release; the hosts follow each other with a stride that no cache guesses.
+    fn apply_event(&mut self) {
+        self.next = (self.next + 7_919) % self.hosts.len();
+        let claimed = !self.claimed[self.next];
+        self.claimed[self.next] = claimed;
+        let inventory = &self.hosts[self.next][usize::from(claimed)];
+        black_box(self.index.apply_host(inventory, Presence::Exists));
+    }
+
+    /// Microseconds of one operation.
+    fn time(&mut self, operation: Operation) -> anyhow::Result<f64> {
+        let start = thread_cpu()?;
+        for _ in 0..OPERATIONS {
+            self.run(operation);
+        }
+        let spent = thread_cpu()?.saturating_sub(start);
+        Ok(spent.as_secs_f64() * 1e6 / crate::as_f64(OPERATIONS))
+    }
+}
+
+/// The figures of every operation.
+pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
+    let mut samples = vec![];
+    for size in SIZES {
+        eprintln!("index: building a pool of {size} hosts");
+        samples.push(Sample::build(size)?);
+    }
+    let mut figures = vec![];
+    for (operation, name) in OPERATION_NAMES {
+        for sample in &mut samples {
+            sample.time(operation)?;
+        }
+        let mut costs = [(); SIZES.len()].map(|()| vec![]);
+        for _ in 0..ROUNDS {
+            for (sample, costs) in samples.iter_mut().zip(&mut costs) {
+                costs.push(sample.time(operation)?);
+            }
+        }
+        for (size, costs) in SIZES.iter().zip(&costs) {
+            let figure = Figure::measured(format!("index: {name}, {size}"), median(costs), "us");
+            figures.push(figure.with_range(costs));
+        }
+        let ratios: Vec<f64> = costs[2].iter().zip(&costs[0]).map(|(large, small)| large / small).collect();
+        let figure = Figure::at_most(format!("index: {name}, 10000 to 100"), median(&ratios), RATIO, "ratio");
+        figures.push(figure.with_range(&ratios));
+    }
+    Ok(figures)
+}

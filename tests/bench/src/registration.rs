@@ -1,0 +1,110 @@
+//! What a registration costs the coordinator, with few and with many inventories.
+
+use std::path::Path;
+use std::time::Duration;
+
+use coordinator_api::inventory::MachineInventory;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::api::PostParams;
+use serde_json::json;
+
+use crate::as_f64;
+use crate::figure::{Figure, median};
+use crate::fleet::IN_FLIGHT;
+use crate::protocol::{self, Endpoint};
+use crate::site::{Coordinator, Site};
+use crate::wait::Observed;
+
+/// Inventories that exist before.
+const FEW: usize = 100;
+const MANY: usize = 10_000;
+/// Registrations of one round, and rounds of each size. The kernel counts in steps of 10 ms.
+const BATCH: usize = 250;
+const ROUNDS: usize = 4;
+const CONCURRENT: usize = 16;
+/// Numbers of hosts that only exist as objects.
+const FIRST_IDLE: usize = 50_000;
+const PATIENCE: Duration = Duration::from_mins(10);
+
+struct Bench {
+    site: Site,
+    coordinator: Coordinator,
+    endpoint: Endpoint,
+    registered: usize,
+    existing: usize,
+}
+
+impl Bench {
+    /// Creates inventories until there are `wanted` that no registration made.
+    async fn fill(&mut self, wanted: usize) -> anyhow::Result<()> {
+        let api = self.site.api::<MachineInventory>();
+        let create = async |number: usize| {
+            let inventory = serde_json::from_value(json!({
+                "apiVersion": "elemental.cattle.io/v1beta1",
+                "kind": "MachineInventory",
+                "metadata": { "name": protocol::host_name(FIRST_IDLE + number) },
+                "spec": { "tpmHash": format!("{number:064x}") },
+            }))?;
+            api.create(&PostParams::default(), &inventory).await?;
+            anyhow::Ok(())
+        };
+        let numbers = stream::iter(self.existing..wanted);
+        numbers.map(create).buffer_unordered(CONCURRENT).try_collect::<()>().await?;
+        self.existing = wanted;
+        let observed: Observed<MachineInventory> = Observed::start(api);
+        let has_status = |inventory: &MachineInventory| inventory.status.is_some();
+        observed.until("inventories are reconciled", wanted, PATIENCE, has_status).await
+    }
+
+    /// Milliseconds of server CPU of each registration, with what its watch events cause.
+    async fn register(&mut self) -> anyhow::Result<f64> {
+        let before = self.coordinator.cpu()?;
+        let numbers = self.registered..self.registered + BATCH;
+        let endpoint = &self.endpoint;
+        let register = async |number| protocol::register(endpoint, number).await.map(drop);
+        stream::iter(numbers).map(register).buffer_unordered(IN_FLIGHT).try_collect::<()>().await?;
+        self.registered += BATCH;
+        Ok((self.coordinator.cpu()? - before) * 1e3 / as_f64(BATCH))
+    }
+
+    async fn rounds(&mut self) -> anyhow::Result<Vec<f64>> {
+        self.register().await?;
+        let mut costs = vec![];
+        for _ in 0..ROUNDS {
+            costs.push(self.register().await?);
+        }
+        Ok(costs)
+    }
+}
+
+/// The figures; with few inventories first, as they cannot be removed in no time.
+pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
+    eprintln!("registration: {BATCH} hosts a round, {IN_FLIGHT} in flight");
+    let site = Site::start(binary).await?;
+    let coordinator = site.start_coordinator("bench-0", None).await?;
+    let endpoint = site.open_registration(coordinator.address).await?;
+    let mut bench = Bench { site, coordinator, endpoint, registered: 0, existing: 0 };
+    bench.fill(FEW).await?;
+    let mark = bench.site.mark()?;
+    let few = bench.rounds().await?;
+    let requests = bench.site.requests_since(mark).await?;
+    let registered = as_f64(bench.registered);
+    let per_host = |count: u64| as_f64(usize::try_from(count).unwrap_or(usize::MAX)) / registered;
+    eprintln!("  creating {MANY} inventories");
+    bench.fill(MANY).await?;
+    let many = bench.rounds().await?;
+    let ratio = median(&many) / median(&few);
+    let ratios: Vec<f64> = many.iter().zip(&few).map(|(many, few)| many / few).collect();
+    Ok(vec![
+        Figure::at_most(format!("registration: CPU at {FEW} hosts"), median(&few), 2.0, "ms")
+            .with_range(&few),
+        Figure::at_most(format!("registration: CPU at {MANY} hosts"), median(&many), 2.0, "ms")
+            .with_range(&many),
+        Figure::at_most(format!("registration: CPU, {MANY} to {FEW}"), ratio, 1.2, "ratio")
+            .with_range(&ratios),
+        Figure::at_most("registration: API requests", per_host(requests.requests), 4.0, "per host")
+            .with_note(requests.details),
+        Figure::at_most("registration: API writes", per_host(requests.writes), 3.0, "per host"),
+        Figure::at_most("registration: LISTs", per_host(requests.lists), 0.0, "per host"),
+    ])
+}
