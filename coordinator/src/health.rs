@@ -33,7 +33,7 @@ impl Readiness {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    fn reason(&self) -> Option<String> {
+    pub(crate) fn reason(&self) -> Option<String> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -25,3 +25,6 @@ pub mod shutdown;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+
+#[cfg(test)]
+mod tests;

@@ -100,3 +100,6 @@ async fn is_holding(pool: &Key, member: &str, context: &Context) -> Result<bool,
     let kind = kind_name::<MachineInventoryPool>();
     Ok(found.map_err(StoreError::request("get", kind, &pool.name))?.is_some())
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,3 +93,6 @@ async fn warn_of_seed(registration: &MachineRegistration, context: &Context) {
 fn read_settings(registration: &MachineRegistration) -> Option<&Registration> {
     registration.spec.config.as_ref()?.elemental.as_ref()?.registration.as_ref()
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use coordinator_api::conditions::{self, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
@@ -41,8 +40,7 @@ fn refuse<T>(refusal: Refusal, detail: impl Into<String>) -> Result<T, RpcError>
 }
 
 fn is_ready(registration: &MachineRegistration) -> bool {
-    let status = registration.status.as_ref();
-    status.is_some_and(|status| conditions::is_true(&status.conditions, Type::Ready))
+    registration.status.as_ref().is_some_and(|status| status.registration_url.is_some())
 }
 
 /// Whether the registration accepts hosts whose key is held like that.

@@ -34,3 +34,6 @@ async fn is_lost(secrets: &Api<Secret>, cache: &Cache) -> Result<bool, CaError> 
     let found = secrets.get_metadata_opt(SECRET_NAME).await;
     Ok(found.map_err(|source| CaError::Api { attempt: "read", source })?.is_none())
 }
+
+#[cfg(test)]
+mod tests;

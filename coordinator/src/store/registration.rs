@@ -16,6 +16,7 @@ use kube::{Client, ResourceExt as _};
 use super::{StoreError, host, plan_record};
 
 const KIND: &str = "MachineInventory";
+const SECRET: &str = "Secret";
 
 /// A host that has proven its identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,9 +82,8 @@ pub async fn ensure_plan_secret(
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let name = inventory.name_any();
     let named = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()?.name.clone());
-    let failed = |verb, name: &str| StoreError::request(verb, "Secret", name);
     if let Some(named) = named
-        && secrets.get_metadata_opt(&named).await.map_err(failed("get", &named))?.is_some()
+        && has_plan_secret(&secrets, named).await?
     {
         return Ok(inventory);
     }
@@ -91,12 +91,9 @@ pub async fn ensure_plan_secret(
         Ok(_) => {}
         // Left by a crash before the status was written: its content stays.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let found = secrets.get(&name).await.map_err(failed("get", &name))?;
-            if !plan_record::is_plan_secret(&found) {
-                return Err(StoreError::Taken { kind: "Secret", name, why: "is not a plan Secret" });
-            }
+            has_plan_secret(&secrets, name.clone()).await?;
         }
-        Err(error) => return Err(failed("create", &name)(error)),
+        Err(error) => return Err(StoreError::request("create", SECRET, &name)(error)),
     }
     let reference =
         ObjectReference { name: Some(name), namespace: Some(namespace), ..ObjectReference::default() };
@@ -104,4 +101,14 @@ pub async fn ensure_plan_secret(
         facts::record_registration(status, reference.clone());
     })
     .await
+}
+
+/// Whether the plan Secret of that name exists.
+async fn has_plan_secret(secrets: &Api<Secret>, name: String) -> Result<bool, StoreError> {
+    let found = secrets.get_opt(&name).await.map_err(StoreError::request("get", SECRET, &name))?;
+    match found {
+        None => Ok(false),
+        Some(found) if plan_record::is_plan_secret(&found) => Ok(true),
+        Some(_) => Err(StoreError::Taken { kind: SECRET, name, why: "is not a plan Secret" }),
+    }
 }

@@ -367,10 +367,11 @@ impl System for SimulatedSystem {
 
     async fn cloud_init_clean(&self, _: &Job) -> Result<Output, SystemError> {
         self.perform("cloud-init-clean", "cloud-init clean", || {
-            remove(&self.root.join("/var/lib/cloud/instance"))?;
-            remove(&self.root.join("/var/lib/cloud/data/instance-id"))?;
+            for name in ["instance", "instances", "data"] {
+                remove(&self.root.join("/var/lib/cloud").join(name))?;
+            }
             failpoint("simulated::during");
-            remove(&self.root.nocloud_seed())
+            remove(&self.root.join("/var/lib/cloud/seed"))
         })
     }
 

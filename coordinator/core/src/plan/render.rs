@@ -4,7 +4,7 @@ use proto::plan::{Checksum, Generation, Kind, NodeIdentity, Plan, PlanId, Secret
 use sha2::{Digest as _, Sha256};
 
 use super::compat::staging_directory;
-use super::compat::system_agent::{File, instruction};
+use super::compat::system_agent::{File, instructions};
 use super::record::{Document, TypedKind, TypedPlan, TypedStep};
 use super::{PlanInputs, PlanRecord, PlanRecordError};
 use crate::cloud_init::{self, MetaData};
@@ -123,7 +123,7 @@ fn render_document(
     let typed = steps.iter().map(|step| render_step(step, &mut files)).collect::<Result<_, _>>()?;
     Ok(Document {
         files: files.files,
-        instructions: steps.iter().filter_map(|step| instruction(step, id)).collect(),
+        instructions: instructions(steps, id),
         typed: Some(TypedPlan { id: id.to_string(), generation: generation.0, kind, steps: typed }),
     })
 }
@@ -155,7 +155,7 @@ fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordEr
                 .map(|network| files.add("network-config", network.as_bytes())),
         },
         Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id }) => {
-            let identity = serde_json::json!({ "uuid": uuid, "providerId": provider_id });
+            let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id });
             files.add("node-identity.json", identity.to_string().as_bytes());
             TypedStep::WriteNodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() }
         }

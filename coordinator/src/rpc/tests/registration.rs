@@ -122,6 +122,26 @@ async fn rejections_become_one_event() {
 }
 
 #[tokio::test]
+async fn named_secret_must_be_a_plan_secret() {
+    type Edit = fn(&mut serde_json::Value);
+    let cases: [(&str, Edit); 2] = [
+        ("another type", |secret| secret["type"] = json!("Opaque")),
+        ("no label", |secret| secret["metadata"]["labels"] = json!({})),
+    ];
+    for (name, edit) in cases {
+        let world = World::start().await;
+        let host = Host::new("a");
+        world.connect(None).await.register(&host, "token").await.unwrap();
+        world.settled("m-a").await;
+        assert!(world.fake.edit(("secrets", "fleet", "m-a"), edit), "{name}");
+        let before = world.secret("m-a");
+        let refused = world.connect(None).await.register(&host, "token").await.unwrap_err();
+        assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "{name}");
+        assert_eq!(world.secret("m-a"), before, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn too_many_facts_are_refused() {
     let world = World::start().await;
     let host = Host::new("a");

@@ -93,7 +93,9 @@ fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-fn registration(name: &str, ready: &str, emulate: bool) -> MachineRegistration {
+const URL: Option<&str> = Some("https://c.example/elemental/registration/token");
+
+fn registration(name: &str, url: Option<&str>, emulate: bool) -> MachineRegistration {
     serde_json::from_value(json!({
         "apiVersion": "elemental.cattle.io/v1beta1",
         "kind": "MachineRegistration",
@@ -105,10 +107,7 @@ fn registration(name: &str, ready: &str, emulate: bool) -> MachineRegistration {
         },
         "status": {
             "registrationToken": name,
-            "conditions": [{
-                "type": "Ready", "status": ready, "reason": "SuccessfullyCreated", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }],
+            "registrationURL": url,
         },
     }))
     .unwrap()
@@ -131,9 +130,9 @@ async fn follow(
 fn registrations() -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
     let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
     for registration in [
-        registration("token", "True", true),
-        registration("token-not-ready", "False", true),
-        registration("token-tpm-only", "True", false),
+        registration("token", URL, true),
+        registration("token-not-ready", None, true),
+        registration("token-tpm-only", URL, false),
     ] {
         let event = watcher::Event::Apply(registration);
         writer.apply_watcher_event(&event);

@@ -2,12 +2,16 @@
 //!
 //! That agent runs everything again at each of its starts, the reboot of the
 //! plan itself included: so each instruction is guarded by a done-file named
-//! after the plan. Our own agent never runs these; it gets typed steps.
+//! after the plan, which is written when the effect is on the disk. Our own
+//! agent never runs these; it gets typed steps.
 
 use proto::plan::{PlanId, Step};
 
 /// Where our state lives on a host (`docs/operations`).
 const STATE: &str = "/var/lib/baremetal-agent";
+
+/// Name of the last instruction.
+pub(super) const REMOVE_STAGING: &str = "remove-staging";
 
 /// Where the files of a plan wait: `files` are written before instructions, and
 /// a seed in place would be deleted by `cloud-init clean --seed`.
@@ -22,13 +26,19 @@ pub(super) fn arguments(step: &Step, id: &PlanId) -> Option<Vec<String>> {
     let name = step.name();
     let script = format!(
         "done={STATE}/done/$1.{name}; [ ! -e \"$done\" ] || exit 0; staging={STATE}/staging/$1; \
-         install -d -m 0700 {STATE} {STATE}/done\n{body}\n: > \"$done\""
+         install -d -m 0700 {STATE} {STATE}/done\n{body}\nsync\n: > \"$done\""
     );
     let mut arguments = vec!["-ec".to_owned(), script, name.to_owned(), id.to_string()];
     if let Step::UpgradeSystem(image) = step {
         arguments.push(image.to_string());
     }
     Some(arguments)
+}
+
+/// Arguments of `/bin/sh` for the last instruction. The files are written again
+/// at each start, so their removal has no guard: no secret stays in them.
+pub(super) fn remove_staging() -> Vec<String> {
+    vec!["-ec".to_owned(), format!("rm -rf {STATE}/staging"), REMOVE_STAGING.to_owned()]
 }
 
 fn body(step: &Step) -> Option<&'static str> {
@@ -39,7 +49,7 @@ fn body(step: &Step) -> Option<&'static str> {
         Step::WriteNodeIdentity(_) => {
             "install -m 0600 \"$staging/node-identity.json\" /var/lib/baremetal-agent/node-identity.json"
         }
-        Step::RemoveNodeIdentity => "rm -f /var/lib/baremetal-agent/node-identity.json",
+        Step::RemoveNodeIdentity => REMOVE_NODE_IDENTITY,
         Step::UpgradeSystem(_) => "elemental upgrade --reboot=false --system \"$2\"",
         Step::SyncFileSystems => "sync",
         // The done-file must be there before the machine goes down.
@@ -60,8 +70,15 @@ const WRITE_SEED: &str = r#"for seed in /var/lib/baremetal-agent/seed /var/lib/c
     [ ! -e "$staging/$file" ] || install -m 0600 "$staging/$file" "$seed/$file"
   done
 done
-[ -e "$seed/user-data" ] || : > "$seed/user-data"
-rm -f "$staging/user-data""#;
+[ -e "$seed/user-data" ] || install -m 0600 /dev/null "$seed/user-data""#;
+
+/// What early boot wrote for the kubelet goes with it: the mark and the line
+/// after it are the agent's (`agent/src/boot/node_identity`).
+const REMOVE_NODE_IDENTITY: &str = r#"rm -f /var/lib/baremetal-agent/node-identity.json
+for file in /etc/default/kubelet /etc/sysconfig/kubelet; do
+  [ ! -e "$file" ] || sed -i '\%^# The next line is written by baremetal-agent at every boot\.$%,+1d' "$file"
+done
+rm -f /etc/rancher/rke2/config.yaml.d/90-baremetal-agent.yaml /etc/rancher/k3s/config.yaml.d/90-baremetal-agent.yaml"#;
 
 /// Whatever runs the kubelet, by distribution. A unit that does not exist
 /// cannot be stopped: systemctl would end with an error.

@@ -41,12 +41,14 @@ pub(in crate::plan) struct Instruction {
     save_output: bool,
 }
 
-/// `None` where an upstream agent has nothing to do: it cannot prove a boot.
-pub(in crate::plan) fn instruction(step: &Step, id: &PlanId) -> Option<Instruction> {
-    Some(Instruction {
-        name: step.name().to_owned(),
-        command: "/bin/sh".to_owned(),
-        args: script::arguments(step, id)?,
-        save_output: true,
-    })
+/// The instructions for `steps`: none for a step that an upstream agent cannot
+/// do (it cannot prove a boot), and one more that removes the files.
+pub(in crate::plan) fn instructions(steps: &[Step], id: &PlanId) -> Vec<Instruction> {
+    let of_step = |step: &Step| Some(instruction(step.name(), script::arguments(step, id)?));
+    let removal = instruction(script::REMOVE_STAGING, script::remove_staging());
+    steps.iter().filter_map(of_step).chain([removal]).collect()
+}
+
+fn instruction(name: &str, args: Vec<String>) -> Instruction {
+    Instruction { name: name.to_owned(), command: "/bin/sh".to_owned(), args, save_output: true }
 }

@@ -13,8 +13,9 @@ use super::*;
 struct Host(PathBuf);
 
 /// Where a script finds files; all of it is moved below the host's directory.
-const PLACES: [&str; 3] = ["/var/lib/", "/etc/kubernetes", "/proc/mounts"];
-const TOOLS: [&str; 7] = ["cut", "find", "install", "rm", "sh", "sort", "true"];
+const PLACES: [&str; 6] =
+    ["/var/lib/", "/etc/default", "/etc/kubernetes", "/etc/rancher", "/etc/sysconfig", "/proc/mounts"];
+const TOOLS: [&str; 8] = ["cut", "find", "install", "rm", "sed", "sh", "sort", "true"];
 
 impl Host {
     fn new() -> Self {
@@ -28,6 +29,8 @@ impl Host {
             symlink(found, host.path("/commands").join(tool)).unwrap();
         }
         host.put("/proc/mounts", "");
+        host.put("/commands/sync", "#!/bin/sh\n");
+        fs::set_permissions(host.path("/commands/sync"), fs::Permissions::from_mode(0o755)).unwrap();
         host
     }
 

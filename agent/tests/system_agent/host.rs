@@ -1,0 +1,113 @@
+//! A simulated host with a running node, for either agent.
+
+use std::fs;
+
+use agent::boot::{self, node_identity, seed};
+use agent::paths::Root;
+use agent::plan::executor::{Advance, Executor, Policy};
+use proto::plan::{NodeIdentity, Plan, Secret, Seed};
+use proto::v1alpha1::step_report::Outcome;
+use simulated_host::SimulatedSystem;
+
+use crate::runner::Document;
+use crate::tree::Tree;
+
+pub(crate) const V1: &str = "oci:lab/os:v1";
+pub(crate) const V2: &str = "oci:lab/os:v2";
+/// A volume of a pod.
+pub(crate) const VOLUME: &str = "/var/lib/kubelet/pods/a/volume";
+
+pub(crate) struct Host {
+    directory: tempfile::TempDir,
+    pub(crate) root: Root,
+    simulated: SimulatedSystem,
+}
+
+impl Host {
+    /// A host that runs a node, with a mounted volume, whose plan left no
+    /// trace but its results.
+    pub(crate) fn with_node() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let simulated = SimulatedSystem::installed(root.clone(), V1).unwrap().with_node().unwrap();
+        let former = Seed {
+            user_data: Some(Secret::new(b"#cloud-config\nruncmd: [former]\n".to_vec())),
+            meta_data: "instance-id: former\n".into(),
+            network_config: Some("version: 2\nrenderer: former\n".into()),
+        };
+        seed::store(&root.state(), &former).unwrap();
+        seed::place(&root, &former).unwrap();
+        let identity = NodeIdentity { uuid: "u-1".into(), provider_id: "baremetal:///host-1".into() };
+        node_identity::remember(&root, &identity).unwrap();
+        let host = Self { directory, root, simulated };
+        for (path, text) in [
+            ("/etc/sysconfig/kubelet", "KUBELET_EXTRA_ARGS=--v=2\n"),
+            ("/etc/rancher/k3s/config.yaml", "token: x\n"),
+            ("/var/lib/cloud/instances/former/user-data.txt", "former"),
+            ("/simulation/workload/pod-2", ""),
+        ] {
+            host.put(path, text);
+        }
+        let summary = boot::run(&host.root);
+        assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+        host.simulated.run_cloud_init().unwrap();
+        fs::create_dir_all(host.root.join(VOLUME)).unwrap();
+        host
+    }
+
+    pub(crate) fn put(&self, path: &str, text: &str) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Every effect, paths as the host has them.
+    pub(crate) fn effects(&self) -> Vec<String> {
+        let outside = self.directory.path().display().to_string();
+        self.simulated.effects().iter().map(|effect| effect.replace(&outside, "")).collect()
+    }
+
+    /// Our own agent carries out the typed plan, across its reboot.
+    pub(crate) async fn execute_typed(&self, plan: &Plan) {
+        self.put("/proc/1/mountinfo", &format!("2 1 0:9 / {VOLUME} rw - tmpfs tmpfs rw\n"));
+        loop {
+            let system = self.simulated.clone();
+            let mut executor = Executor::open(self.root.clone(), system, Policy::default()).unwrap();
+            executor.accept(plan.clone()).unwrap();
+            loop {
+                match executor.advance().await.unwrap() {
+                    Advance::Idle => return,
+                    Advance::Rebooting => break,
+                    Advance::Report(report) => {
+                        assert!(matches!(report.outcome, Some(Outcome::Done(_))), "{report:?}");
+                        executor.reported(&report).unwrap();
+                    }
+                }
+            }
+            assert!(self.reboot_if_asked());
+        }
+    }
+
+    /// The upstream agent starts, and is killed after `count` instructions.
+    pub(crate) fn run_upstream(&self, document: &Document, count: usize) {
+        Tree::new(self.directory.path()).enter(|| document.run(count));
+    }
+
+    pub(crate) fn reboot_if_asked(&self) -> bool {
+        let is_asked = self.simulated.reboot_was_asked_for();
+        if is_asked {
+            self.boot();
+        }
+        is_asked
+    }
+
+    /// What was not flushed is lost.
+    pub(crate) fn boot(&self) {
+        self.simulated.power_cycle().unwrap();
+        // No volume is mounted at early boot.
+        self.put("/proc/1/mountinfo", "");
+        let summary = boot::run(&self.root);
+        assert!(summary.problems.is_empty(), "{:?}", summary.problems);
+        self.simulated.run_cloud_init().unwrap();
+    }
+}

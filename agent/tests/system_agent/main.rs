@@ -1,0 +1,118 @@
+//! The plans of the coordinator, carried out by an agent of another make.
+//!
+//! The upstream system-agent writes the files of a plan, runs every
+//! instruction, and does all of it again at each of its starts. A runner that
+//! does the same reaches the end state of our own agent, each effect once. It
+//! runs on a real root tree (`tree`), with the host's own shell and coreutils;
+//! commands that a test cannot have act on the files of the simulated host.
+
+// All of it is test code, also what stands outside of test functions.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod host;
+mod runner;
+mod state;
+mod tree;
+
+use coordinator_core::plan::{self, Clean, Names, PlanInputs, PlanRecord, Reprovision};
+use proto::plan::{Generation, Image, Secret};
+
+use host::{Host, V2};
+use runner::Document;
+use state::{list_differences, read_state};
+
+const NETWORK: &str = "version: 2\nethernets: {}\n";
+
+fn render(inputs: &PlanInputs) -> PlanRecord {
+    plan::render(inputs, Generation(3), "claim").unwrap()
+}
+
+fn reprovision(network_config: Option<&str>) -> PlanRecord {
+    render(&PlanInputs::Reprovision(Reprovision {
+        image: Image::parse(V2).unwrap(),
+        user_data: Secret::new(b"#cloud-config\nruncmd: [canary]\n".to_vec()),
+        network_config: network_config.map(str::to_owned),
+        names: Names {
+            hostname: "node-2".into(),
+            machine: "machine-2".into(),
+            namespace: "fleet".into(),
+            uuid: "u-1".into(),
+            provider_id: "baremetal:///host-1".into(),
+        },
+    }))
+}
+
+fn clean(network_config: Option<&str>) -> PlanRecord {
+    render(&PlanInputs::Clean(Clean { network_config: network_config.map(str::to_owned) }))
+}
+
+fn every_record() -> [(&'static str, PlanRecord); 4] {
+    [
+        ("reprovision with network", reprovision(Some(NETWORK))),
+        ("reprovision without network", reprovision(None)),
+        ("clean with network", clean(Some(NETWORK))),
+        ("clean without network", clean(None)),
+    ]
+}
+
+fn assert_same(ours: &Host, theirs: &Host, name: &str) {
+    assert_eq!(theirs.effects(), ours.effects(), "{name}");
+    let states = (read_state(&ours.root), read_state(&theirs.root));
+    assert!(states.0.len() > 20, "{name}: {:?}", states.0);
+    assert_eq!(list_differences(&states.0, &states.1), [], "{name}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn plan_executed_twice_ends_as_ours() {
+    tree::require_root();
+    for (name, record) in every_record() {
+        let (ours, theirs) = (Host::with_node(), Host::with_node());
+        ours.execute_typed(&record.plan).await;
+        let document = Document::parse(&record);
+        theirs.run_upstream(&document, document.len());
+        theirs.reboot_if_asked();
+        let effects = theirs.effects();
+        theirs.run_upstream(&document, document.len());
+        assert_eq!(theirs.effects(), effects, "{name}: the second run has no effect");
+        assert!(!theirs.reboot_if_asked(), "{name}");
+        assert_same(&ours, &theirs, name);
+    }
+}
+
+/// The agent was killed after so many instructions.
+#[tokio::test(start_paused = true)]
+async fn plan_interrupted_anywhere_ends_as_ours() {
+    tree::require_root();
+    for (name, record) in [("reprovision", reprovision(Some(NETWORK))), ("clean", clean(Some(NETWORK)))] {
+        let ours = Host::with_node();
+        ours.execute_typed(&record.plan).await;
+        let document = Document::parse(&record);
+        for run in 0..document.len() {
+            let theirs = Host::with_node();
+            theirs.run_upstream(&document, run);
+            theirs.run_upstream(&document, document.len());
+            theirs.reboot_if_asked();
+            theirs.run_upstream(&document, document.len());
+            assert_same(&ours, &theirs, &format!("{name}, {run} instructions"));
+        }
+    }
+}
+
+/// What an instruction marks as done is on the disk.
+#[tokio::test(start_paused = true)]
+async fn power_cut_repeats_no_upgrade() {
+    tree::require_root();
+    let record = reprovision(Some(NETWORK));
+    let document = Document::parse(&record);
+    for run in 0..document.len() {
+        let host = Host::with_node();
+        host.run_upstream(&document, run);
+        host.boot();
+        host.run_upstream(&document, document.len());
+        host.reboot_if_asked();
+        host.run_upstream(&document, document.len());
+        let count = |effect: &str| host.effects().iter().filter(|line| *line == effect).count();
+        assert_eq!(count(&format!("upgrade {V2}")), 1, "{run} instructions: {:?}", host.effects());
+        assert_eq!(count("node joins on lab/os:v2"), 1, "{run} instructions: {:?}", host.effects());
+    }
+}

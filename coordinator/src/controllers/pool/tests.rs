@@ -1,0 +1,125 @@
+use coordinator_api::names::annotation;
+use fake_apiserver::Verb;
+use serde_json::{Value, json};
+use tokio::time::advance;
+
+use super::*;
+use crate::tests::{NAMESPACE, Setting};
+
+const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
+const POOLS: &str = "machineinventorypools.infrastructure.cluster.x-k8s.io";
+
+async fn create_host(setting: &Setting, name: &str, annotations: Value) {
+    let object = json!({ "metadata": { "annotations": annotations }, "spec": {} });
+    setting.create("MachineInventory", name, object).await;
+}
+
+async fn create_pool(setting: &Setting, name: &str, members: &[&str]) {
+    let members: Vec<_> = members.iter().map(|member| json!({ "name": member })).collect();
+    let spec = json!({ "clusterName": "c1", "machineInventories": members });
+    setting.create("MachineInventoryPool", name, json!({ "spec": spec })).await;
+}
+
+fn read_holder(setting: &Setting, host: &str) -> Option<String> {
+    let inventory = setting.fake.look(INVENTORIES, NAMESPACE, host).unwrap();
+    inventory["metadata"]["annotations"][annotation::POOL].as_str().map(str::to_owned)
+}
+
+fn read_total(setting: &Setting, pool: &str) -> Value {
+    setting.fake.look(POOLS, NAMESPACE, pool).unwrap()["status"]["total"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn throttle_delays_the_next_write_only() {
+    let (throttle, pool) = (Throttle::default(), Key::new("fleet", "workers"));
+    assert_eq!(throttle.remaining(&pool), None, "never written");
+    throttle.record_write(&pool);
+    advance(Duration::from_millis(200)).await;
+    assert_eq!(throttle.remaining(&pool), Some(Duration::from_millis(300)));
+    assert_eq!(throttle.remaining(&Key::new("fleet", "others")), None, "another pool");
+    advance(Duration::from_millis(300)).await;
+    assert_eq!(throttle.remaining(&pool), None);
+    throttle.record_write(&Key::new("fleet", "others"));
+    assert_eq!(throttle.0.lock().unwrap().len(), 1, "what limits nothing is dropped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn burst_of_changes_costs_few_writes() {
+    let setting = Setting::leading().await;
+    create_pool(&setting, "workers", &[]).await;
+    setting.settle().await;
+    let (mark, mut names) = (setting.fake.journal().mark(), Vec::new());
+    for number in 1..=40 {
+        names.push(json!({ "name": format!("host-{number}") }));
+        let spec = json!({ "spec": { "machineInventories": names } });
+        setting.patch("MachineInventoryPool", "workers", spec).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    setting.settle().await;
+    assert_eq!(read_total(&setting, "workers"), 40, "the last change is counted");
+    let writes = setting.count(mark, Verb::Patch, "machineinventorypools");
+    assert!((2..=6).contains(&writes), "{writes} writes in two seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn listed_member_is_held_by_annotation() {
+    let setting = Setting::leading().await;
+    create_host(&setting, "host-1", json!({})).await;
+    create_host(&setting, "host-2", json!({})).await;
+    create_pool(&setting, "workers", &["host-1", "host-3"]).await;
+    setting.settle().await;
+    assert_eq!(read_holder(&setting, "host-1").as_deref(), Some("workers"));
+    assert_eq!(read_holder(&setting, "host-2"), None, "not listed");
+    create_host(&setting, "host-3", json!({})).await;
+    setting.settle().await;
+    assert_eq!(read_holder(&setting, "host-3").as_deref(), Some("workers"), "registered later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn member_of_another_pool_is_not_taken() {
+    let setting = Setting::leading().await;
+    create_host(&setting, "host-1", json!({})).await;
+    create_pool(&setting, "first", &["host-1"]).await;
+    setting.settle().await;
+    create_pool(&setting, "second", &["host-1"]).await;
+    setting.settle().await;
+    assert_eq!(read_holder(&setting, "host-1").as_deref(), Some("first"));
+    let released = json!({ "spec": { "machineInventories": [] } });
+    setting.patch("MachineInventoryPool", "first", released).await;
+    setting.settle().await;
+    assert_eq!(read_holder(&setting, "host-1").as_deref(), Some("second"), "the holder lists it no more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn claimed_member_stays_with_its_pool() {
+    let setting = Setting::leading().await;
+    let claim = json!({
+        annotation::POOL: "deleted",
+        annotation::OWNER_BAREMETAL_MACHINE: "worker-1",
+        annotation::OWNER_MACHINE: "worker-1",
+        annotation::OWNER_CLUSTER: "c1",
+        annotation::ALLOCATION_STATE: "Allocated",
+    });
+    create_host(&setting, "claimed", claim).await;
+    create_host(&setting, "free", json!({ annotation::POOL: "deleted" })).await;
+    create_pool(&setting, "workers", &["claimed", "free"]).await;
+    setting.settle().await;
+    assert_eq!(read_holder(&setting, "claimed").as_deref(), Some("deleted"));
+    assert_eq!(read_holder(&setting, "free").as_deref(), Some("workers"), "its pool is gone");
+}
+
+/// One that the cache cannot parse still holds its members.
+#[tokio::test(start_paused = true)]
+async fn unreadable_pool_keeps_its_members() {
+    let mut setting = Setting::new(&[]);
+    create_host(&setting, "host-1", json!({ annotation::POOL: "unreadable" })).await;
+    create_pool(&setting, "unreadable", &["host-1"]).await;
+    create_pool(&setting, "workers", &["host-1"]).await;
+    assert!(
+        setting.fake.edit((POOLS, NAMESPACE, "unreadable"), |pool| pool["spec"]["clusterName"] = json!(1))
+    );
+    setting.start();
+    setting.settle().await;
+    assert_eq!(read_total(&setting, "workers"), 1, "the other pool is reconciled");
+    assert_eq!(read_holder(&setting, "host-1").as_deref(), Some("unreadable"));
+}

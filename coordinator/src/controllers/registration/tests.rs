@@ -1,0 +1,118 @@
+use coordinator_api::names::{label, registration_secret};
+use fake_apiserver::Verb;
+use k8s_openapi::ByteString;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tests::{NAMESPACE, Setting};
+
+const REGISTRATIONS: &str = "machineregistrations.elemental.cattle.io";
+const SECRET: &str = "hosts-registration-token";
+
+struct Shown {
+    token: String,
+    url: String,
+    ready: Value,
+}
+
+async fn registered() -> Setting {
+    let setting = Setting::leading().await;
+    setting.create("MachineRegistration", "hosts", json!({ "spec": {} })).await;
+    setting.settle().await;
+    setting
+}
+
+fn read_shown(setting: &Setting) -> Shown {
+    let status = setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap()["status"].clone();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let ready = status["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "Ready");
+    Shown {
+        token: text(&status["registrationToken"]),
+        url: text(&status["registrationURL"]),
+        ready: ready.unwrap().clone(),
+    }
+}
+
+fn read_secret(setting: &Setting) -> Value {
+    setting.fake.look("secrets", NAMESPACE, SECRET).unwrap()
+}
+
+fn read_token(setting: &Setting) -> String {
+    let bytes: ByteString = serde_json::from_value(read_secret(setting)["data"]["token"].clone()).unwrap();
+    String::from_utf8(bytes.0).unwrap()
+}
+
+/// Any change has the registration reconciled.
+async fn touch(setting: &Setting) {
+    let label = json!({ "metadata": { "labels": { "touched": "true" } } });
+    setting.patch("MachineRegistration", "hosts", label).await;
+    setting.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_is_created_in_a_secret_without_owner() {
+    let setting = registered().await;
+    let (secret, shown) = (read_secret(&setting), read_shown(&setting));
+    assert_eq!(secret["type"], registration_secret::TYPE);
+    assert_eq!(secret["metadata"]["labels"][label::MANAGED], "true");
+    assert_eq!(secret["metadata"]["ownerReferences"], Value::Null);
+    assert_eq!((shown.token.len(), &shown.token), (32, &read_token(&setting)));
+    assert!(shown.url.ends_with(&format!("/elemental/registration/{}", shown.token)), "{}", shown.url);
+    assert_eq!(shown.ready["status"], "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn annotation_rotates_the_token_once() {
+    let setting = registered().await;
+    let (former, mark) = (read_token(&setting), setting.fake.journal().mark());
+    let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
+    setting.patch("MachineRegistration", "hosts", rotate).await;
+    setting.settle().await;
+    let (token, shown) = (read_token(&setting), read_shown(&setting));
+    assert_ne!(token, former);
+    assert_eq!(shown.token, token);
+    assert!(shown.url.ends_with(&token), "{}", shown.url);
+    let registration = setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap();
+    assert_eq!(registration["metadata"]["annotations"].get(annotation::ROTATE_TOKEN), None);
+    assert_eq!(setting.count(mark, Verb::Patch, "secrets"), 1);
+    let events = setting.fake.look_at_all("events.events.k8s.io");
+    assert_eq!(events.iter().filter(|event| event["reason"] == "TokenRotated").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_secret_is_recreated_with_its_token() {
+    let setting = registered().await;
+    let token = read_token(&setting);
+    setting.fake.vanish(("secrets", NAMESPACE, SECRET));
+    touch(&setting).await;
+    assert_eq!(read_token(&setting), token, "seed ISOs stay usable");
+    assert_eq!(read_secret(&setting)["type"], registration_secret::TYPE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_status_shows_the_token_again() {
+    let setting = registered().await;
+    let (token, mark) = (read_token(&setting), setting.fake.journal().mark());
+    setting.fake.edit((REGISTRATIONS, NAMESPACE, "hosts"), |object| {
+        object.as_object_mut().unwrap().remove("status");
+    });
+    setting.settle().await;
+    assert_eq!((read_shown(&setting).token, read_token(&setting)), (token.clone(), token));
+    assert_eq!(setting.count(mark, Verb::Create, "secrets"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_secret_of_that_name_is_kept() {
+    let setting = Setting::leading().await;
+    let other = json!({ "type": "Opaque", "stringData": { "token": "of-an-operator" } });
+    setting.create("Secret", SECRET, other).await;
+    setting.create("MachineRegistration", "hosts", json!({ "spec": {} })).await;
+    let mark = setting.fake.journal().mark();
+    tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+    let shown = read_shown(&setting);
+    assert_eq!(shown.ready["status"], "False");
+    assert_eq!(shown.ready["reason"], Reason::ApiRequestFailed.as_str());
+    assert!(shown.ready["message"].as_str().unwrap().contains("delete it"), "{}", shown.ready);
+    assert_eq!((shown.token.as_str(), read_token(&setting).as_str()), ("", "of-an-operator"));
+    assert_eq!(setting.count(mark, Verb::Patch, "secrets"), 0);
+}

@@ -1,0 +1,145 @@
+//! The coordinator may do what it does, and nothing more: the API server of the
+//! scenarios refuses what no rule allows, and here every rule is used.
+
+// The exemption for tests does not reach their helper functions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use coordinator_api::names::{IMAGE_CATALOG, INFRASTRUCTURE_GROUP, annotation};
+use fake_apiserver::Request;
+use scenarios::{NAMESPACE, World};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
+const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
+const NAME: &str = "baremetal-coordinator";
+
+/// Rights whose requests need what a scenario does not have, an election or the
+/// download of a base ISO: the file and the call that need each.
+const OUTSIDE_SCENARIOS: [(&str, &str, &str); 3] = [
+    ("baremetal-system get coordination.k8s.io/leases", "lease.rs", "self.leases.get_opt(NAME)"),
+    ("baremetal-system update coordination.k8s.io/leases", "lease.rs", "self.leases.replace(NAME,"),
+    (
+        "* patch elemental.cattle.io/seedimages",
+        "controllers/seed_image.rs",
+        "api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))",
+    ),
+];
+
+fn documents(text: &str) -> Vec<Value> {
+    serde_norway::Deserializer::from_str(text).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+fn of_kind(text: &str, kind: &str) -> Value {
+    documents(text).into_iter().find(|document| document["kind"] == kind).unwrap()
+}
+
+fn strings(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().map(|one| one.as_str().unwrap())
+}
+
+/// One verb on one resource: `verb group/resource`, behind the namespace of a
+/// Role.
+fn list_rights() -> BTreeSet<String> {
+    let roles = documents(RIGHTS).into_iter().filter(|document| document["metadata"]["name"] == NAME);
+    let mut rights = BTreeSet::new();
+    for role in roles {
+        let namespace = role["metadata"]["namespace"].as_str().unwrap_or("*");
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for group in strings(&rule["apiGroups"]) {
+                for resource in strings(&rule["resources"]) {
+                    let verbs = strings(&rule["verbs"]);
+                    rights.extend(verbs.map(|verb| format!("{namespace} {verb} {group}/{resource}")));
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// The rights that could have allowed a request.
+fn describe(request: &Request) -> [String; 2] {
+    let Request { verb, group, resource, subresource, namespace, .. } = request;
+    let part = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+    ["*", namespace].map(|namespace| format!("{namespace} {} {group}/{resource}{part}", verb.as_str()))
+}
+
+/// A host from its registration to its release, and what operators may ask for
+/// on the way.
+async fn record_requests() -> BTreeSet<String> {
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
+    world.patch("MachineRegistration", "hosts", rotate).await;
+    let seed_image =
+        json!({ "registrationRef": { "name": "other" }, "baseImage": "https://images.example/os.iso" });
+    world.create("SeedImage", "seed", json!({ "spec": seed_image })).await;
+    world.fake_is_quiet().await;
+    world.register(&["host-1"]).await;
+    world.apply_catalog().await;
+    world.apply_cluster("c1").await;
+    apply_balanced_cluster(&world).await;
+    world.apply_pool("pool", &["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world.runs("m-1").await;
+    world.delete_machine("m-1").await;
+    world.gone("m-1", "host-1").await;
+    // The holders of a host vanish: are they gone, or does the cache lack them?
+    world.fake.vanish(("machineinventorypools.infrastructure.cluster.x-k8s.io", NAMESPACE, "pool"));
+    world.apply_pool("pool-2", &["host-1"]).await;
+    world.fake_is_quiet().await;
+    world.apply_machine_of("m-2", "pool-2", "v1").await;
+    world.runs("m-2").await;
+    world.fake.vanish(("baremetalmachines.infrastructure.cluster.x-k8s.io", NAMESPACE, "m-2"));
+    world.fake_is_quiet().await;
+    let entries = world.fake.journal().entries();
+    let ours = entries.iter().filter(|entry| entry.request.user == "coordinator");
+    ours.flat_map(|entry| describe(&entry.request)).collect()
+}
+
+/// Its endpoint is that of its load balancer.
+async fn apply_balanced_cluster(world: &World) {
+    let reference = json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": "BaremetalCluster", "name": "c2" });
+    let uid = world.create("Cluster", "c2", json!({ "spec": { "infrastructureRef": reference } })).await;
+    let owner =
+        json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "c2", "uid": uid });
+    let balancer = json!({ "controlPlaneLoadBalancer": { "host": "10.0.2.3", "port": 6443 } });
+    let object = json!({ "metadata": { "ownerReferences": [owner] }, "spec": balancer });
+    world.create("BaremetalCluster", "c2", object).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_right_is_used() {
+    let (rights, used) = (list_rights(), record_requests().await);
+    assert!(rights.len() > 40 && used.len() > 40, "{} rights, {} requests", rights.len(), used.len());
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../coordinator/src");
+    for (right, file, call) in OUTSIDE_SCENARIOS {
+        let code = std::fs::read_to_string(sources.join(file)).unwrap();
+        assert!(code.contains(call), "{right}: {file} does not call {call} any more");
+    }
+    let known: BTreeSet<_> = OUTSIDE_SCENARIOS.into_iter().map(|(right, ..)| right.to_owned()).collect();
+    let unused: BTreeSet<_> = rights.difference(&used).cloned().collect();
+    assert_eq!(unused, known, "rights that no request uses, beside those that are known");
+}
+
+#[test]
+fn role_allows_the_catalog_that_the_deployment_names() {
+    let (role, deployment) = (of_kind(RIGHTS, "Role"), of_kind(MANAGER, "Deployment"));
+    assert_eq!(role["metadata"]["namespace"], deployment["metadata"]["namespace"]);
+    let mut rules = role["rules"].as_array().unwrap().iter();
+    let catalog = rules.find(|rule| rule["resources"][0] == "configmaps").unwrap();
+    assert_eq!(catalog["resourceNames"], json!([IMAGE_CATALOG]));
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let named = container["env"].as_array().unwrap().iter().find(|env| env["name"] == "IMAGE_CATALOG");
+    assert_eq!(named.unwrap()["value"], IMAGE_CATALOG);
+}
+
+#[test]
+fn deployment_runs_two_replicas_of_manager() {
+    let spec = of_kind(MANAGER, "Deployment")["spec"].clone();
+    assert_eq!(spec["replicas"], 2);
+    assert_eq!(spec["template"]["spec"]["containers"][0]["name"], "manager");
+}
