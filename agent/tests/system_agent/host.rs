@@ -24,8 +24,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// A host that runs a node, with a mounted volume, whose plan left no
-    /// trace but its results.
+    /// A host that runs a node with a mounted volume, and has no journal.
     pub(crate) fn with_node() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());

@@ -1,10 +1,10 @@
-//! The plans of the coordinator, carried out by an agent of another make.
+//! The plans of the coordinator, executed as the upstream system-agent does it.
 //!
 //! The upstream system-agent writes the files of a plan, runs every
 //! instruction, and does all of it again at each of its starts. A runner that
 //! does the same reaches the end state of our own agent, each effect once. It
 //! runs on a real root tree (`tree`), with the host's own shell and coreutils;
-//! commands that a test cannot have act on the files of the simulated host.
+//! stand-ins for other commands act on the files of the simulated host.
 
 // All of it is test code, also what stands outside of test functions.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
