@@ -253,7 +253,7 @@ fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
             failpoint("boot::wipe::during");
         }
         wipe::remove_rendered_network(root)?;
-        wipe::flush(root)?;
+        wipe::flush(root, &wipe::NODE_DIRECTORIES)?;
         let receipt = Receipt { plan_id: plan.to_string(), boot_id: observed::boot_id(root)?, kept };
         receipt::write(root, &receipt)?;
         failpoint("boot::wipe::receipt");

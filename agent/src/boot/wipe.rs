@@ -73,12 +73,14 @@ pub fn empty(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
     Ok(walk.kept)
 }
 
-/// Makes the removals durable: no record of them may outlive them.
+/// Makes the removals in these directories durable: no record of them may
+/// outlive them.
 ///
 /// # Errors
 /// [`DurableError`].
-pub fn flush(root: &Root) -> Result<(), DurableError> {
-    durable::flush_file_systems(&NODE_DIRECTORIES.map(|directory| root.join(directory)))
+pub fn flush(root: &Root, directories: &[&str]) -> Result<(), DurableError> {
+    let directories: Vec<_> = directories.iter().map(|directory| root.join(directory)).collect();
+    durable::flush_file_systems(&directories)
 }
 
 struct Walk {

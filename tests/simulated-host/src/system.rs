@@ -199,6 +199,8 @@ impl SimulatedSystem {
         {
             self.effect(&format!("cloud-init {instance}"))?;
             let user_data = seed.user_data.as_ref().map_or(&[][..], |data| data.expose());
+            let copy = format!("/var/lib/cloud/instances/{instance}/user-data.txt");
+            self.put(&copy, &String::from_utf8_lossy(user_data))?;
             if !user_data.is_empty() {
                 self.join_node()?;
             }
@@ -216,7 +218,8 @@ impl SimulatedSystem {
     /// agent's own flushes are under test.
     fn flush_node(&self) -> io::Result<()> {
         let Some(shadow) = Shadow::of_process() else { return Ok(()) };
-        wipe::NODE_DIRECTORIES.iter().try_for_each(|path| shadow.record_tree(&self.root.join(path)))
+        let mut written = wipe::NODE_DIRECTORIES.iter().chain(&["/var/lib/cloud/instances"]);
+        written.try_for_each(|path| shadow.record_tree(&self.root.join(path)))
     }
 
     fn join_node(&self) -> io::Result<()> {

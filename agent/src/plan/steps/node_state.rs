@@ -1,13 +1,24 @@
-//! The node's files and credentials.
+//! The node's files and credentials, and the bootstrap data it joined with.
 
 use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::{Context, StepError, list};
 use crate::boot::wipe;
+use crate::durable;
 use crate::host::system::System;
 
-/// What holds credentials and pods; the deep wipe comes at the next boot.
-const DIRECTORIES: [&str; 2] = ["/var/lib/kubelet", "/etc/kubernetes"];
+/// What holds credentials and pods, cloud-init's copy of the bootstrap data and
+/// kubeadm's file with the token; the deep wipe comes at the next boot.
+const DIRECTORIES: [&str; 4] =
+    ["/var/lib/kubelet", "/etc/kubernetes", "/var/lib/cloud/instances", "/run/kubeadm"];
+
+/// Files of cloud-init that hold the bootstrap data, or what its commands wrote.
+const FILES: [&str; 4] = [
+    "/run/cloud-init/combined-cloud-config.json",
+    "/run/cloud-init/instance-data-sensitive.json",
+    "/var/log/cloud-init.log",
+    "/var/log/cloud-init-output.log",
+];
 
 pub(super) async fn remove<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
     let mut kept = Vec::new();
@@ -18,8 +29,11 @@ pub(super) async fn remove<S: System>(context: &Context<'_, S>) -> Result<StepDo
         }
         kept.extend(wipe::empty(context.root, directory)?);
     }
+    for file in FILES {
+        durable::remove(&context.root.join(file))?;
+    }
     // The journal must not say that they are removed before they are.
-    wipe::flush(context.root)?;
+    wipe::flush(context.root, &DIRECTORIES)?;
     if kept.is_empty() {
         return Ok(StepDone::default());
     }

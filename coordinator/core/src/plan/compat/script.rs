@@ -100,12 +100,15 @@ fi"#;
 
 /// Pods' volumes stay mounted when their pods are gone, and a mount point
 /// cannot be removed; one whose server is away can only be unmounted lazily.
+/// cloud-init and kubeadm keep copies of the bootstrap data.
 const REMOVE_NODE_STATE: &str = r#"cut -d ' ' -f 2 /proc/mounts | sort -r | while read -r mount; do
   case $mount in /var/lib/kubelet/*) umount "$mount" || umount -l "$mount" ;; esac
 done
-for directory in /etc/kubernetes /var/lib/kubelet; do
+for directory in /etc/kubernetes /var/lib/kubelet /var/lib/cloud/instances /run/kubeadm; do
   [ ! -d "$directory" ] || find "$directory" -xdev -mindepth 1 -delete
-done"#;
+done
+rm -f /run/cloud-init/combined-cloud-config.json /run/cloud-init/instance-data-sensitive.json \
+  /var/log/cloud-init.log /var/log/cloud-init-output.log"#;
 
 #[cfg(test)]
 mod tests;

@@ -13,8 +13,17 @@ use super::*;
 struct Host(PathBuf);
 
 /// Where a script finds files; all of it is moved below the host's directory.
-const PLACES: [&str; 6] =
-    ["/var/lib/", "/etc/default", "/etc/kubernetes", "/etc/rancher", "/etc/sysconfig", "/proc/mounts"];
+const PLACES: [&str; 9] = [
+    "/var/lib/",
+    "/var/log/",
+    "/run/kubeadm",
+    "/run/cloud-init",
+    "/etc/default",
+    "/etc/kubernetes",
+    "/etc/rancher",
+    "/etc/sysconfig",
+    "/proc/mounts",
+];
 const TOOLS: [&str; 8] = ["cut", "find", "install", "rm", "sed", "sh", "sort", "true"];
 
 impl Host {
@@ -161,6 +170,10 @@ fn volumes_are_unmounted_the_deepest_first_before_the_nodes_files_go() {
     let host = Host::new();
     host.put("/etc/kubernetes/pki/ca.crt", "secret");
     host.put("/var/lib/kubelet/pods/a/volume/token", "secret");
+    host.put("/var/lib/cloud/instances/a/user-data.txt", "secret");
+    host.put("/run/kubeadm/kubeadm-join-config.yaml", "secret");
+    host.put("/run/cloud-init/combined-cloud-config.json", "secret");
+    host.put("/var/log/cloud-init-output.log", "secret");
     let below = |path: &str| host.path(path).display().to_string();
     let pods = below("/var/lib/kubelet/pods/a");
     let mounts =
@@ -171,7 +184,15 @@ fn volumes_are_unmounted_the_deepest_first_before_the_nodes_files_go() {
     assert!(ran.status.success(), "{ran:?}");
     let want = [format!("umount {pods}/volume"), format!("umount {pods}"), format!("umount -l {pods}")];
     assert_eq!(host.calls(), want);
-    for directory in ["/etc/kubernetes", "/var/lib/kubelet"] {
+    let emptied = [
+        "/etc/kubernetes",
+        "/var/lib/kubelet",
+        "/var/lib/cloud/instances",
+        "/run/kubeadm",
+        "/run/cloud-init",
+        "/var/log",
+    ];
+    for directory in emptied {
         assert_eq!(fs::read_dir(host.path(directory)).unwrap().count(), 0, "{directory}");
     }
 }
