@@ -223,8 +223,14 @@ pub async fn assemble(setup: &Setup) -> Result<Parts, RunError> {
         pool_writes: controllers::pool::Throttle::default(),
         router,
     };
-    let (routes, sessions) = (listener::router(&rpc, Some(isos)), rpc.sessions.clone());
-    Ok(Parts { acceptor, routes, context, sessions, replica, tasks })
+    Ok(Parts {
+        acceptor,
+        routes: listener::router(&rpc, Some(isos)),
+        context,
+        sessions: rpc.sessions.clone(),
+        replica,
+        tasks,
+    })
 }
 
 fn build_rpc(
