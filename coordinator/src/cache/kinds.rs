@@ -15,7 +15,7 @@ use kube::runtime::watcher::Event;
 
 use super::Sinks;
 use super::follow::Watched;
-use crate::controllers::index::{Key, Presence, Triggers};
+use crate::controllers::index::{Index, Key, Presence, Triggers};
 
 impl Watched for MachineInventory {
     const KIND: &'static str = "MachineInventory";
@@ -48,8 +48,8 @@ impl Watched for BaremetalMachine {
 impl Watched for Machine {
     const KIND: &'static str = "Machine";
 
-    fn record(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
-        sinks.index.apply_owner(this)
+    fn record(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
+        Index::apply_owner(this)
     }
 }
 

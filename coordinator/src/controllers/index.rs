@@ -117,7 +117,7 @@ impl Index {
     /// Public, like `apply_pool`, for the benchmark of the index.
     pub fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
         let record = HostRecord::parse(inventory).filter(|_| presence == Presence::Exists);
-        self.write().update_host(&Key::of(inventory), record.map(Arc::new))
+        self.write().update_host(&Key::of(inventory), record.map(Arc::new).as_ref())
     }
 
     #[allow(clippy::must_use_candidate, reason = "what it triggers is often not of interest in tests")]
@@ -131,11 +131,11 @@ impl Index {
 
     pub(crate) fn apply_machine(&self, machine: &BaremetalMachine, presence: Presence) -> Triggers {
         let facts = (presence == Presence::Exists).then(|| machines::MachineFacts::read(machine));
-        self.write().update_machine(&Key::of(machine), facts)
+        self.write().update_machine(&Key::of(machine), facts.as_ref())
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine.
-    pub(crate) fn apply_owner(&self, machine: &Machine) -> Triggers {
+    pub(crate) fn apply_owner(machine: &Machine) -> Triggers {
         let reference = &machine.spec.infrastructure_ref;
         let mut triggers = Triggers::default();
         if reference.kind == KIND {

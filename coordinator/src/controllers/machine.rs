@@ -75,6 +75,7 @@ pub async fn reconcile(machine: Arc<BaremetalMachine>, context: Arc<Context>) ->
 }
 
 /// Looks up the machine of a claim in the API server itself.
+#[must_use]
 pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
     async move {
         let api: Api<BaremetalMachine> = Api::namespaced(context.client.clone(), &key.namespace);

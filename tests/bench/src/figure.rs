@@ -98,9 +98,9 @@ mod tests {
     fn percentiles_are_values_of_the_sample() {
         let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
         let found = [50, 99, 100].map(|percent| percentile(&values, percent));
-        assert_eq!(found, [100.0, 198.0, 200.0]);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(percentile(&[7.0], 99), 7.0);
+        assert_eq!(found.map(f64::to_bits), [100.0_f64, 198.0, 200.0].map(f64::to_bits));
+        assert_eq!(median(&[3.0, 1.0, 2.0]).to_bits(), 2.0_f64.to_bits());
+        assert_eq!(percentile(&[7.0], 99).to_bits(), 7.0_f64.to_bits());
     }
 
     #[test]

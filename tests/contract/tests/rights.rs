@@ -88,12 +88,12 @@ async fn record_requests() -> BTreeSet<String> {
     world.delete_machine("m-1").await;
     world.gone("m-1", "host-1").await;
     // The holders of a host vanish: are they gone, or does the cache lack them?
-    world.fake.vanish(("machineinventorypools.infrastructure.cluster.x-k8s.io", NAMESPACE, "pool"));
+    world.fake.take_out("machineinventorypools.infrastructure.cluster.x-k8s.io", NAMESPACE, "pool");
     world.apply_pool("pool-2", &["host-1"]).await;
     world.fake_is_quiet().await;
     world.apply_machine_of("m-2", "pool-2", "v1").await;
     world.runs("m-2").await;
-    world.fake.vanish(("baremetalmachines.infrastructure.cluster.x-k8s.io", NAMESPACE, "m-2"));
+    world.fake.take_out("baremetalmachines.infrastructure.cluster.x-k8s.io", NAMESPACE, "m-2");
     world.fake_is_quiet().await;
     let entries = world.fake.journal().entries();
     let ours = entries.iter().filter(|entry| entry.request.user == "coordinator");

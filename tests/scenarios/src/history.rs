@@ -96,9 +96,9 @@ impl Seen {
         if !before.is_empty() && !owner.is_empty() && before != owner {
             self.violate(format!("{name} went from owner {before} to {owner} without a release"));
         }
-        let owned = self.owners.iter().filter(|(_, other)| !owner.is_empty() && **other == owner).count();
-        if owned > 1 {
-            self.violate(format!("machine {owner} owns {owned} hosts, {name} among them"));
+        let hosts = self.owners.iter().filter(|(_, other)| !owner.is_empty() && **other == owner).count();
+        if hosts > 1 {
+            self.violate(format!("machine {owner} owns {hosts} hosts, {name} among them"));
         }
         let Some(plan) = inventory.plan() else { return };
         // A status that was lost announces nothing.

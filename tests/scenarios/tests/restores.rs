@@ -2,6 +2,8 @@
 //! come back without status, with new UIDs, in any order, while the coordinator
 //! and the garbage collector run.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
@@ -24,7 +26,7 @@ const KINDS: [&str; 8] = [
 ];
 const MACHINES: &str = KINDS[5];
 
-/// A fixed sequence of numbers (SplitMix64).
+/// A fixed sequence of numbers (`SplitMix64`).
 struct Sequence(u64);
 
 impl Sequence {

@@ -28,12 +28,12 @@ impl Facts {
 }
 
 impl Inner {
-    pub(super) fn update_host(&mut self, host: &Key, record: Option<Arc<HostRecord>>) -> Triggers {
-        let old_record = match &record {
+    pub(super) fn update_host(&mut self, host: &Key, record: Option<&Arc<HostRecord>>) -> Triggers {
+        let old_record = match record {
             Some(record) => self.hosts.insert(host.clone(), record.clone()),
             None => self.hosts.remove(host),
         };
-        let (old, new) = (Facts::read(host, old_record.as_ref()), Facts::read(host, record.as_ref()));
+        let (old, new) = (Facts::read(host, old_record.as_ref()), Facts::read(host, record));
         self.hosts_by_claim.replace(old.claim.as_ref(), new.claim.as_ref(), host);
         self.hosts_by_cluster.replace(old.cluster.as_ref(), new.cluster.as_ref(), host);
         self.hosts_by_replica.replace(old.replica.as_ref(), new.replica.as_ref(), host);
@@ -48,7 +48,7 @@ impl Inner {
         if new.claim.is_some() || record.is_none() {
             self.reservations.release_host(host);
         }
-        if is_pool_fact_changed(old_record.as_ref(), record.as_ref()) {
+        if is_pool_fact_changed(old_record.as_ref(), record) {
             triggers.pools.extend(self.pools_by_member.members(host).cloned());
         }
         self.update_member(host, &mut triggers);

@@ -80,12 +80,12 @@ impl Waiting {
         self.catalog.clone()
     }
 
-    fn set(&mut self, machine: &Key, pool: Option<Key>, for_image: bool) {
-        let old = match &pool {
+    fn set(&mut self, machine: &Key, pool: Option<&Key>, for_image: bool) {
+        let old = match pool {
             Some(pool) => self.pools.insert(machine.clone(), pool.clone()),
             None => self.pools.remove(machine),
         };
-        self.by_pool.replace(old.as_ref(), pool.as_ref(), machine);
+        self.by_pool.replace(old.as_ref(), pool, machine);
         if for_image {
             self.catalog.insert(machine.clone());
         } else {
@@ -132,12 +132,12 @@ impl Reservations {
 }
 
 impl Inner {
-    pub(super) fn update_machine(&mut self, machine: &Key, facts: Option<MachineFacts>) -> Triggers {
-        let old = match &facts {
+    pub(super) fn update_machine(&mut self, machine: &Key, facts: Option<&MachineFacts>) -> Triggers {
+        let old = match facts {
             Some(facts) => self.machines.insert(machine.clone(), facts.clone()),
             None => self.machines.remove(machine),
         };
-        let (before, after) = (old.as_ref(), facts.as_ref());
+        let (before, after) = (old.as_ref(), facts);
         let host = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.host.clone());
         let cluster = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.cluster.clone());
         let pool = |facts: Option<&MachineFacts>| facts.map(|facts| facts.pool.clone());
@@ -148,7 +148,7 @@ impl Inner {
         if facts.is_some() {
             triggers.machines.insert(machine.clone());
         }
-        if old != facts {
+        if old.as_ref() != facts {
             triggers.hosts.extend(host(before));
             triggers.hosts.extend(host(after));
             triggers.hosts.extend(self.hosts_by_claim.members(&(KIND.to_owned(), machine.clone())).cloned());
@@ -180,7 +180,7 @@ impl Inner {
         let facts = self.machines.get(machine);
         let pool = facts.filter(|_| waits.for_member).map(|facts| facts.pool.clone());
         let for_image = waits.for_image && facts.is_some();
-        self.waiting.set(machine, pool, for_image);
+        self.waiting.set(machine, pool.as_ref(), for_image);
     }
 
     /// A machine that is gone reserves nothing.

@@ -83,7 +83,7 @@ async fn annotation_rotates_the_token_once() {
 async fn lost_secret_is_recreated_with_its_token() {
     let setting = registered().await;
     let token = read_token(&setting);
-    setting.fake.vanish(("secrets", NAMESPACE, SECRET));
+    setting.fake.take_out("secrets", NAMESPACE, SECRET);
     touch(&setting).await;
     assert_eq!(read_token(&setting), token, "seed ISOs stay usable");
     assert_eq!(read_secret(&setting)["type"], registration_secret::TYPE);
