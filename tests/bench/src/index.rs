@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator::controllers::index::{Index, Key, Presence};
 use coordinator_api::inventory::MachineInventory;
@@ -17,6 +18,8 @@ use crate::usage::thread_cpu;
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 const ROUNDS: usize = 9;
 const OPERATIONS: usize = 2_000;
+/// Events that are prepared before they are timed.
+const CHUNK: usize = 50;
 const NAMESPACE: &str = "fleet";
 const POOL: &str = "pool";
 /// Goal: a size of 10,000 against one of 100.
@@ -92,9 +95,11 @@ impl Sample {
         Ok(Self { index, pool: Key::new(NAMESPACE, POOL), hosts, claimed, next: 0 })
     }
 
-    fn run(&mut self, operation: Operation) {
+    fn run(&self, operation: Operation, event: Option<&MachineInventory>) {
         match operation {
-            Operation::Event => self.apply_event(),
+            Operation::Event => {
+                black_box(event.map(|inventory| self.index.apply_host(inventory, Presence::Exists)));
+            }
             Operation::Choice => {
                 let machine = Key::new(NAMESPACE, "machine");
                 self.index.with_roster(&machine, POOL, |roster, is_reserved| {
@@ -111,22 +116,27 @@ impl Sample {
         }
     }
 
-    /// A claim or a release; the hosts follow each other with a stride that no cache guesses.
-    fn apply_event(&mut self) {
+    /// A claim or a release, as new as a watch delivers it; the hosts follow each other with a
+    /// stride that no cache guesses.
+    fn next_event(&mut self) -> MachineInventory {
         self.next = (self.next + 7_919) % self.hosts.len();
         let claimed = !self.claimed[self.next];
         self.claimed[self.next] = claimed;
-        let inventory = &self.hosts[self.next][usize::from(claimed)];
-        black_box(self.index.apply_host(inventory, Presence::Exists));
+        self.hosts[self.next][usize::from(claimed)].clone()
     }
 
     /// Microseconds of one operation.
     fn time(&mut self, operation: Operation) -> anyhow::Result<f64> {
-        let start = thread_cpu()?;
-        for _ in 0..OPERATIONS {
-            self.run(operation);
+        let mut spent = Duration::ZERO;
+        for _ in 0..OPERATIONS / CHUNK {
+            let is_event = matches!(operation, Operation::Event);
+            let events: Vec<_> = (0..CHUNK).map(|_| is_event.then(|| self.next_event())).collect();
+            let start = thread_cpu()?;
+            for event in &events {
+                self.run(operation, event.as_ref());
+            }
+            spent += thread_cpu()?.saturating_sub(start);
         }
-        let spent = thread_cpu()?.saturating_sub(start);
         Ok(spent.as_secs_f64() * 1e6 / crate::as_f64(OPERATIONS))
     }
 }

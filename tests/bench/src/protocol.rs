@@ -25,6 +25,10 @@ use wire::registration_client::RegistrationClient;
 
 /// As the agent has it.
 const KEEPALIVE: Duration = Duration::from_secs(20);
+/// End of the URI in the certificate of an installed system.
+const ROLE: &[u8] = b"/installed";
+/// Renewals are limited to a burst of 12.
+const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// Where hosts register and attach.
 #[derive(Clone)]
@@ -149,7 +153,15 @@ impl Registered {
         let done = wire::install_report::Outcome::Done(installed());
         client.report_install(wire::InstallReport { outcome: Some(done) }).await?;
         let request = wire::RenewCertificateRequest { certificate_request: certificate_request(&key)? };
-        let chain = client.renew_certificate(request).await?.into_inner().certificate_chain;
+        // The coordinator signs for the live system until its cache has the report.
+        let chain = loop {
+            let renewed = client.renew_certificate(request.clone()).await?.into_inner();
+            let leaf = CertificateDer::from_pem_slice(renewed.certificate_chain.as_bytes())?;
+            if leaf.windows(ROLE.len()).any(|part| part == ROLE) {
+                break renewed.certificate_chain;
+            }
+            tokio::time::sleep(RENEWAL_PAUSE).await;
+        };
         let tls = endpoint.tls(Some((&key, &chain)))?;
         Ok(Host { name, endpoint, tls })
     }
