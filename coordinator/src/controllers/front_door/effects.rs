@@ -13,7 +13,7 @@ use crate::store::plan_record::StoredSecret;
 use crate::store::{StoreError, host, machine, plan_record};
 
 /// Applies the one effect of a decision.
-pub(super) async fn apply<K: FrontDoor>(
+pub(super) async fn apply_effect<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
@@ -31,23 +31,23 @@ pub(super) async fn apply<K: FrontDoor>(
     match effect {
         Effect::ReadSecret(_) => Ok(()),
         Effect::Choose { host } => machine::choose(client, machine, host).await,
-        Effect::Claim { names } => claim(context, machine, gathered, inventory, names).await,
+        Effect::Claim { names } => claim_host(context, machine, gathered, inventory, names).await,
         Effect::Adopt { uid } => {
             host::adopt(client, inventory, uid).await?;
             let note = format!("{} is held by names; the UID of its claim was updated", inventory.name_any());
-            context.events.normal(machine, "ClaimAdopted", &note).await;
+            context.events.publish_normal(machine, "ClaimAdopted", &note).await;
             Ok(())
         }
-        Effect::Assign(assignment) => assign(context, machine, inventory, assignment, secret).await,
+        Effect::Assign(assignment) => assign_plan(context, machine, inventory, assignment, secret).await,
         Effect::Mark(state) => host::mark(client, inventory, *state).await.map(drop),
-        Effect::SetProviderId(provider_id) => provide(context, machine, inventory, provider_id).await,
-        Effect::Release => release(context, inventory).await,
-        Effect::Abandon => abandon(context, machine, inventory).await,
+        Effect::SetProviderId(provider_id) => provide_machine(context, machine, inventory, provider_id).await,
+        Effect::Release => release_host(context, inventory).await,
+        Effect::Abandon => abandon_host(context, machine, inventory).await,
         Effect::RemoveFinalizer => machine::remove_finalizer(client, machine, &gathered.demand).await,
     }
 }
 
-async fn claim<K: FrontDoor>(
+async fn claim_host<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
@@ -56,13 +56,13 @@ async fn claim<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     host::claim(&context.client, inventory, &gathered.demand.machine, names).await?;
     let note = format!("claimed MachineInventory {}", inventory.name_any());
-    context.events.normal(machine, "InventoryAllocated", &note).await;
+    context.events.publish_normal(machine, "InventoryAllocated", &note).await;
     tracing::info!(inventory = inventory.name_any(), "host claimed");
     Ok(())
 }
 
 /// Writes the record, then announces it: only an announced plan is streamed.
-async fn assign<K: FrontDoor>(
+async fn assign_plan<K: FrontDoor>(
     context: &Context,
     machine: &K,
     inventory: &MachineInventory,
@@ -72,7 +72,7 @@ async fn assign<K: FrontDoor>(
     let plan = &assignment.record.plan;
     write_plan(context, inventory, assignment, secret).await?;
     let note = format!("plan {} for MachineInventory {}", plan.id, inventory.name_any());
-    context.events.normal(machine, "PlanAssigned", &note).await;
+    context.events.publish_normal(machine, "PlanAssigned", &note).await;
     tracing::info!(inventory = inventory.name_any(), plan = plan.id.as_str(), "plan assigned");
     machine::clear_retry(&context.client, machine).await
 }
@@ -90,14 +90,14 @@ pub(in crate::controllers) async fn write_plan(
     }
     if let Some(lost) = &assignment.lost {
         let note = format!("{}; recreated with plan {}", lost.message, plan.id);
-        context.events.warning(inventory, lost.reason.as_str(), &note).await;
+        context.events.publish_warning(inventory, lost.reason.as_str(), &note).await;
     }
     let marked = host::mark(&context.client, inventory, allocation_of(&assignment.record)).await?;
     let announce = |status: &mut _| facts::record_announcement(status, plan);
     host::change_status(&context.client, &marked, context.clock.now(), announce).await
 }
 
-async fn provide<K: FrontDoor>(
+async fn provide_machine<K: FrontDoor>(
     context: &Context,
     machine: &K,
     inventory: &MachineInventory,
@@ -107,20 +107,20 @@ async fn provide<K: FrontDoor>(
         host::mark(&context.client, inventory, AllocationState::Allocated).await?;
     }
     machine::set_provider_id(&context.client, machine, provider_id).await?;
-    context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
+    context.events.publish_normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
     tracing::info!(inventory = inventory.name_any(), %provider_id, "machine provisioned");
     Ok(())
 }
 
-async fn release(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
+async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = format!("{} is available again", inventory.name_any());
-    context.events.normal(inventory, "Released", &note).await;
+    context.events.publish_normal(inventory, "Released", &note).await;
     tracing::info!(inventory = inventory.name_any(), "host released");
     Ok(())
 }
 
-async fn abandon<K: FrontDoor>(
+async fn abandon_host<K: FrontDoor>(
     context: &Context,
     machine: &K,
     inventory: &MachineInventory,
@@ -131,7 +131,7 @@ async fn abandon<K: FrontDoor>(
             "{} was given up without a clean and may still hold the credentials of a node; it is cleaned when its host attaches",
             inventory.name_any()
         );
-        context.events.warning(inventory, "ReleasedWithoutClean", &note).await;
+        context.events.publish_warning(inventory, "ReleasedWithoutClean", &note).await;
         tracing::warn!(inventory = inventory.name_any(), "host abandoned");
     }
     machine::drop_finalizer(&context.client, machine).await

@@ -61,10 +61,10 @@ pub(super) async fn open_session(
 ) -> Result<OpenSession, RpcError> {
     let statement = Statement { hello: read_hello(messages).await?, peer };
     // A host that is refused takes no place in the table.
-    context.inventory(&statement.peer).await?;
+    context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
     let (inventory, former) = tokio::select! {
-        reason = guard.closed() => return Err(close_error(reason, &statement.peer)),
+        reason = guard.wait_closed() => return Err(close_error(reason, &statement.peer)),
         stored = store_session(context, &statement) => stored?,
     };
     Ok(OpenSession { statement, guard, inventory, former })
@@ -80,7 +80,7 @@ async fn read_hello(messages: &mut Messages) -> Result<wire::Hello, RpcError> {
         Some(host_message::Message::Hello(hello)) if has_boot_id(&hello) => Ok(hello),
         Some(_) | None => {
             let detail = "the first message of a stream is a Hello with the boot id";
-            Err(RpcError::refused(Refusal::BadRequest, detail))
+            Err(RpcError::from_refusal(Refusal::BadRequest, detail))
         }
     }
 }
@@ -99,9 +99,9 @@ async fn open_locally(context: &Context, statement: &Statement) -> Result<Sessio
             "another boot attaches: waiting for the end of the open stream"
         );
         if !conflict.ends_within(context.timing.probe).await {
-            let inventory = context.inventory(peer).await?;
-            let error = quarantine(context, &inventory, [&conflict.boot_id, boot_id]).await;
-            SessionConflict::quarantine(&conflict);
+            let inventory = context.find_inventory(peer).await?;
+            let error = quarantine_host(context, &inventory, [&conflict.boot_id, boot_id]).await;
+            SessionConflict::quarantine_host(&conflict);
             return Err(error);
         }
     }
@@ -113,7 +113,7 @@ async fn store_session(
     context: &Context,
     statement: &Statement,
 ) -> Result<(Arc<MachineInventory>, Option<SessionStatus>), RpcError> {
-    let mut inventory = context.inventory(&statement.peer).await?;
+    let mut inventory = context.find_inventory(&statement.peer).await?;
     loop {
         if let Some(other) = find_conflict(context, inventory.status.as_ref(), statement.boot_id()) {
             wait_for_end(context, statement, &inventory, &other).await?;
@@ -195,9 +195,9 @@ async fn wait_for_end(
     // The caches may be behind `inventory`.
     let mut was_seen = false;
     loop {
-        let latest = state.latest();
+        let latest = state.latest_state();
         if latest.is_quarantined {
-            return Err(RpcError::refused(Refusal::Quarantined, peer.name_hint.clone()));
+            return Err(RpcError::from_refusal(Refusal::Quarantined, peer.name_hint.clone()));
         }
         let is_seen = latest.session.as_ref() == Some(other);
         if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {
@@ -205,7 +205,7 @@ async fn wait_for_end(
         }
         was_seen |= is_seen;
         tokio::select! {
-            () = state.changed() => {}
+            () = state.wait_changed() => {}
             () = tokio::time::sleep(REPLICA_CHECK) => {}
             () = tokio::time::sleep_until(deadline) => break,
         }
@@ -214,11 +214,11 @@ async fn wait_for_end(
     if session_of(&live) != Some(other) {
         return Ok(());
     }
-    Err(quarantine(context, &live, [&other.boot_id, boot_id]).await)
+    Err(quarantine_host(context, &live, [&other.boot_id, boot_id]).await)
 }
 
 /// Marks the inventory: streams of every replica end by it.
-async fn quarantine(context: &Context, inventory: &MachineInventory, boot_ids: [&str; 2]) -> RpcError {
+async fn quarantine_host(context: &Context, inventory: &MachineInventory, boot_ids: [&str; 2]) -> RpcError {
     let why = boot_ids.join(" ");
     let api = context.inventory_api(&inventory.namespace().unwrap_or_default());
     match store::host::quarantine(&api, inventory, &why).await {
@@ -227,7 +227,7 @@ async fn quarantine(context: &Context, inventory: &MachineInventory, boot_ids: [
                 boot_ids = why,
                 "host quarantined: two live systems have its identity; switch one off, reinstall it, then remove the annotation"
             );
-            RpcError::refused(Refusal::Quarantined, format!("boot ids {why}"))
+            RpcError::from_refusal(Refusal::Quarantined, format!("boot ids {why}"))
         }
         Err(error) => error.into(),
     }
@@ -236,7 +236,7 @@ async fn quarantine(context: &Context, inventory: &MachineInventory, boot_ids: [
 pub(super) fn close_error(reason: CloseReason, peer: &Peer) -> RpcError {
     match reason {
         CloseReason::Replaced => RpcError::Replaced,
-        CloseReason::Quarantined => RpcError::refused(Refusal::Quarantined, peer.name_hint.clone()),
+        CloseReason::Quarantined => RpcError::from_refusal(Refusal::Quarantined, peer.name_hint.clone()),
         CloseReason::ShuttingDown => RpcError::ShuttingDown,
     }
 }
