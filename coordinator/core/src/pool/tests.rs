@@ -94,7 +94,7 @@ fn first_available_member_is_chosen() {
     assert!(roster.set_standing("z", Standing::Available));
     assert_eq!(roster.choose_member(|_| false).unwrap().name, "z");
     assert!(!roster.set_standing("z", Standing::Available), "nothing changed");
-    assert!(!roster.set_standing("stranger", Standing::Available), "not listed");
+    assert!(!roster.set_standing("unlisted", Standing::Available), "not listed");
 }
 
 #[test]
