@@ -21,12 +21,12 @@ impl Events {
     }
 
     /// Something went as intended.
-    pub async fn publish_normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
+    pub async fn normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
         self.publish_event(EventType::Normal, &object.object_ref(&()), reason, note).await;
     }
 
     /// Something needs an operator.
-    pub async fn publish_warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
+    pub async fn warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
         self.publish_event(EventType::Warning, &object.object_ref(&()), reason, note).await;
     }
 

@@ -147,7 +147,7 @@ async fn apply_effect(
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = format!("{} is available again: its claim held nothing", inventory.name_any());
-    context.events.publish_normal(inventory, "Released", &note).await;
+    context.events.normal(inventory, "Released", &note).await;
     Ok(())
 }
 
@@ -158,7 +158,7 @@ async fn mark_orphaned(
     problem: &Problem,
 ) -> Result<(), StoreError> {
     host::mark(&context.client, inventory, AllocationState::Unavailable).await?;
-    context.events.publish_warning(inventory, problem.reason.as_str(), &problem.message).await;
+    context.events.warning(inventory, problem.reason.as_str(), &problem.message).await;
     Ok(())
 }
 
@@ -183,6 +183,6 @@ async fn accept_network(context: &Context, inventory: &MachineInventory) -> Resu
     } else {
         "no network has been reported yet"
     };
-    context.events.publish_normal(inventory, "ObservedNetworkAccepted", note).await;
+    context.events.normal(inventory, "ObservedNetworkAccepted", note).await;
     Ok(())
 }

@@ -77,7 +77,7 @@ async fn rotate(
     let token = registration_token::replace(&context.client, registration, stored).await?;
     registration_token::clear_rotation(&context.client, registration).await?;
     let note = "a new registration token was created; seed ISOs with the former one are of no use any more";
-    context.events.publish_normal(registration, "TokenRotated", note).await;
+    context.events.normal(registration, "TokenRotated", note).await;
     tracing::info!("registration token replaced");
     Ok(token)
 }
@@ -86,7 +86,7 @@ async fn warn_of_seed(registration: &MachineRegistration, context: &Context) {
     let seed = read_settings(registration).and_then(|settings| settings.emulated_tpm_seed);
     if seed.is_some_and(|seed| seed != RANDOM_KEY) {
         let note = "emulated-tpm-seed is ignored: each host creates its own random key; remove the field";
-        context.events.publish_warning(registration, "EmulatedTpmSeedIgnored", note).await;
+        context.events.warning(registration, "EmulatedTpmSeedIgnored", note).await;
     }
 }
 

@@ -79,7 +79,7 @@ impl Rejections {
         let key = (registration.uid().unwrap_or_default(), refusal, detail.to_owned());
         if self.is_new_event(key, Instant::now()) {
             let note = format!("{detail}: {next_action}");
-            self.events.publish_warning(registration, refusal.code(), &note).await;
+            self.events.warning(registration, refusal.code(), &note).await;
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) async fn apply_effect<K: FrontDoor>(
         Effect::Adopt { uid } => {
             host::adopt(client, inventory, uid).await?;
             let note = format!("{} is held by names; the UID of its claim was updated", inventory.name_any());
-            context.events.publish_normal(machine, "ClaimAdopted", &note).await;
+            context.events.normal(machine, "ClaimAdopted", &note).await;
             Ok(())
         }
         Effect::Assign(assignment) => assign_plan(context, machine, inventory, assignment, secret).await,
@@ -56,7 +56,7 @@ async fn claim_host<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     host::claim(&context.client, inventory, &gathered.demand.machine, names).await?;
     let note = format!("claimed MachineInventory {}", inventory.name_any());
-    context.events.publish_normal(machine, "InventoryAllocated", &note).await;
+    context.events.normal(machine, "InventoryAllocated", &note).await;
     tracing::info!(inventory = inventory.name_any(), "host claimed");
     Ok(())
 }
@@ -72,7 +72,7 @@ async fn assign_plan<K: FrontDoor>(
     let plan = &assignment.record.plan;
     write_plan(context, inventory, assignment, secret).await?;
     let note = format!("plan {} for MachineInventory {}", plan.id, inventory.name_any());
-    context.events.publish_normal(machine, "PlanAssigned", &note).await;
+    context.events.normal(machine, "PlanAssigned", &note).await;
     tracing::info!(inventory = inventory.name_any(), plan = plan.id.as_str(), "plan assigned");
     machine::clear_retry(&context.client, machine).await
 }
@@ -90,7 +90,7 @@ pub(in crate::controllers) async fn write_plan(
     }
     if let Some(lost) = &assignment.lost {
         let note = format!("{}; recreated with plan {}", lost.message, plan.id);
-        context.events.publish_warning(inventory, lost.reason.as_str(), &note).await;
+        context.events.warning(inventory, lost.reason.as_str(), &note).await;
     }
     let marked = host::mark(&context.client, inventory, allocation_of(&assignment.record)).await?;
     let announce = |status: &mut _| facts::record_announcement(status, plan);
@@ -107,7 +107,7 @@ async fn provide_machine<K: FrontDoor>(
         host::mark(&context.client, inventory, AllocationState::Allocated).await?;
     }
     machine::set_provider_id(&context.client, machine, provider_id).await?;
-    context.events.publish_normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
+    context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
     tracing::info!(inventory = inventory.name_any(), %provider_id, "machine provisioned");
     Ok(())
 }
@@ -115,7 +115,7 @@ async fn provide_machine<K: FrontDoor>(
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = format!("{} is available again", inventory.name_any());
-    context.events.publish_normal(inventory, "Released", &note).await;
+    context.events.normal(inventory, "Released", &note).await;
     tracing::info!(inventory = inventory.name_any(), "host released");
     Ok(())
 }
@@ -131,7 +131,7 @@ async fn abandon_host<K: FrontDoor>(
             "{} was given up without a clean and may still hold the credentials of a node; it is cleaned when its host attaches",
             inventory.name_any()
         );
-        context.events.publish_warning(inventory, "ReleasedWithoutClean", &note).await;
+        context.events.warning(inventory, "ReleasedWithoutClean", &note).await;
         tracing::warn!(inventory = inventory.name_any(), "host abandoned");
     }
     machine::drop_finalizer(&context.client, machine).await
