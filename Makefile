@@ -1,4 +1,4 @@
-# One entry for people and CI. `make help` lists what there is.
+# The entry point of developers and CI. `make help` lists what there is.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -21,7 +21,7 @@ die() { say "$*"; exit 1; }
 digest() { (cd "$1" && shift && find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-16; }
 content() { sha256sum "$@" | cut -d' ' -f1; }
 
-# keep NAME: moves the finished work directory to its place; nobody ever sees half of one.
+# keep NAME: moves the finished work directory to its place; a half-written directory is never visible.
 keep() { mv -T "$work" "$cache/$1" 2>/dev/null || { [ -d "$cache/$1" ] && rm -rf "$work"; }; }
 begin() { mkdir -p "$cache"; work=$(mktemp -d "$cache/.work.XXXXXX"); trap 'rm -rf "$work"' EXIT; trap 'exit 1' INT TERM HUP; }
 # prune PREFIX KEEP: the newest few stay; agents change often, images are large.

@@ -87,11 +87,11 @@ impl NextAction for BootError {
 }
 
 impl Summary {
-    fn note(&mut self, text: impl Into<String>) {
+    fn add_note(&mut self, text: impl Into<String>) {
         self.done.push(text.into());
     }
 
-    fn keep<T>(&mut self, result: Result<T, impl Into<BootError>>) -> Option<T> {
+    fn keep_result<T>(&mut self, result: Result<T, impl Into<BootError>>) -> Option<T> {
         result.map_err(|error| self.problems.push(error.into())).ok()
     }
 }
@@ -101,20 +101,20 @@ impl Summary {
 pub fn run(root: &Root) -> Summary {
     let mut summary = Summary::default();
     if root.boot_mode() == BootMode::Live {
-        if summary.keep(live_seed::write_seed(root)).is_some() {
-            summary.note("live system: wrote the seed that the ISO carries");
+        if summary.keep_result(live_seed::write_seed(root)).is_some() {
+            summary.add_note("live system: wrote the seed that the ISO carries");
         }
         return summary;
     }
     let seed = match read_decision(root, &mut summary) {
         Decision::Continue => SeedPart::All,
         Decision::Hold { why } => {
-            summary.note(format!("{why}: at this boot no node is wiped or started"));
+            summary.add_note(format!("{why}: at this boot no node is wiped or started"));
             SeedPart::Network
         }
-        Decision::Wipe(plan) => match summary.keep(clean_up(root, &plan)) {
+        Decision::Wipe(plan) => match summary.keep_result(clean_up(root, &plan)) {
             Some(note) => {
-                summary.note(note);
+                summary.add_note(note);
                 SeedPart::All
             }
             None => SeedPart::Network,
@@ -157,13 +157,13 @@ fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
         }
     };
     match journal::read(&root.state().journal()) {
-        Ok(Some(journal)) => decide(marker, Evidence::Journal(&journal), root.boot_mode()),
+        Ok(Some(journal)) => decide_cleanup(marker, Evidence::Journal(&journal), root.boot_mode()),
         Ok(None) => {
             let done = |plan| root.state().upstream_done(plan, Step::Reboot.name()).exists();
             let rebooted = marker.as_ref().is_some_and(done);
-            decide(marker, Evidence::Upstream { rebooted }, root.boot_mode())
+            decide_cleanup(marker, Evidence::Upstream { rebooted }, root.boot_mode())
         }
-        Err(_) => decide(marker, Evidence::DamagedJournal, root.boot_mode()),
+        Err(_) => decide_cleanup(marker, Evidence::DamagedJournal, root.boot_mode()),
     }
 }
 
@@ -196,7 +196,7 @@ enum Evidence<'a> {
 /// any step, or a boot loader that fell back to the old system must not wipe,
 /// nor let the new seed start a node. The hold ends with a newer plan, not
 /// with another boot: a boot loader may try the new system again.
-fn decide(marker: Option<PlanId>, evidence: Evidence<'_>, mode: BootMode) -> Decision {
+fn decide_cleanup(marker: Option<PlanId>, evidence: Evidence<'_>, mode: BootMode) -> Decision {
     let fell_back = matches!(mode, BootMode::Passive | BootMode::Recovery);
     if let Evidence::Journal(journal) = evidence
         && journal.kind() == PlanKind::Reprovision
@@ -244,18 +244,18 @@ fn decide_by_journal(plan: PlanId, journal: &Journal) -> Decision {
 /// belongs to the new node.
 fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
     let state = root.state();
-    let wiped = receipt::read(root).is_some_and(|receipt| receipt.plan_id == plan.as_str());
+    let wiped = receipt::read_receipt(root).is_some_and(|receipt| receipt.plan_id == plan.as_str());
     if !wiped {
         failpoint("boot::wipe::before");
         let mut kept = Vec::new();
         for directory in wipe::NODE_DIRECTORIES {
-            kept.extend(wipe::empty(root, directory)?);
+            kept.extend(wipe::empty_directory(root, directory)?);
             failpoint("boot::wipe::during");
         }
         wipe::remove_rendered_network(root)?;
-        wipe::flush(root, &wipe::NODE_DIRECTORIES)?;
+        wipe::flush_directories(root, &wipe::NODE_DIRECTORIES)?;
         let receipt = Receipt { plan_id: plan.to_string(), boot_id: observed::boot_id(root)?, kept };
-        receipt::write(root, &receipt)?;
+        receipt::write_receipt(root, &receipt)?;
         failpoint("boot::wipe::receipt");
     }
     durable::remove(&state.cleanup_marker())?;
@@ -265,20 +265,20 @@ fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
 
 fn restore_seed(root: &Root, part: SeedPart, summary: &mut Summary) {
     let restored = match part {
-        SeedPart::All => seed::restore(root),
+        SeedPart::All => seed::restore_seed(root),
         SeedPart::Network => seed::restore_network(root),
     };
-    if summary.keep(restored) == Some(seed::Restored::Written) {
-        summary.note("wrote the NoCloud seed");
+    if summary.keep_result(restored) == Some(seed::Restored::Written) {
+        summary.add_note("wrote the NoCloud seed");
     }
 }
 
 fn write_identity(root: &Root, summary: &mut Summary) {
-    let Some(Some(identity)) = summary.keep(node_identity::read(root)) else {
+    let Some(Some(identity)) = summary.keep_result(node_identity::read(root)) else {
         return;
     };
-    if summary.keep(node_identity::apply(root, &identity)).is_some() {
-        summary.note(format!("kubelet is {}", identity.provider_id));
+    if summary.keep_result(node_identity::apply_identity(root, &identity)).is_some() {
+        summary.add_note(format!("kubelet is {}", identity.provider_id));
     }
 }
 

@@ -15,9 +15,9 @@ pub struct Console {
 
 impl Console {
     /// Prints a message unless it was just printed.
-    pub fn print(&mut self, message: &str) {
+    pub fn print_message(&mut self, message: &str) {
         if self.is_due(message, Instant::now()) {
-            // A console that is gone is no reason to stop the work.
+            // A closed console does not stop the work.
             let _ = writeln!(std::io::stdout(), "baremetal: {message}");
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(message)]);
         }

@@ -27,7 +27,7 @@ pub struct DurableError {
     pub attempt: &'static str,
     /// On what.
     pub path: PathBuf,
-    /// What the kernel said.
+    /// The error of the system call.
     #[source]
     pub source: io::Error,
 }
@@ -73,9 +73,9 @@ pub fn write(path: &Path, content: &[u8]) -> Result<(), DurableError> {
 /// Replaces `path` by `content` with permissions `mode`.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), DurableError> {
-    let temporary = beside(path);
+    let temporary = temporary_path(path);
     failpoint("durable::write::before");
     write_and_flush(&temporary, content, mode).at("write", &temporary)?;
     failpoint("durable::write::written");
@@ -85,7 +85,7 @@ pub fn write_with_mode(path: &Path, content: &[u8], mode: u32) -> Result<(), Dur
 }
 
 /// One fixed name, so that crashes do not pile up files.
-fn beside(path: &Path) -> PathBuf {
+fn temporary_path(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".new");
@@ -109,7 +109,7 @@ fn write_and_flush(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 
 fn flush_file(file: &File, path: &Path) -> io::Result<()> {
     file.sync_all()?;
-    record(Flushed::File, path)
+    record_flushed(Flushed::File, path)
 }
 
 /// Flushes the file systems that hold these directories; those that are not
@@ -121,7 +121,7 @@ pub fn flush_file_systems(directories: &[PathBuf]) -> Result<(), DurableError> {
     for path in directories.iter().filter(|path| path.is_dir()) {
         let directory = File::open(path).at("open", path)?;
         nix::unistd::syncfs(&directory).map_err(io::Error::from).at("flush the file system of", path)?;
-        record(Flushed::FileSystem, path).at("record", path)?;
+        record_flushed(Flushed::FileSystem, path).at("record", path)?;
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ enum Flushed {
 }
 
 #[cfg(feature = "failpoints")]
-fn record(what: Flushed, path: &Path) -> io::Result<()> {
+fn record_flushed(what: Flushed, path: &Path) -> io::Result<()> {
     let Some(shadow) = shadow::Shadow::of_process() else { return Ok(()) };
     match what {
         Flushed::File => shadow.record_file(path),
@@ -146,7 +146,7 @@ fn record(what: Flushed, path: &Path) -> io::Result<()> {
 
 #[cfg(not(feature = "failpoints"))]
 #[allow(clippy::unnecessary_wraps, reason = "with the feature it can fail")]
-fn record(what: Flushed, _: &Path) -> io::Result<()> {
+fn record_flushed(what: Flushed, _: &Path) -> io::Result<()> {
     match what {
         Flushed::File | Flushed::Directory | Flushed::FileSystem => Ok(()),
     }
@@ -195,7 +195,7 @@ pub fn create_directory_with_mode(path: &Path, mode: u32) -> Result<(), DurableE
 /// # Errors
 /// [`DurableError`]; the old directory is still there then.
 pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), DurableError> {
-    let temporary = beside(path);
+    let temporary = temporary_path(path);
     remove_tree(&temporary)?;
     create_directory(&temporary)?;
     for (name, content) in files {
@@ -203,10 +203,10 @@ pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), Dur
         let file = temporary.join(name);
         write_and_flush(&file, content, SECRET).at("write", &file)?;
     }
-    flush(&temporary)?;
+    flush_directory(&temporary)?;
     failpoint("durable::directory::written");
     if path.exists() {
-        exchange(&temporary, path).at("replace", path)?;
+        exchange_paths(&temporary, path).at("replace", path)?;
     } else {
         fs::rename(&temporary, path).at("replace", path)?;
     }
@@ -220,11 +220,11 @@ pub fn replace_directory(path: &Path, files: &[(&str, &[u8])]) -> Result<(), Dur
 ///
 /// # Errors
 /// [`DurableError`].
-pub fn sweep(path: &Path) -> Result<(), DurableError> {
-    remove_tree(&beside(path))
+pub fn remove_temporary(path: &Path) -> Result<(), DurableError> {
+    remove_tree(&temporary_path(path))
 }
 
-fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+fn exchange_paths(one: &Path, other: &Path) -> io::Result<()> {
     let flags = RenameFlags::RENAME_EXCHANGE;
     renameat2(AT_FDCWD, one, AT_FDCWD, other, flags).map_err(io::Error::from)
 }
@@ -240,14 +240,14 @@ fn remove_tree(path: &Path) -> Result<(), DurableError> {
 
 fn flush_parent(path: &Path) -> Result<(), DurableError> {
     match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => flush(parent),
+        Some(parent) if !parent.as_os_str().is_empty() => flush_directory(parent),
         Some(_) | None => Ok(()),
     }
 }
 
-fn flush(directory: &Path) -> Result<(), DurableError> {
+fn flush_directory(directory: &Path) -> Result<(), DurableError> {
     File::open(directory).and_then(|file| file.sync_all()).at("flush", directory)?;
-    record(Flushed::Directory, directory).at("record", directory)
+    record_flushed(Flushed::Directory, directory).at("record", directory)
 }
 
 #[cfg(test)]
@@ -262,7 +262,7 @@ mod tests {
     fn a_file_is_replaced_atomically() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
-        fs::write(beside(&path), "torn left-over of a crash").unwrap();
+        fs::write(temporary_path(&path), "torn left-over of a crash").unwrap();
         write(&path, b"one").unwrap();
         assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"one".to_vec(), SECRET));
         write_with_mode(&path, b"two", PUBLIC).unwrap();

@@ -1,4 +1,4 @@
-//! Errors for people: cause and next action as two values, and the one place
+//! Errors for operators: cause and next action as two values, and the one place
 //! that puts them into one line.
 
 use std::error::Error;
@@ -12,7 +12,7 @@ pub trait NextAction: Error {
 
 /// An error with its causes, without the next action.
 #[must_use]
-pub fn describe(error: &dyn Error) -> String {
+pub fn describe_error(error: &dyn Error) -> String {
     let mut text = String::new();
     let mut cause = Some(error);
     while let Some(next) = cause {
@@ -41,7 +41,7 @@ pub fn format_line(message: &str, next_action: Option<&str>) -> String {
 /// An error with its causes and its next action, in one line.
 #[must_use]
 pub fn explain(error: &(impl NextAction + 'static)) -> String {
-    format_line(&describe(error), error.next_action())
+    format_line(&describe_error(error), error.next_action())
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ const KEY: &str = "key.pem";
 /// name of its inventory is the subject's common name.
 const SCHEME: &str = "baremetal://";
 
-/// Why the host cannot say who it is.
+/// Why the host has no usable identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The key file cannot be read.
@@ -32,7 +32,7 @@ pub enum IdentityError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// Key or certificate cannot be kept.
@@ -57,7 +57,7 @@ pub enum IdentityError {
     /// The coordinator's answer is no certificate of a host.
     #[error("the certificate is invalid: {reason}")]
     Certificate {
-        /// What the parser said.
+        /// The error of the parser.
         reason: String,
     },
     /// The certificate belongs to another key.
@@ -79,7 +79,7 @@ impl NextAction for IdentityError {
     }
 }
 
-/// What a certificate allows, as its URI says; each role has its own file.
+/// What a certificate allows, by its URI; each role has its own file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Register, install, report.
@@ -97,7 +97,7 @@ impl Role {
         }
     }
 
-    const fn file(self) -> &'static str {
+    const fn file_name(self) -> &'static str {
         match self {
             Self::Live => "live.pem",
             Self::Installed => "installed.pem",
@@ -155,7 +155,7 @@ impl Certificate {
 
     /// Two thirds of its life: the time to ask for the next one.
     #[must_use]
-    pub fn renewal(&self) -> SystemTime {
+    pub fn renew_at(&self) -> SystemTime {
         let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
         self.not_before + life * 2 / 3
     }
@@ -213,7 +213,7 @@ impl Identity {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Cryptography { attempt: "make a key pair", source })?;
         let identity = Self { key, directory: directory.to_owned() };
-        identity.write(KEY, &identity.key.serialize_pem())?;
+        identity.write_file(KEY, &identity.key.serialize_pem())?;
         Ok(identity)
     }
 
@@ -226,7 +226,7 @@ impl Identity {
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Cryptography { attempt: "copy the key pair", source })?;
         let copy = Self { key, directory: directory.to_owned() };
-        copy.write(KEY, &pem)?;
+        copy.write_file(KEY, &pem)?;
         Ok(copy)
     }
 
@@ -246,7 +246,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError::Cryptography`].
-    pub fn prove(&self, binding: &[u8; 32]) -> Result<Vec<u8>, IdentityError> {
+    pub fn prove_possession(&self, binding: &[u8; 32]) -> Result<Vec<u8>, IdentityError> {
         self.key.sign(binding).map_err(|source| IdentityError::Cryptography { attempt: "sign", source })
     }
 
@@ -254,7 +254,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError::Cryptography`].
-    pub fn request(&self) -> Result<Vec<u8>, IdentityError> {
+    pub fn create_request(&self) -> Result<Vec<u8>, IdentityError> {
         CertificateParams::default()
             .serialize_request(&self.key)
             .map(|request| request.der().to_vec())
@@ -271,10 +271,10 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError::Keep`].
-    pub fn keep(&self, certificate: &Certificate) -> Result<(), IdentityError> {
-        self.write(certificate.role.file(), &certificate.chain)?;
+    pub fn keep_certificate(&self, certificate: &Certificate) -> Result<(), IdentityError> {
+        self.write_file(certificate.role.file_name(), &certificate.chain)?;
         if certificate.role == Role::Live {
-            durable::remove(&self.directory.join(Role::Installed.file()))?;
+            durable::remove(&self.directory.join(Role::Installed.file_name()))?;
         }
         Ok(())
     }
@@ -282,22 +282,22 @@ impl Identity {
     /// The strongest certificate that holds at `now`.
     #[must_use]
     pub fn certificate(&self, now: SystemTime) -> Option<Certificate> {
-        self.kept().find(|certificate| certificate.is_valid(now))
+        self.kept_certificates().find(|certificate| certificate.is_valid(now))
     }
 
     /// Every certificate that is kept, the strongest first, also those that do
     /// not hold any more. A file that cannot be understood is as good as none:
     /// the host registers again.
-    pub fn kept(&self) -> impl Iterator<Item = Certificate> {
+    pub fn kept_certificates(&self) -> impl Iterator<Item = Certificate> {
         [Role::Installed, Role::Live].into_iter().filter_map(|role| {
-            let chain = fs::read_to_string(self.directory.join(role.file())).ok()?;
+            let chain = fs::read_to_string(self.directory.join(role.file_name())).ok()?;
             Certificate::parse(&chain, &self.public_key())
                 .inspect_err(|error| tracing::warn!(%error, ?role, "ignored a stored certificate"))
                 .ok()
         })
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<(), IdentityError> {
+    fn write_file(&self, name: &str, text: &str) -> Result<(), IdentityError> {
         durable::create_directory(&self.directory)?;
         Ok(durable::write(&self.directory.join(name), text.as_bytes())?)
     }
@@ -310,12 +310,13 @@ pub(crate) mod fake {
 
     /// A chain for the key of `identity` that holds for three days of January
     /// 2026 and names the inventory `fleet/host-1`.
-    pub(crate) fn certify(identity: &Identity, role: &str) -> String {
+    pub(crate) fn issue_certificate(identity: &Identity, role: &str) -> String {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = Issuer::new(params, key);
-        let request = rustls_pki_types::CertificateSigningRequestDer::from(identity.request().unwrap());
+        let request =
+            rustls_pki_types::CertificateSigningRequestDer::from(identity.create_request().unwrap());
         let mut request = CertificateSigningRequestParams::from_der(&request).unwrap();
         request.params.not_before = rcgen::date_time_ymd(2026, 1, 1);
         request.params.not_after = rcgen::date_time_ymd(2026, 1, 4);
@@ -326,14 +327,14 @@ pub(crate) mod fake {
     }
 
     /// Midnight of that day of January 2026.
-    pub(crate) fn january(day: u64) -> SystemTime {
+    pub(crate) fn january_day(day: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_767_225_600 + (day - 1) * 86_400)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fake::{certify, january as day};
+    use super::fake::{issue_certificate, january_day as day};
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -354,7 +355,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity::load_or_make(directory.path()).unwrap();
         let binding = proof::binding(&[1; 32], &[2; 32], &identity.public_key());
-        let signature = identity.prove(&binding).unwrap();
+        let signature = identity.prove_possession(&binding).unwrap();
         let verifier = ring::signature::UnparsedPublicKey::new(
             &ring::signature::ECDSA_P256_SHA256_ASN1,
             identity.key.public_key_raw(),
@@ -368,17 +369,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let identity = Identity::load_or_make(directory.path()).unwrap();
         assert_eq!(identity.certificate(day(2)), None);
-        let parse = |role| Certificate::parse(&certify(&identity, role), &identity.public_key()).unwrap();
+        let parse =
+            |role| Certificate::parse(&issue_certificate(&identity, role), &identity.public_key()).unwrap();
         let (live, installed) = (parse("live"), parse("installed"));
-        assert_eq!(live.renewal(), day(3));
+        assert_eq!(live.renew_at(), day(3));
         assert_eq!(live.inventory.as_deref(), Some("fleet/host-1"));
-        identity.keep(&live).unwrap();
+        identity.keep_certificate(&live).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
-        identity.keep(&installed).unwrap();
+        identity.keep_certificate(&installed).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
         assert_eq!(identity.certificate(day(5)), None, "expired");
-        assert_eq!(identity.kept().count(), 2, "yet kept");
-        identity.keep(&live).unwrap();
+        assert_eq!(identity.kept_certificates().count(), 2, "yet kept");
+        identity.keep_certificate(&live).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live, "a new registration starts over");
     }
 
@@ -404,10 +406,10 @@ mod tests {
         let one = Identity::load_or_make(one.path()).unwrap();
         let other = Identity::load_or_make(other.path()).unwrap();
         assert!(matches!(
-            Certificate::parse(&certify(&other, "live"), &one.public_key()),
+            Certificate::parse(&issue_certificate(&other, "live"), &one.public_key()),
             Err(IdentityError::ForeignCertificate)
         ));
-        for chain in ["nonsense".to_owned(), certify(&one, "other-role")] {
+        for chain in ["nonsense".to_owned(), issue_certificate(&one, "other-role")] {
             assert!(Certificate::parse(&chain, &one.public_key()).is_err());
         }
     }

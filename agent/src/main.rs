@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use agent::error::{NextAction, describe, explain};
+use agent::error::{NextAction, describe_error, explain};
 use agent::host::elemental::Elemental;
 use agent::host::facts;
 use agent::host::network::{KernelNetwork, NetworkObserver as _};
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .init();
-    match parse() {
+    match parse_arguments() {
         Ok(Some(arguments)) => carry_out(arguments),
         Ok(None) => {
             print!("{USAGE}");
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse() -> Result<Option<Arguments>, lexopt::Error> {
+fn parse_arguments() -> Result<Option<Arguments>, lexopt::Error> {
     let (mut verb, mut root, mut policy) = (None, Root::host(), Policy::default());
     let mut parser = lexopt::Parser::from_env();
     while let Some(argument) = parser.next()? {
@@ -95,11 +95,11 @@ fn carry_out(arguments: Arguments) -> ExitCode {
     let Arguments { verb, root, policy } = arguments;
     match verb {
         Verb::Register => with_runtime(register_host(&root)),
-        Verb::Run => with_runtime(run(&root, policy)),
+        Verb::Run => with_runtime(run_executor(&root, policy)),
         Verb::Boot => early_boot(&root),
         Verb::Facts => print_facts(&root),
         Verb::Status => {
-            print!("{}", status::render(&root, SystemTime::now()));
+            print!("{}", status::render_status(&root, SystemTime::now()));
             ExitCode::SUCCESS
         }
     }
@@ -116,7 +116,7 @@ fn with_runtime(work: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-fn failed(error: &(impl NextAction + 'static)) -> ExitCode {
+fn print_failure(error: &(impl NextAction + 'static)) -> ExitCode {
     // On standard output: the units connect it to the console.
     println!("baremetal: {}", explain(error));
     ExitCode::FAILURE
@@ -126,19 +126,19 @@ async fn register_host(root: &Root) -> ExitCode {
     let system = Elemental::new(root.clone());
     match register::register(root, &system, &KernelMounts::below(root), &KernelNetwork::below(root)).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => print_failure(&error),
     }
 }
 
-async fn run(root: &Root, policy: Policy) -> ExitCode {
+async fn run_executor(root: &Root, policy: Policy) -> ExitCode {
     let system = Elemental::new(root.clone());
     let executor = match Executor::open(root.clone(), system.clone(), policy) {
         Ok(executor) => executor,
-        Err(error) => return failed(&error),
+        Err(error) => return print_failure(&error),
     };
     match Box::pin(link::run(root, system, executor, &KernelNetwork::below(root))).await {
         Ok(never) => match never {},
-        Err(error) => failed(&error),
+        Err(error) => print_failure(&error),
     }
 }
 
@@ -157,8 +157,8 @@ fn early_boot(root: &Root) -> ExitCode {
 fn print_facts(root: &Root) -> ExitCode {
     let network = KernelNetwork::below(root)
         .observe()
-        .inspect_err(|error| tracing::warn!(error = describe(error), "cannot observe the network"))
+        .inspect_err(|error| tracing::warn!(error = describe_error(error), "cannot observe the network"))
         .ok();
-    println!("{:#}", facts::render(root, network.as_ref()));
+    println!("{:#}", facts::render_facts(root, network.as_ref()));
     ExitCode::SUCCESS
 }

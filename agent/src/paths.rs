@@ -34,13 +34,13 @@ impl Root {
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// What the agent remembers: `/var/lib/baremetal-agent`.
+    /// State of the agent: `/var/lib/baremetal-agent`.
     #[must_use]
     pub fn state(&self) -> StateDir {
         StateDir(self.join("/var/lib/baremetal-agent"))
     }
 
-    /// Where cloud-init looks for its `NoCloud` seed.
+    /// Where cloud-init reads its `NoCloud` seed.
     #[must_use]
     pub fn nocloud_seed(&self) -> PathBuf {
         self.join("/var/lib/cloud/seed/nocloud")
@@ -144,7 +144,7 @@ impl StateDir {
         self.0.join("seed")
     }
 
-    /// What the kubelet must say of itself.
+    /// Arguments and labels of the kubelet.
     #[must_use]
     pub fn node_identity(&self) -> PathBuf {
         self.0.join("node-identity.json")

@@ -17,65 +17,73 @@ use crate::plan::journal::{self, Journal, State};
 /// Plain text, a few lines; `now` is for the certificate. Never fails: what is
 /// not known is said.
 #[must_use]
-pub fn render(root: &Root, now: SystemTime) -> String {
+pub fn render_status(root: &Root, now: SystemTime) -> String {
     let mut text = String::new();
     match observed::system_state(root) {
         Ok(system) => {
-            say(&mut text, "host", &system.hostname);
+            push_line(&mut text, "host", &system.hostname);
             let image = if system.image.is_empty() { "unknown" } else { &system.image };
             let mode = system.boot_mode().as_str_name().trim_start_matches("BOOT_MODE_");
-            say(&mut text, "image", &format!("{image} ({})", mode.to_lowercase()));
-            say(&mut text, "boot", &system.boot_id);
+            push_line(&mut text, "image", &format!("{image} ({})", mode.to_lowercase()));
+            push_line(&mut text, "boot", &system.boot_id);
         }
-        Err(error) => say(&mut text, "host", &format!("unknown: {}", explain(&error))),
+        Err(error) => push_line(&mut text, "host", &format!("unknown: {}", explain(&error))),
     }
-    membership(&mut text, root, now);
+    push_membership(&mut text, root, now);
     match journal::read(&root.state().journal()) {
-        Ok(None) => say(&mut text, "plan", "none yet"),
-        Ok(Some(journal)) => plan(&mut text, &journal),
-        Err(error) => say(&mut text, "plan", &format!("safe mode, none is run: {}", explain(&error))),
+        Ok(None) => push_line(&mut text, "plan", "none yet"),
+        Ok(Some(journal)) => push_plan(&mut text, &journal),
+        Err(error) => push_line(&mut text, "plan", &format!("safe mode, none is run: {}", explain(&error))),
     }
     if root.state().cleanup_marker().exists() {
-        say(&mut text, "cleanup", "asked for, done by the boot that the plan asks for");
+        push_line(&mut text, "cleanup", "asked for, done by the boot that the plan asks for");
     }
-    if let Some(receipt) = receipt::read(root) {
-        say(&mut text, "wiped", &format!("for plan {} in boot {}", receipt.plan_id, receipt.boot_id));
+    if let Some(receipt) = receipt::read_receipt(root) {
+        push_line(&mut text, "wiped", &format!("for plan {} in boot {}", receipt.plan_id, receipt.boot_id));
     }
     text
 }
 
-fn say(text: &mut String, what: &str, value: &str) {
+fn push_line(text: &mut String, what: &str, value: &str) {
     let _ = writeln!(text, "{what:<12}{value}");
 }
 
 /// Who this host is to which coordinator.
-fn membership(text: &mut String, root: &Root, now: SystemTime) {
+fn push_membership(text: &mut String, root: &Root, now: SystemTime) {
     let live = root.boot_mode() == BootMode::Live;
     let config = if live { root.live_config() } else { root.state().config() };
     match config::read(&config) {
-        Ok(config) => say(text, "coordinator", &config.address()),
-        Err(error) => say(text, "coordinator", &format!("unknown: {}", explain(&error))),
+        Ok(config) => push_line(text, "coordinator", &config.address()),
+        Err(error) => push_line(text, "coordinator", &format!("unknown: {}", explain(&error))),
     }
     let identity = match Identity::load(&root.state().identity()) {
         Ok(identity) => identity,
-        Err(error) => return say(text, "identity", &format!("unknown: {}", explain(&error))),
+        Err(error) => return push_line(text, "identity", &format!("unknown: {}", explain(&error))),
     };
-    let kept: Vec<_> = identity.iter().flat_map(Identity::kept).collect();
+    let kept: Vec<_> = identity.iter().flat_map(Identity::kept_certificates).collect();
     // What the agent calls with, or would.
     let certificate = kept.iter().find(|kept| kept.is_valid(now)).or_else(|| kept.first());
     let named = certificate.and_then(|certificate| certificate.inventory.clone());
-    say(text, "inventory", &named.or_else(|| recorded(root)).unwrap_or_else(|| "none yet".to_owned()));
-    say(text, "identity", &identity.map_or_else(|| "none yet".to_owned(), |identity| identity.hash()));
-    say(text, "certificate", &certificate.map_or_else(|| "none yet".to_owned(), |one| validity(one, now)));
+    push_line(
+        text,
+        "inventory",
+        &named.or_else(|| read_recorded(root)).unwrap_or_else(|| "none yet".to_owned()),
+    );
+    push_line(text, "identity", &identity.map_or_else(|| "none yet".to_owned(), |identity| identity.hash()));
+    push_line(
+        text,
+        "certificate",
+        &certificate.map_or_else(|| "none yet".to_owned(), |one| describe_validity(one, now)),
+    );
 }
 
 /// The inventory that the install was for.
-fn recorded(root: &Root) -> Option<String> {
+fn read_recorded(root: &Root) -> Option<String> {
     let record = InstallRecord::read(&root.state()).ok()??;
     Some(record.inventory).filter(|inventory| !inventory.is_empty())
 }
 
-fn validity(certificate: &Certificate, now: SystemTime) -> String {
+fn describe_validity(certificate: &Certificate, now: SystemTime) -> String {
     let role = match certificate.role {
         Role::Live => "live system's",
         Role::Installed => "installed system's",
@@ -93,9 +101,9 @@ fn format_duration(time: Duration) -> String {
     format!("{} h {} min", minutes / 60, minutes % 60)
 }
 
-fn plan(text: &mut String, journal: &Journal) {
+fn push_plan(text: &mut String, journal: &Journal) {
     let (id, generation) = (journal.plan_id(), journal.generation());
-    say(text, "plan", &format!("{id}, generation {generation}"));
+    push_line(text, "plan", &format!("{id}, generation {generation}"));
     for entry in journal.steps() {
         let state = match &entry.state {
             State::Pending => "pending".to_owned(),
@@ -118,7 +126,7 @@ mod tests {
 
     use super::*;
     use crate::durable;
-    use crate::identity::fake::{certify, january};
+    use crate::identity::fake::{issue_certificate, january_day};
 
     /// What stands behind a word in the first column.
     fn value<'a>(text: &'a str, what: &str) -> &'a str {
@@ -130,7 +138,7 @@ mod tests {
     fn the_status_shows_identity_and_coordinator() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let text = render(&root, january(2));
+        let text = render_status(&root, january_day(2));
         for what in ["inventory", "identity", "certificate"] {
             assert_eq!(value(&text, what), "none yet", "{what}");
         }
@@ -140,30 +148,30 @@ mod tests {
         let config = "elemental:\n  registration:\n    url: https://c.example:8443/elemental/registration/secret\n    ca-cert: '-----BEGIN CERTIFICATE-----'\n";
         durable::write(&state.config(), config.as_bytes()).unwrap();
         durable::write(&state.install_record(), br#"{"inventory":"fleet/as-installed"}"#).unwrap();
-        let text = render(&root, january(2));
+        let text = render_status(&root, january_day(2));
         assert_eq!(value(&text, "coordinator"), "c.example:8443");
         assert_eq!(value(&text, "identity"), identity.hash());
         assert_eq!(value(&text, "inventory"), "fleet/as-installed", "no certificate yet");
-        let chain = certify(&identity, "live");
-        identity.keep(&Certificate::parse(&chain, &identity.public_key()).unwrap()).unwrap();
+        let chain = issue_certificate(&identity, "live");
+        identity.keep_certificate(&Certificate::parse(&chain, &identity.public_key()).unwrap()).unwrap();
         for (day, want) in [
             (2, "the live system's, valid for another 48 h 0 min"),
             (5, "the live system's, expired 24 h 0 min ago: the agent registers again by itself"),
         ] {
-            let text = render(&root, january(day));
+            let text = render_status(&root, january_day(day));
             assert_eq!(value(&text, "certificate"), want);
             assert_eq!(value(&text, "inventory"), "fleet/host-1", "the certificate knows better");
             assert!(!text.contains("secret") && !text.contains("PRIVATE"), "{text}");
         }
         fs::write(state.identity().join("key.pem"), "torn").unwrap();
-        assert!(value(&render(&root, january(2)), "identity").starts_with("unknown: "));
+        assert!(value(&render_status(&root, january_day(2)), "identity").starts_with("unknown: "));
     }
 
     #[test]
     fn the_status_shows_the_plans_progress() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let text = render(&root, SystemTime::now());
+        let text = render_status(&root, SystemTime::now());
         assert!(text.contains("host        unknown") && text.contains("none yet"), "{text}");
         fs::create_dir_all(root.state().path()).unwrap();
         let plan = Plan {
@@ -173,12 +181,12 @@ mod tests {
             kind: Kind::Clean,
             steps: vec![Step::StopKubelet, Step::StopContainerd],
         };
-        let journal = Journal::begin(&plan).started(0, "b");
-        journal::write(&root.state().journal(), &journal).unwrap();
-        let text = render(&root, SystemTime::now());
+        let journal = Journal::begin_plan(&plan).with_started(0, "b");
+        journal::write_journal(&root.state().journal(), &journal).unwrap();
+        let text = render_status(&root, SystemTime::now());
         assert!(text.contains("clean-1, generation 3"), "{text}");
         assert!(text.contains("stop-kubelet             started (1. attempt)"), "{text}");
         fs::write(root.state().journal(), "torn").unwrap();
-        assert!(render(&root, SystemTime::now()).contains("safe mode"));
+        assert!(render_status(&root, SystemTime::now()).contains("safe mode"));
     }
 }

@@ -50,7 +50,7 @@ pub enum BaseImageError {
     Status {
         /// From where.
         url: String,
-        /// What it said.
+        /// The error.
         status: StatusCode,
     },
     /// Larger than [`MAX_BYTES`].
@@ -60,11 +60,11 @@ pub enum BaseImageError {
         url: String,
     },
     /// The cache directory does not do its work.
-    #[error("cannot keep base images in {path}: look for space and rights there", path = path.display())]
+    #[error("cannot store base images in {path}: check its free space and permissions", path = path.display())]
     Cache {
         /// Which directory.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The system has no root certificates.
@@ -73,7 +73,7 @@ pub enum BaseImageError {
 }
 
 impl BaseImageError {
-    /// Whether trying again is useless until somebody changes something.
+    /// Whether a retry is useless until the configuration changes.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
@@ -127,58 +127,58 @@ impl BaseImages {
     ///
     /// # Errors
     /// [`BaseImageError`].
-    pub async fn fetch(&self, url: &str) -> Result<BaseImage, BaseImageError> {
+    pub async fn fetch_image(&self, url: &str) -> Result<BaseImage, BaseImageError> {
         let uri = parse_url(url)?;
         // Downloads ask too: they must not wait for the fetch of another.
-        if let Some(image) = self.known(url).await {
+        if let Some(image) = self.find_stored(url).await {
             return Ok(image);
         }
         let _turn = self.fetching.lock().await;
-        if let Some(image) = self.known(url).await {
+        if let Some(image) = self.find_stored(url).await {
             return Ok(image);
         }
-        let response = self.follow(url, uri).await?;
+        let response = self.follow_redirects(url, uri).await?;
         let announced = response.headers().get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|size| size > MAX_BYTES) {
             return Err(BaseImageError::TooLarge { url: url.to_owned() });
         }
-        self.keep(url, response.into_body()).await
+        self.store_body(url, response.into_body()).await
     }
 
     /// Forgets what a URL led to: the next fetch asks the server again.
     ///
     /// # Errors
     /// [`BaseImageError::Cache`].
-    pub async fn forget(&self, url: &str) -> Result<(), BaseImageError> {
+    pub async fn forget_image(&self, url: &str) -> Result<(), BaseImageError> {
         let _turn = self.fetching.lock().await;
-        match fs::remove_file(self.pointer(url)).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failed(error)),
+        match fs::remove_file(self.pointer_path(url)).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.store_error(error)),
             _ => Ok(()),
         }
     }
 
-    fn failed(&self, source: io::Error) -> BaseImageError {
+    fn store_error(&self, source: io::Error) -> BaseImageError {
         BaseImageError::Cache { path: self.directory.clone(), source }
     }
 
-    fn pointer(&self, url: &str) -> PathBuf {
+    fn pointer_path(&self, url: &str) -> PathBuf {
         self.directory.join(format!("{}.url", hex::encode(Sha256::digest(url))))
     }
 
-    fn content(&self, sha256: &str) -> PathBuf {
+    fn content_path(&self, sha256: &str) -> PathBuf {
         self.directory.join(format!("{sha256}.iso"))
     }
 
-    async fn known(&self, url: &str) -> Option<BaseImage> {
-        let pointer = fs::read_to_string(self.pointer(url)).await.ok()?;
+    async fn find_stored(&self, url: &str) -> Option<BaseImage> {
+        let pointer = fs::read_to_string(self.pointer_path(url)).await.ok()?;
         let (sha256, size) = parse_pointer(&pointer)?;
-        let path = self.content(sha256);
+        let path = self.content_path(sha256);
         let there = fs::metadata(&path).await.ok()?.len() == size;
         there.then(|| BaseImage { path, size, sha256: sha256.to_owned() })
     }
 
-    async fn follow(&self, url: &str, mut uri: Uri) -> Result<Response<Incoming>, BaseImageError> {
+    async fn follow_redirects(&self, url: &str, mut uri: Uri) -> Result<Response<Incoming>, BaseImageError> {
         let failed = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
         for _ in 0..=REDIRECTS {
             let request =
@@ -191,7 +191,7 @@ impl BaseImages {
                 return Ok(response);
             }
             let location = response.headers().get(header::LOCATION);
-            let next = location.and_then(|value| redirected(&uri, value.to_str().ok()?));
+            let next = location.and_then(|value| redirect_target(&uri, value.to_str().ok()?));
             uri = match next {
                 Some(next) if response.status().is_redirection() => next,
                 _ => {
@@ -202,13 +202,13 @@ impl BaseImages {
         Err(failed(format!("more than {REDIRECTS} redirections")))
     }
 
-    async fn keep(&self, url: &str, body: Incoming) -> Result<BaseImage, BaseImageError> {
-        let failed = |source| self.failed(source);
+    async fn store_body(&self, url: &str, body: Incoming) -> Result<BaseImage, BaseImageError> {
+        let failed = |source| self.store_error(source);
         fs::create_dir_all(&self.directory).await.map_err(failed)?;
         // The lock holds off this process; the process id, another replica
         // that shares the directory.
         let temporary = self.directory.join(format!(".fetch-{}", std::process::id()));
-        let fetched = self.write(url, &temporary, body).await;
+        let fetched = self.write_body(url, &temporary, body).await;
         let (sha256, size) = match fetched {
             Ok(fetched) => fetched,
             Err(error) => {
@@ -216,22 +216,22 @@ impl BaseImages {
                 return Err(error);
             }
         };
-        let path = self.content(&sha256);
+        let path = self.content_path(&sha256);
         fs::rename(&temporary, &path).await.map_err(failed)?;
         fs::write(&temporary, format!("{sha256} {size}\n")).await.map_err(failed)?;
-        fs::rename(&temporary, self.pointer(url)).await.map_err(failed)?;
+        fs::rename(&temporary, self.pointer_path(url)).await.map_err(failed)?;
         tracing::info!(url, size, sha256, "fetched a base image");
         Ok(BaseImage { path, size, sha256 })
     }
 
-    async fn write(
+    async fn write_body(
         &self,
         url: &str,
         path: &Path,
         mut body: Incoming,
     ) -> Result<(String, u64), BaseImageError> {
         let lost = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
-        let failed = |source| self.failed(source);
+        let failed = |source| self.store_error(source);
         let mut file = fs::File::create(path).await.map_err(failed)?;
         let (mut hash, mut size) = (Sha256::new(), 0_u64);
         loop {
@@ -269,7 +269,7 @@ fn parse_pointer(text: &str) -> Option<(&str, u64)> {
 
 /// Where a redirection leads: absolute, or a path on the same server. Never
 /// from https down to http.
-fn redirected(from: &Uri, location: &str) -> Option<Uri> {
+fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
     let next: Uri = location.parse().ok()?;
     if next.scheme().is_none() {
         return Uri::builder()
@@ -313,7 +313,7 @@ mod tests {
             ("https://a:1/x", "/y?z", Some("https://a:1/y?z")),
             ("http://a/x", "file:///etc/passwd", None),
         ] {
-            let got = redirected(&from.parse().unwrap(), location).map(|uri| uri.to_string());
+            let got = redirect_target(&from.parse().unwrap(), location).map(|uri| uri.to_string());
             assert_eq!(got.as_deref(), want, "{from} {location}");
         }
     }

@@ -29,7 +29,7 @@ pub use secret::{SECRET_NAME, read_or_create};
 /// Life of a host's certificate: long enough to be renewed in time, short
 /// enough that no revocation list is needed.
 pub const HOST_LIFE: Duration = Duration::from_hours(24);
-/// Life of a server certificate; signed anew at two thirds.
+/// Life of a server certificate; renewed at two thirds.
 pub const SERVER_LIFE: Duration = Duration::from_hours(24 * 90);
 const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 3650);
 /// A host whose clock is a little behind must not find its certificate in the
@@ -52,7 +52,7 @@ pub enum CaError {
     Clock,
     /// The stored authority is none.
     #[error(
-        "the Secret {SECRET_NAME} holds no usable authority ({reason}): restore it, or delete it and make every seed ISO anew"
+        "the Secret {SECRET_NAME} holds no usable authority ({reason}): restore it, or delete it and create every seed ISO again"
     )]
     Stored {
         /// What is wrong.
@@ -149,7 +149,7 @@ impl Authority {
     pub fn generate(now: Timestamp) -> Result<Self, CaError> {
         let failed = |source| CaError::Sign { attempt: "make the authority", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
-        let mut params = params(now, AUTHORITY_LIFE)?;
+        let mut params = certificate_params(now, AUTHORITY_LIFE)?;
         params.distinguished_name.push(DnType::CommonName, "baremetal coordinator");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -185,11 +185,11 @@ impl Authority {
 
     /// The certificate, DER.
     #[must_use]
-    pub fn der(&self) -> &CertificateDer<'static> {
+    pub fn certificate_der(&self) -> &CertificateDer<'static> {
         &self.der
     }
 
-    fn key(&self) -> String {
+    fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
@@ -200,7 +200,7 @@ impl Authority {
     pub fn server(&self, names: &[String], now: Timestamp) -> Result<ServerIdentity, CaError> {
         let failed = |source| CaError::Sign { attempt: "sign the server certificate", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
-        let mut params = params(now, SERVER_LIFE)?;
+        let mut params = certificate_params(now, SERVER_LIFE)?;
         params.subject_alt_names = CertificateParams::new(names.to_vec()).map_err(failed)?.subject_alt_names;
         params.distinguished_name.push(DnType::CommonName, "baremetal coordinator server");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -222,7 +222,7 @@ impl Authority {
         now: Timestamp,
     ) -> Result<String, CaError> {
         let failed = |source| CaError::Sign { attempt: "sign the host's certificate", source };
-        let mut params = params(now, HOST_LIFE)?;
+        let mut params = certificate_params(now, HOST_LIFE)?;
         let uri = peer::render_uri(subject).try_into().map_err(failed)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.distinguished_name.push(DnType::CommonName, subject.name);
@@ -234,7 +234,7 @@ impl Authority {
 }
 
 /// What every certificate has in common.
-fn params(now: Timestamp, life: Duration) -> Result<CertificateParams, CaError> {
+fn certificate_params(now: Timestamp, life: Duration) -> Result<CertificateParams, CaError> {
     let mut serial = [0; 16];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut serial).map_err(|_| {
         CaError::Sign { attempt: "draw a serial number", source: rcgen::Error::RingUnspecified }

@@ -6,8 +6,8 @@
 //!
 //! An event goes into the store, then into the index, then to the observer and
 //! to the queues of the controllers. The shared streams of kube-runtime 5.0 are
-//! not used: they announce before the index knows, carry no deletion, and one
-//! whose object is gone when it is read is never polled again.
+//! not used: they announce before the index is updated, carry no deletion, and one
+//! whose object was deleted when it is read is never polled again.
 
 mod follow;
 mod kinds;
@@ -63,12 +63,12 @@ pub struct Cache {
 
 impl Cache {
     #[must_use]
-    pub fn machine(&self, key: &Key) -> Option<Arc<Machine>> {
+    pub fn find_machine(&self, key: &Key) -> Option<Arc<Machine>> {
         self.machines.get(&key.object_ref_with(self.versions.machine.clone()))
     }
 
     #[must_use]
-    pub fn cluster(&self, key: &Key) -> Option<Arc<Cluster>> {
+    pub fn find_cluster(&self, key: &Key) -> Option<Arc<Cluster>> {
         self.clusters.get(&key.object_ref_with(self.versions.cluster.clone()))
     }
 
@@ -140,7 +140,7 @@ impl Writers {
         }
     }
 
-    fn cache(&self, versions: ApiVersions) -> Cache {
+    fn build_cache(&self, versions: ApiVersions) -> Cache {
         Cache {
             inventories: self.inventories.as_reader(),
             registrations: self.registrations.as_reader(),
@@ -159,7 +159,7 @@ impl Writers {
 
 /// Starts every watch and gives the stores that they fill.
 #[must_use]
-pub fn start(
+pub fn start_watches(
     client: &Client,
     config: &Config,
     versions: &ApiVersions,
@@ -167,7 +167,7 @@ pub fn start(
     tasks: &mut JoinSet<()>,
 ) -> Cache {
     let writers = Writers::new(versions);
-    let cache = writers.cache(versions.clone());
+    let cache = writers.build_cache(versions.clone());
     let catalog = config.catalog_key();
     let one = watcher::Config::default().fields(&format!("metadata.name={}", catalog.name));
     let replicas = watcher::Config::default().labels(LABEL_SELECTOR);
@@ -182,7 +182,7 @@ pub fn start(
     watch.follow_all(writers.baremetal_machines, ());
     watch.follow_all(writers.machines, versions.machine.clone());
     watch.follow_all(writers.clusters, versions.cluster.clone());
-    watch.follow(catalogs, one, writers.catalog, ());
-    watch.follow(own, replicas, writers.leases, ());
+    watch.follow_kind(catalogs, one, writers.catalog, ());
+    watch.follow_kind(own, replicas, writers.leases, ());
     cache
 }

@@ -21,7 +21,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// When neither is usable.
-pub async fn connect() -> Result<Client, ConnectError> {
+pub async fn connect_api() -> Result<Client, ConnectError> {
     let mut config = Config::infer().await?;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A retry within the client would hide the API server's answer for minutes:

@@ -17,7 +17,7 @@ const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// The kinds at `version`.
 #[must_use]
 pub fn at_version(version: &str) -> ApiVersions {
-    ApiVersions { machine: capi::machine(version), cluster: capi::cluster(version) }
+    ApiVersions { machine: capi::machine(version), cluster: capi::cluster_resource(version) }
 }
 
 /// Waits until Cluster API is installed; the best served version that can be

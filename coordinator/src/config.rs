@@ -33,7 +33,7 @@ pub struct Config {
         default_value = coordinator_api::names::IMAGE_CATALOG)]
     pub image_catalog: CatalogName,
     /// Create a new certificate authority although hosts are registered. They
-    /// trust the former one: each has to be visited with a new seed ISO.
+    /// trust the former one: each has to boot a new seed ISO.
     #[arg(long, env = "CREATE_AUTHORITY")]
     pub create_authority: bool,
     /// Further names and addresses of the server certificate.
@@ -62,7 +62,7 @@ impl Config {
     /// Names and addresses of the server certificate.
     #[must_use]
     pub fn certificate_names(&self) -> Vec<String> {
-        let mut names = vec![host(&self.server_url).to_owned()];
+        let mut names = vec![url_host(&self.server_url).to_owned()];
         for name in &self.server_names {
             if !names.contains(name) {
                 names.push(name.clone());
@@ -92,7 +92,7 @@ fn parse_server_url(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn host(url: &str) -> &str {
+fn url_host(url: &str) -> &str {
     let authority = url.trim_start_matches("https://");
     match authority.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
@@ -111,7 +111,7 @@ mod tests {
             ("https://coordinator.example", "coordinator.example"),
             ("https://[2001:db8::1]:8443", "2001:db8::1"),
         ] {
-            assert_eq!(host(url), want);
+            assert_eq!(url_host(url), want);
         }
     }
 

@@ -68,24 +68,24 @@ pub struct Context {
 impl Context {
     /// Has objects reconciled.
     #[allow(clippy::needless_pass_by_value)] // As `Index` returns them.
-    pub fn trigger(&self, triggers: Triggers) {
-        self.router.send(&triggers);
+    pub fn send_triggers(&self, triggers: Triggers) {
+        self.router.send_keys(&triggers);
     }
 }
 
 /// Runs every controller until `ended`. What was reserved or triggered before
 /// is of no use: every object is reconciled once.
-pub async fn lead(context: Context, ended: impl Future<Output = ()>) {
+pub async fn lead_controllers(context: Context, ended: impl Future<Output = ()>) {
     tokio::select! {
         () = ended => {}
         () = run_controllers(&context) => {}
     }
-    context.router.close();
+    context.router.close_queues();
 }
 
 async fn run_controllers(context: &Context) {
     loop {
-        let mut tasks = start(context);
+        let mut tasks = start_all(context);
         let stopped = tasks.join_next().await;
         tracing::error!(?stopped, "a controller stopped; all are started again");
         tasks.shutdown().await;
@@ -94,25 +94,45 @@ async fn run_controllers(context: &Context) {
 }
 
 /// Each controller is a task of its own; they end when the set is dropped.
-fn start(context: &Context) -> JoinSet<()> {
+fn start_all(context: &Context) -> JoinSet<()> {
     context.index.release_all();
-    let keys = context.router.open();
+    let keys = context.router.open_queues();
     let mut tasks = JoinSet::new();
     let cache = context.cache.clone();
     let context = Arc::new(context.clone());
     let expiry = context.replicas.clone().watch_expiry(context.index.clone(), context.router.clone());
     tasks.spawn(expiry);
-    tasks.spawn(control(host::reconcile, context.clone(), cache.inventories, keys.hosts));
-    tasks.spawn(control(machine::reconcile, context.clone(), cache.baremetal_machines, keys.machines));
-    tasks.spawn(control(pool::reconcile, context.clone(), cache.pools, keys.pools));
-    tasks.spawn(control(cluster::reconcile, context.clone(), cache.baremetal_clusters, keys.clusters));
-    tasks.spawn(control(registration::reconcile, context.clone(), cache.registrations, keys.registrations));
-    tasks.spawn(control(seed_image::reconcile, context, cache.seed_images, keys.seed_images));
+    tasks.spawn(run_controller(host::reconcile_host, context.clone(), cache.inventories, keys.hosts));
+    tasks.spawn(run_controller(
+        machine::reconcile_baremetal_machine,
+        context.clone(),
+        cache.baremetal_machines,
+        keys.machines,
+    ));
+    tasks.spawn(run_controller(pool::reconcile, context.clone(), cache.pools, keys.pools));
+    tasks.spawn(run_controller(
+        cluster::reconcile_cluster,
+        context.clone(),
+        cache.baremetal_clusters,
+        keys.clusters,
+    ));
+    tasks.spawn(run_controller(
+        registration::reconcile,
+        context.clone(),
+        cache.registrations,
+        keys.registrations,
+    ));
+    tasks.spawn(run_controller(
+        seed_image::reconcile_seed_image,
+        context,
+        cache.seed_images,
+        keys.seed_images,
+    ));
     tasks
 }
 
 /// Reconciles the objects of one kind: all once, then those that are triggered.
-async fn control<K, F>(
+async fn run_controller<K, F>(
     reconcile: impl Fn(Arc<K>, Arc<Context>) -> F + Clone + Send + Sync + 'static,
     context: Arc<Context>,
     store: Store<K>,
@@ -134,7 +154,7 @@ async fn control<K, F>(
         let reconciled = reconcile(object, context);
         async move {
             let result = reconciled.await;
-            if result.is_ok() && failures.reset(&key) {
+            if result.is_ok() && failures.reset_count(&key) {
                 tracing::info!("reconcile succeeded after failures");
             }
             result
@@ -151,7 +171,7 @@ async fn control<K, F>(
         .run(run, on_error, context)
         .for_each(|result| {
             if let Err(controller::Error::ObjectNotFound(key)) = result {
-                failures.reset(&Key::new(key.namespace.clone().unwrap_or_default(), &*key.name));
+                failures.reset_count(&Key::new(key.namespace.clone().unwrap_or_default(), &*key.name));
             }
             std::future::ready(())
         })
@@ -167,12 +187,12 @@ fn handle_failure<K: Resource<DynamicType = ()>>(
     let kind = kind_name::<K>();
     let key = Key::of(object);
     let class = error.class();
-    let attempt = failures.count(&key, class);
+    let attempt = failures.count_failure(&key, class);
     context.metrics.count_failure(kind, class);
     let (namespace, name, error) = (&*key.namespace, &*key.name, chain(error));
     let interval = match class {
-        Class::Conflict => retry::conflict(attempt),
-        Class::Transient => retry::backoff(attempt),
+        Class::Conflict => retry::conflict_backoff(attempt),
+        Class::Transient => retry::failure_backoff(attempt),
         Class::Terminal => retry::RETRY_MAX,
     };
     if class == Class::Conflict {

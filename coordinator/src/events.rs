@@ -22,16 +22,16 @@ impl Events {
 
     /// Something went as intended.
     pub async fn normal(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
-        self.publish(EventType::Normal, &object.object_ref(&()), reason, note).await;
+        self.publish_event(EventType::Normal, &object.object_ref(&()), reason, note).await;
     }
 
     /// Something needs an operator.
     pub async fn warning(&self, object: &impl Resource<DynamicType = ()>, reason: &str, note: &str) {
-        self.publish(EventType::Warning, &object.object_ref(&()), reason, note).await;
+        self.publish_event(EventType::Warning, &object.object_ref(&()), reason, note).await;
     }
 
     /// An event that cannot be written must not stop the work it tells of.
-    async fn publish(&self, type_: EventType, object: &ObjectReference, reason: &str, note: &str) {
+    async fn publish_event(&self, type_: EventType, object: &ObjectReference, reason: &str, note: &str) {
         let event = Event {
             type_,
             reason: reason.to_owned(),

@@ -21,15 +21,15 @@ impl Default for Readiness {
 
 impl Readiness {
     pub fn set_ready(&self) {
-        self.set(None);
+        self.set_reason(None);
     }
 
     /// Shows `reason` until the next change.
     pub fn set_unready(&self, reason: impl Into<String>) {
-        self.set(Some(reason.into()));
+        self.set_reason(Some(reason.into()));
     }
 
-    fn set(&self, reason: Option<String>) {
+    fn set_reason(&self, reason: Option<String>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
@@ -43,7 +43,7 @@ pub fn router(readiness: Readiness, metrics: Metrics) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(show_readiness).with_state(readiness))
-        .route("/metrics", get(text).with_state(metrics))
+        .route("/metrics", get(encode_metrics).with_state(metrics))
 }
 
 async fn show_readiness(State(readiness): State<Readiness>) -> (StatusCode, String) {
@@ -53,8 +53,8 @@ async fn show_readiness(State(readiness): State<Readiness>) -> (StatusCode, Stri
     }
 }
 
-async fn text(State(metrics): State<Metrics>) -> Result<String, StatusCode> {
-    metrics.encode().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+async fn encode_metrics(State(metrics): State<Metrics>) -> Result<String, StatusCode> {
+    metrics.encode_text().map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 #[cfg(test)]
@@ -93,8 +93,8 @@ mod tests {
         assert!(manual.contains(&format!("`{name}`")));
         let metrics = Metrics::default();
         let router = router(Readiness::default(), metrics.clone());
-        metrics.refused(Refusal::UnknownToken.code());
-        metrics.refused(Refusal::UnknownToken.code());
+        metrics.count_refused(Refusal::UnknownToken.code());
+        metrics.count_refused(Refusal::UnknownToken.code());
         let (status, text) = get_path(&router, "/metrics").await;
         assert_eq!(status, StatusCode::OK);
         assert!(text.lines().any(|line| line == format!("{name}{{reason=\"UnknownToken\"}} 2")), "{text}");

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::clock::Clock;
-use crate::shutdown::{Shutdown, ended};
+use crate::shutdown::{Shutdown, wait_ended};
 use crate::telemetry::chain;
 
 /// Name of the Lease.
@@ -76,31 +76,31 @@ impl Election {
     }
 
     /// Takes part until `shutdown`, then releases the Lease.
-    pub async fn run(mut self, shutdown: Shutdown) {
+    pub async fn run_election(mut self, shutdown: Shutdown) {
         let mut held = None;
         tokio::select! {
-            () = self.campaign(&mut held) => {}
-            () = ended(shutdown) => {}
+            () = self.run_campaign(&mut held) => {}
+            () = wait_ended(shutdown) => {}
         }
         self.leadership.send_replace(false);
         if let Some(held) = held {
-            self.release(held).await;
+            self.release_lease(held).await;
         }
     }
 
-    async fn campaign(&mut self, held: &mut Option<Held>) {
+    async fn run_campaign(&mut self, held: &mut Option<Held>) {
         loop {
-            let acquired = self.acquire().await;
+            let acquired = self.acquire_lease().await;
             tracing::info!(lease = NAME, identity = self.identity, "leadership acquired");
             let leading = held.insert(acquired);
             self.leadership.send_replace(true);
-            self.renew(leading).await;
+            self.renew_lease(leading).await;
             self.leadership.send_replace(false);
             *held = None;
         }
     }
 
-    async fn acquire(&mut self) -> Held {
+    async fn acquire_lease(&mut self) -> Held {
         loop {
             let started = Instant::now();
             match self.try_acquire().await {
@@ -109,7 +109,7 @@ impl Election {
                 Err(error) => log_failure("acquire", &error),
             }
             let next = Instant::now() + RETRY_PERIOD;
-            let expiry = self.observed.as_ref().map(Observation::expiry);
+            let expiry = self.observed.as_ref().map(Observation::expires_at);
             sleep_until(expiry.filter(|expiry| *expiry > Instant::now()).map_or(next, |at| at.min(next)))
                 .await;
         }
@@ -119,24 +119,25 @@ impl Election {
     async fn try_acquire(&mut self) -> Result<Option<Lease>, AttemptError> {
         let Some(lease) = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await?? else {
             let metadata = ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() };
-            let lease = Lease { metadata, spec: Some(self.render(None)) };
-            return keep_unless_conflict(self.create(&lease).await);
+            let lease = Lease { metadata, spec: Some(self.render_spec(None)) };
+            return keep_unless_conflict(self.create_lease(&lease).await);
         };
         let spec = lease.spec.clone().unwrap_or_default();
         if self.observed.as_ref().is_none_or(|observed| observed.spec != spec) {
             self.observed = Some(Observation { spec: spec.clone(), at: Instant::now() });
         }
         let is_free = spec.holder_identity.as_deref().unwrap_or_default().is_empty();
-        let is_expired = self.observed.as_ref().is_some_and(|observed| Instant::now() >= observed.expiry());
+        let is_expired =
+            self.observed.as_ref().is_some_and(|observed| Instant::now() >= observed.expires_at());
         if !is_free && !is_expired {
             return Ok(None);
         }
-        let lease = Lease { spec: Some(self.render(Some(&spec))), ..lease };
-        keep_unless_conflict(self.replace(&lease).await)
+        let lease = Lease { spec: Some(self.render_spec(Some(&spec))), ..lease };
+        keep_unless_conflict(self.replace_lease(&lease).await)
     }
 
     /// Renews until the Lease is lost.
-    async fn renew(&mut self, held: &mut Held) {
+    async fn renew_lease(&mut self, held: &mut Held) {
         loop {
             let deadline = held.renewed + RENEW_DEADLINE;
             if timeout_at(deadline, sleep(RETRY_PERIOD)).await.is_err() {
@@ -165,7 +166,7 @@ impl Election {
         if let Some(spec) = &mut lease.spec {
             spec.renew_time = Some(MicroTime(self.clock.now()));
         }
-        if let Some(renewed) = keep_unless_conflict(self.replace(&lease).await)? {
+        if let Some(renewed) = keep_unless_conflict(self.replace_lease(&lease).await)? {
             return Ok(Some(renewed));
         }
         let found = timeout(REQUEST_TIMEOUT, self.leases.get_opt(NAME)).await??;
@@ -175,23 +176,23 @@ impl Election {
         };
         // The answer to an earlier renewal was lost, or a label was changed.
         lease.metadata = found.metadata;
-        keep_unless_conflict(self.replace(&lease).await)
+        keep_unless_conflict(self.replace_lease(&lease).await)
     }
 
-    async fn release(&self, held: Held) {
+    async fn release_lease(&self, held: Held) {
         let mut lease = held.lease;
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(self.clock.now()));
         }
-        match self.replace(&lease).await {
+        match self.replace_lease(&lease).await {
             Ok(_) => tracing::info!(lease = NAME, "leadership released"),
             Err(error) => log_failure("release", &error),
         }
     }
 
-    fn render(&self, old: Option<&LeaseSpec>) -> LeaseSpec {
+    fn render_spec(&self, old: Option<&LeaseSpec>) -> LeaseSpec {
         let now = MicroTime(self.clock.now());
         let transitions =
             old.and_then(|old| old.lease_transitions).map_or(0, |count| count.saturating_add(1));
@@ -205,18 +206,18 @@ impl Election {
         }
     }
 
-    async fn create(&self, lease: &Lease) -> Result<Lease, AttemptError> {
+    async fn create_lease(&self, lease: &Lease) -> Result<Lease, AttemptError> {
         Ok(timeout(REQUEST_TIMEOUT, self.leases.create(&PostParams::default(), lease)).await??)
     }
 
     /// The `resourceVersion` of `lease` is the precondition.
-    async fn replace(&self, lease: &Lease) -> Result<Lease, AttemptError> {
+    async fn replace_lease(&self, lease: &Lease) -> Result<Lease, AttemptError> {
         Ok(timeout(REQUEST_TIMEOUT, self.leases.replace(NAME, &PostParams::default(), lease)).await??)
     }
 }
 
 impl Observation {
-    fn expiry(&self) -> Instant {
+    fn expires_at(&self) -> Instant {
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         self.at + seconds.map_or(DURATION, Duration::from_secs)
     }

@@ -48,7 +48,7 @@ pub struct Routes {
 }
 
 /// The hosts' calls, and the seed ISOs where there are any.
-pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
+pub fn build_router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
     let registration = RegistrationServer::new(RegistrationService::new(context.clone()))
         .max_decoding_message_size(limits::REGISTRATION_BYTES)
         .max_encoding_message_size(limits::REGISTRATION_BYTES);
@@ -56,13 +56,13 @@ pub fn router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
         .max_decoding_message_size(limits::REPORT_BYTES)
         .max_encoding_message_size(limits::PLAN_BYTES);
     let calls = tonic::service::Routes::new(registration).add_service(host).prepare();
-    let downloads = isos.map(download::router).unwrap_or_default();
+    let downloads = isos.map(download::download_router).unwrap_or_default();
     Routes { router: calls.into_axum_router().merge(downloads), rejections: context.rejections.clone() }
 }
 
 /// Serves until `shutdown`, then lets open requests end for a few seconds.
 /// Streams of hosts end with [`crate::rpc::sessions::SessionTable::close_all`].
-pub async fn run(
+pub async fn run_listener(
     mut port: impl Port,
     acceptor: Acceptor,
     routes: Routes,
@@ -71,9 +71,9 @@ pub async fn run(
     let connections = GracefulShutdown::new();
     let accept = async {
         loop {
-            let (stream, remote) = port.accept().await;
+            let (stream, remote) = port.accept_stream().await;
             let (acceptor, routes) = (acceptor.clone(), routes.clone());
-            tokio::spawn(connection(acceptor, routes, (stream, remote), connections.watcher()));
+            tokio::spawn(serve_connection(acceptor, routes, (stream, remote), connections.watcher()));
         }
     };
     tokio::select! {
@@ -92,13 +92,13 @@ pub trait Port: Send {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
     /// The next connection, and the other end's address for logs.
-    fn accept(&mut self) -> impl Future<Output = (Self::Stream, SocketAddr)> + Send;
+    fn accept_stream(&mut self) -> impl Future<Output = (Self::Stream, SocketAddr)> + Send;
 }
 
 impl Port for TcpListener {
     type Stream = TcpStream;
 
-    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+    async fn accept_stream(&mut self) -> (TcpStream, SocketAddr) {
         loop {
             match Self::accept(self).await {
                 Ok((stream, remote)) => {
@@ -115,13 +115,13 @@ impl Port for TcpListener {
     }
 }
 
-async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     acceptor: Acceptor,
     Routes { router, rejections }: Routes,
     (stream, remote): (S, SocketAddr),
     watcher: Watcher,
 ) {
-    let (stream, session) = match acceptor.accept(stream, remote).await {
+    let (stream, session) = match acceptor.accept_tls(stream, remote).await {
         Ok(accepted) => accepted,
         Err(error) => return record_failure(&rejections, remote, &error),
     };
@@ -130,7 +130,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         request.extensions_mut().insert(session.clone());
         request
     });
-    let builder = protocol();
+    let builder = http_builder();
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     if let Err(error) = watcher.watch(serving.into_owned()).await {
         tracing::debug!(%remote, %error, "a connection ended");
@@ -140,14 +140,14 @@ async fn connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 /// A flood of these must not flood the log: an untrusted host is logged with
 /// the next action at a limited rate, those that are too many are not.
 fn record_failure(rejections: &Rejections, remote: SocketAddr, error: &TlsError) {
-    match classify(error) {
+    match classify_handshake(error) {
         Failure::Untrusted => rejections.record_untrusted(&format!("{remote}: {}", chain(error))),
         Failure::Overload => {}
         Failure::Other => tracing::info!(%remote, error = chain(error), "no TLS session"),
     }
 }
 
-/// What an end before the first call says of the other side.
+/// Classifies a connection that ended before the first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     /// One side has a certificate that the other's authority did not sign.
@@ -158,7 +158,7 @@ enum Failure {
     Other,
 }
 
-fn classify(error: &TlsError) -> Failure {
+fn classify_handshake(error: &TlsError) -> Failure {
     let source = match error {
         TlsError::Busy | TlsError::Timeout => return Failure::Overload,
         TlsError::Handshake(source) => source,
@@ -178,7 +178,7 @@ fn classify(error: &TlsError) -> Failure {
     }
 }
 
-fn protocol() -> Builder<TokioExecutor> {
+fn http_builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -196,11 +196,11 @@ fn protocol() -> Builder<TokioExecutor> {
 }
 
 /// Renews the server certificate at two thirds of its life, for ever.
-pub async fn renew(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<String>) {
+pub async fn renew_certificate(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<String>) {
     loop {
         tokio::time::sleep(SERVER_LIFE * 2 / 3).await;
         let renewed = match authority.server(&names, Timestamp::now()) {
-            Ok(identity) => acceptor.renew(identity).map_err(|error| chain(&error)),
+            Ok(identity) => acceptor.renew_identity(identity).map_err(|error| chain(&error)),
             Err(error) => Err(chain(&error)),
         };
         if let Err(error) = renewed {
@@ -234,7 +234,7 @@ mod tests {
             (TlsError::Busy, Failure::Overload),
             (TlsError::Timeout, Failure::Overload),
         ] {
-            assert_eq!(classify(&error), want, "{error:?}");
+            assert_eq!(classify_handshake(&error), want, "{error:?}");
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
         let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
         let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
         let lines = log::capture_log(|| (0..90).for_each(|_| record_failure(&rejections, remote, &error)));
-        // One, unless the machine that tests stands still for a second.
+        // One, unless the test machine is suspended for a second.
         assert!(lines.lines().count() < 9, "{lines}");
         for part in ["192.0.2.7:4711", "of another coordinator: download a fresh seed ISO"] {
             assert!(lines.contains(part), "{part}: {lines}");

@@ -12,20 +12,20 @@ use tokio::sync::watch;
 #[tokio::main]
 async fn main() -> ExitCode {
     let config = Config::parse();
-    telemetry::start();
+    telemetry::start_logging();
     let (end, shutdown) = watch::channel(false);
     tokio::spawn(async move {
         wait_for_signal().await;
         end.send_replace(true);
     });
-    let client = match client::connect().await {
+    let client = match client::connect_api().await {
         Ok(client) => client,
         Err(error) => {
             tracing::error!(error = %chain(&error), "cannot connect to Kubernetes: set KUBECONFIG or run in a cluster");
             return ExitCode::FAILURE;
         }
     };
-    match run::run(config, client, shutdown).await {
+    match run::run_coordinator(config, client, shutdown).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = %chain(&error), "the coordinator stops");

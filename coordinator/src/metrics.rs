@@ -66,7 +66,7 @@ impl Metrics {
     }
 
     /// A host was refused; `reason` is one of a few, or the label is unbounded.
-    pub fn refused(&self, reason: &'static str) {
+    pub fn count_refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&Refused { reason }).inc();
     }
 
@@ -74,7 +74,7 @@ impl Metrics {
     ///
     /// # Errors
     /// Never: a `String` takes everything.
-    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+    pub fn encode_text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
         Ok(text)

@@ -164,7 +164,7 @@ impl Context {
     /// The inventory of a host: by its identity, whatever its name and UID are
     /// now; read by the name in the certificate where the caches lack it, since
     /// a host can be faster than the watch.
-    async fn inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
+    async fn find_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         match self.cached_inventory(&peer.key) {
             Some(cached) => refuse_quarantined(cached),
             None => self.read_inventory(peer).await,
@@ -180,7 +180,7 @@ impl Context {
         refuse_quarantined(Arc::new(found))
     }
 
-    /// As [`Self::inventory`], for a stream that has ended: also a quarantined
+    /// As [`Self::find_inventory`], for a stream that has ended: also a quarantined
     /// host has no session then.
     async fn inventory_of_ended(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         if let Some(cached) = self.cached_inventory(&peer.key) {
@@ -200,10 +200,10 @@ impl Context {
     }
 
     /// Counts a refusal on its way out.
-    fn answer<T>(&self, result: Result<T, RpcError>) -> Result<T, tonic::Status> {
+    fn to_status<T>(&self, result: Result<T, RpcError>) -> Result<T, tonic::Status> {
         result.map_err(|error| {
             if let RpcError::Refused { refusal, detail, next_action } = &error {
-                self.rejections.record(*refusal, detail, next_action);
+                self.rejections.record_rejection(*refusal, detail, next_action);
             }
             error.into()
         })
@@ -221,7 +221,7 @@ fn describe_inventory(name: &str) -> String {
 
 fn refuse_quarantined(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
     if inventory.annotations().contains_key(annotation::QUARANTINED) {
-        return Err(RpcError::refused(Refusal::Quarantined, describe_inventory(&inventory.name_any())));
+        return Err(RpcError::from_refusal(Refusal::Quarantined, describe_inventory(&inventory.name_any())));
     }
     Ok(inventory)
 }

@@ -31,7 +31,7 @@ use crate::rpc::plan_notifications::PlanNotifications;
 use crate::rpc::registration_tokens::RegistrationTokens;
 use crate::rpc::sessions::SessionTable;
 use crate::seed_iso::SeedIsos;
-use crate::shutdown::{Shutdown, ended, unless_ended};
+use crate::shutdown::{Shutdown, unless_ended, wait_ended};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
 use crate::{cluster_api, listener};
@@ -75,7 +75,7 @@ pub struct Parts {
     pub acceptor: Acceptor,
     /// What the port answers.
     pub routes: listener::Routes,
-    /// For [`controllers::lead`].
+    /// For [`controllers::lead_controllers`].
     pub context: controllers::Context,
     /// Streams of hosts.
     pub sessions: Arc<SessionTable>,
@@ -89,9 +89,9 @@ pub struct Parts {
 ///
 /// # Errors
 /// [`RunError`].
-pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(), RunError> {
-    let port = listen(config.listen).await?;
-    let health_port = listen(config.health_listen).await?;
+pub async fn run_coordinator(config: Config, client: Client, shutdown: Shutdown) -> Result<(), RunError> {
+    let port = bind_listener(config.listen).await?;
+    let health_port = bind_listener(config.health_listen).await?;
     let (readiness, metrics) = (Readiness::default(), Metrics::default());
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_health(health_port, health::router(readiness.clone(), metrics.clone())));
@@ -101,15 +101,15 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
     };
     let versions = cluster_api::at_version(version);
     let setup = Setup { config, client, versions, metrics, readiness, clock: Clock::system() };
-    let Some(parts) = unless_ended(&shutdown, assemble(&setup)).await else {
+    let Some(parts) = unless_ended(&shutdown, assemble_parts(&setup)).await else {
         return Ok(());
     };
-    serve(setup, parts?, port, version, shutdown).await
+    serve_tasks(setup, parts?, port, version, shutdown).await
 }
 
 /// Serves hosts and takes part in the election until `shutdown`, or until
 /// Cluster API is served at another version.
-async fn serve(
+async fn serve_tasks(
     setup: Setup,
     parts: Parts,
     port: TcpListener,
@@ -126,10 +126,10 @@ async fn serve(
     let (stop, stopping) = watch::channel(false);
     let (election, leadership) = Election::new(leases, replica, clock);
     let mut tasks = JoinSet::new();
-    tasks.spawn(election.run(stopping.clone()));
+    tasks.spawn(election.run_election(stopping.clone()));
     tasks.spawn(follow_leadership(parts.context.clone(), leadership));
-    tasks.spawn(lease.keep(stopping.clone()));
-    tasks.spawn(listener::run(port, parts.acceptor, parts.routes, ended(stopping.clone())));
+    tasks.spawn(lease.keep_renewed(stopping.clone()));
+    tasks.spawn(listener::run_listener(port, parts.acceptor, parts.routes, wait_ended(stopping.clone())));
     readiness.set_ready();
     tracing::info!(address = %config.listen, url = config.server_url, "serving hosts");
     let changed = unless_ended(&shutdown, cluster_api::wait_for_change(&client, version)).await;
@@ -142,7 +142,7 @@ async fn serve(
 
 /// A session must not name a replica that has no Lease.
 async fn write_first(lease: &ReplicaLease) {
-    while let Err(error) = lease.renew().await {
+    while let Err(error) = lease.renew_lease().await {
         tracing::warn!(error = %chain(&error), "the Lease of this replica was not written; it is retried");
         tokio::time::sleep(LEASE_RETRY).await;
     }
@@ -156,7 +156,7 @@ async fn follow_leadership(context: controllers::Context, mut leadership: watch:
             // An error is an election that ended.
             let _ = changes.wait_for(|leads| !*leads).await;
         };
-        controllers::lead(context.clone(), lost).await;
+        controllers::lead_controllers(context.clone(), lost).await;
     }
 }
 
@@ -166,7 +166,7 @@ async fn serve_health(port: TcpListener, routes: axum::Router) {
     }
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
+async fn bind_listener(address: SocketAddr) -> Result<TcpListener, RunError> {
     TcpListener::bind(address).await.map_err(|source| RunError::Listen { address, source })
 }
 
@@ -175,7 +175,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, RunError> {
 ///
 /// # Errors
 /// [`RunError`], but for the ports.
-pub async fn assemble(setup: &Setup) -> Result<Parts, RunError> {
+pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let Setup { config, client, metrics, clock, readiness, .. } = setup;
     // A restart of the container has the name of the pod again, not its streams.
     let suffix = uuid::Uuid::new_v4().simple().to_string();
@@ -193,14 +193,14 @@ pub async fn assemble(setup: &Setup) -> Result<Parts, RunError> {
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
-    let cache = cache::start(client, config, &setup.versions, &sinks, &mut tasks);
+    let cache = cache::start_watches(client, config, &setup.versions, &sinks, &mut tasks);
     readiness.set_unready("the watches have not listed every kind yet");
     cache.wait_until_filled().await;
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
-    tasks.spawn(listener::renew(acceptor.clone(), authority.clone(), config.certificate_names()));
-    let isos = isos(config, &cache, &authority)?;
+    tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
+    let isos = open_isos(config, &cache, &authority)?;
     let caches = rpc::Caches {
         inventories: cache.inventories.clone(),
         registrations: cache.registrations.clone(),
@@ -225,7 +225,7 @@ pub async fn assemble(setup: &Setup) -> Result<Parts, RunError> {
     };
     Ok(Parts {
         acceptor,
-        routes: listener::router(&rpc, Some(isos)),
+        routes: listener::build_router(&rpc, Some(isos)),
         context,
         sessions: rpc.sessions.clone(),
         replica,
@@ -240,13 +240,13 @@ fn build_rpc(
     replica: &str,
     replicas: ReplicaTracker,
 ) -> rpc::Context {
-    let is_dead = Arc::new(move |replica: &str| replicas.died(replica).is_some());
+    let is_dead = Arc::new(move |replica: &str| replicas.died_at(replica).is_some());
     let replica = rpc::Replica { name: replica.to_owned(), is_dead };
     let (client, metrics, clock) = (setup.client.clone(), setup.metrics.clone(), setup.clock.clone());
     rpc::Context::new(client, caches, authority, metrics, clock, replica)
 }
 
-fn isos(config: &Config, cache: &Cache, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, RunError> {
+fn open_isos(config: &Config, cache: &Cache, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, RunError> {
     let bases = BaseImages::new(config.cache_directory.clone())?;
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
     Ok(Arc::new(SeedIsos::new(bases, seed_images, registrations, authority.clone())))

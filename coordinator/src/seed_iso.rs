@@ -60,13 +60,13 @@ pub enum SeedIsoError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl SeedIsoError {
-    /// Whether trying again is useless until somebody changes something.
+    /// Whether a retry is useless until the configuration changes.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
@@ -102,7 +102,7 @@ struct Iso {
 
 impl Iso {
     /// The same bytes have the same name, other bytes another.
-    fn file(&self, registration: &MachineRegistration) -> String {
+    fn file_name(&self, registration: &MachineRegistration) -> String {
         format!("{}-{}.iso", registration.name_any(), &self.sha256[..12])
     }
 }
@@ -151,70 +151,74 @@ impl SeedIsos {
     ///
     /// # Errors
     /// [`SeedIsoError`].
-    pub async fn prepare(
+    pub async fn prepare_iso(
         &self,
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Prepared, SeedIsoError> {
-        let iso = self.ready(seed, registration).await?;
-        Ok(Prepared { file: iso.file(registration), size: iso.overlay.size(), sha256: iso.sha256.clone() })
+        let iso = self.find_ready(seed, registration).await?;
+        Ok(Prepared {
+            file: iso.file_name(registration),
+            size: iso.overlay.size(),
+            sha256: iso.sha256.clone(),
+        })
     }
 
-    async fn ready(
+    async fn find_ready(
         &self,
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Arc<Iso>, SeedIsoError> {
-        let text = config::render(seed, registration, self.authority.certificate())?;
+        let text = config::render_config(seed, registration, self.authority.certificate())?;
         let url = seed.spec.base_image.as_deref().unwrap_or_default();
         if url.is_empty() {
             return Err(SeedIsoError::NoBase);
         }
-        if seed_image::base(seed) == Base::Fresh {
-            self.bases.forget(url).await?;
+        if seed_image::base_image(seed) == Base::Fresh {
+            self.bases.forget_image(url).await?;
         }
-        let base = self.bases.fetch(url).await?;
-        let held = self.held(seed).filter(|iso| iso.base == base.path);
+        let base = self.bases.fetch_image(url).await?;
+        let held = self.held_iso(seed).filter(|iso| iso.base == base.path);
         if let Some(iso) = held
-            && config::fill(&text, iso.patch.len() as u64)? == iso.patch
+            && config::fill_archive(&text, iso.patch.len() as u64)? == iso.patch
         {
             return Ok(iso);
         }
-        let known = self.known(&base).await?;
-        let patch = config::fill(&text, known.reserved.len)?;
-        let iso = Self::make(&base, known, patch).await?;
-        self.keep(ObjectRef::from_obj(seed), iso.clone());
+        let known = self.known_image(&base).await?;
+        let patch = config::fill_archive(&text, known.reserved.len)?;
+        let iso = Self::make_iso(&base, known, patch).await?;
+        self.keep_iso(ObjectRef::from_obj(seed), iso.clone());
         Ok(iso)
     }
 
-    fn held(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
+    fn held_iso(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
         let isos = self.isos.lock().unwrap_or_else(PoisonError::into_inner);
         isos.get(&ObjectRef::from_obj(seed)).cloned()
     }
 
-    async fn known(&self, base: &BaseImage) -> Result<Known, SeedIsoError> {
+    async fn known_image(&self, base: &BaseImage) -> Result<Known, SeedIsoError> {
         // Held while the file is read: the second of two waits for the first.
         let mut known = self.known.lock().await;
         if let Some(known) = known.get(&base.sha256) {
             return Ok(known.clone());
         }
         let (path, size) = (base.path.clone(), base.size);
-        let found = blocking(base, move || read_known(&path, size)).await?;
+        let found = run_blocking(base, move || read_known(&path, size)).await?;
         known.insert(base.sha256.clone(), found.clone());
         Ok(found)
     }
 
-    async fn make(base: &BaseImage, known: Known, patch: Bytes) -> Result<Arc<Iso>, SeedIsoError> {
+    async fn make_iso(base: &BaseImage, known: Known, patch: Bytes) -> Result<Arc<Iso>, SeedIsoError> {
         let overlay = Overlay::new(base.size, known.reserved.at, patch.clone())
             .ok_or(SeedIsoError::Layout(LayoutError::Garbled))?;
         let (file, whole) = (base.path.clone(), overlay.clone());
-        let sha256 = blocking(base, move || checksum(&file, &whole, known.before)).await?;
+        let sha256 = run_blocking(base, move || checksum_iso(&file, &whole, known.before)).await?;
         Ok(Arc::new(Iso { base: base.path.clone(), overlay, patch, sha256 }))
     }
 
-    /// Those of seeds that are gone leave as another comes: each holds its
+    /// Those of deleted seeds are removed as another is added: each holds its
     /// reserved file in memory.
-    fn keep(&self, key: ObjectRef<SeedImage>, iso: Arc<Iso>) {
+    fn keep_iso(&self, key: ObjectRef<SeedImage>, iso: Arc<Iso>) {
         let mut isos = self.isos.lock().unwrap_or_else(PoisonError::into_inner);
         isos.retain(|seed, _| self.seeds.get(seed).is_some());
         isos.insert(key, iso);
@@ -224,10 +228,10 @@ impl SeedIsos {
     /// names and what this replica would make now: the name holds the checksum,
     /// so that a changed registration, authority or base is never sent under
     /// the old one. A replica that has not made it ready yet does so now.
-    async fn open(&self, token: &str, file: &str) -> Option<Arc<Iso>> {
+    async fn open_iso(&self, token: &str, file: &str) -> Option<Arc<Iso>> {
         let seed = self.seeds.find(|seed| {
             let known = seed.status.as_ref().and_then(|status| status.download_token.as_deref());
-            known.is_some_and(|known| same(known, token))
+            known.is_some_and(|known| constant_time_eq(known, token))
         })?;
         let reference = &seed.spec.registration_ref;
         let namespace = reference.namespace.clone().or_else(|| seed.namespace())?;
@@ -236,10 +240,10 @@ impl SeedIsos {
         if !seed_image::may_download(&seed, Some(&registration), file, Timestamp::now()) {
             return None;
         }
-        match self.ready(&seed, &registration).await {
-            Ok(iso) if iso.file(&registration) == file => Some(iso),
+        match self.find_ready(&seed, &registration).await {
+            Ok(iso) if iso.file_name(&registration) == file => Some(iso),
             Ok(iso) => {
-                say_changed(&seed, file, &iso.file(&registration));
+                say_changed(&seed, file, &iso.file_name(&registration));
                 None
             }
             Err(error) => {
@@ -259,11 +263,11 @@ fn say_failed(seed: &SeedImage, error: &SeedIsoError) {
 }
 
 /// Compares secrets in a time that tells nothing of where they differ.
-fn same(one: &str, other: &str) -> bool {
+fn constant_time_eq(one: &str, other: &str) -> bool {
     !one.is_empty() && Sha256::digest(one) == Sha256::digest(other)
 }
 
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     base: &BaseImage,
     work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, SeedIsoError> {
@@ -338,7 +342,7 @@ fn hash_file(file: &mut File, extent: Extent, hash: &mut Sha256) -> Result<(), R
 }
 
 /// The checksum of the whole; `hash` has seen everything before the patch.
-fn checksum(path: &Path, overlay: &Overlay, mut hash: Sha256) -> Result<String, ReadError> {
+fn checksum_iso(path: &Path, overlay: &Overlay, mut hash: Sha256) -> Result<String, ReadError> {
     let mut file = File::open(path)?;
     let from = overlay.at();
     for piece in overlay.pieces(Extent { at: from, len: overlay.size() - from }) {

@@ -6,8 +6,8 @@ use tokio::sync::watch;
 pub type Shutdown = watch::Receiver<bool>;
 
 /// Ends when the process is to end.
-pub async fn ended(mut shutdown: Shutdown) {
-    // An error is a sender that is gone: the process ends too.
+pub async fn wait_ended(mut shutdown: Shutdown) {
+    // An error is a dropped sender: the process ends too.
     let _ = shutdown.wait_for(|ends| *ends).await;
 }
 
@@ -15,6 +15,6 @@ pub async fn ended(mut shutdown: Shutdown) {
 pub async fn unless_ended<T>(shutdown: &Shutdown, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         done = work => Some(done),
-        () = ended(shutdown.clone()) => None,
+        () = wait_ended(shutdown.clone()) => None,
     }
 }

@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::cluster_api;
 use crate::config::Config;
-use crate::controllers::lead;
+use crate::controllers::lead_controllers;
 use crate::health::Readiness;
 use crate::metrics::Metrics;
-use crate::run::{Setup, assemble};
+use crate::run::{Setup, assemble_parts};
 
 /// Of every object that is not the coordinator's own.
 pub(crate) const NAMESPACE: &str = "fleet";
@@ -80,9 +80,9 @@ impl Setting {
     pub(crate) fn start(&mut self) {
         let setup = self.setup.clone();
         self.tasks.spawn(async move {
-            let parts = assemble(&setup).await.unwrap();
+            let parts = assemble_parts(&setup).await.unwrap();
             setup.readiness.set_ready();
-            Box::pin(lead(parts.context, std::future::pending())).await;
+            Box::pin(lead_controllers(parts.context, std::future::pending())).await;
         });
     }
 

@@ -25,7 +25,7 @@ use crate::ca::{Authority, Peer, PeerError, ServerIdentity};
 
 /// A handshake that takes longer is cut off.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Handshakes at one time; more are turned away before they cost a signature.
+/// Handshakes at one time; more are rejected before they cost a signature.
 pub const HANDSHAKES: usize = 512;
 
 /// Why a connection did not come about.
@@ -111,7 +111,7 @@ impl Session {
     }
 
     /// Opens a challenge; an older one is worth nothing any more.
-    pub fn challenge(&self, challenge: Challenge) {
+    pub fn set_challenge(&self, challenge: Challenge) {
         *self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner) = Some(challenge);
     }
 
@@ -140,7 +140,7 @@ pub struct Acceptor {
     handshakes: Arc<Semaphore>,
 }
 
-fn certified(identity: ServerIdentity) -> Result<Arc<CertifiedKey>, TlsError> {
+fn certified_key(identity: ServerIdentity) -> Result<Arc<CertifiedKey>, TlsError> {
     let key = any_supported_type(&identity.key).map_err(TlsError::Setup)?;
     Ok(Arc::new(CertifiedKey::new(identity.chain, key)))
 }
@@ -153,12 +153,12 @@ impl Acceptor {
     pub fn new(authority: &Authority, identity: ServerIdentity) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let mut roots = RootCertStore::empty();
-        roots.add(authority.der().clone()).map_err(TlsError::Setup)?;
+        roots.add(authority.certificate_der().clone()).map_err(TlsError::Setup)?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
             .allow_unauthenticated()
             .build()
             .map_err(TlsError::Verifier)?;
-        let current = Arc::new(Current(RwLock::new(certified(identity)?)));
+        let current = Arc::new(Current(RwLock::new(certified_key(identity)?)));
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(TlsError::Setup)?
@@ -178,8 +178,8 @@ impl Acceptor {
     ///
     /// # Errors
     /// [`TlsError::Setup`].
-    pub fn renew(&self, identity: ServerIdentity) -> Result<(), TlsError> {
-        let new = certified(identity)?;
+    pub fn renew_identity(&self, identity: ServerIdentity) -> Result<(), TlsError> {
+        let new = certified_key(identity)?;
         *self.current.0.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
@@ -188,7 +188,11 @@ impl Acceptor {
     ///
     /// # Errors
     /// [`TlsError`] when no connection came about.
-    pub async fn accept<S>(&self, stream: S, remote: SocketAddr) -> Result<(TlsStream<S>, Session), TlsError>
+    pub async fn accept_tls<S>(
+        &self,
+        stream: S,
+        remote: SocketAddr,
+    ) -> Result<(TlsStream<S>, Session), TlsError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {

@@ -128,7 +128,7 @@ pub enum Step {
     CleanCloudInit,
     /// Put the `NoCloud` seed in place.
     WriteSeed(Seed),
-    /// Remember what the kubelet must say of itself.
+    /// Store the arguments and labels of the kubelet.
     WriteNodeIdentity(NodeIdentity),
     /// Forget it.
     RemoveNodeIdentity,
@@ -244,7 +244,7 @@ pub struct Seed {
     pub network_config: Option<String>,
 }
 
-/// What the kubelet of this host must say of itself.
+/// Arguments and labels of the kubelet of this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// Value of the label `metal3.io/uuid`.

@@ -1,4 +1,4 @@
-//! Why the coordinator refuses a host, as a value both sides know, and the
+//! Why the coordinator refuses a host, as a value of the contract, and the
 //! next action as a field of its own.
 
 /// Metadata key of a gRPC status that carries [`Refusal::code`].
@@ -16,7 +16,7 @@ pub enum Refusal {
     TpmRequired,
     /// The proof does not fit the key, the nonce or the connection.
     BadProof,
-    /// A message is not what the contract says.
+    /// A message violates the contract.
     BadRequest,
     /// `machineName` cannot be rendered with what the host reported.
     BadTemplate,
@@ -24,7 +24,7 @@ pub enum Refusal {
     NameTaken,
     /// Two live hosts claim one identity.
     Quarantined,
-    /// The certificate's inventory is gone.
+    /// The certificate's inventory does not exist.
     InventoryGone,
     /// The certificate's role does not allow the call.
     RoleNotAllowed,
@@ -72,7 +72,7 @@ impl Refusal {
 
     /// What the operator does next; shown on the console of a live and of an
     /// installed host alike. A seed ISO booted on an installed host installs
-    /// nothing: it refreshes what the disk knows of the coordinator.
+    /// nothing: it refreshes the coordinator's address on the disk.
     #[must_use]
     pub const fn next_action(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Refusal {
                 "use a host with a TPM 2.0, or set spec.config.elemental.registration.emulate-tpm: true on the MachineRegistration"
             }
             Self::BadProof => {
-                "boot the seed ISO again; if it repeats, something stands between host and coordinator"
+                "boot the seed ISO again; if it repeats, a proxy terminates TLS between host and coordinator"
             }
             Self::BadRequest => {
                 "bring the agent to the coordinator's version: a live system by a fresh seed ISO, an installed one by an upgrade of its OS image"
@@ -95,7 +95,7 @@ impl Refusal {
                 "if this is the same host with a lost key, delete its MachineInventory; else give the two hosts different names"
             }
             Self::Quarantined => {
-                "switch one of the two hosts off, install it anew, then remove the quarantine annotation"
+                "switch one of the two hosts off, reinstall it, then remove the quarantine annotation"
             }
             Self::InventoryGone => {
                 "restore the MachineInventory, and the host attaches again by itself; without it the host registers again when its certificate expires, or at once from a seed ISO"

@@ -22,7 +22,7 @@ pub enum LiveError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },

@@ -27,7 +27,7 @@ pub enum NodeIdentityError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -60,7 +60,7 @@ struct Stored {
     provider_id: String,
 }
 
-/// The identity that the agent remembers.
+/// The identity that the agent stored.
 ///
 /// # Errors
 /// [`NodeIdentityError::Read`], [`NodeIdentityError::Parse`].
@@ -77,7 +77,7 @@ pub fn read(root: &Root) -> Result<Option<NodeIdentity>, NodeIdentityError> {
 /// # Errors
 /// [`NodeIdentityError::Unsafe`], [`NodeIdentityError::Write`].
 pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
-    check(identity)?;
+    check_identity(identity)?;
     let stored = Stored { uuid: identity.uuid.clone(), provider_id: identity.provider_id.clone() };
     let text = serde_json::to_vec_pretty(&stored).map_err(NodeIdentityError::Parse)?;
     let state = root.state();
@@ -87,7 +87,7 @@ pub fn remember(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentity
 }
 
 /// Both end up on a command line that systemd splits.
-fn check(identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
+fn check_identity(identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     let address = |c: char| plain(c) || ":/".contains(c);
     if identity.uuid.is_empty() || identity.uuid.len() > 63 || !identity.uuid.chars().all(plain) {
@@ -103,15 +103,15 @@ fn check(identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
 ///
 /// # Errors
 /// [`NodeIdentityError`].
-pub fn apply(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
-    check(identity)?;
+pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
+    check_identity(identity)?;
     for path in environment_files(root) {
-        change(&path, |text| environment::merge(text, identity))?;
+        edit_file(&path, |text| environment::merge_labels(text, identity))?;
     }
-    for directory in distributions(root) {
+    for directory in list_distributions(root) {
         durable::create_directory_with_mode(&directory, 0o755)?;
         let path = directory.join(FRAGMENT);
-        durable::write_with_mode(&path, fragment(identity).as_bytes(), durable::SECRET)?;
+        durable::write_with_mode(&path, render_fragment(identity).as_bytes(), durable::SECRET)?;
     }
     Ok(())
 }
@@ -120,12 +120,12 @@ pub fn apply(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityErr
 ///
 /// # Errors
 /// [`NodeIdentityError`].
-pub fn forget(root: &Root) -> Result<(), NodeIdentityError> {
+pub fn forget_identity(root: &Root) -> Result<(), NodeIdentityError> {
     durable::remove(&root.state().node_identity())?;
     for path in ENVIRONMENT_FILES.map(|path| root.join(path)) {
-        change(&path, environment::remove)?;
+        edit_file(&path, environment::remove_arguments)?;
     }
-    for directory in distributions(root) {
+    for directory in list_distributions(root) {
         durable::remove(&directory.join(FRAGMENT))?;
     }
     Ok(())
@@ -138,15 +138,15 @@ pub fn forget(root: &Root) -> Result<(), NodeIdentityError> {
 pub fn is_forgotten(root: &Root) -> Result<bool, NodeIdentityError> {
     for path in ENVIRONMENT_FILES.map(|path| root.join(path)) {
         let text = read_file(&path)?.unwrap_or_default();
-        if environment::remove(&text) != text {
+        if environment::remove_arguments(&text) != text {
             return Ok(false);
         }
     }
     let fragment = |directory: &PathBuf| directory.join(FRAGMENT).exists();
-    Ok(!root.state().node_identity().exists() && !distributions(root).iter().any(fragment))
+    Ok(!root.state().node_identity().exists() && !list_distributions(root).iter().any(fragment))
 }
 
-fn change(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), NodeIdentityError> {
+fn edit_file(path: &Path, edit: impl FnOnce(&str) -> String) -> Result<(), NodeIdentityError> {
     let before = read_file(path)?;
     let text = before.as_deref().unwrap_or_default();
     let after = edit(text);
@@ -207,14 +207,14 @@ fn unit_text(root: &Root) -> String {
     text
 }
 
-fn distributions(root: &Root) -> Vec<PathBuf> {
+fn list_distributions(root: &Root) -> Vec<PathBuf> {
     let directories = ["/etc/rancher/rke2", "/etc/rancher/k3s"].map(|path| root.join(path));
     let installed = directories.into_iter().filter(|path| path.is_dir());
     installed.map(|path| path.join("config.yaml.d")).collect()
 }
 
-/// `key+` appends to what other fragments say.
-fn fragment(identity: &NodeIdentity) -> String {
+/// `key+` appends to the values of other fragments.
+fn render_fragment(identity: &NodeIdentity) -> String {
     format!(
         "# Written by baremetal-agent at every boot.\nnode-label+:\n  - \"metal3.io/uuid={}\"\nkubelet-arg+:\n  - \"provider-id={}\"\n",
         identity.uuid, identity.provider_id

@@ -22,12 +22,12 @@ pub struct Receipt {
 }
 
 /// The receipt; one that cannot be read proves nothing.
-pub(crate) fn read(root: &Root) -> Option<Receipt> {
+pub(crate) fn read_receipt(root: &Root) -> Option<Receipt> {
     let bytes = fs::read(root.state().cleanup_receipt()).ok()?;
     serde_json::from_slice(&bytes).ok()
 }
 
-pub(super) fn write(root: &Root, receipt: &Receipt) -> Result<(), DurableError> {
+pub(super) fn write_receipt(root: &Root, receipt: &Receipt) -> Result<(), DurableError> {
     let text = serde_json::to_vec_pretty(receipt).unwrap_or_default();
     durable::write(&root.state().cleanup_receipt(), &text)
 }

@@ -23,7 +23,7 @@ pub enum SeedError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -85,18 +85,18 @@ pub fn load_nocloud(root: &Root) -> Result<Option<Seed>, SeedError> {
 }
 
 fn read_directory(directory: &Path) -> Result<Option<Seed>, SeedError> {
-    let Some(meta_data) = read(directory.join(META_DATA))? else {
+    let Some(meta_data) = read_optional(directory.join(META_DATA))? else {
         return Ok(None);
     };
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Some(Seed {
-        user_data: read(directory.join(USER_DATA))?.map(Secret::new),
+        user_data: read_optional(directory.join(USER_DATA))?.map(Secret::new),
         meta_data: text(meta_data),
-        network_config: read(directory.join(NETWORK_CONFIG))?.map(text),
+        network_config: read_optional(directory.join(NETWORK_CONFIG))?.map(text),
     }))
 }
 
-fn read(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
+fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
     match fs::read(&path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -108,7 +108,7 @@ fn read(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
 ///
 /// # Errors
 /// [`SeedError`].
-pub fn restore(root: &Root) -> Result<Restored, SeedError> {
+pub fn restore_seed(root: &Root) -> Result<Restored, SeedError> {
     match load(&root.state())? {
         None => Ok(Restored::NoSeed),
         Some(seed) => place(root, &seed),
@@ -158,7 +158,7 @@ pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
     let wanted = with_user_data(seed);
     let directory = root.nocloud_seed();
     if read_directory(&directory)?.as_ref() == Some(&wanted) {
-        durable::sweep(&directory)?;
+        durable::remove_temporary(&directory)?;
         return Ok(Restored::Same);
     }
     if let Some(parent) = directory.parent() {
@@ -203,25 +203,25 @@ mod tests {
     #[test]
     fn a_seed_that_cloud_init_deleted_is_restored() {
         let (_directory, root) = host();
-        assert_eq!(restore(&root).unwrap(), Restored::NoSeed);
+        assert_eq!(restore_seed(&root).unwrap(), Restored::NoSeed);
         store(&root.state(), &seed()).unwrap();
         assert_eq!(load(&root.state()).unwrap(), Some(seed()));
-        assert_eq!(restore(&root).unwrap(), Restored::Written);
-        assert_eq!(restore(&root).unwrap(), Restored::Same);
+        assert_eq!(restore_seed(&root).unwrap(), Restored::Written);
+        assert_eq!(restore_seed(&root).unwrap(), Restored::Same);
         assert_eq!(load_nocloud(&root).unwrap(), Some(seed()));
         fs::remove_dir_all(root.nocloud_seed()).unwrap();
-        assert_eq!(restore(&root).unwrap(), Restored::Written);
+        assert_eq!(restore_seed(&root).unwrap(), Restored::Written);
     }
 
     #[test]
     fn absent_parts_leave_no_former_file() {
         let (_directory, root) = host();
         store(&root.state(), &seed()).unwrap();
-        restore(&root).unwrap();
+        restore_seed(&root).unwrap();
         let neutral =
             Seed { user_data: None, meta_data: "instance-id: plan-2\n".into(), network_config: None };
         store(&root.state(), &neutral).unwrap();
-        restore(&root).unwrap();
+        restore_seed(&root).unwrap();
         assert_eq!(load(&root.state()).unwrap(), Some(neutral));
         let user_data = fs::read(root.nocloud_seed().join(USER_DATA)).unwrap();
         assert!(user_data.is_empty(), "cloud-init needs the file");

@@ -28,9 +28,9 @@ fn failed() -> Outcome {
 #[test]
 fn only_the_plans_own_reboot_wipes() {
     let id = || PlanId::parse("reprovision-01").unwrap();
-    let begun = Journal::begin(&plan(Kind::Reprovision)).started(0, "a").ended(0, done());
-    let rebooting = begun.clone().started(1, "a");
-    let rebooted = rebooting.clone().ended(1, done());
+    let begun = Journal::begin_plan(&plan(Kind::Reprovision)).with_started(0, "a").with_ended(0, done());
+    let rebooting = begun.clone().with_started(1, "a");
+    let rebooted = rebooting.clone().with_ended(1, done());
     let mut other = plan(Kind::Reprovision);
     other.id = PlanId::parse("reprovision-02").unwrap();
     let (active, passive) = (BootMode::Active, BootMode::Passive);
@@ -46,14 +46,14 @@ fn only_the_plans_own_reboot_wipes() {
         ("fell back", Ok(rebooting.clone()), passive, false),
         ("recovery", Ok(rebooting.clone()), BootMode::Recovery, false),
         ("rebooted", Ok(rebooted.clone()), active, true),
-        ("never rebooted", Ok(rebooting.ended(1, failed())), active, false),
-        ("failed after the reboot", Ok(rebooted.started(2, "b").ended(2, failed())), active, false),
-        ("a newer plan", Ok(Journal::begin(&other).started(1, "a")), active, false),
-        ("a clean plan", Ok(Journal::begin(&plan(Kind::Clean)).started(1, "a")), active, false),
+        ("never rebooted", Ok(rebooting.with_ended(1, failed())), active, false),
+        ("failed after the reboot", Ok(rebooted.with_started(2, "b").with_ended(2, failed())), active, false),
+        ("a newer plan", Ok(Journal::begin_plan(&other).with_started(1, "a")), active, false),
+        ("a clean plan", Ok(Journal::begin_plan(&plan(Kind::Clean)).with_started(1, "a")), active, false),
     ];
     for (name, evidence, mode, wipes) in cases {
         let evidence = evidence.as_ref().map_or_else(|upstream| *upstream, Evidence::Journal);
-        let decision = decide(Some(id()), evidence, mode);
+        let decision = decide_cleanup(Some(id()), evidence, mode);
         assert_eq!(decision == Decision::Wipe(id()), wipes, "{name}: {decision:?}");
     }
 }
@@ -61,12 +61,12 @@ fn only_the_plans_own_reboot_wipes() {
 #[test]
 fn a_plan_that_is_not_applied_holds_without_marker() {
     let done_until = |kind, count: usize| {
-        (0..count).fold(Journal::begin(&plan(kind)), |journal, index| {
-            journal.started(index, "a").ended(index, done())
+        (0..count).fold(Journal::begin_plan(&plan(kind)), |journal, index| {
+            journal.with_started(index, "a").with_ended(index, done())
         })
     };
     let reprovision = |count| done_until(Kind::Reprovision, count);
-    let fail = |journal: Journal, index| journal.started(index, "b").ended(index, failed());
+    let fail = |journal: Journal, index| journal.with_started(index, "b").with_ended(index, failed());
     let (active, passive) = (BootMode::Active, BootMode::Passive);
     let cases = [
         ("wiped, new system", reprovision(2), active, false),
@@ -79,11 +79,11 @@ fn a_plan_that_is_not_applied_holds_without_marker() {
         ("failed clean", fail(done_until(Kind::Clean, 0), 0), active, false),
     ];
     for (name, journal, mode, holds) in cases {
-        let decision = decide(None, Evidence::Journal(&journal), mode);
+        let decision = decide_cleanup(None, Evidence::Journal(&journal), mode);
         assert_eq!(matches!(decision, Decision::Hold { .. }), holds, "{name}: {decision:?}");
         assert_eq!(decision == Decision::Continue, !holds, "{name}: {decision:?}");
     }
-    assert_eq!(decide(None, Evidence::DamagedJournal, active), Decision::Continue);
+    assert_eq!(decide_cleanup(None, Evidence::DamagedJournal, active), Decision::Continue);
 }
 
 struct Host {
@@ -112,7 +112,7 @@ impl Host {
         let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };
         node_identity::remember(&host.root, &identity).unwrap();
         fs::write(host.root.state().cleanup_marker(), "reprovision-01\n").unwrap();
-        host.journal(&Journal::begin(&plan(Kind::Reprovision)).started(1, "boot-1"));
+        host.journal(&Journal::begin_plan(&plan(Kind::Reprovision)).with_started(1, "boot-1"));
         host
     }
 
@@ -123,7 +123,7 @@ impl Host {
     }
 
     fn journal(&self, journal: &Journal) {
-        journal::write(&self.root.state().journal(), journal).unwrap();
+        journal::write_journal(&self.root.state().journal(), journal).unwrap();
     }
 
     fn boot(&self) {
@@ -147,7 +147,7 @@ fn the_plans_reboot_wipes_seeds_and_names_the_node() {
     host.boot();
     assert!(host.is_wiped() && !host.root.state().cleanup_marker().exists());
     assert_eq!(host.user_data(), b"#cloud-config\n");
-    let receipt = receipt::read(&host.root).unwrap();
+    let receipt = receipt::read_receipt(&host.root).unwrap();
     assert_eq!((receipt.plan_id.as_str(), receipt.boot_id.as_str()), ("reprovision-01", "boot-2"));
     let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
     assert!(kubelet.contains("--provider-id=baremetal:///h"), "{kubelet}");
@@ -160,7 +160,7 @@ fn an_upstream_agents_reboot_wipes() {
     host.put("/var/lib/baremetal-agent/done/reprovision-01.reboot", "");
     host.boot();
     assert!(host.is_wiped() && !host.root.state().cleanup_marker().exists());
-    assert_eq!(receipt::read(&host.root).unwrap().plan_id, "reprovision-01");
+    assert_eq!(receipt::read_receipt(&host.root).unwrap().plan_id, "reprovision-01");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn an_unrequested_boot_is_held() {
     type Spoil = fn(&Host);
     let cases: [(&str, Spoil); 5] = [
         ("lost journal", |host| fs::remove_file(host.root.state().journal()).unwrap()),
-        ("power cut", |host| host.journal(&Journal::begin(&plan(Kind::Reprovision)))),
+        ("power cut", |host| host.journal(&Journal::begin_plan(&plan(Kind::Reprovision)))),
         ("damaged journal", |host| fs::write(host.root.state().journal(), "torn").unwrap()),
         ("damaged marker", |host| fs::write(host.root.state().cleanup_marker(), "\0\0").unwrap()),
         ("fallback", |host| {
@@ -195,7 +195,7 @@ fn an_unrequested_boot_is_held() {
         assert!(!host.is_wiped(), "{name}");
         assert!(host.root.state().cleanup_marker().exists(), "{name}");
         assert_eq!(host.user_data(), b"", "{name}");
-        assert!(receipt::read(&host.root).is_none(), "{name}");
+        assert!(receipt::read_receipt(&host.root).is_none(), "{name}");
     }
 }
 
@@ -207,7 +207,7 @@ fn a_failed_wipe_leaves_no_receipt() {
     std::os::unix::fs::symlink("/nonexistent", &etcd).unwrap();
     let summary = run(&host.root);
     assert!(matches!(summary.problems[..], [BootError::Wipe(_)]), "{:?}", summary.problems);
-    assert!(receipt::read(&host.root).is_none());
+    assert!(receipt::read_receipt(&host.root).is_none());
     assert!(host.root.state().cleanup_marker().exists());
     assert_eq!(host.user_data(), b"");
 }

@@ -25,7 +25,7 @@ pub enum WipeError {
     Remove {
         /// What was to be removed, or looked at for that.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -40,7 +40,7 @@ impl NextAction for WipeError {
     }
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {
+fn wipe_error_at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {
     let path = path.to_owned();
     move |source| WipeError::Remove { path, source }
 }
@@ -50,11 +50,11 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {
 ///
 /// # Errors
 /// [`WipeError`]; a part may be removed then.
-pub fn empty(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
+pub fn empty_directory(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
     let path = root.join(directory);
     let metadata = match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.map_err(at(&path))?,
+        found => found.map_err(wipe_error_at(&path))?,
     };
     if metadata.is_symlink() {
         return Err(WipeError::Link(path));
@@ -67,7 +67,7 @@ pub fn empty(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
         kept: Vec::new(),
     };
     while let Some(next) = walk.pending.pop() {
-        walk.descend(&next)?;
+        walk.empty_recursively(&next)?;
     }
     walk.remove_directories()?;
     Ok(walk.kept)
@@ -78,7 +78,7 @@ pub fn empty(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
 ///
 /// # Errors
 /// [`DurableError`].
-pub fn flush(root: &Root, directories: &[&str]) -> Result<(), DurableError> {
+pub fn flush_directories(root: &Root, directories: &[&str]) -> Result<(), DurableError> {
     let directories: Vec<_> = directories.iter().map(|directory| root.join(directory)).collect();
     durable::flush_file_systems(&directories)
 }
@@ -94,17 +94,17 @@ struct Walk {
 }
 
 impl Walk {
-    fn descend(&mut self, directory: &Path) -> Result<(), WipeError> {
-        for entry in fs::read_dir(directory).map_err(at(directory))? {
-            let path = entry.map_err(at(directory))?.path();
-            let metadata = fs::symlink_metadata(&path).map_err(at(&path))?;
+    fn empty_recursively(&mut self, directory: &Path) -> Result<(), WipeError> {
+        for entry in fs::read_dir(directory).map_err(wipe_error_at(directory))? {
+            let path = entry.map_err(wipe_error_at(directory))?.path();
+            let metadata = fs::symlink_metadata(&path).map_err(wipe_error_at(&path))?;
             if metadata.dev() != self.device || self.mounts.contains(&path) {
                 self.kept.push(path);
             } else if metadata.is_dir() {
                 self.pending.push(path.clone());
                 self.emptied.push(path);
             } else {
-                fs::remove_file(&path).map_err(at(&path))?;
+                fs::remove_file(&path).map_err(wipe_error_at(&path))?;
             }
         }
         Ok(())
@@ -113,7 +113,7 @@ impl Walk {
     fn remove_directories(&self) -> Result<(), WipeError> {
         for path in self.emptied.iter().rev() {
             if !self.kept.iter().any(|kept| kept.starts_with(path)) {
-                fs::remove_dir(path).map_err(at(path))?;
+                fs::remove_dir(path).map_err(wipe_error_at(path))?;
             }
         }
         Ok(())
@@ -138,12 +138,12 @@ pub fn mounts_below(root: &Root, directory: &str) -> Vec<PathBuf> {
 
 /// Mount points of a `mountinfo` file.
 fn parse_mount_points(text: &str) -> Vec<PathBuf> {
-    let point = |line: &str| line.split(' ').nth(4).map(unescape);
+    let point = |line: &str| line.split(' ').nth(4).map(unescape_mount);
     text.lines().filter_map(point).map(PathBuf::from).collect()
 }
 
 /// The kernel writes space, tab, newline and backslash as three octal digits.
-fn unescape(text: &str) -> String {
+fn unescape_mount(text: &str) -> String {
     let pairs = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     pairs.into_iter().fold(text.to_owned(), |text, (code, plain)| text.replace(code, plain))
 }
@@ -167,7 +167,7 @@ pub fn remove_rendered_network(root: &Root) -> Result<(), WipeError> {
         for path in entries.flatten().map(|entry| entry.path()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if name.starts_with(prefix) {
-                fs::remove_file(&path).map_err(at(&path))?;
+                fs::remove_file(&path).map_err(wipe_error_at(&path))?;
             }
         }
     }
@@ -208,10 +208,10 @@ mod tests {
         let host = Host::new();
         host.put("/var/lib/kubelet/pods/a/b/c");
         host.put("/var/lib/kubelet/config.yaml");
-        assert_eq!(empty(&host.root, "/var/lib/kubelet").unwrap(), Vec::<PathBuf>::new());
+        assert_eq!(empty_directory(&host.root, "/var/lib/kubelet").unwrap(), Vec::<PathBuf>::new());
         let left = fs::read_dir(host.root.join("/var/lib/kubelet")).unwrap().count();
         assert_eq!(left, 0);
-        assert!(empty(&host.root, "/var/lib/nothing").unwrap().is_empty());
+        assert!(empty_directory(&host.root, "/var/lib/nothing").unwrap().is_empty());
     }
 
     #[test]
@@ -221,10 +221,10 @@ mod tests {
         host.put("/var/lib/kubelet/x");
         let link = host.root.join("/var/lib/kubelet/link");
         symlink(host.root.join("/srv/precious"), &link).unwrap();
-        empty(&host.root, "/var/lib/kubelet").unwrap();
+        empty_directory(&host.root, "/var/lib/kubelet").unwrap();
         assert!(!host.is("/var/lib/kubelet/link") && host.is("/srv/precious/file"));
         symlink(host.root.join("/srv/precious"), host.root.join("/var/lib/etcd")).unwrap();
-        let error = empty(&host.root, "/var/lib/etcd").unwrap_err();
+        let error = empty_directory(&host.root, "/var/lib/etcd").unwrap_err();
         assert!(matches!(error, WipeError::Link(_)) && host.is("/srv/precious/file"));
     }
 
@@ -237,7 +237,7 @@ mod tests {
         host.put("/proc/1/mountinfo");
         let line = "36 35 98:0 /m /var/lib/kubelet/pods/a/volume rw - ext4 /dev/x rw\n35 1 98:0 / /var/lib/kubelet rw - ext4 /dev/x rw\n";
         fs::write(host.root.join("/proc/1/mountinfo"), line).unwrap();
-        let kept = empty(&host.root, "/var/lib/kubelet").unwrap();
+        let kept = empty_directory(&host.root, "/var/lib/kubelet").unwrap();
         assert_eq!(kept, [host.root.join("/var/lib/kubelet/pods/a/volume")]);
         assert!(host.is("/var/lib/kubelet/pods/a/volume/data"));
         assert!(!host.is("/var/lib/kubelet/pods/a/other") && !host.is("/var/lib/kubelet/pods/a/volumes"));

@@ -28,7 +28,7 @@ impl Backoff {
         // Without randomness the middle of the range is still a wait.
         let random =
             SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
-        let pause = delay(self.failures, random);
+        let pause = compute_delay(self.failures, random);
         self.failures = self.failures.saturating_add(1);
         tokio::time::sleep(pause).await;
     }
@@ -36,7 +36,7 @@ impl Backoff {
 
 /// Anywhere between nothing and a bound that doubles with each failure, from
 /// half a second to thirty.
-fn delay(failures: u32, random: u32) -> Duration {
+fn compute_delay(failures: u32, random: u32) -> Duration {
     let bound = FIRST.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST);
     bound.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
@@ -53,7 +53,7 @@ mod tests {
             ("third, lucky", 2, 0, 0),
             ("after hours", 4000, u32::MAX, 30_000),
         ] {
-            assert_eq!(delay(failures, random), Duration::from_millis(want), "{name}");
+            assert_eq!(compute_delay(failures, random), Duration::from_millis(want), "{name}");
         }
     }
 }

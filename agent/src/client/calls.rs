@@ -1,5 +1,5 @@
 //! Calls on the coordinator: one kept connection, deadlines, and refusals as
-//! the values that both sides know.
+//! the values that both sides share.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ pub enum CallError {
     /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The coordinator says no, and why.
+    /// The coordinator rejected the call.
     #[error("refused ({code}): {message}", code = .refusal.code())]
     Refused {
         /// The reason.
@@ -92,7 +92,7 @@ fn carried_action(status: &Status) -> Option<String> {
 const RETRIED: &str = "none at first, the host retries; if it persists, read the coordinator's log";
 
 /// A request with the deadline of a call that answers once.
-pub fn asked<T>(message: T) -> Request<T> {
+pub fn unary_request<T>(message: T) -> Request<T> {
     with_deadline(message, CALL_DEADLINE)
 }
 
@@ -104,7 +104,7 @@ fn with_deadline<T>(message: T, deadline: Duration) -> Request<T> {
 
 /// The registration service with its limits.
 #[must_use]
-pub fn registration(channel: Channel) -> RegistrationClient<Channel> {
+pub fn registration_client(channel: Channel) -> RegistrationClient<Channel> {
     RegistrationClient::new(channel)
         .max_decoding_message_size(limits::REGISTRATION_BYTES)
         .max_encoding_message_size(limits::REGISTRATION_BYTES)
@@ -112,7 +112,7 @@ pub fn registration(channel: Channel) -> RegistrationClient<Channel> {
 
 /// The host service with its limits.
 #[must_use]
-pub fn host(channel: Channel) -> HostClient<Channel> {
+pub fn host_client(channel: Channel) -> HostClient<Channel> {
     HostClient::new(channel)
         .max_decoding_message_size(limits::PLAN_BYTES)
         .max_encoding_message_size(limits::REPORT_BYTES)
@@ -123,7 +123,7 @@ pub fn host(channel: Channel) -> HostClient<Channel> {
 pub struct Caller<'a, N> {
     /// Where the coordinator is.
     pub config: &'a Config,
-    /// How it is reached, and what a registration says of the network.
+    /// How the coordinator is reached, and the network that a registration reports.
     pub network: &'a N,
     /// The key and the certificates of the host.
     pub identity: &'a Identity,
@@ -142,11 +142,11 @@ impl<N: Transport> Caller<'_, N> {
     ///
     /// # Errors
     /// [`CallError::Connect`].
-    pub async fn connect(&self) -> Result<HostClient<Channel>, CallError> {
+    pub async fn connect_host(&self) -> Result<HostClient<Channel>, CallError> {
         let certificate = self.identity.certificate(SystemTime::now());
         let credentials = certificate.as_ref().map(|certificate| (self.identity, certificate.chain.as_str()));
-        let session = tls::connect(self.config, self.network, credentials).await?;
-        Ok(host(session.channel))
+        let session = tls::connect_tls(self.config, self.network, credentials).await?;
+        Ok(host_client(session.channel))
     }
 }
 
@@ -165,17 +165,17 @@ impl<'a, N: Transport> InstallReporter<'a, N> {
         Self { caller, client: None }
     }
 
-    /// Reports how the install stands.
+    /// Reports the state of the install.
     ///
     /// # Errors
     /// [`CallError`]; the caller tries again.
-    pub async fn report(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, CallError> {
+    pub async fn report_outcome(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, CallError> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => self.caller.connect().await?,
+            None => self.caller.connect_host().await?,
         };
         let report = InstallReport { outcome: Some(outcome) };
-        let response = client.report_install(asked(report)).await?.into_inner();
+        let response = client.report_install(unary_request(report)).await?.into_inner();
         self.client = Some(client);
         Ok(response)
     }

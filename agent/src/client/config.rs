@@ -25,7 +25,7 @@ pub enum ConfigError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The file is not what a coordinator writes.
@@ -62,7 +62,7 @@ impl NextAction for ConfigError {
     }
 }
 
-/// What a host knows of its coordinator.
+/// How a host connects to its coordinator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     /// Host name or address, without brackets.
@@ -115,7 +115,7 @@ impl Config {
     ///
     /// # Errors
     /// Never in practice: the values are plain text.
-    pub fn render(&self) -> Result<String, serde_norway::Error> {
+    pub fn render_yaml(&self) -> Result<String, serde_norway::Error> {
         serde_norway::to_string(&Document {
             elemental: Some(Elemental {
                 registration: Registration {
@@ -205,7 +205,7 @@ mod tests {
         ] {
             let config = parse(&text, Path::new("x")).unwrap();
             assert_eq!((config.host.as_str(), config.port, config.token.as_str()), want, "{name}");
-            let copy = parse(&config.render().unwrap(), Path::new("x")).unwrap();
+            let copy = parse(&config.render_yaml().unwrap(), Path::new("x")).unwrap();
             assert_eq!(copy, config, "{name}: the copy says the same");
         }
     }

@@ -26,7 +26,7 @@ const ANSWER_BYTES: usize = 4096;
 /// Why a name has no address.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// No file and no server knows the name.
+    /// No file and no server resolves the name.
     #[error("the name {name} has no address: {reason}")]
     Unknown {
         /// As asked.
@@ -61,7 +61,7 @@ impl Names {
     ///
     /// # Errors
     /// [`NameError::Unknown`].
-    pub async fn resolve(&self, host: &str) -> Result<Vec<IpAddr>, NameError> {
+    pub async fn resolve_host(&self, host: &str) -> Result<Vec<IpAddr>, NameError> {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
@@ -71,8 +71,8 @@ impl Names {
             return Ok(known);
         }
         let resolver = parse_resolv_conf(&read("resolv.conf"));
-        for name in candidates(host, &resolver) {
-            let found = self.ask(&name, &resolver).await;
+        for name in list_candidates(host, &resolver) {
+            let found = self.ask_resolver(&name, &resolver).await;
             if !found.is_empty() {
                 return Ok(found);
             }
@@ -85,7 +85,7 @@ impl Names {
         Err(NameError::Unknown { name: host.to_owned(), reason })
     }
 
-    async fn ask(&self, name: &str, resolver: &Resolver) -> Vec<IpAddr> {
+    async fn ask_resolver(&self, name: &str, resolver: &Resolver) -> Vec<IpAddr> {
         let mut found = Vec::new();
         for kind in [TYPE::A, TYPE::AAAA] {
             found.extend(self.ask_any(name, kind, resolver).await);
@@ -108,7 +108,7 @@ impl Names {
 
 /// `None` is no answer; an answer may be that there is no address.
 async fn ask_one(server: SocketAddr, name: &str, kind: TYPE) -> Option<Vec<IpAddr>> {
-    match timeout(DEADLINE, query(server, name, kind)).await {
+    match timeout(DEADLINE, send_query(server, name, kind)).await {
         Ok(answer) => {
             answer.inspect_err(|error| tracing::debug!(%server, name, %error, "no answer to a name")).ok()
         }
@@ -121,7 +121,7 @@ async fn ask_one(server: SocketAddr, name: &str, kind: TYPE) -> Option<Vec<IpAdd
 
 /// Names to ask for, in order: as given, then in each search domain; the other
 /// way round for a name without a dot.
-fn candidates(host: &str, resolver: &Resolver) -> Vec<String> {
+fn list_candidates(host: &str, resolver: &Resolver) -> Vec<String> {
     let absolute = host.trim_end_matches('.').to_owned();
     if host.ends_with('.') {
         return vec![absolute];
@@ -147,7 +147,7 @@ fn parse_hosts(text: &str, host: &str) -> Vec<IpAddr> {
     found
 }
 
-async fn query(server: SocketAddr, name: &str, kind: TYPE) -> io::Result<Vec<IpAddr>> {
+async fn send_query(server: SocketAddr, name: &str, kind: TYPE) -> io::Result<Vec<IpAddr>> {
     let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
     let mut id = [0; 2];
     SystemRandom::new().fill(&mut id).map_err(|_| io::Error::other("no randomness"))?;
@@ -221,7 +221,7 @@ mod tests {
             ("dotted", "c.b", vec!["c.b", "c.b.a.example"]),
             ("absolute", "c.b.", vec!["c.b"]),
         ] {
-            assert_eq!(candidates(host, &resolver), want, "{name}");
+            assert_eq!(list_candidates(host, &resolver), want, "{name}");
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
         };
         tokio::select! {
             () = serve => {}
-            found = names.resolve("c.example") => {
+            found = names.resolve_host("c.example") => {
                 assert_eq!(found.unwrap(), [IpAddr::from([192, 0, 2, 8])]);
             }
         }
@@ -264,9 +264,9 @@ mod tests {
     #[tokio::test]
     async fn a_missing_name_server_is_reported() {
         let root = tempfile::tempdir().unwrap();
-        let error = Names::below(&Root::at(root.path())).resolve("c.example").await.unwrap_err();
+        let error = Names::below(&Root::at(root.path())).resolve_host("c.example").await.unwrap_err();
         assert!(error.to_string().contains("names no server"), "{error}");
         assert!(error.next_action().is_some_and(|action| action.contains("correct DNS")), "{error}");
-        assert!(Names::below(&Root::at(root.path())).resolve("192.0.2.1").await.is_ok());
+        assert!(Names::below(&Root::at(root.path())).resolve_host("192.0.2.1").await.is_ok());
     }
 }

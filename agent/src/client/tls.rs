@@ -26,7 +26,7 @@ use crate::client::transport::{CONNECT_DEADLINE, Transport};
 use crate::error::NextAction;
 use crate::identity::Identity;
 
-/// A connection is asked for life this often, and is dead when it does not
+/// A connection is probed this often, and is closed when it does not
 /// answer within the same time: a switch that lost power closes no connection.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Deadline of a call that answers once.
@@ -43,7 +43,7 @@ pub enum ConnectError {
     Away {
         /// Host and port.
         address: String,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// Another authority signed the server's certificate.
@@ -71,18 +71,18 @@ pub enum ConnectError {
     Handshake {
         /// Host and port.
         address: String,
-        /// What TLS said.
+        /// The TLS error.
         source: io::Error,
     },
     /// The CA or our certificate cannot be used.
     #[error("cannot use the configured certificates")]
     Configuration(#[source] rustls::Error),
     /// No HTTP/2 over the connection.
-    #[error("the coordinator at {address} does not speak gRPC")]
+    #[error("the coordinator at {address} does not serve gRPC")]
     Protocol {
         /// Host and port.
         address: String,
-        /// What the transport said.
+        /// The transport error.
         source: tonic::transport::Error,
     },
 }
@@ -122,24 +122,24 @@ pub type Credentials<'a> = (&'a Identity, &'a str);
 ///
 /// # Errors
 /// [`ConnectError`].
-pub async fn connect(
+pub async fn connect_tls(
     config: &Config,
     transport: &impl Transport,
     credentials: Option<Credentials<'_>>,
 ) -> Result<Session, ConnectError> {
-    let client = client(&config.authority, credentials).map_err(ConnectError::Configuration)?;
+    let client = client_config(&config.authority, credentials).map_err(ConnectError::Configuration)?;
     let stream = transport.dial(config).await?;
-    secure(config, client, stream).await
+    secure_stream(config, client, stream).await
 }
 
-async fn secure<S>(config: &Config, client: ClientConfig, stream: S) -> Result<Session, ConnectError>
+async fn secure_stream<S>(config: &Config, client: ClientConfig, stream: S) -> Result<Session, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let address = config.address();
     let stream = shake_hands(client, &config.host, stream)
         .await
-        .map_err(|source| classify(source, address.clone()))?;
+        .map_err(|source| classify_error(source, address.clone()))?;
     let exporter = stream
         .get_ref()
         .1
@@ -150,7 +150,10 @@ where
     Ok(Session { channel, exporter })
 }
 
-fn client(authority: &str, credentials: Option<Credentials<'_>>) -> Result<ClientConfig, rustls::Error> {
+fn client_config(
+    authority: &str,
+    credentials: Option<Credentials<'_>>,
+) -> Result<ClientConfig, rustls::Error> {
     let unreadable = |_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding);
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
@@ -184,7 +187,7 @@ where
     timeout(CONNECT_DEADLINE, handshake).await.unwrap_or_else(|_elapsed| Err(io::ErrorKind::TimedOut.into()))
 }
 
-fn classify(source: io::Error, address: String) -> ConnectError {
+fn classify_error(source: io::Error, address: String) -> ConnectError {
     let cause = source.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let Some(rustls::Error::InvalidCertificate(cause)) = cause else {
         return ConnectError::Handshake { address, source };
@@ -250,11 +253,12 @@ mod tests {
             ("no TLS at all", of(rustls::Error::General("no".into())), "no; next: check which server"),
             ("it hung up", io::ErrorKind::UnexpectedEof.into(), "; next: check which server"),
         ] {
-            let message = explain(&classify(source, "192.0.2.1:443".to_owned()));
+            let message = explain(&classify_error(source, "192.0.2.1:443".to_owned()));
             assert!(message.contains("192.0.2.1:443") && message.contains(want), "{name}: {message}");
         }
         let garbled = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
-        let message = explain(&client(garbled, None).map_err(ConnectError::Configuration).unwrap_err());
+        let message =
+            explain(&client_config(garbled, None).map_err(ConnectError::Configuration).unwrap_err());
         assert!(message.ends_with("; next: download a fresh seed ISO and boot it"), "{message}");
     }
 }

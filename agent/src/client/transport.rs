@@ -32,7 +32,7 @@ impl Transport for KernelNetwork {
 
     async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-        for address in Names::below(self.root()).resolve(&config.host).await? {
+        for address in Names::below(self.root()).resolve_host(&config.host).await? {
             let address = SocketAddr::new(address, config.port);
             match timeout(CONNECT_DEADLINE, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {

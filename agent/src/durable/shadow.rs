@@ -36,7 +36,7 @@ impl Shadow {
     /// As the file system has them.
     pub fn record_file(&self, path: &Path) -> io::Result<()> {
         let inode = fs::symlink_metadata(path)?.ino();
-        self.record("inodes", inode, &fs::read(path)?)
+        self.record_entry("inodes", inode, &fs::read(path)?)
     }
 
     /// The names in the directory are on the disk.
@@ -51,7 +51,7 @@ impl Shadow {
             let inode = fs::symlink_metadata(entry.path())?.ino();
             let _ = writeln!(entries, "{kind} {inode} {}", entry.file_name().to_string_lossy());
         }
-        self.record("directories", fs::symlink_metadata(path)?.ino(), entries.as_bytes())
+        self.record_entry("directories", fs::symlink_metadata(path)?.ino(), entries.as_bytes())
     }
 
     /// Everything in the directory is on the disk; nothing where there is none.
@@ -75,7 +75,7 @@ impl Shadow {
         Ok(())
     }
 
-    fn record(&self, kind: &str, inode: u64, content: &[u8]) -> io::Result<()> {
+    fn record_entry(&self, kind: &str, inode: u64, content: &[u8]) -> io::Result<()> {
         let directory = self.directory.join(kind);
         fs::create_dir_all(&directory)?;
         fs::write(directory.join(inode.to_string()), content)
@@ -89,7 +89,7 @@ impl Shadow {
         let Ok(metadata) = fs::symlink_metadata(directory) else { return Ok(()) };
         let parent = directory.parent().unwrap_or(directory);
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        let known = self.entries(fs::symlink_metadata(parent)?.ino());
+        let known = self.list_entries(fs::symlink_metadata(parent)?.ino());
         if !known.iter().any(|(_, inode, found)| *inode == metadata.ino() && *found == name) {
             return fs::remove_dir_all(directory);
         }
@@ -97,16 +97,16 @@ impl Shadow {
             let path = entry?.path();
             if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
         }
-        self.restore(directory, metadata.ino())?;
+        self.restore_entry(directory, metadata.ino())?;
         self.record_tree(directory)
     }
 
-    fn restore(&self, directory: &Path, inode: u64) -> io::Result<()> {
-        for (kind, inode, name) in self.entries(inode) {
+    fn restore_entry(&self, directory: &Path, inode: u64) -> io::Result<()> {
+        for (kind, inode, name) in self.list_entries(inode) {
             let path = directory.join(name);
             if kind == "directory" {
                 fs::create_dir(&path)?;
-                self.restore(&path, inode)?;
+                self.restore_entry(&path, inode)?;
             } else {
                 let content = fs::read(self.directory.join("inodes").join(inode.to_string()));
                 fs::write(path, content.unwrap_or_default())?;
@@ -115,7 +115,7 @@ impl Shadow {
         Ok(())
     }
 
-    fn entries(&self, inode: u64) -> Vec<(String, u64, String)> {
+    fn list_entries(&self, inode: u64) -> Vec<(String, u64, String)> {
         let path = self.directory.join("directories").join(inode.to_string());
         let text = fs::read_to_string(path).unwrap_or_default();
         let entry = |line: &str| {

@@ -40,7 +40,7 @@ pub struct Invocation {
 pub struct Captured {
     /// Standard output, for parsing; cut at 1 MiB.
     pub stdout: String,
-    /// Both streams, for people.
+    /// Standard output and standard error, interleaved for logs.
     pub shown: Output,
 }
 
@@ -62,13 +62,13 @@ impl Invocation {
     /// [`SystemError::Run`], [`SystemError::Failed`] for any end but exit code
     /// 0, [`SystemError::TimedOut`].
     pub async fn run(&self) -> Result<Captured, SystemError> {
-        let mut child = self.spawn().map_err(|source| self.not_run(source))?;
+        let mut child = self.spawn_child().map_err(|source| self.not_run(source))?;
         let group = Group::of(&child);
         let stdout = Mutex::new(Vec::new());
         let shown = Mutex::new(HeadTail::default());
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let reading = async {
-            tokio::join!(drain(out, Some(&stdout), &shown), drain(err, None, &shown));
+            tokio::join!(drain_stream(out, Some(&stdout), &shown), drain_stream(err, None, &shown));
         };
         tokio::pin!(reading);
         let mut open = true;
@@ -82,25 +82,25 @@ impl Invocation {
         })
         .await;
         if ended.is_err() {
-            group.kill();
+            group.kill_group();
         } else {
-            group.leave();
+            group.leave_group();
         }
         if open {
             let _ = timeout(PIPE_GRACE, &mut reading).await;
         }
-        let shown = Output(lock(&shown).text());
+        let shown = Output(lock_output(&shown).text());
         match ended {
             Err(_) => Err(SystemError::TimedOut {
                 program: self.program.clone(),
                 deadline: self.deadline,
                 output: shown,
             }),
-            Ok(status) => self.judge(status, &lock(&stdout), shown),
+            Ok(status) => self.judge_exit(status, &lock_output(&stdout), shown),
         }
     }
 
-    fn judge(
+    fn judge_exit(
         &self,
         status: io::Result<ExitStatus>,
         stdout: &[u8],
@@ -124,7 +124,7 @@ impl Invocation {
         SystemError::Run { program: self.program.clone(), source }
     }
 
-    fn spawn(&self) -> io::Result<Child> {
+    fn spawn_child(&self) -> io::Result<Child> {
         Command::new(&self.program)
             .args(&self.args)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
@@ -138,11 +138,11 @@ impl Invocation {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock_output<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn drain<R: AsyncRead + Unpin>(
+async fn drain_stream<R: AsyncRead + Unpin>(
     stream: Option<R>,
     parsed: Option<&Mutex<Vec<u8>>>,
     shown: &Mutex<HeadTail>,
@@ -151,9 +151,9 @@ async fn drain<R: AsyncRead + Unpin>(
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = stream.read(&mut buffer).await {
         let bytes = &buffer[..length];
-        lock(shown).push(bytes);
+        lock_output(shown).push_bytes(bytes);
         if let Some(parsed) = parsed {
-            let mut parsed = lock(parsed);
+            let mut parsed = lock_output(parsed);
             let room = PARSED_BYTES.saturating_sub(parsed.len());
             parsed.extend_from_slice(&bytes[..length.min(room)]);
         }
@@ -161,7 +161,7 @@ async fn drain<R: AsyncRead + Unpin>(
 }
 
 /// The child's process group; killed when the future is dropped, so that no
-/// half of a pipeline goes on behind our back.
+/// half of a pipeline continues unobserved.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -170,11 +170,11 @@ impl Group {
         Self(pid.map(Pid::from_raw))
     }
 
-    fn kill(self) {
+    fn kill_group(self) {
         drop(self);
     }
 
-    fn leave(mut self) {
+    fn leave_group(mut self) {
         self.0 = None;
     }
 }
@@ -200,7 +200,7 @@ impl HeadTail {
     const HALF: usize = OUTPUT_BYTES / 2;
 
     /// Takes the next bytes.
-    pub fn push(&mut self, bytes: &[u8]) {
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
         let room = Self::HALF.saturating_sub(self.head.len()).min(bytes.len());
         let (head, rest) = bytes.split_at(room);
         self.head.extend_from_slice(head);
@@ -283,8 +283,8 @@ mod tests {
     #[test]
     fn short_output_is_whole() {
         let mut output = HeadTail::default();
-        output.push(b"one ");
-        output.push(b"two");
+        output.push_bytes(b"one ");
+        output.push_bytes(b"two");
         assert_eq!(output.text(), "one two");
     }
 }

@@ -43,10 +43,10 @@ impl Elemental {
     }
 
     /// Runs `elemental` once the labels of its partitions are known.
-    async fn elemental(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+    async fn run_elemental(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
         for _ in 1..LABEL_ATTEMPTS {
-            settle().await;
-            match units::run(&self.root, job, work).await {
+            settle_devices().await;
+            match units::run_unit(&self.root, job, work).await {
                 Err(SystemError::Failed { status: LABELS_MISSING, .. }) => {
                     tracing::info!("elemental does not see its partitions yet, trying again");
                     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -54,11 +54,11 @@ impl Elemental {
                 ended => return ended.map_err(add_meaning),
             }
         }
-        units::run(&self.root, job, work).await.map_err(add_meaning)
+        units::run_unit(&self.root, job, work).await.map_err(add_meaning)
     }
 }
 
-async fn settle() {
+async fn settle_devices() {
     let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], deadlines::QUERY);
     if let Err(error) = settle.run().await {
         tracing::warn!(%error, "udev does not settle");
@@ -68,11 +68,11 @@ async fn settle() {
 impl System for Elemental {
     async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
         let job = Job::named("install");
-        self.elemental(&job, &install_command(&installation)).await
+        self.run_elemental(&job, &install_command(&installation)).await
     }
 
     async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
-        self.elemental(job, &upgrade_command(image)).await
+        self.run_elemental(job, &upgrade_command(image)).await
     }
 
     async fn next_image(&self) -> Result<Option<String>, SystemError> {
@@ -106,7 +106,7 @@ impl System for Elemental {
     async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
         let clean =
             Invocation::new("cloud-init", &["clean", "--logs", "--seed"], deadlines::CLEAN_CLOUD_INIT);
-        units::run(&self.root, job, &clean).await
+        units::run_unit(&self.root, job, &clean).await
     }
 
     async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
@@ -114,7 +114,7 @@ impl System for Elemental {
     }
 
     async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
-        if show(unit, "LoadState").await? == "not-found" {
+        if show_property(unit, "LoadState").await? == "not-found" {
             return Ok(Output(format!("there is no {unit}")));
         }
         let stop = Invocation::new("systemctl", &["stop", unit], deadlines::STOP_UNIT);
@@ -122,31 +122,31 @@ impl System for Elemental {
     }
 
     async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
-        let state = show(unit, "ActiveState").await?;
+        let state = show_property(unit, "ActiveState").await?;
         Ok(!matches!(state.as_str(), "inactive" | "failed"))
     }
 
     async fn workload(&self) -> Result<Vec<String>, SystemError> {
-        workload::list(&self.root).await
+        workload::list_workload(&self.root).await
     }
 
     async fn remove_workload(&self) -> Result<Output, SystemError> {
-        workload::remove(&self.root).await
+        workload::remove_workload(&self.root).await
     }
 
     async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
         let path = path.display().to_string();
         let plain = Invocation::new("umount", &[&path], deadlines::QUERY);
-        if let Ok(output) = units::run(&self.root, job, &plain).await {
+        if let Ok(output) = units::run_unit(&self.root, job, &plain).await {
             return Ok(output);
         }
         // A server that is away keeps its mount busy.
         let lazy = Invocation::new("umount", &["--lazy", &path], deadlines::QUERY);
-        units::run(&self.root, job, &lazy).await
+        units::run_unit(&self.root, job, &lazy).await
     }
 
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
-        units::run(&self.root, job, &custom_command(instruction)).await
+        units::run_unit(&self.root, job, &custom_command(instruction)).await
     }
 }
 
@@ -179,7 +179,7 @@ async fn booted_snapshot(root: &Root) -> u32 {
     number
 }
 
-async fn show(unit: &str, property: &str) -> Result<String, SystemError> {
+async fn show_property(unit: &str, property: &str) -> Result<String, SystemError> {
     let property = format!("--property={property}");
     let args = ["show", &property, "--value", unit];
     let captured = Invocation::new("systemctl", &args, deadlines::QUERY).run().await?;

@@ -1,4 +1,4 @@
-//! What the hardware and the running system say of themselves: hints for names
+//! What the hardware and the running system report: hints for names
 //! and labels, and what the installer chooses the disk from. Nothing here is
 //! an identity.
 
@@ -19,15 +19,15 @@ use crate::paths::Root;
 
 /// Collects everything. A fact that cannot be read is an absent fact.
 #[must_use]
-pub fn collect(root: &Root) -> HostFacts {
+pub fn collect_facts(root: &Root) -> HostFacts {
     let (cpu_threads, cpu_model, memory_bytes) = processors_and_memory();
     let mut facts = HostFacts {
-        smbios: smbios::read(root),
+        smbios: smbios::read_sections(root),
         cpu_threads,
         cpu_model,
         memory_bytes,
-        disks: disks::read(root).into_iter().map(Into::into).collect(),
-        nics: nics::read(root),
+        disks: disks::read_disks(root).into_iter().map(Into::into).collect(),
+        nics: nics::read_nics(root),
         hostname: read_line(root, "/proc/sys/kernel/hostname"),
     };
     facts.smbios.truncate(limits::SMBIOS_SECTIONS);
@@ -56,12 +56,12 @@ fn read_line(root: &Root, path: &str) -> String {
 /// selector can match, and the keys of name and label templates. No secret is
 /// in it.
 #[must_use]
-pub fn render(root: &Root, network: Option<&ObservedNetwork>) -> Value {
-    let facts = collect(root);
+pub fn render_facts(root: &Root, network: Option<&ObservedNetwork>) -> Value {
+    let facts = collect_facts(root);
     json!({
         "templateKeys": template_keys(&facts),
         "facts": facts,
-        "disks": disks::read(root),
+        "disks": disks::read_disks(root),
         "observedNetwork": network,
     })
 }

@@ -3,11 +3,11 @@
 /// Whether `wanted` and `seen` name the same image: the scheme and the form of
 /// its slashes are how one gets it, not what it is.
 #[must_use]
-pub fn same(wanted: &str, seen: &str) -> bool {
-    !seen.is_empty() && bare(wanted) == bare(seen)
+pub fn is_same_image(wanted: &str, seen: &str) -> bool {
+    !seen.is_empty() && strip_scheme(wanted) == strip_scheme(seen)
 }
 
-fn bare(reference: &str) -> &str {
+fn strip_scheme(reference: &str) -> &str {
     let schemes = ["oci:", "docker:", "file:", "dir:"];
     let rest = schemes.into_iter().find_map(|scheme| reference.strip_prefix(scheme));
     rest.map_or(reference, |rest| rest.strip_prefix("//").unwrap_or(rest))
@@ -37,7 +37,7 @@ mod tests {
             ("nothing seen", "lab/os:v1", "", false),
         ];
         for (name, wanted, seen, want) in cases {
-            assert_eq!(same(wanted, seen), want, "{name}");
+            assert_eq!(is_same_image(wanted, seen), want, "{name}");
         }
     }
 }

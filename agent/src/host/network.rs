@@ -1,4 +1,4 @@
-//! What the kernel, the resolver and `NetworkManager` say of the network.
+//! The network as the kernel, the resolver and `NetworkManager` report it.
 //!
 //! Reading is here and in [`kernel`]; what is kept, and in which form, is
 //! decided in [`translate`], from messages alone.
@@ -25,7 +25,7 @@ pub enum NetworkError {
     Dump {
         /// Which table.
         what: &'static str,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
@@ -69,18 +69,18 @@ impl NetworkObserver for KernelNetwork {
     /// Files that cannot be read are absent facts, never errors: a host without
     /// `NetworkManager` is a usual one.
     fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
-        let dump = kernel::dump()?;
-        let mut network = translate::translate(&dump);
+        let dump = kernel::dump_kernel()?;
+        let mut network = translate::translate_dump(&dump);
         network.interfaces.truncate(limits::INTERFACES);
         network.routes.truncate(limits::ROUTES);
-        let resolver = resolver::read(&self.root);
+        let resolver = resolver::read_resolver(&self.root);
         network.dns_servers = resolver.servers;
         network.search_domains = resolver.search;
-        network.connections = connections::read(&self.root);
+        network.connections = connections::read_connections(&self.root);
         Ok(network)
     }
 
     fn watch(&self) -> io::Result<Option<NetworkChanges>> {
-        NetworkChanges::watch().map(Some)
+        NetworkChanges::open_watch().map(Some)
     }
 }

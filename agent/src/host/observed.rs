@@ -1,4 +1,4 @@
-//! What the running system says of itself, from its files.
+//! The state of the running system, from its files.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
         image: parse_image(&text(root.os_release())),
         boot_mode: root.boot_mode().into(),
         hostname: text(root.join("/proc/sys/kernel/hostname")).trim().to_owned(),
-        addresses: if *root == Root::host() { addresses() } else { Vec::new() },
+        addresses: if *root == Root::host() { list_addresses() } else { Vec::new() },
         // Only `elemental state` names it.
         snapshot: 0,
     })
@@ -35,16 +35,16 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
 /// # Errors
 /// [`SystemError::Read`].
 pub fn boot_id(root: &Root) -> Result<String, SystemError> {
-    read(root.boot_id()).map(|text| text.trim().to_owned())
+    read_file(root.boot_id()).map(|text| text.trim().to_owned())
 }
 
-fn read(path: PathBuf) -> Result<String, SystemError> {
+fn read_file(path: PathBuf) -> Result<String, SystemError> {
     fs::read_to_string(&path).map_err(|source| SystemError::Read { path, source })
 }
 
 /// Global addresses of the host's own interfaces.
-fn addresses() -> Vec<String> {
-    // The workload's interfaces come and go and say nothing of the host.
+fn list_addresses() -> Vec<String> {
+    // The workload's interfaces change and do not describe the host.
     const WORKLOAD: [&str; 9] =
         ["cali", "cilium", "cni", "docker", "flannel", "kube-", "lxc", "nodelocaldns", "veth"];
     let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {

@@ -28,7 +28,7 @@ pub trait System: Send + Sync {
     /// boots next. Nothing of it is flushed: see [`System::sync`].
     fn upgrade(&self, job: &Job, image: &Image) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
-    /// Source of the image that boots next, where the system knows it.
+    /// Source of the image that boots next, where it can be determined.
     fn next_image(&self) -> impl Future<Output = Result<Option<String>, SystemError>> + Send;
 
     /// Waits until no job runs that an agent before this one began. By default
@@ -40,14 +40,14 @@ pub trait System: Send + Sync {
     /// What runs now.
     fn running(&self) -> impl Future<Output = Result<SystemState, SystemError>> + Send;
 
-    /// Asks for a reboot. `Ok` says that it was asked for, nothing more: that
+    /// Requests a reboot. `Ok` means that it was requested, nothing more: that
     /// it happened is proven by another boot id.
     fn reboot(&self, method: RebootMethod) -> impl Future<Output = Result<RebootAsked, SystemError>> + Send;
 
     /// Flushes every file system.
     fn sync(&self) -> impl Future<Output = Result<(), SystemError>> + Send;
 
-    /// `cloud-init clean --logs --seed`: forgets the instance, deletes the seed.
+    /// `cloud-init clean --logs --seed`: removes the instance, deletes the seed.
     fn cloud_init_clean(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
     /// How far cloud-init is in this boot.
@@ -77,7 +77,7 @@ pub trait System: Send + Sync {
     ) -> impl Future<Output = Result<Output, SystemError>> + Send;
 }
 
-/// What `elemental install` needs to know.
+/// Parameters of `elemental install`.
 #[derive(Clone, Copy)]
 pub struct Installation<'a> {
     /// The whole disk.
@@ -152,7 +152,7 @@ pub enum RebootMethod {
     Immediate,
 }
 
-/// A reboot was asked for. Not a success.
+/// A reboot was requested. Not a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebootAsked;
 
@@ -165,7 +165,7 @@ pub enum CloudInit {
     Finished {
         /// The instance that it ran for.
         instance_id: Option<String>,
-        /// What it complained about; empty is success.
+        /// Errors that it reported; empty is success.
         errors: Vec<String>,
     },
 }
@@ -182,12 +182,12 @@ pub enum SystemError {
     Run {
         /// Its name.
         program: String,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
     /// The command ended with an error.
-    #[error("{program} failed with {status}{}", .meaning.suffix())]
+    #[error("{program} failed with {status}{}", .meaning.unit_suffix())]
     Failed {
         /// Its name.
         program: String,
@@ -221,7 +221,7 @@ pub enum SystemError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         #[source]
         source: io::Error,
     },
@@ -245,7 +245,7 @@ pub struct ExitMeaning {
 }
 
 impl ExitMeaning {
-    fn suffix(self) -> String {
+    fn unit_suffix(self) -> String {
         if self.cause.is_empty() { String::new() } else { format!(": {}", self.cause) }
     }
 }

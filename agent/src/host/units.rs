@@ -13,24 +13,24 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_mins(65);
 
 /// Whether systemd is there to run jobs.
-fn available(root: &Root) -> bool {
+fn has_systemd(root: &Root) -> bool {
     root.join("/run/systemd/system").is_dir()
 }
 
 /// Runs `work` under the job's name, after any job that still runs: an agent
 /// that was killed may have left one, and two upgrades at once destroy both.
-pub(super) async fn run(root: &Root, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
-    if !available(root) {
+pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+    if !has_systemd(root) {
         return work.run().await.map(|captured| captured.shown);
     }
     wait_for_earlier(root).await?;
     let started = Instant::now();
-    let ended = transient(job, work).run().await;
-    let output = journal(job).await;
+    let ended = transient_command(job, work).run().await;
+    let output = read_journal(job).await;
     match ended {
         Ok(_) => Ok(output),
         Err(SystemError::TimedOut { .. }) => {
-            stop(job).await;
+            stop_unit(job).await;
             Err(timed_out(work, output))
         }
         Err(SystemError::Failed { .. }) if started.elapsed() >= work.deadline => Err(timed_out(work, output)),
@@ -51,7 +51,7 @@ fn timed_out(work: &Invocation, output: Output) -> SystemError {
 /// `exec`, not `oneshot`: for a oneshot systemd-run waits for the start job,
 /// which lasts as long as the work, and answers its failure with 1 instead of
 /// the work's exit code.
-fn transient(job: &Job, work: &Invocation) -> Invocation {
+fn transient_command(job: &Job, work: &Invocation) -> Invocation {
     let mut args: Vec<String> =
         ["--quiet", "--wait", "--collect", "--service-type=exec"].map(str::to_owned).to_vec();
     args.push(format!("--unit={}", job.name()));
@@ -72,7 +72,7 @@ fn transient(job: &Job, work: &Invocation) -> Invocation {
 
 /// Waits until no job runs. Each has its own `RuntimeMaxSec`, so it ends.
 pub(super) async fn wait_for_earlier(root: &Root) -> Result<(), SystemError> {
-    if !available(root) {
+    if !has_systemd(root) {
         return Ok(());
     }
     let pattern = format!("{JOB_PREFIX}*");
@@ -95,7 +95,7 @@ async fn until_none(list: &Invocation, patience: Duration) -> Result<(), SystemE
     }
 }
 
-async fn stop(job: &Job) {
+async fn stop_unit(job: &Job) {
     let unit = format!("{}.service", job.name());
     if let Err(error) = Invocation::new("systemctl", &["stop", &unit], deadlines::QUERY).run().await {
         tracing::warn!(unit, %error, "cannot stop work that is over its deadline");
@@ -103,14 +103,14 @@ async fn stop(job: &Job) {
 }
 
 /// What the job printed, from the journal: bounded there, and still complete
-/// when the agent died in between.
-async fn journal(job: &Job) -> Output {
+/// when the agent was killed in between.
+async fn read_journal(job: &Job) -> Output {
     let unit = format!("--unit={}.service", job.name());
     let args = ["--quiet", "--no-pager", "--boot", "--output=cat", "--lines=200", &unit];
     match Invocation::new("journalctl", &args, deadlines::QUERY).run().await {
         Ok(captured) => {
             let mut output = HeadTail::default();
-            output.push(captured.stdout.as_bytes());
+            output.push_bytes(captured.stdout.as_bytes());
             Output(output.text())
         }
         Err(error) => Output(format!("[no output: {error}]")),
@@ -126,7 +126,7 @@ mod tests {
         let plan = proto::plan::PlanId::parse("reprovision-01").unwrap();
         let mut work = Invocation::new("elemental", &["upgrade"], Duration::from_secs(90));
         work.env.push(("A".into(), "b c".into()));
-        let unit = transient(&Job::step(&plan, 4), &work);
+        let unit = transient_command(&Job::step(&plan, 4), &work);
         assert_eq!(unit.program, "systemd-run");
         assert_eq!(
             unit.args,

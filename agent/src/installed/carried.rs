@@ -15,15 +15,15 @@ use crate::paths::Root;
 use crate::plan::executor::NewestPlan;
 
 /// Reads it from the state directory and the node's own directories.
-pub(super) fn observe(root: &Root, newest: &NewestPlan) -> Carried {
+pub(super) fn observe_carried(root: &Root, newest: &NewestPlan) -> Carried {
     let plan = match newest {
         NewestPlan::Known(plan) => Some(plan.clone()),
         NewestPlan::None | NewestPlan::Unknown => None,
     };
-    Carried { plan, node: node(root, newest), installed: installed(root) }
+    Carried { plan, node: observe_node(root, newest), installed: read_installed(root) }
 }
 
-fn node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
+fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {
     match node_identity::read(root) {
         Ok(Some(identity)) => {
             return Some(CarriedNode { provider_id: identity.provider_id, uuid: identity.uuid });
@@ -66,7 +66,7 @@ fn holds_entries(directory: &Path) -> bool {
 }
 
 /// A record that cannot be parsed is still one of an install.
-fn installed(root: &Root) -> Option<InstallDone> {
+fn read_installed(root: &Root) -> Option<InstallDone> {
     let record = InstallRecord::read(&root.state()).unwrap_or_else(|error| {
         tracing::warn!(error = explain(&error), "the install record is unreadable");
         Some(InstallRecord::default())
@@ -131,7 +131,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let root = Root::at(directory.path());
             prepare(&root);
-            assert_eq!(observe(&root, &newest).node, want, "{name}");
+            assert_eq!(observe_carried(&root, &newest).node, want, "{name}");
         }
     }
 
@@ -140,12 +140,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let plan = CarriedPlan { id: "clean-1".into(), generation: 3, ..CarriedPlan::default() };
-        assert_eq!(observe(&root, &NewestPlan::None), Carried::default());
-        assert_eq!(observe(&root, &NewestPlan::Known(plan.clone())).plan, Some(plan));
+        assert_eq!(observe_carried(&root, &NewestPlan::None), Carried::default());
+        assert_eq!(observe_carried(&root, &NewestPlan::Known(plan.clone())).plan, Some(plan));
         fs::create_dir_all(root.state().path()).unwrap();
         for (text, device) in [(r#"{"device":"/dev/vda","image":"os:v1"}"#, "/dev/vda"), ("torn", "")] {
             fs::write(root.state().install_record(), text).unwrap();
-            let installed = observe(&root, &NewestPlan::None).installed.unwrap();
+            let installed = observe_carried(&root, &NewestPlan::None).installed.unwrap();
             assert_eq!(installed.device, device, "{text}");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! One connection after the other: each begins with a valid certificate,
 //! sends Hello, takes plans, and reports outcomes and the network until it breaks.
-//! The work itself goes on beside it ([`worker`]).
+//! Steps run concurrently ([`worker`]).
 
 use std::convert::Infallible;
 use std::io;
@@ -27,12 +27,12 @@ use super::pace::{Pace, ProgressPace};
 use super::worker::{Order, Progress};
 use super::{carried, worker};
 use crate::client::backoff::Backoff;
-use crate::client::calls::{CallError, Caller, InstallReporter, asked};
+use crate::client::calls::{CallError, Caller, InstallReporter, unary_request};
 use crate::client::config::{self, ConfigError};
 use crate::client::transport::Transport;
 use crate::console::Console;
 use crate::durable::DurableError;
-use crate::error::{NextAction, describe, explain};
+use crate::error::{NextAction, describe_error, explain};
 use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::system::{System, SystemError};
@@ -92,7 +92,7 @@ pub enum LinkError {
     /// What runs here is unknown.
     #[error("cannot read what this host runs")]
     System(#[from] SystemError),
-    /// The worker is gone.
+    /// The worker ended.
     #[error("the executor has stopped")]
     Worker,
     /// The install record cannot be read.
@@ -168,14 +168,14 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
-        () = worker::work(executor, inbox, publish) => std::future::pending().await,
+        () = worker::run_worker(executor, inbox, publish) => std::future::pending().await,
         never = link.keep_attached() => Ok(never),
-        never = watchdog() => Ok(never),
+        never = notify_watchdog() => Ok(never),
     }
 }
 
 /// Tells systemd, where it asks, that the agent's one thread still turns.
-async fn watchdog() -> Infallible {
+async fn notify_watchdog() -> Infallible {
     let Some(patience) = sd_notify::watchdog_enabled() else {
         return std::future::pending().await;
     };
@@ -212,12 +212,12 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             match self.attach_once().await {
                 Ok(Again::NewCertificate) => {}
                 Err(error) => {
-                    // A line that breaks as soon as it stands is a failure
+                    // A connection that breaks as soon as it is established is a failure
                     // like one that never stood.
                     if start.elapsed() >= STABLE_CONNECTION {
                         backoff.succeeded();
                     }
-                    self.console.print(&format!(
+                    self.console.print_message(&format!(
                         "not attached to {}: {}",
                         self.caller.config.address(),
                         explain(&error)
@@ -229,16 +229,16 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     }
 
     async fn attach_once(&mut self) -> Result<Again, LinkError> {
-        let certificate = self.certificate().await?;
-        let mut client = self.caller.connect().await?;
+        let certificate = self.choose_certificate().await?;
+        let mut client = self.caller.connect_host().await?;
         if certificate.role == Role::Live {
             // Power may have been lost between the end of the install and its
             // report: without it the coordinator signs for the live system.
             self.report_installed().await?;
-            return self.renew(&mut client).await;
+            return self.renew_certificate(&mut client).await;
         }
         let (outbound, messages) = mpsc::channel(QUEUE);
-        let hello = HostMessage { message: Some(Message::Hello(self.hello().await?)) };
+        let hello = HostMessage { message: Some(Message::Hello(self.build_hello().await?)) };
         // The channel is empty and has room.
         outbound.try_send(hello).map_err(|_| LinkError::Worker)?;
         let attach = client.attach(ReceiverStream::new(messages));
@@ -247,18 +247,18 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .map_err(|_elapsed| LinkError::Closed)??
             .into_inner();
         self.pace.attached(Instant::now());
-        self.progress_pace.set(self.running.borrow_and_update().clone());
-        self.console.print(&format!("attached to {}", self.caller.config.address()));
+        self.progress_pace.set_running(self.running.borrow_and_update().clone());
+        self.console.print_message(&format!("attached to {}", self.caller.config.address()));
         let changes = self
             .caller
             .network
             .watch()
             .inspect_err(|error| tracing::warn!(%error, "changes of the network are not reported"))
             .unwrap_or_default();
-        let renewal = moment(certificate.renewal()).max(Instant::now() + RENEWAL_PAUSE);
+        let renewal = to_instant(certificate.renew_at()).max(Instant::now() + RENEWAL_PAUSE);
         let mut attached = Attached { client, inbound, outbound, changes, renewal };
         loop {
-            if let Some(again) = self.serve(&mut attached).await? {
+            if let Some(again) = self.serve_stream(&mut attached).await? {
                 return Ok(again);
             }
         }
@@ -266,26 +266,26 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     /// A valid certificate: the stored one, else one of a registration
     /// with the stored configuration.
-    async fn certificate(&mut self) -> Result<Certificate, LinkError> {
+    async fn choose_certificate(&mut self) -> Result<Certificate, LinkError> {
         if let Some(certificate) = self.caller.identity.certificate(SystemTime::now()) {
             return Ok(certificate);
         }
-        self.console.print("no valid certificate: registering again");
+        self.console.print_message("no valid certificate: registering again");
         Ok(register::attempt(self.root, self.caller).await?.certificate)
     }
 
-    /// The coordinator may not know what this disk carries.
+    /// The coordinator may have no report of this disk.
     async fn report_installed(&self) -> Result<(), LinkError> {
         let record = InstallRecord::read(&self.root.state())?.unwrap_or_default();
         let done = InstallDone { device: record.device, image: record.image };
-        InstallReporter::new(self.caller).report(Outcome::Done(done)).await?;
+        InstallReporter::new(self.caller).report_outcome(Outcome::Done(done)).await?;
         Ok(())
     }
 
-    async fn renew(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
+    async fn renew_certificate(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
         let identity = self.caller.identity;
-        let request = RenewCertificateRequest { certificate_request: identity.request()? };
-        let chain = client.renew_certificate(asked(request)).await?.into_inner().certificate_chain;
+        let request = RenewCertificateRequest { certificate_request: identity.create_request()? };
+        let chain = client.renew_certificate(unary_request(request)).await?.into_inner().certificate_chain;
         let certificate = Certificate::parse(&chain, &identity.public_key())?;
         if certificate.role != Role::Installed {
             return Err(LinkError::NotInstalled);
@@ -293,51 +293,51 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         if !certificate.is_valid(SystemTime::now()) {
             return Err(AttemptError::Expired.into());
         }
-        identity.keep(&certificate)?;
+        identity.keep_certificate(&certificate)?;
         tracing::info!("new certificate");
         Ok(Again::NewCertificate)
     }
 
-    async fn hello(&self) -> Result<Hello, LinkError> {
+    async fn build_hello(&self) -> Result<Hello, LinkError> {
         let newest = self.progress.borrow().newest.clone();
         Ok(Hello {
-            system: Some(self.state().await?),
+            system: Some(self.read_state().await?),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            carried: Some(carried::observe(self.root, &newest)),
+            carried: Some(carried::observe_carried(self.root, &newest)),
         })
     }
 
-    async fn state(&self) -> Result<SystemState, LinkError> {
+    async fn read_state(&self) -> Result<SystemState, LinkError> {
         Ok(self.system.running().await?)
     }
 
     /// One thing after the other: whichever comes first.
-    async fn serve(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
+    async fn serve_stream(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
         let pending = self.progress.borrow_and_update().pending.clone();
         if let Some(report) = pending {
-            return self.report(&mut attached.client, report).await.map(|()| None);
+            return self.report_network(&mut attached.client, report).await.map(|()| None);
         }
         let due = self.pace.due();
         tokio::select! {
             message = attached.inbound.message() => {
-                self.take(message?.ok_or(LinkError::Closed)?, &attached.outbound).await?;
+                self.take_message(message?.ok_or(LinkError::Closed)?, &attached.outbound).await?;
             }
             changed = self.progress.changed() => changed.map_err(|_| LinkError::Worker)?,
-            seen = next_change(attached.changes.as_ref()) => self.notice(seen, &mut attached.changes),
+            seen = next_change(attached.changes.as_ref()) => self.note_network(seen, &mut attached.changes),
             changed = self.running.changed() => {
                 changed.map_err(|_| LinkError::Worker)?;
-                self.progress_pace.set(self.running.borrow_and_update().clone());
+                self.progress_pace.set_running(self.running.borrow_and_update().clone());
             }
-            () = until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
-            () = until(due) => self.report_observed(&mut attached.client).await?,
+            () = wait_until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
+            () = wait_until(due) => self.report_observed(&mut attached.client).await?,
             () = sleep_until(attached.renewal) => return Ok(self.renew_early(attached).await),
         }
         Ok(None)
     }
 
-    fn notice(&mut self, seen: io::Result<()>, changes: &mut Option<NetworkChanges>) {
+    fn note_network(&mut self, seen: io::Result<()>, changes: &mut Option<NetworkChanges>) {
         match seen {
-            Ok(()) => self.pace.changed(Instant::now()),
+            Ok(()) => self.pace.note_changed(Instant::now()),
             Err(error) => {
                 tracing::warn!(%error, "changes of the network are not noticed any more");
                 *changes = None;
@@ -348,7 +348,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// The old certificate still holds: a failure is no reason to drop the
     /// line.
     async fn renew_early(&mut self, attached: &mut Attached) -> Option<Again> {
-        match self.renew(&mut attached.client).await {
+        match self.renew_certificate(&mut attached.client).await {
             Ok(again) => Some(again),
             Err(error) => {
                 tracing::warn!(error = explain(&error), "certificate not renewed, retrying");
@@ -358,7 +358,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    async fn take(
+    async fn take_message(
         &self,
         message: CoordinatorMessage,
         outbound: &mpsc::Sender<HostMessage>,
@@ -373,17 +373,17 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     /// A full queue drops it: the next step is reported like this one.
     fn send_progress(&mut self, outbound: &mpsc::Sender<HostMessage>) {
-        if let Some(progress) = self.progress_pace.take(Instant::now()) {
+        if let Some(progress) = self.progress_pace.take_due(Instant::now()) {
             let _ = outbound.try_send(HostMessage { message: Some(Message::Progress(progress)) });
         }
     }
 
-    async fn report(
+    async fn report_network(
         &mut self,
         client: &mut HostClient<Channel>,
         report: StepReport,
     ) -> Result<(), LinkError> {
-        let reported = client.report_step(asked(report.clone())).await.map_err(CallError::from);
+        let reported = client.report_step(unary_request(report.clone())).await.map_err(CallError::from);
         match reported {
             Ok(_) => {}
             // The coordinator has a newer plan.
@@ -402,15 +402,15 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     }
 
     async fn report_observed(&mut self, client: &mut HostClient<Channel>) -> Result<(), LinkError> {
-        self.pace.reported(Instant::now());
+        self.pace.note_reported(Instant::now());
         let network = self
             .caller
             .network
             .observe()
-            .inspect_err(|error| tracing::warn!(error = describe(error), "the network is not reported"))
+            .inspect_err(|error| tracing::warn!(error = describe_error(error), "the network is not reported"))
             .ok();
-        let report = ObservedReport { network, system: Some(self.state().await?) };
-        match client.report_observed(asked(report)).await.map_err(CallError::from) {
+        let report = ObservedReport { network, system: Some(self.read_state().await?) };
+        match client.report_observed(unary_request(report)).await.map_err(CallError::from) {
             Err(error) if error.refusal().is_none() => Err(error.into()),
             answered => {
                 log_refusal(answered.err());
@@ -443,7 +443,7 @@ async fn next_change(changes: Option<&NetworkChanges>) -> io::Result<()> {
     }
 }
 
-async fn until(due: Option<Instant>) {
+async fn wait_until(due: Option<Instant>) {
     match due {
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
@@ -451,7 +451,7 @@ async fn until(due: Option<Instant>) {
 }
 
 /// A moment of the calendar on the clock that never jumps.
-fn moment(calendar: SystemTime) -> Instant {
+fn to_instant(calendar: SystemTime) -> Instant {
     let wait = calendar.duration_since(SystemTime::now()).unwrap_or_default();
     Instant::now() + wait
 }

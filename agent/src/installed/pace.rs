@@ -19,20 +19,20 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A new line: the coordinator wants to know.
+    /// A new connection: the coordinator needs a report.
     pub fn attached(&mut self, now: Instant) {
-        self.due = Some(self.allowed(now));
+        self.due = Some(self.allowed_at(now));
     }
 
     /// Something changed.
-    pub fn changed(&mut self, now: Instant) {
+    pub fn note_changed(&mut self, now: Instant) {
         if self.due.is_none() {
-            self.due = Some(self.allowed(now + SETTLE));
+            self.due = Some(self.allowed_at(now + SETTLE));
         }
     }
 
     /// A report went out.
-    pub fn reported(&mut self, now: Instant) {
+    pub fn note_reported(&mut self, now: Instant) {
         *self = Self { last: Some(now), due: None };
     }
 
@@ -42,7 +42,7 @@ impl Pace {
         self.due
     }
 
-    fn allowed(&self, wanted: Instant) -> Instant {
+    fn allowed_at(&self, wanted: Instant) -> Instant {
         self.last.map_or(wanted, |last| wanted.max(last + APART))
     }
 }
@@ -59,7 +59,7 @@ pub struct ProgressPace {
 
 impl ProgressPace {
     /// What runs now; nothing between two steps.
-    pub fn set(&mut self, running: Option<StepProgress>) {
+    pub fn set_running(&mut self, running: Option<StepProgress>) {
         self.unsent = running;
     }
 
@@ -76,7 +76,7 @@ impl ProgressPace {
     }
 
     /// Takes what is to be sent now.
-    pub fn take(&mut self, now: Instant) -> Option<StepProgress> {
+    pub fn take_due(&mut self, now: Instant) -> Option<StepProgress> {
         let progress = self.unsent.take()?;
         self.sent = Some((progress.clone(), now));
         Some(progress)
@@ -95,14 +95,14 @@ mod tests {
         assert_eq!(pace.due(), None);
         pace.attached(start);
         assert_eq!(pace.due(), Some(start), "the first at once");
-        pace.reported(start);
-        pace.changed(at(5));
-        pace.changed(at(20));
+        pace.note_reported(start);
+        pace.note_changed(at(5));
+        pace.note_changed(at(20));
         assert_eq!(pace.due(), Some(at(30)), "one for all changes, half a minute after the last");
-        pace.reported(at(30));
-        pace.changed(at(100));
+        pace.note_reported(at(30));
+        pace.note_changed(at(100));
         assert_eq!(pace.due(), Some(at(103)), "settled");
-        pace.reported(at(103));
+        pace.note_reported(at(103));
         pace.attached(at(104));
         assert_eq!(pace.due(), Some(at(133)), "a line that flaps is no reason to flood");
     }
@@ -115,15 +115,15 @@ mod tests {
             |step, attempt| Some(StepProgress { plan_id: "p".into(), generation: 1, step, attempt });
         let mut pace = ProgressPace::default();
         assert_eq!(pace.due(), None);
-        pace.set(progress(0, 1));
+        pace.set_running(progress(0, 1));
         assert_eq!(pace.due(), Some(start), "a step that starts");
-        assert_eq!(pace.take(start), progress(0, 1));
+        assert_eq!(pace.take_due(start), progress(0, 1));
         assert_eq!(pace.due(), None, "sent");
-        pace.set(progress(0, 2));
+        pace.set_running(progress(0, 2));
         assert_eq!(pace.due(), Some(at(10)), "another attempt");
-        pace.set(progress(1, 1));
+        pace.set_running(progress(1, 1));
         assert_eq!(pace.due(), Some(start), "another step");
-        pace.set(None);
-        assert_eq!((pace.due(), pace.take(start)), (None, None), "nothing runs");
+        pace.set_running(None);
+        assert_eq!((pace.due(), pace.take_due(start)), (None, None), "nothing runs");
     }
 }

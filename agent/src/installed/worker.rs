@@ -1,5 +1,5 @@
 //! The executor on its own: a step may take minutes, and the line to the
-//! coordinator must live meanwhile, and may break and come back.
+//! coordinator stays open meanwhile, and may be lost and reopened.
 
 use proto::plan::Plan;
 use proto::v1alpha1::host_message::Message;
@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::client::backoff::Backoff;
-use crate::error::{describe, explain, format_line};
+use crate::error::{describe_error, explain, format_line};
 use crate::host::system::System;
 use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE};
 
@@ -35,29 +35,29 @@ pub struct Progress {
     pub pending: Option<StepReport>,
 }
 
-/// Runs steps and takes orders between them, until the link is gone.
-pub async fn work<S: System>(
+/// Runs steps and takes orders between them, until the link ends.
+pub async fn run_worker<S: System>(
     mut executor: Executor<S>,
     mut orders: mpsc::Receiver<Order>,
     progress: watch::Sender<Progress>,
 ) {
     let mut backoff = Backoff::default();
     loop {
-        publish(&progress, executor.newest_plan(), None);
+        publish_progress(&progress, executor.newest_plan(), None);
         let order = match executor.advance().await {
             Ok(Advance::Idle) => orders.recv().await,
             Ok(Advance::Report(report)) => {
-                publish(&progress, executor.newest_plan(), Some(report));
+                publish_progress(&progress, executor.newest_plan(), Some(report));
                 orders.recv().await
             }
             Ok(Advance::Rebooting) => {
-                if rebooting(&mut executor, &mut orders).await {
+                if wait_for_reboot(&mut executor, &mut orders).await {
                     continue;
                 }
                 None
             }
             Err(error) => {
-                tracing::error!(error = describe(&error), "cannot continue the plan, retrying");
+                tracing::error!(error = describe_error(&error), "cannot continue the plan, retrying");
                 backoff.wait().await;
                 continue;
             }
@@ -70,7 +70,7 @@ pub async fn work<S: System>(
 
 /// Orders are taken while the system goes down, but nothing is run: asking for
 /// the reboot again too early would cut off those who are stopping in order.
-async fn rebooting<S: System>(executor: &mut Executor<S>, orders: &mut mpsc::Receiver<Order>) -> bool {
+async fn wait_for_reboot<S: System>(executor: &mut Executor<S>, orders: &mut mpsc::Receiver<Order>) -> bool {
     let end = sleep(REBOOT_DEADLINE);
     tokio::pin!(end);
     loop {
@@ -84,7 +84,7 @@ async fn rebooting<S: System>(executor: &mut Executor<S>, orders: &mut mpsc::Rec
     }
 }
 
-fn publish(progress: &watch::Sender<Progress>, newest: NewestPlan, pending: Option<StepReport>) {
+fn publish_progress(progress: &watch::Sender<Progress>, newest: NewestPlan, pending: Option<StepReport>) {
     let now = Progress { newest, pending };
     progress.send_if_modified(|last| {
         let changed = *last != now;
@@ -96,7 +96,7 @@ fn publish(progress: &watch::Sender<Progress>, newest: NewestPlan, pending: Opti
 async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) {
     match order {
         Order::Plan { plan, answer } => {
-            let acknowledgement = accept(executor, plan);
+            let acknowledgement = accept_plan(executor, plan);
             let message = HostMessage { message: Some(Message::Acknowledgement(acknowledgement)) };
             // A stream that has ended needs no answer: the plan comes again.
             let _ = timeout(crate::client::tls::CALL_DEADLINE, answer.send(message)).await;
@@ -112,12 +112,12 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) {
     }
 }
 
-fn accept<S: System>(executor: &mut Executor<S>, plan: wire::Plan) -> PlanAcknowledgement {
+fn accept_plan<S: System>(executor: &mut Executor<S>, plan: wire::Plan) -> PlanAcknowledgement {
     let (plan_id, generation) = (plan.id.clone(), plan.generation);
     let failure = match Plan::try_from(plan) {
         Err(error) => Some(Failure {
             reason: FailureReason::Refused.into(),
-            message: describe(&error),
+            message: describe_error(&error),
             next_action: "bring agent and coordinator to the same version".to_owned(),
         }),
         Ok(plan) => executor.accept(plan).err().map(|error| error.failure()),

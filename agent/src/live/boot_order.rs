@@ -34,24 +34,24 @@ impl std::fmt::Display for BootOrder {
 }
 
 /// Puts the entry of `disk` first in the firmware's boot order.
-pub async fn prefer(root: &Root, disk: &Disk) -> BootOrder {
+pub async fn prefer_disk(root: &Root, disk: &Disk) -> BootOrder {
     if !root.join("/sys/firmware/efi/efivars").exists() {
         return BootOrder::LeftAlone;
     }
-    let Some(listing) = efibootmgr(&["-v"]).await else {
+    let Some(listing) = run_efibootmgr(&["-v"]).await else {
         return BootOrder::LeftAlone;
     };
     match preferred_order(&listing, &partition_uuids(root, disk)) {
         None => BootOrder::LeftAlone,
         Some(Preferred::Already) => BootOrder::Unchanged,
-        Some(Preferred::Order(order)) => match efibootmgr(&["-o", &order]).await {
+        Some(Preferred::Order(order)) => match run_efibootmgr(&["-o", &order]).await {
             Some(_) => BootOrder::Set,
             None => BootOrder::LeftAlone,
         },
     }
 }
 
-async fn efibootmgr(arguments: &[&str]) -> Option<String> {
+async fn run_efibootmgr(arguments: &[&str]) -> Option<String> {
     let run = Command::new("efibootmgr").args(arguments).kill_on_drop(true).output();
     let output = timeout(DEADLINE, run).await.ok()?.ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

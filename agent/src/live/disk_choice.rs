@@ -102,17 +102,17 @@ impl NextAction for DiskChoiceError {
 ///
 /// # Errors
 /// [`DiskChoiceError`] as a value: the caller waits for the operator or for the device.
-pub fn choose<'a>(disks: &'a [Disk], wish: &DiskRequest) -> Result<&'a Disk, DiskChoiceError> {
+pub fn choose_disk<'a>(disks: &'a [Disk], wish: &DiskRequest) -> Result<&'a Disk, DiskChoiceError> {
     let fixed: Vec<_> = disks.iter().filter(|disk| !disk.removable && !disk.live_medium).collect();
     let chosen = match wish {
-        DiskRequest::Device { path, name } => named(&fixed, path, name.as_deref())?,
-        DiskRequest::Selector(requirements) => selected(&fixed, requirements)?,
+        DiskRequest::Device { path, name } => find_named(&fixed, path, name.as_deref())?,
+        DiskRequest::Selector(requirements) => find_selected(&fixed, requirements)?,
     };
     let foreign: Vec<_> = disks
         .iter()
         .filter(|disk| disk.name != chosen.name && !disk.live_medium)
         .filter(|disk| !disk.elemental_labels().is_empty())
-        .map(|disk| format!("{} ({})", disk.device().display(), disk.elemental_labels().join(", ")))
+        .map(|disk| format!("{} ({})", disk.device_path().display(), disk.elemental_labels().join(", ")))
         .collect();
     if !foreign.is_empty() {
         return Err(DiskChoiceError::ForeignLabels { disks: foreign.join("; ") });
@@ -120,24 +120,28 @@ pub fn choose<'a>(disks: &'a [Disk], wish: &DiskRequest) -> Result<&'a Disk, Dis
     Ok(chosen)
 }
 
-fn named<'a>(fixed: &[&'a Disk], path: &str, name: Option<&str>) -> Result<&'a Disk, DiskChoiceError> {
+fn find_named<'a>(fixed: &[&'a Disk], path: &str, name: Option<&str>) -> Result<&'a Disk, DiskChoiceError> {
     let path = path.to_owned();
     let Some(name) = name else {
-        return Err(DiskChoiceError::NotThere { path, candidates: list(fixed) });
+        return Err(DiskChoiceError::NotThere { path, candidates: list_disks(fixed) });
     };
     fixed.iter().find(|disk| disk.name == name).copied().ok_or_else(|| DiskChoiceError::NotADisk {
         path,
         name: name.to_owned(),
-        candidates: list(fixed),
+        candidates: list_disks(fixed),
     })
 }
 
-fn selected<'a>(fixed: &[&'a Disk], requirements: &[DeviceRequirement]) -> Result<&'a Disk, DiskChoiceError> {
+fn find_selected<'a>(
+    fixed: &[&'a Disk],
+    requirements: &[DeviceRequirement],
+) -> Result<&'a Disk, DiskChoiceError> {
     let mut fitting = Vec::new();
     for disk in fixed {
         let mut fits = true;
         for requirement in requirements {
-            fits &= holds(disk, requirement).map_err(|reason| DiskChoiceError::Selector { reason })?;
+            fits &= holds_requirement(disk, requirement)
+                .map_err(|reason| DiskChoiceError::Selector { reason })?;
         }
         if fits {
             fitting.push(*disk);
@@ -145,12 +149,12 @@ fn selected<'a>(fixed: &[&'a Disk], requirements: &[DeviceRequirement]) -> Resul
     }
     match fitting.as_slice() {
         [disk] => Ok(disk),
-        [] => Err(DiskChoiceError::NoneFits { candidates: list(fixed) }),
-        several => Err(DiskChoiceError::SeveralFit { count: several.len(), candidates: list(several) }),
+        [] => Err(DiskChoiceError::NoneFits { candidates: list_disks(fixed) }),
+        several => Err(DiskChoiceError::SeveralFit { count: several.len(), candidates: list_disks(several) }),
     }
 }
 
-fn list(disks: &[&Disk]) -> String {
+fn list_disks(disks: &[&Disk]) -> String {
     if disks.is_empty() {
         return "none".to_owned();
     }
@@ -159,7 +163,7 @@ fn list(disks: &[&Disk]) -> String {
         if !text.is_empty() {
             text.push_str("; ");
         }
-        let path = disk.links.first().cloned().unwrap_or_else(|| disk.device().display().to_string());
+        let path = disk.links.first().cloned().unwrap_or_else(|| disk.device_path().display().to_string());
         let _ = write!(text, "{} = {path}, {} bytes", disk.name, disk.size_bytes);
         for (what, value) in [("model", &disk.model), ("serial", &disk.serial), ("wwn", &disk.wwn)] {
             if !value.is_empty() {
@@ -170,16 +174,16 @@ fn list(disks: &[&Disk]) -> String {
     text
 }
 
-fn holds(disk: &Disk, requirement: &DeviceRequirement) -> Result<bool, String> {
+fn holds_requirement(disk: &Disk, requirement: &DeviceRequirement) -> Result<bool, String> {
     let DeviceRequirement { key, operator, values } = requirement;
     let one_of = |matches: &dyn Fn(&str) -> bool| values.iter().any(|value| matches(value.trim()));
     let inside = match key.as_str() {
         "Size" => return holds_size(disk.size_bytes, operator, values),
         "Name" => one_of(&|value| value.strip_prefix("/dev/").unwrap_or(value) == disk.name),
         "Path" => one_of(&|value| {
-            disk.device().to_str() == Some(value) || disk.links.iter().any(|link| link == value)
+            disk.device_path().to_str() == Some(value) || disk.links.iter().any(|link| link == value)
         }),
-        "WWN" => one_of(&|value| !disk.wwn.is_empty() && wwn(value) == wwn(&disk.wwn)),
+        "WWN" => one_of(&|value| !disk.wwn.is_empty() && normalise_wwn(value) == normalise_wwn(&disk.wwn)),
         "Serial" => one_of(&|value| value == disk.serial),
         "Model" => one_of(&|value| value == disk.model),
         "Rotational" => {
@@ -231,7 +235,7 @@ fn parse_quantity(text: &str) -> Result<u64, String> {
 }
 
 /// One spelling for what udev, sysfs and link names write differently.
-fn wwn(text: &str) -> String {
+fn normalise_wwn(text: &str) -> String {
     let lower = text.trim().to_ascii_lowercase();
     ["wwn-", "naa.", "eui.", "nvme-", "0x"]
         .iter()
@@ -305,11 +309,11 @@ mod tests {
             ("live medium only", vec![require("Name", "In", &["sdd"])], None),
             ("no requirement", vec![], None),
         ] {
-            let chosen = choose(&disks, &DiskRequest::Selector(requirements));
+            let chosen = choose_disk(&disks, &DiskRequest::Selector(requirements));
             assert_eq!(name_of(&chosen).as_deref(), want, "{name}");
         }
         let only = [disk("vda", GIB), Disk { live_medium: true, ..disk("vdb", GIB) }];
-        assert_eq!(name_of(&choose(&only, &DiskRequest::Selector(vec![]))).as_deref(), Some("vda"));
+        assert_eq!(name_of(&choose_disk(&only, &DiskRequest::Selector(vec![]))).as_deref(), Some("vda"));
     }
 
     #[test]
@@ -319,12 +323,12 @@ mod tests {
             path: "/dev/target".into(),
             name: name.map(str::to_owned),
         };
-        assert_eq!(name_of(&choose(&disks, &device(Some("sdb")))).as_deref(), Some("sdb"));
+        assert_eq!(name_of(&choose_disk(&disks, &device(Some("sdb")))).as_deref(), Some("sdb"));
         for (name, wish, want) in [
             ("not there", device(None), "not there yet"),
             ("a partition", device(Some("sda1")), "no whole fixed disk"),
         ] {
-            let message = explain(&choose(&disks, &wish).unwrap_err());
+            let message = explain(&choose_disk(&disks, &wish).unwrap_err());
             assert!(
                 message.contains(want) && message.contains("/dev/disk/by-id/sda-link"),
                 "{name}: {message}"
@@ -342,7 +346,7 @@ mod tests {
             ("of another system", vec![disk("sda", GIB), with_label("sdb", "DATA")], false),
         ] {
             let wish = DiskRequest::Selector(vec![require("Name", "In", &["sda"])]);
-            let chosen = choose(&disks, &wish);
+            let chosen = choose_disk(&disks, &wish);
             assert_eq!(
                 matches!(chosen, Err(DiskChoiceError::ForeignLabels { .. })),
                 stops,
@@ -361,7 +365,8 @@ mod tests {
             ("no number", require("Size", "Gt", &["big"]), "big"),
             ("too large a number", require("Size", "Gt", &["99999999999Ti"]), "99999999999Ti"),
         ] {
-            let chosen = choose(&[disk("sda", GIB)], &DiskRequest::Selector(vec![requirement])).map(drop);
+            let chosen =
+                choose_disk(&[disk("sda", GIB)], &DiskRequest::Selector(vec![requirement])).map(drop);
             let message = explain(&chosen.unwrap_err());
             assert!(message.contains(want) && message.contains("correct it"), "{name}: {message}");
         }

@@ -12,7 +12,7 @@ use crate::identity::{Certificate, Identity, IdentityError};
 use crate::live::installed_disk::InstallRecord;
 use crate::paths::StateDir;
 
-/// Why the installed system would not know who it is.
+/// Why the installed system would have no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// Key or certificate.
@@ -56,9 +56,9 @@ pub struct Handover<'a> {
 /// [`HandoverError`].
 pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), HandoverError> {
     durable::create_directory(state.path())?;
-    handover.identity.copy_to(&state.identity())?.keep(handover.certificate)?;
+    handover.identity.copy_to(&state.identity())?.keep_certificate(handover.certificate)?;
     let config =
-        handover.config.render().map_err(|error| HandoverError::Render { reason: error.to_string() })?;
+        handover.config.render_yaml().map_err(|error| HandoverError::Render { reason: error.to_string() })?;
     durable::write(&state.config(), config.as_bytes())?;
     Ok(())
 }
@@ -75,7 +75,7 @@ pub fn write_record(state: &StateDir, record: &InstallRecord) -> Result<(), Hand
 
 const LIVE_BOOT: &str = "live-boot.json";
 
-/// A live system on an installed host asked once to boot the disk.
+/// A live system on an installed host requested one boot of the disk.
 #[derive(Debug, Serialize, Deserialize)]
 struct LiveBoot {
     boot_id: String,
@@ -83,7 +83,7 @@ struct LiveBoot {
 
 /// Whether this live boot may ask for a reboot into the disk: not when an
 /// earlier one did and the host came back to the ISO, or it would go on for
-/// ever. The installed agent forgets it ([`forget_live_boot`]).
+/// ever. The installed agent removes it ([`forget_live_boot`]).
 ///
 /// # Errors
 /// [`HandoverError`].

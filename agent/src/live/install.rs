@@ -1,5 +1,5 @@
 //! The live system's second half: choose the disk, install, leave what the
-//! installed system needs to know who it is.
+//! installed system needs for its identity.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use super::boot_order;
-use super::disk_choice::{DiskChoiceError, DiskRequest, choose};
+use super::disk_choice::{DiskChoiceError, DiskRequest, choose_disk};
 use super::handover::{self, Handover, HandoverError};
 use super::installed_disk::{self, Access, InstallRecord, InstalledDisk, Mounts};
 use crate::boot::seed;
@@ -25,7 +25,7 @@ use crate::client::calls::{CallError, Caller, InstallReporter};
 use crate::client::transport::Transport;
 use crate::console::Console;
 use crate::durable;
-use crate::error::{NextAction, describe, explain, format_line};
+use crate::error::{NextAction, describe_error, explain, format_line};
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::os_release::parse_image;
 use crate::host::system::{Installation, RebootMethod, System, SystemError};
@@ -50,7 +50,7 @@ pub enum InstallError {
     System {
         /// The disk.
         device: PathBuf,
-        /// What the command said.
+        /// Output of the command.
         source: SystemError,
     },
     /// Flush or reboot failed.
@@ -58,7 +58,7 @@ pub enum InstallError {
     Power {
         /// flush the disks, reboot or power off.
         attempt: &'static str,
-        /// What the command said.
+        /// Output of the command.
         source: SystemError,
     },
     /// The command that powers off.
@@ -75,7 +75,7 @@ pub enum InstallError {
     Mount {
         /// Which.
         partition: String,
-        /// What the kernel said.
+        /// The error of the system call.
         source: std::io::Error,
     },
     /// Our state could not be written there.
@@ -90,7 +90,7 @@ pub enum InstallError {
     /// Whether a disk carries an install is not known any more.
     #[error(transparent)]
     Find(#[from] installed_disk::FindError),
-    /// The coordinator says installed, and no disk does.
+    /// The coordinator has the host as installed, but no disk is.
     #[error("the coordinator has this host as installed, but no disk carries the system")]
     DiskMissing,
 }
@@ -135,24 +135,24 @@ pub struct Live<'a, S, M, N> {
 ///
 /// # Errors
 /// [`InstallError`]; it was reported where it can be.
-pub async fn install<S: System, M: Mounts, N: Transport>(
+pub async fn install_host<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
     request: &Install,
 ) -> Result<(), InstallError> {
     let mut flow = Flow::new(live);
     let disk = flow.choose_disk(request).await?;
-    let device = disk.device();
-    flow.report(Outcome::Started(InstallStarted { device: shown(&device) })).await?;
-    flow.live.console.print(&format!("installing on {}", device.display()));
+    let device = disk.device_path();
+    flow.report_outcome(Outcome::Started(InstallStarted { device: show_path(&device) })).await?;
+    flow.live.console.print_message(&format!("installing on {}", device.display()));
     if let Err(error) = flow.put_on(&disk, request).await {
         log_output(&error);
-        flow.live.console.print(&explain(&error));
-        flow.report(Outcome::Failed(failure(&error))).await?;
+        flow.live.console.print_message(&explain(&error));
+        flow.report_outcome(Outcome::Failed(failure_message(&error))).await?;
         return Err(error);
     }
-    let done = InstallDone { device: shown(&device), image: flow.image(request) };
-    flow.report(Outcome::Done(done)).await?;
-    flow.live.console.print(&format!("installed on {}", device.display()));
+    let done = InstallDone { device: show_path(&device), image: flow.choose_image(request) };
+    flow.report_outcome(Outcome::Done(done)).await?;
+    flow.live.console.print_message(&format!("installed on {}", device.display()));
     flow.turn_to(request.power_action()).await
 }
 
@@ -166,10 +166,10 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     next: &Next,
 ) -> Result<(), InstallError> {
     let mut flow = Flow::new(live);
-    let device = shown(&Path::new("/dev").join(&found.disk));
-    let may_reboot = flow.refresh(&found).await?;
-    flow.report(match next {
-        // The coordinator never heard that the install was done.
+    let device = show_path(&Path::new("/dev").join(&found.disk));
+    let may_reboot = flow.refresh_installed(&found).await?;
+    flow.report_outcome(match next {
+        // The coordinator has no report of the finished install.
         Next::Install(_) => {
             Outcome::Done(InstallDone { device: device.clone(), image: found.record.image.clone() })
         }
@@ -177,16 +177,18 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     })
     .await?;
     if !may_reboot {
-        flow.live.console.print(&format_line(
+        flow.live.console.print_message(&format_line(
             &format!("this host is installed on {device} and was asked to boot it, but booted the ISO again"),
             Some("take the ISO out, or put the disk first in the firmware's boot order, and restart"),
         ));
         return Ok(());
     }
-    let disks = disks::read(flow.live.root);
+    let disks = disks::read_disks(flow.live.root);
     if let Some(disk) = disks.iter().find(|disk| disk.name == found.disk) {
-        let order = boot_order::prefer(flow.live.root, disk).await;
-        flow.live.console.print(&format!("this host is installed on {device}; {order}; rebooting into it"));
+        let order = boot_order::prefer_disk(flow.live.root, disk).await;
+        flow.live
+            .console
+            .print_message(&format!("this host is installed on {device}; {order}; rebooting into it"));
     }
     flow.turn_to(PowerAction::Reboot).await
 }
@@ -200,11 +202,11 @@ pub async fn disk_missing<S: System, M: Mounts, N: Transport>(
     live: Live<'_, S, M, N>,
 ) -> Result<(), InstallError> {
     let error = InstallError::DiskMissing;
-    Flow::new(live).report(Outcome::Waiting(waiting(&error))).await?;
+    Flow::new(live).report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
     Err(error)
 }
 
-fn shown(path: &Path) -> String {
+fn show_path(path: &Path) -> String {
     path.display().to_string()
 }
 
@@ -219,16 +221,16 @@ fn log_output(error: &InstallError) {
     }
 }
 
-fn waiting(error: &(impl NextAction + 'static)) -> InstallWaiting {
+fn waiting_message(error: &(impl NextAction + 'static)) -> InstallWaiting {
     InstallWaiting {
-        message: describe(error),
+        message: describe_error(error),
         next_action: error.next_action().unwrap_or_default().to_owned(),
     }
 }
 
-fn failure(error: &InstallError) -> InstallFailed {
+fn failure_message(error: &InstallError) -> InstallFailed {
     InstallFailed {
-        message: describe(error),
+        message: describe_error(error),
         next_action: error.next_action().unwrap_or_default().to_owned(),
     }
 }
@@ -244,13 +246,13 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     }
 
     /// Tells the coordinator, however long it takes; a refusal ends it.
-    async fn report(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, InstallError> {
+    async fn report_outcome(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, InstallError> {
         let mut backoff = Backoff::default();
         loop {
-            match self.reporter.report(outcome.clone()).await {
+            match self.reporter.report_outcome(outcome.clone()).await {
                 Ok(response) => return Ok(response),
                 Err(error) if error.refusal().is_some() => return Err(error.into()),
-                Err(error) => self.live.console.print(&format!("cannot report: {}", explain(&error))),
+                Err(error) => self.live.console.print_message(&format!("cannot report: {}", explain(&error))),
             }
             backoff.wait().await;
         }
@@ -260,19 +262,19 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         let mut annotation = String::new();
         let mut reported: Option<(DiskChoiceError, Instant)> = None;
         loop {
-            let disks = disks::read(self.live.root);
+            let disks = disks::read_disks(self.live.root);
             if let Some(found) = installed_disk::find_installed_disk(&disks, self.live.mounts)? {
                 return Err(InstallError::AppearedLate { disk: found.disk });
             }
-            let choice = match choose(&disks, &wish(self.live.root, &annotation, request)) {
+            let choice = match choose_disk(&disks, &request_disk(self.live.root, &annotation, request)) {
                 Ok(disk) => return Ok(disk.clone()),
                 Err(choice) => choice,
             };
             let due =
                 reported.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= REPORT_INTERVAL);
             if due {
-                self.live.console.print(&explain(&choice));
-                let response = self.report(Outcome::Waiting(waiting(&choice))).await?;
+                self.live.console.print_message(&explain(&choice));
+                let response = self.report_outcome(Outcome::Waiting(waiting_message(&choice))).await?;
                 reported = Some((choice, Instant::now()));
                 if response.install_device != annotation {
                     annotation = response.install_device;
@@ -284,24 +286,24 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     }
 
     async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<(), InstallError> {
-        let device = disk.device();
+        let device = disk.device_path();
         let installation = Installation { device: &device, request, cloud_init: &[] };
         let installed = self.live.system.install(installation).await;
         installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
         let partition = self.persistent_partition(&disk.name).await?;
         let record = InstallRecord {
-            device: shown(&device),
-            image: self.image(request),
+            device: show_path(&device),
+            image: self.choose_image(request),
             inventory: self.live.inventory.clone(),
         };
         self.leave_everything(&partition, request, &record)?;
-        self.sync().await
+        self.sync_disks().await
     }
 
     async fn persistent_partition(&self, disk: &str) -> Result<String, InstallError> {
         let start = Instant::now();
         loop {
-            let disks = disks::read(self.live.root);
+            let disks = disks::read_disks(self.live.root);
             let found = disks.iter().find(|found| found.name == disk).and_then(Disk::persistent_partition);
             if let Some(partition) = found {
                 return Ok(partition.name.clone());
@@ -319,9 +321,9 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         request: &Install,
         record: &InstallRecord,
     ) -> Result<(), InstallError> {
-        let mounted = self.mount(partition)?;
+        let mounted = self.mount_partition(partition)?;
         let state = mounted.state();
-        handover::write(&state, self.handover())?;
+        handover::write(&state, self.build_handover())?;
         if let Some(seed) = &request.seed {
             seed::store(&state, &Seed::from(seed.clone())).map_err(HandoverError::from)?;
         }
@@ -330,23 +332,23 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 
     /// Certificate and coordinator of this ISO for the installed system: the
     /// stored ones may be those of years ago.
-    async fn refresh(&mut self, found: &InstalledDisk) -> Result<bool, InstallError> {
+    async fn refresh_installed(&mut self, found: &InstalledDisk) -> Result<bool, InstallError> {
         let boot_id = fs::read_to_string(self.live.root.boot_id()).unwrap_or_default();
         let may_reboot = {
-            let mounted = self.mount(&found.partition)?;
-            handover::write(&mounted.state(), self.handover())?;
+            let mounted = self.mount_partition(&found.partition)?;
+            handover::write(&mounted.state(), self.build_handover())?;
             handover::may_boot_disk(&mounted.state(), boot_id.trim())?
         };
-        self.sync().await?;
+        self.sync_disks().await?;
         Ok(may_reboot)
     }
 
-    fn mount(&self, partition: &str) -> Result<installed_disk::Mounted, InstallError> {
+    fn mount_partition(&self, partition: &str) -> Result<installed_disk::Mounted, InstallError> {
         let failed = |source| InstallError::Mount { partition: partition.to_owned(), source };
         self.live.mounts.mount(partition, Access::Write).map_err(failed)
     }
 
-    fn handover(&self) -> Handover<'_> {
+    fn build_handover(&self) -> Handover<'_> {
         Handover {
             identity: self.live.caller.identity,
             certificate: &self.live.certificate,
@@ -354,7 +356,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         }
     }
 
-    fn image(&self, request: &Install) -> String {
+    fn choose_image(&self, request: &Install) -> String {
         if request.system_uri.is_empty() {
             let text = fs::read_to_string(self.live.root.os_release()).unwrap_or_default();
             return parse_image(&text);
@@ -362,7 +364,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         request.system_uri.clone()
     }
 
-    async fn sync(&self) -> Result<(), InstallError> {
+    async fn sync_disks(&self) -> Result<(), InstallError> {
         let failed = |source| InstallError::Power { attempt: "flush the disks", source };
         self.live.system.sync().await.map_err(failed)
     }
@@ -370,7 +372,9 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     async fn turn_to(&mut self, action: PowerAction) -> Result<(), InstallError> {
         match action {
             PowerAction::Stay => {
-                self.live.console.print("done; this host stays in the live system until it is restarted");
+                self.live
+                    .console
+                    .print_message("done; this host stays in the live system until it is restarted");
                 Ok(())
             }
             PowerAction::Poweroff => {
@@ -388,15 +392,15 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 /// What to choose by: the inventory's annotation, else the registration's
 /// device, else its selector.
 #[must_use]
-pub fn wish(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
+pub fn request_disk(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
     match [annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
-        Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve(root, path) },
+        Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve_link(root, path) },
         None => DiskRequest::Selector(install.device_selector.clone()),
     }
 }
 
 /// Kernel name of the device that a path leads to.
-fn resolve(root: &Root, path: &str) -> Option<String> {
+fn resolve_link(root: &Root, path: &str) -> Option<String> {
     let device = root.join(Path::new(path)).canonicalize().ok()?;
     Some(device.file_name()?.to_str()?.to_owned())
 }
@@ -431,7 +435,7 @@ mod tests {
             ("not there", "", install("/dev/target"), device("/dev/target", None)),
             ("annotation", "/dev/sdb", install("/dev/target"), device("/dev/sdb", Some("sdb"))),
         ] {
-            assert_eq!(wish(&root, annotation, &given), want, "{name}");
+            assert_eq!(request_disk(&root, annotation, &given), want, "{name}");
         }
     }
 }

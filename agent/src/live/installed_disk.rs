@@ -57,7 +57,7 @@ pub trait Mounts {
     /// returned value is dropped.
     ///
     /// # Errors
-    /// What the kernel says; `InvalidInput` when it holds no file system.
+    /// The error of the system call; `InvalidInput` when it holds no file system.
     fn mount(&self, partition: &str, access: Access) -> io::Result<Mounted>;
 }
 
@@ -69,7 +69,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// A directory that stands for a partition, for tests.
+    /// A directory in place of a partition, for tests.
     #[must_use]
     pub fn directory(path: PathBuf) -> Self {
         Self { path, ours: false }
@@ -156,7 +156,7 @@ pub enum FindError {
     Mount {
         /// Which.
         partition: String,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
 }

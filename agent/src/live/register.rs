@@ -13,17 +13,17 @@ use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::{BeginRequest, CompleteRequest, CompleteResponse, SoftwareKey};
 
 use crate::client::backoff::Backoff;
-use crate::client::calls::{self, CallError, Caller, asked};
+use crate::client::calls::{self, CallError, Caller, unary_request};
 use crate::client::config::{self, ConfigError};
 use crate::client::tls::{self, Session};
 use crate::client::transport::Transport;
 use crate::console::Console;
-use crate::error::{NextAction, describe, explain};
+use crate::error::{NextAction, describe_error, explain};
 use crate::host::facts::{self, disks};
 use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::{Certificate, Identity, IdentityError};
-use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install};
+use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install_host};
 use crate::live::installed_disk::{self, Access, FindError, InstalledDisk, Mounts};
 use crate::paths::Root;
 
@@ -33,7 +33,7 @@ pub enum RegisterError {
     /// The seed ISO's configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The disks do not say clearly whether this host is installed.
+    /// The disks do not show unambiguously whether this host is installed.
     #[error(transparent)]
     Find(#[from] FindError),
     /// The key.
@@ -62,7 +62,7 @@ pub enum AttemptError {
     /// One of the two clocks is wrong.
     #[error("the coordinator's certificate for this host has expired by this host's clock")]
     Expired,
-    /// The answer is not what the contract says.
+    /// The response violates the contract.
     #[error("the coordinator's answer is invalid ({what}): agent and coordinator are of different versions")]
     Answer {
         /// Which part.
@@ -117,12 +117,12 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
 ) -> Result<(), RegisterError> {
     let mut console = Console::default();
     let config = config::read(&root.live_config())?;
-    let found = installed_disk::find_installed_disk(&disks::read(root), mounts)?;
-    let identity = identity(root, mounts, found.as_ref())?;
+    let found = installed_disk::find_installed_disk(&disks::read_disks(root), mounts)?;
+    let identity = load_or_create(root, mounts, found.as_ref())?;
     let caller = Caller { config: &config, network, identity: &identity };
-    console.print(&format!("identity {}; registering with {}", identity.hash(), config.address()));
+    console.print_message(&format!("identity {}; registering with {}", identity.hash(), config.address()));
     let registered = until_registered(root, caller, &mut console).await;
-    console.print(&format!("registered as {}", registered.inventory));
+    console.print_message(&format!("registered as {}", registered.inventory));
     let live = Live {
         root,
         system,
@@ -134,14 +134,14 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     };
     match (found, registered.next) {
         (Some(found), next) => boot_disk(live, found, &next).await?,
-        (None, Next::Install(request)) => install(live, &request).await?,
+        (None, Next::Install(request)) => install_host(live, &request).await?,
         (None, Next::BootDisk(_)) => disk_missing(live).await?,
     }
     Ok(())
 }
 
 /// The key of the installed system when there is one: the host stays who it is.
-fn identity(
+fn load_or_create(
     root: &Root,
     mounts: &impl Mounts,
     found: Option<&InstalledDisk>,
@@ -168,7 +168,7 @@ async fn until_registered<N: Transport + NetworkObserver>(
     loop {
         match attempt(root, caller).await {
             Ok(registered) => return registered,
-            Err(error) => console.print(&format!("not registered: {}", explain(&error))),
+            Err(error) => console.print_message(&format!("not registered: {}", explain(&error))),
         }
         backoff.wait().await;
     }
@@ -183,13 +183,13 @@ pub async fn attempt<N: Transport + NetworkObserver>(
     caller: Caller<'_, N>,
 ) -> Result<Registered, AttemptError> {
     // Without a client certificate: the token opens, the key proves.
-    let session = tls::connect(caller.config, caller.network, None).await.map_err(CallError::from)?;
-    let response = prove(root, caller, session).await?;
+    let session = tls::connect_tls(caller.config, caller.network, None).await.map_err(CallError::from)?;
+    let response = prove_identity(root, caller, session).await?;
     let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
     if !certificate.is_valid(SystemTime::now()) {
         return Err(AttemptError::Expired);
     }
-    caller.identity.keep(&certificate)?;
+    caller.identity.keep_certificate(&certificate)?;
     Ok(Registered {
         inventory: format!("{}/{}", response.inventory_namespace, response.inventory_name),
         certificate,
@@ -197,31 +197,33 @@ pub async fn attempt<N: Transport + NetworkObserver>(
     })
 }
 
-async fn prove<N: NetworkObserver>(
+async fn prove_identity<N: NetworkObserver>(
     root: &Root,
     caller: Caller<'_, N>,
     session: Session,
 ) -> Result<CompleteResponse, AttemptError> {
     let Caller { config, network, identity } = caller;
-    let mut client = calls::registration(session.channel);
+    let mut client = calls::registration_client(session.channel);
     let public_key = identity.public_key();
     let begin = BeginRequest {
         registration_token: config.token.clone(),
         public_key: public_key.clone(),
         attestation: Some(Attestation::SoftwareKey(SoftwareKey {})),
     };
-    let nonce = client.begin(asked(begin)).await.map_err(CallError::from)?.into_inner().nonce;
+    let nonce = client.begin(unary_request(begin)).await.map_err(CallError::from)?.into_inner().nonce;
     let nonce = nonce.try_into().map_err(|_| AttemptError::Answer { what: "the nonce" })?;
-    let proof = identity.prove(&proof::binding(&nonce, &session.exporter, &public_key))?;
+    let proof = identity.prove_possession(&proof::binding(&nonce, &session.exporter, &public_key))?;
     let complete = CompleteRequest {
         proof,
-        certificate_request: identity.request()?,
-        facts: Some(facts::collect(root)),
+        certificate_request: identity.create_request()?,
+        facts: Some(facts::collect_facts(root)),
         observed_network: network
             .observe()
-            .inspect_err(|error| tracing::warn!(error = describe(error), "registering without the network"))
+            .inspect_err(|error| {
+                tracing::warn!(error = describe_error(error), "registering without the network");
+            })
             .ok(),
     };
-    let response = client.complete(asked(complete)).await.map_err(CallError::from)?;
+    let response = client.complete(unary_request(complete)).await.map_err(CallError::from)?;
     Ok(response.into_inner())
 }

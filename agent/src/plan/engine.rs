@@ -97,7 +97,7 @@ fn next_of_step<'a>(index: usize, step: &'a Step, entry: &Entry, boot: &str) -> 
         State::Started { boot_id, .. } if matches!(step, Step::Reboot) && boot_id != boot => {
             Some(Next::Rebooted { index })
         }
-        State::Started { .. } if StepSpec::of(step).repeatable => Some(Next::Run { index, step }),
+        State::Started { .. } if StepSpec::spec_of(step).repeatable => Some(Next::Run { index, step }),
         State::Started { .. } => Some(Next::Interrupted { index }),
     }
 }

@@ -10,7 +10,7 @@ use proto::v1alpha1::{CarriedPlan, Failure, FailureReason, StepDone, StepProgres
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::error::{NextAction, describe, explain, format_line};
+use crate::error::{NextAction, describe_error, explain, format_line};
 use crate::failpoint::failpoint;
 use crate::host::observed;
 use crate::host::system::{Job, RebootMethod, System, SystemError};
@@ -38,7 +38,7 @@ pub enum CustomInstructions {
     Allow,
 }
 
-/// What the journal knows of the newest plan.
+/// The newest plan in the journal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NewestPlan {
     /// This host never had one.
@@ -56,7 +56,7 @@ pub enum Advance {
     Idle,
     /// To be reported; returned again until [`Executor::reported`].
     Report(StepReport),
-    /// A reboot was asked for. The process is about to end. If it still lives
+    /// A reboot was requested. The process is about to end. If it still runs
     /// after [`REBOOT_DEADLINE`], the next call asks harder.
     Rebooting,
 }
@@ -95,7 +95,7 @@ impl RefusedPlan {
         };
         Failure {
             reason: reason.into(),
-            message: describe(self),
+            message: describe_error(self),
             next_action: self.next_action().unwrap_or_default().to_owned(),
         }
     }
@@ -143,8 +143,8 @@ pub struct Executor<S> {
 }
 
 impl<S: System> Executor<S> {
-    /// Takes up where the journal stands. A journal that cannot be read is no
-    /// error here: the executor then refuses every plan and says why.
+    /// Resumes from the journal. A journal that cannot be read is no
+    /// error here: the executor then rejects every plan with the cause.
     ///
     /// # Errors
     /// [`JournalError::Write`] when the state directory cannot be made.
@@ -156,7 +156,7 @@ impl<S: System> Executor<S> {
     /// The newest plan that this host has accepted, and how far it is.
     #[must_use]
     pub fn newest_plan(&self) -> NewestPlan {
-        match self.progress.known() {
+        match self.progress.readable_journal() {
             Ok(None) => NewestPlan::None,
             Ok(Some(journal)) => NewestPlan::Known(journal.carried()),
             Err(_) => NewestPlan::Unknown,
@@ -169,18 +169,19 @@ impl<S: System> Executor<S> {
         self.running.subscribe()
     }
 
-    /// Takes a plan, durably. The same plan again is taken up where it stands.
+    /// Takes a plan, durably. The same plan again is resumed.
     /// One that is over is not run: who sends it lacks its end, which is
     /// reported once more.
     ///
     /// # Errors
     /// [`RefusedPlan`]; nothing has changed then.
     pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
-        let journal = self.progress.known().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
+        let journal =
+            self.progress.readable_journal().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
         let boot = observed::boot_id(&self.root).map_err(RefusedPlan::BootId)?;
         match engine::next(&plan, journal, &boot) {
             Next::Refuse(outdated) => return Err(outdated.into()),
-            Next::Begin => self.begin(&plan)?,
+            Next::Begin => self.begin_plan(&plan)?,
             Next::Finished => {
                 self.plan = None;
                 self.progress.report_again();
@@ -192,12 +193,12 @@ impl<S: System> Executor<S> {
         Ok(())
     }
 
-    fn begin(&mut self, plan: &Plan) -> Result<(), RefusedPlan> {
+    fn begin_plan(&mut self, plan: &Plan) -> Result<(), RefusedPlan> {
         let custom = |step: &Step| matches!(step, Step::WriteCustomFile(_) | Step::RunCustomInstruction(_));
         if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
             return Err(RefusedPlan::Custom);
         }
-        self.progress.begin(plan).map_err(RefusedPlan::NotJournaled)?;
+        self.progress.begin_plan(plan).map_err(RefusedPlan::NotJournaled)?;
         tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
         Ok(())
     }
@@ -229,18 +230,21 @@ impl<S: System> Executor<S> {
         let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
         match engine::next(plan, self.progress.journal(), &boot) {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
-            Next::Rebooted { index } => self.end(index, Outcome::Done(StepDone::default())),
+            Next::Rebooted { index } => self.end_step(index, Outcome::Done(StepDone::default())),
             Next::Interrupted { index } => {
                 // The instruction may run on without the agent that began it.
                 let earlier = self.system.earlier_jobs().await;
-                self.end(index, failed(earlier.err().map_or_else(interrupted, StepError::from)))
+                self.end_step(
+                    index,
+                    failed_outcome(earlier.err().map_or_else(interrupted_error, StepError::from)),
+                )
             }
             Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
-            Next::Run { index, step } => self.run(plan, index, step, &boot).await,
+            Next::Run { index, step } => self.run_step(plan, index, step, &boot).await,
         }
     }
 
-    async fn run(
+    async fn run_step(
         &mut self,
         plan: &Plan,
         index: usize,
@@ -248,18 +252,18 @@ impl<S: System> Executor<S> {
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
         let prior = self.progress.prior_attempt(index, boot);
-        if let Err(error) = self.progress.start(index, boot) {
+        if let Err(error) = self.progress.start_step(index, boot) {
             return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
         }
         self.publish_running(plan, index);
         let outcome = self.carry_out(plan, index, step, prior).await;
-        self.end(index, outcome)
+        self.end_step(index, outcome)
     }
 
     /// What an earlier agent began ends first: a step that looks whether it has
     /// taken effect would judge a system that still changes.
     async fn carry_out(&self, plan: &Plan, index: usize, step: &Step, prior: PriorAttempt) -> Outcome {
-        let spec = StepSpec::of(step);
+        let spec = StepSpec::spec_of(step);
         tracing::info!(plan = %plan.id, step = index, name = spec.name, "step started");
         failpoint("executor::step::started");
         let context = Context {
@@ -271,7 +275,7 @@ impl<S: System> Executor<S> {
             rebooted_from: self.progress.rebooted_from(plan),
         };
         let ended = match self.system.earlier_jobs().await {
-            Ok(()) => timeout(spec.deadline, steps::run(step, &context))
+            Ok(()) => timeout(spec.deadline, steps::run_step(step, &context))
                 .await
                 .unwrap_or_else(|_elapsed| Err(steps::timed_out(&spec))),
             Err(error) => Err(error.into()),
@@ -281,7 +285,7 @@ impl<S: System> Executor<S> {
             Ok(done) => Outcome::Done(done),
             Err(error) => {
                 log_failure(index, &error);
-                failed(error)
+                failed_outcome(error)
             }
         }
     }
@@ -294,26 +298,26 @@ impl<S: System> Executor<S> {
         index: usize,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let Some(method) = reboot_method(self.progress.attempts(index)) else {
+        let Some(method) = reboot_method(self.progress.count_attempts(index)) else {
             let error = StepError::new(
                 FailureReason::Timeout,
                 "the host was asked to reboot in every way and did not",
                 "look at its console for what holds it, then reboot it by hand",
             );
-            return self.end(index, failed(error));
+            return self.end_step(index, failed_outcome(error));
         };
-        if let Err(error) = self.progress.start(index, boot) {
+        if let Err(error) = self.progress.start_step(index, boot) {
             return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
         }
         self.publish_running(plan, index);
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
-        self.reboot(method).await;
+        self.request_reboot(method).await;
         failpoint("executor::reboot::asked");
         Ok(Advance::Rebooting)
     }
 
-    async fn reboot(&self, method: RebootMethod) {
+    async fn request_reboot(&self, method: RebootMethod) {
         if let Err(error) = self.system.reboot(method).await {
             // The next attempt asks harder.
             tracing::warn!(?method, error = explain(&error), "cannot ask for a reboot");
@@ -325,14 +329,16 @@ impl<S: System> Executor<S> {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
             step: step_number(index),
-            attempt: self.progress.attempts(index),
+            attempt: self.progress.count_attempts(index),
         };
         self.running.send_replace(Some(progress));
     }
 
-    fn end(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
+    fn end_step(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
         self.running.send_replace(None);
-        self.progress.end(index, outcome).map_err(|source| ExecutorError::Journal { step: index, source })?;
+        self.progress
+            .end_step(index, outcome)
+            .map_err(|source| ExecutorError::Journal { step: index, source })?;
         Ok(self.progress.unreported().map_or(Advance::Idle, Advance::Report))
     }
 
@@ -342,7 +348,7 @@ impl<S: System> Executor<S> {
     /// # Errors
     /// [`JournalError::Write`]; the report is returned again then.
     pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
-        self.progress.acknowledge(report)
+        self.progress.acknowledge_report(report)
     }
 }
 
@@ -350,7 +356,7 @@ fn log_failure(index: usize, error: &StepError) {
     tracing::error!(step = index, reason = ?error.reason, "{}", format_line(&error.message, Some(&error.next_action)));
 }
 
-fn failed(error: StepError) -> Outcome {
+fn failed_outcome(error: StepError) -> Outcome {
     Outcome::Failed(error.into())
 }
 
@@ -358,7 +364,7 @@ fn step_number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-fn interrupted() -> StepError {
+fn interrupted_error() -> StepError {
     StepError::new(
         FailureReason::Command,
         "the agent or the host stopped while this custom instruction ran; its progress is unknown, so it is not run again",

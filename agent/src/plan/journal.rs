@@ -1,4 +1,4 @@
-//! What the agent remembers of its newest plan, across crashes, reboots and a
+//! Record of the newest plan, across crashes, reboots and a
 //! change of the OS: one small file, replaced as a whole at every transition.
 //!
 //! The plan itself is not in it (it holds secrets); the coordinator streams it
@@ -131,7 +131,7 @@ impl LastOutcome {
 impl Journal {
     /// The journal of a plan of which nothing has been done.
     #[must_use]
-    pub fn begin(plan: &Plan) -> Self {
+    pub fn begin_plan(plan: &Plan) -> Self {
         let entry = |step: &proto::plan::Step| Entry { name: step.name().to_owned(), state: State::Pending };
         Self {
             plan_id: plan.id.to_string(),
@@ -213,7 +213,7 @@ impl Journal {
 
     /// The step begins, or begins again.
     #[must_use]
-    pub fn started(mut self, index: usize, boot_id: &str) -> Self {
+    pub fn with_started(mut self, index: usize, boot_id: &str) -> Self {
         if let Some(entry) = self.steps.get_mut(index) {
             let attempts = match entry.state {
                 State::Started { attempts, .. } => attempts.saturating_add(1),
@@ -226,7 +226,7 @@ impl Journal {
 
     /// The step is over.
     #[must_use]
-    pub fn ended(mut self, index: usize, outcome: Outcome) -> Self {
+    pub fn with_ended(mut self, index: usize, outcome: Outcome) -> Self {
         let Some(entry) = self.steps.get_mut(index) else {
             return self;
         };
@@ -243,13 +243,13 @@ impl Journal {
 
     /// The coordinator has the last outcome.
     #[must_use]
-    pub fn acknowledged(self) -> Self {
+    pub fn with_acknowledged(self) -> Self {
         self.with_last_acknowledged(true)
     }
 
     /// The coordinator asks as if it did not have the last outcome.
     #[must_use]
-    pub fn unacknowledged(self) -> Self {
+    pub fn with_unacknowledged(self) -> Self {
         self.with_last_acknowledged(false)
     }
 
@@ -260,7 +260,7 @@ impl Journal {
 }
 
 /// The file's bytes: layout, SHA-256 of the rest, the rest.
-fn render(journal: &Journal) -> Vec<u8> {
+fn render_json(journal: &Journal) -> Vec<u8> {
     // Strings, numbers and lists only: there is nothing that cannot be written.
     let body = serde_json::to_string_pretty(journal).unwrap_or_default();
     format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes())).into_bytes()
@@ -303,8 +303,8 @@ pub fn read(path: &Path) -> Result<Option<Journal>, JournalError> {
 ///
 /// # Errors
 /// [`JournalError::Write`]; the former journal still holds then.
-pub fn write(path: &Path, journal: &Journal) -> Result<(), JournalError> {
-    durable::write(path, &render(journal)).map_err(JournalError::Write)
+pub fn write_journal(path: &Path, journal: &Journal) -> Result<(), JournalError> {
+    durable::write(path, &render_json(journal)).map_err(JournalError::Write)
 }
 
 #[cfg(test)]

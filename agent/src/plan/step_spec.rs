@@ -1,4 +1,4 @@
-//! What the engine and the executor must know of each kind of step: one table.
+//! Properties of each kind of step: one table.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const CHECK_HOST: &str = "check the host's disk and its system log";
 impl StepSpec {
     /// The row of `step`.
     #[must_use]
-    pub fn of(step: &Step) -> Self {
+    pub fn spec_of(step: &Step) -> Self {
         let spec = |minutes| Self {
             name: step.name(),
             deadline: Duration::from_mins(minutes),
@@ -61,7 +61,7 @@ pub(crate) mod every {
     use super::*;
 
     /// One step of each kind, in the order of the contract.
-    pub(crate) fn step() -> [Step; 15] {
+    pub(crate) fn any_step() -> [Step; 15] {
         let image = || Image::parse("lab/os:v1").unwrap();
         [
             Step::RequestCleanup,
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn every_deadline_covers_the_commands_of_its_step() {
-        let steps = every::step();
-        let names: BTreeSet<_> = steps.iter().map(|step| StepSpec::of(step).name).collect();
+        let steps = every::any_step();
+        let names: BTreeSet<_> = steps.iter().map(|step| StepSpec::spec_of(step).name).collect();
         assert_eq!(names.len(), steps.len());
         for step in &steps {
-            let spec = StepSpec::of(step);
+            let spec = StepSpec::spec_of(step);
             assert!(spec.deadline > longest_command(step), "{}: {:?}", spec.name, spec.deadline);
             assert!(!spec.timeout_action.is_empty(), "{}", spec.name);
         }
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn only_custom_instructions_are_not_repeatable() {
-        let once: Vec<_> = every::step()
+        let once: Vec<_> = every::any_step()
             .iter()
-            .map(StepSpec::of)
+            .map(StepSpec::spec_of)
             .filter(|spec| !spec.repeatable)
             .map(|spec| spec.name)
             .collect();

@@ -19,7 +19,7 @@ use crate::boot::node_identity::NodeIdentityError;
 use crate::boot::seed::SeedError;
 use crate::boot::wipe::WipeError;
 use crate::durable::DurableError;
-use crate::error::{NextAction, describe};
+use crate::error::{NextAction, describe_error};
 use crate::host::system::{Job, Output, System, SystemError};
 use crate::paths::Root;
 use crate::plan::step_spec::StepSpec;
@@ -47,7 +47,7 @@ pub(crate) enum PriorAttempt {
 }
 
 /// The outcome of a step that took effect.
-fn done(output: impl Into<String>) -> StepDone {
+fn step_done(output: impl Into<String>) -> StepDone {
     StepDone { output: output.into(), system: None }
 }
 
@@ -74,7 +74,7 @@ impl StepError {
     }
 
     fn from_error(reason: FailureReason, error: &(impl NextAction + 'static)) -> Self {
-        Self::new(reason, describe(error), error.next_action().unwrap_or_default())
+        Self::new(reason, describe_error(error), error.next_action().unwrap_or_default())
     }
 }
 
@@ -152,23 +152,26 @@ impl From<SystemError> for StepError {
 }
 
 /// Runs one step to its end. A reboot is not run here: it has none.
-pub(crate) async fn run<S: System>(step: &Step, context: &Context<'_, S>) -> Result<StepDone, StepError> {
+pub(crate) async fn run_step<S: System>(
+    step: &Step,
+    context: &Context<'_, S>,
+) -> Result<StepDone, StepError> {
     match step {
-        Step::RequestCleanup => cleanup::request(context.root, context.plan_id),
-        Step::CleanCloudInit => cloud_init::clean(context).await,
-        Step::WriteSeed(seed) => seed::write(context.root, seed),
-        Step::WriteNodeIdentity(identity) => node_identity::write(context.root, identity),
-        Step::RemoveNodeIdentity => node_identity::remove(context.root),
-        Step::UpgradeSystem(image) => upgrade::upgrade(context, image).await,
+        Step::RequestCleanup => cleanup::request_cleanup(context.root, context.plan_id),
+        Step::CleanCloudInit => cloud_init::clean_cloud_init(context).await,
+        Step::WriteSeed(seed) => seed::write_seed(context.root, seed),
+        Step::WriteNodeIdentity(identity) => node_identity::write_identity(context.root, identity),
+        Step::RemoveNodeIdentity => node_identity::remove_identity(context.root),
+        Step::UpgradeSystem(image) => upgrade::upgrade_system(context, image).await,
         Step::SyncFileSystems => Ok(context.system.sync().await.map(|()| StepDone::default())?),
         Step::Reboot => Ok(StepDone::default()),
-        Step::VerifySystem(image) => verify::verify(context, image).await,
+        Step::VerifySystem(image) => verify::verify_system(context, image).await,
         Step::StopKubelet => node::stop_kubelet(context.system).await,
         Step::RemoveWorkload => node::remove_workload(context.system).await,
         Step::StopContainerd => node::stop_containerd(context.system).await,
-        Step::RemoveNodeState => node_state::remove(context).await,
+        Step::RemoveNodeState => node_state::remove_node_state(context).await,
         Step::WriteCustomFile(file) => custom::write_file(context.root, file),
-        Step::RunCustomInstruction(instruction) => custom::run(context, instruction).await,
+        Step::RunCustomInstruction(instruction) => custom::run_instruction(context, instruction).await,
     }
 }
 
@@ -179,7 +182,7 @@ pub(crate) fn timed_out(spec: &StepSpec) -> StepError {
 }
 
 /// Paths for a message.
-fn list(paths: &[PathBuf]) -> String {
+fn list_paths(paths: &[PathBuf]) -> String {
     let shown = |path: &PathBuf| Path::display(path).to_string();
     paths.iter().map(shown).collect::<Vec<_>>().join(", ")
 }

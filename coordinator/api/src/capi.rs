@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Cluster API's group.
 pub const GROUP: &str = "cluster.x-k8s.io";
-/// Versions that can be read, best first. v1beta1 ends around April 2027.
+/// Versions that can be read, in order of preference. v1beta1 ends around April 2027.
 pub const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 /// A Cluster API Machine.
@@ -14,7 +14,7 @@ pub type Machine = Object<MachineSpec, Unread>;
 /// A Cluster API Cluster.
 pub type Cluster = Object<ClusterSpec, Unread>;
 
-/// A part that is not read.
+/// A field whose content is not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unread {}
 
@@ -37,9 +37,9 @@ pub struct MachineSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InfrastructureRef {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: String,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
 }
 
@@ -64,18 +64,18 @@ pub struct ClusterSpec {
     pub infrastructure_ref: Option<InfrastructureRef>,
 }
 
-fn resource(version: &str, kind: &str) -> ApiResource {
+fn api_resource(version: &str, kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, version, kind))
 }
 
-/// The Machine kind at `version`.
+/// The API resource of Machine at `version`.
 #[must_use]
 pub fn machine(version: &str) -> ApiResource {
-    resource(version, "Machine")
+    api_resource(version, "Machine")
 }
 
-/// The Cluster kind at `version`.
+/// The API resource of Cluster at `version`.
 #[must_use]
-pub fn cluster(version: &str) -> ApiResource {
-    resource(version, "Cluster")
+pub fn cluster_resource(version: &str) -> ApiResource {
+    api_resource(version, "Cluster")
 }

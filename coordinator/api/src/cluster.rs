@@ -28,7 +28,7 @@ use crate::machine::Initialization;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.controlPlaneEndpoint) || (has(self.controlPlaneEndpoint) && self.controlPlaneEndpoint == oldSelf.controlPlaneEndpoint)").message("controlPlaneEndpoint never changes once it is set"))]
 pub struct BaremetalClusterSpec {
-    /// Where the API server of the cluster is reached.
+    /// Address and port of the cluster's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<Endpoint>,
     /// What serves that endpoint.
@@ -45,10 +45,10 @@ pub struct BaremetalClusterSpec {
 /// A host and a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Endpoint {
-    /// Name or address.
+    /// DNS name or IP address.
     #[schemars(length(min = 1))]
     pub host: String,
-    /// Port.
+    /// TCP port.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 }
@@ -57,13 +57,13 @@ pub struct Endpoint {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[x_kube(validation = Rule::new("!has(self.type) || self.type != 'External' || !has(self.vrid)").message("vrid is for type Internal only"))]
 pub struct LoadBalancer {
-    /// Name or address.
+    /// DNS name or IP address.
     #[schemars(length(min = 1))]
     pub host: String,
-    /// Port.
+    /// TCP port.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// Who runs it.
+    /// What runs it.
     #[serde(default, rename = "type")]
     pub kind: LoadBalancerType,
     /// VRRP id, unique in the control plane's broadcast domain.
@@ -72,17 +72,17 @@ pub struct LoadBalancer {
     pub vrid: Option<i32>,
 }
 
-/// Who runs the load balancer.
+/// What runs the load balancer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LoadBalancerType {
-    /// The control-plane nodes.
+    /// The control-plane nodes run the VIP.
     #[default]
     Internal,
-    /// Somebody else.
+    /// A load balancer outside the cluster.
     External,
 }
 
-/// Whether the cluster's infrastructure is there.
+/// Whether the cluster's infrastructure is provisioned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BaremetalClusterStatus {

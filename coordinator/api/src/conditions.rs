@@ -9,15 +9,15 @@ use strum::{EnumString, IntoStaticStr};
 pub enum Type {
     /// Every kind: the sum of the others.
     Ready,
-    /// Cluster API: reconciliation is switched off by a person.
+    /// Cluster API: reconciliation is switched off by annotation or on the Cluster.
     Paused,
     /// `BaremetalMachine`: a host is claimed.
     InventoryAllocated,
-    /// `BaremetalMachine`: the bootstrap data is there and usable.
+    /// `BaremetalMachine`: the bootstrap data exists and is valid.
     BootstrapReady,
     /// `BaremetalMachine`: the version has an OS image.
     ImageResolved,
-    /// `BaremetalMachine`: the host proved the plan done.
+    /// `BaremetalMachine`: the host reported the plan as succeeded and verified.
     PlanApplied,
     /// `BaremetalCluster`: the control-plane endpoint is known.
     EndpointReady,
@@ -43,11 +43,11 @@ pub enum Reason {
     PoolOfOtherCluster,
     /// No bootstrap data yet.
     BootstrapWaiting,
-    /// The version is no key of the catalog.
+    /// The image catalog has no key for the version.
     ImageCatalogMiss,
-    /// The image names no registry, and nothing else does.
+    /// Neither the image nor the Cluster names a registry.
     ImageRegistryMissing,
-    /// The host could not do the plan.
+    /// The plan failed on the host.
     PlanFailed,
     /// Inventory: no plan has succeeded yet.
     WaitingForPlan,
@@ -70,37 +70,37 @@ pub enum Reason {
     /// `SeedImage`: `cleanupAfterMinutes` is over.
     SeedImageBuildDeadline,
     // Ours.
-    /// Nothing is in the way.
+    /// No blocker.
     Available,
-    /// Claimed.
+    /// A host is claimed.
     Allocated,
-    /// The bootstrap data is not what cloud-init and kubeadm take.
+    /// cloud-init or kubeadm would not accept the bootstrap data.
     BootstrapInvalid,
-    /// The host works on a plan.
+    /// The plan is in flight.
     PlanRunning,
-    /// The plan was proven done.
+    /// The plan succeeded and was verified.
     PlanApplied,
-    /// The plan Secret is gone.
+    /// The plan Secret does not exist.
     PlanSecretMissing,
     /// The plan Secret does not hold a plan record.
     PlanSecretInvalid,
-    /// The plan Secret differs from what was announced.
+    /// The plan Secret differs from the announced checksum.
     PlanSecretAltered,
-    /// The host has no session, and the grace is over.
+    /// The host has no session and the grace period ended.
     HostUnreachable,
-    /// The host has not stated yet what it carries.
+    /// The host has not reported its node yet.
     HostStatementMissing,
-    /// The host carries a node and no machine holds it.
+    /// The host reports a node, but no machine claims the host.
     HostCarriesNode,
-    /// The machine runs, and its host states that it carries no node of it.
+    /// The machine is provisioned, but its host reports no node of it.
     HostCarriesNoNode,
     /// The machine that holds the claim does not exist.
     OwnerMissing,
-    /// The machine in deletion is owned by a Machine that is not.
+    /// The machine is in deletion, its owning Machine is not.
     OwnerMismatch,
-    /// The claim was given up without a clean.
+    /// The claim was abandoned without a clean.
     Abandoned,
-    /// The request was not accepted by the API server.
+    /// The API server rejected the request.
     ApiRequestFailed,
     // Failures of a plan, as the host classifies them.
     /// A command ended with an error.
@@ -137,19 +137,19 @@ pub enum Reason {
     MemberNotReady,
     /// Another pool holds a member.
     MemberInAnotherPool,
-    /// The members are what the pool says.
+    /// Every member exists and belongs to this pool alone.
     MembersFound,
-    /// The owning Machine or Cluster is not there yet.
+    /// The owner reference to the Machine or Cluster is not set yet.
     OwnerWaiting,
     /// The network of the inventory cannot be rendered.
     NetworkInvalid,
-    /// The claimed inventory is gone; nothing is done to any other host.
+    /// The claimed inventory does not exist; no other host is changed.
     InventoryMissing,
     /// The host is being cleaned.
     Cleaning,
-    /// No endpoint is named.
+    /// `spec.controlPlaneEndpoint` is not set.
     EndpointMissing,
-    /// The endpoint is named.
+    /// `spec.controlPlaneEndpoint` is set.
     EndpointKnown,
     /// Paused by annotation or Cluster.
     Paused,
@@ -166,7 +166,7 @@ pub enum Reason {
 }
 
 impl Type {
-    /// The name on the object.
+    /// The text on the object.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -174,7 +174,7 @@ impl Type {
 }
 
 impl Reason {
-    /// The name on the object.
+    /// The text on the object.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -184,24 +184,24 @@ impl Reason {
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
-    /// It cannot be known now.
+    /// The condition cannot be determined now.
     Unknown,
 }
 
-/// A condition as it is decided, before it has a time.
+/// A decided condition, without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionUpdate {
-    /// Which condition.
+    /// Type of the condition.
     pub kind: Type,
-    /// Its status.
+    /// True, False or Unknown.
     pub status: ConditionStatus,
-    /// Why, as a word.
+    /// Machine-readable cause.
     pub reason: Reason,
-    /// Why, and the next action.
+    /// Cause and next action.
     pub message: String,
 }
 
@@ -260,7 +260,7 @@ pub fn find_condition(conditions: &[Condition], kind: Type) -> Option<&Condition
     conditions.iter().find(|condition| condition.type_ == kind.as_str())
 }
 
-/// Whether the condition is there and holds.
+/// Whether the condition exists with status True.
 #[must_use]
 pub fn is_true(conditions: &[Condition], kind: Type) -> bool {
     find_condition(conditions, kind).is_some_and(|condition| condition.status == "True")

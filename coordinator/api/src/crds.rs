@@ -16,7 +16,7 @@ use crate::template::BaremetalMachineTemplate;
 /// its contracts: one version of ours speaks both.
 const CONTRACTS: [&str; 2] = ["cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"];
 
-/// Every definition, the registration side first.
+/// Every definition, those of registration first.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![

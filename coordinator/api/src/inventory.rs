@@ -78,16 +78,16 @@ pub struct MachineInventorySpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
-    /// Ready, Installed, `NetworkDrift`. Projected from the rest; never read.
+    /// Ready, Installed, `NetworkDrift`. Projected from the other fields; never read.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The newest plan and its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanStatus>,
-    /// Ours: the host as it stated itself.
+    /// Ours: what the host reported about itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostStatus>,
-    /// Ours: the network as it was reported last.
+    /// Ours: the network that was reported last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_network: Option<ObservedNetwork>,
 }
@@ -114,7 +114,7 @@ pub struct PlanStatus {
     /// Ours: number of the plan; announces it to the streams.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// Ours: why it failed or cannot be sent, as the reason of a condition.
+    /// Ours: why the plan failed or cannot be sent; a condition reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Ours: cause and next action.
@@ -129,7 +129,7 @@ pub struct PlanStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StepStatus {
-    /// Its name.
+    /// Name of the step.
     pub name: String,
     /// Counted from one.
     pub attempt: u32,
@@ -142,7 +142,7 @@ pub struct StepStatus {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum PlanType {
-    /// Takes the node off the host.
+    /// Removes the node from the host.
     Clean,
     /// Makes the host a node.
     Reprovision,
@@ -153,13 +153,13 @@ pub enum PlanType {
 /// The result of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 pub enum PlanState {
-    /// Proven done.
+    /// Succeeded and verified.
     Applied,
-    /// Not done, and not retried by itself.
+    /// Failed; not retried automatically.
     Failed,
 }
 
-/// The host as it stated itself.
+/// What the host reported about itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostStatus {
@@ -170,7 +170,7 @@ pub struct HostStatus {
     pub image: String,
     /// active, passive, recovery or live.
     pub boot_mode: String,
-    /// Number of the snapshot that runs, where elemental tells it.
+    /// Number of the snapshot that runs, where elemental reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<i64>,
     /// Name of the host as it runs.
@@ -202,7 +202,7 @@ pub struct SessionStatus {
     pub ended: Option<Time>,
 }
 
-/// What a host carries, by its own statement.
+/// The plan and node that a host reports to carry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CarriedStatus {
@@ -224,10 +224,10 @@ pub struct CarriedPlan {
     pub generation: i64,
     /// SHA-256 of the plan record.
     pub checksum: String,
-    /// What it is for.
+    /// Kind of the plan.
     #[serde(rename = "type")]
     pub kind: PlanType,
-    /// Absent while it is in flight.
+    /// Result of the plan; absent while it is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PlanState>,
 }
@@ -243,16 +243,16 @@ pub struct CarriedNode {
     pub uuid: String,
 }
 
-/// How far the install is.
+/// Progress of the install.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstallStatus {
-    /// How far it is.
+    /// State of the install.
     pub state: InstallState,
-    /// The disk.
+    /// Device that the system is installed to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
-    /// The image.
+    /// Image that is installed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub image: String,
     /// Cause and next action.
@@ -260,27 +260,27 @@ pub struct InstallStatus {
     pub message: String,
 }
 
-/// How far an install is.
+/// States of an install.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum InstallState {
     /// Registered, nothing reported yet.
     Registered,
-    /// The disk is not chosen: an operator has to.
+    /// No disk could be chosen; an operator has to name it.
     Waiting,
     /// The system is being written.
     Installing,
     /// The system is on the disk.
     Installed,
-    /// It failed.
+    /// The install failed.
     Failed,
-    /// A live system found the host installed and left the disk alone.
+    /// A live system found an installed system and did not change the disk.
     LiveBootAfterInstall,
 }
 
 /// `baremetal.alauda.io/allocation-state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, EnumString)]
 pub enum AllocationState {
-    /// Not claimed.
+    /// No machine claims the host.
     Available,
     /// Claimed; no plan, or the plan was applied.
     Allocated,

@@ -32,8 +32,8 @@ pub struct BaremetalMachineSpec {
     /// Accepted: only `Ordered`, the first available member in the pool's order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation_policy: Option<AllocationPolicy>,
-    /// `baremetal:///<inventory>`, written once, after the host proved its plan
-    /// done.
+    /// `baremetal:///<inventory>`, written once, after the host reported its
+    /// verified plan.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
 }
@@ -41,7 +41,7 @@ pub struct BaremetalMachineSpec {
 /// An object of the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LocalRef {
-    /// Its name.
+    /// Name of the object.
     #[schemars(length(min = 1))]
     pub name: String,
 }
@@ -49,7 +49,7 @@ pub struct LocalRef {
 /// How a member of the pool is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AllocationPolicy {
-    /// The first available one.
+    /// The first available member in the pool's order.
     #[default]
     Ordered,
 }
@@ -62,12 +62,12 @@ pub struct BaremetalMachineStatus {
     /// `PlanApplied`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Where the machine stands.
+    /// Lifecycle phase.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Cluster API v1beta1: the infrastructure is there.
+    /// Cluster API v1beta1: the infrastructure is provisioned.
     pub ready: bool,
-    /// Cluster API v1beta2: the infrastructure is there.
+    /// Cluster API v1beta2: the infrastructure is provisioned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
     /// As `spec.providerID`.
@@ -88,7 +88,7 @@ pub struct BaremetalMachineStatus {
     /// SHA-256 of the bootstrap data in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_applied_bootstrap_hash: Option<String>,
-    /// Never written: transient trouble is no failure for ever.
+    /// Never written: Cluster API treats it as terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// Never written.
@@ -96,7 +96,7 @@ pub struct BaremetalMachineStatus {
     pub failure_message: Option<String>,
 }
 
-/// Where a machine stands.
+/// Lifecycle phases of a machine.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr,
 )]
@@ -105,13 +105,13 @@ pub enum Phase {
     Pending,
     /// A host is claimed.
     Allocated,
-    /// The host works on a reprovision plan.
+    /// A reprovision plan is in flight.
     Reprovisioning,
-    /// The host proved the plan done.
+    /// The plan succeeded and was verified.
     Running,
-    /// The host works on a clean plan.
+    /// A clean plan is in flight.
     Preparing,
-    /// Something is wrong that time alone does not cure.
+    /// An operator has to act.
     Failed,
 }
 
@@ -119,7 +119,7 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Initialization {
-    /// True once the infrastructure is there; never false again.
+    /// True once the infrastructure is provisioned; never false again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<bool>,
 }

@@ -1,6 +1,6 @@
 //! Annotations, labels, finalizers and Secret keys.
 
-/// Annotations of a `MachineInventory` that hold the claim, and their kin.
+/// Annotations of a `MachineInventory` that hold the claim, and related ones.
 pub mod annotation {
     /// Pool from which the inventory was last allocated; stays on release.
     pub const POOL: &str = "baremetal.alauda.io/pool";
@@ -21,7 +21,7 @@ pub mod annotation {
     /// Ours: generation of the host's newest plan when it was claimed. Plans of
     /// a higher generation belong to the claim.
     pub const CLAIM_GENERATION: &str = "baremetal.cluster.io/claim-generation";
-    /// Ours: the machine of the claim is gone and the host was not cleaned; it
+    /// Ours: the machine of the claim does not exist and the host was not cleaned; it
     /// is cleaned and released when it attaches.
     pub const ABANDONED: &str = "baremetal.cluster.io/abandoned";
     /// Cluster API: `clusterctl move` waits while an object has it.
@@ -50,13 +50,13 @@ pub mod annotation {
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
     /// On a Cluster: registry for images without a host.
     pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
-    /// Cluster API's own switch to leave an object alone.
+    /// Cluster API's own switch to pause an object.
     pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 }
 
 /// Labels.
 pub mod label {
-    /// Made by the registration side.
+    /// Set on objects that the registration side creates.
     pub const MANAGED: &str = "elemental.cattle.io/managed";
     /// Cluster API's label with the name of the Cluster.
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";

@@ -47,7 +47,7 @@ pub struct ObservedInterface {
     /// Global addresses in CIDR notation, of both families.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Ours: those of `addresses` that DHCP or a router gave; never replayed.
+    /// Ours: those of `addresses` that DHCP or a router assigned; never replayed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dynamic_addresses: Vec<String>,
     /// Empty for plain ethernet; bond, vlan or bridge.
@@ -73,13 +73,13 @@ pub struct ObservedInterface {
     pub vlan: Option<ObservedVlan>,
 }
 
-/// Parameters of a bond, in the kernel's words.
+/// Parameters of a bond, with the kernel's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedBond {
     /// `802.3ad`, `active-backup`, …
     pub mode: String,
-    /// Milliseconds between looks at the link.
+    /// Milliseconds between checks of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miimon: Option<i64>,
     /// `slow` or `fast`.
@@ -118,7 +118,7 @@ pub struct ObservedRoute {
     /// Lower is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<i64>,
-    /// Ours: DHCP or a router gave it; never replayed.
+    /// Ours: DHCP or a router installed it; never replayed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic: bool,
 }
@@ -149,7 +149,7 @@ pub struct NetworkTemplate {
     pub ip_addresses: BTreeMap<String, String>,
     /// The configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any")]
+    #[schemars(schema_with = "crate::schema::any_value")]
     pub config: Option<Value>,
 }
 
@@ -161,12 +161,12 @@ pub struct RegistrationNetwork {
     pub configurator: Configurator,
     /// Address pools by the `{name}` in `config`: kept in
     /// `spec.ipAddressPools` of the inventory, whose `spec.network.ipAddresses`
-    /// a person fills.
+    /// an operator fills.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_addresses: BTreeMap<String, Value>,
     /// The configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::any")]
+    #[schemars(schema_with = "crate::schema::any_value")]
     pub config: Option<Value>,
 }

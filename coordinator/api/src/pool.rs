@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The hosts that the machines of one cluster may be given, in order.
+/// The hosts that the machines of one cluster may claim, in order.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
@@ -52,7 +52,7 @@ pub struct PoolMember {
     pub network_device: Option<String>,
 }
 
-/// The pool in numbers; a member is counted once.
+/// Counts of members by state; a member is counted once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryPoolStatus {

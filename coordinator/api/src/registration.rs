@@ -42,12 +42,12 @@ pub struct MachineRegistrationSpec {
     /// Annotations of the inventory, templates too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machine_inventory_annotations: BTreeMap<String, String>,
-    /// What hosts are told.
+    /// Configuration that hosts receive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Config>,
 }
 
-/// What hosts are told.
+/// Configuration that hosts receive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Config {
@@ -55,7 +55,7 @@ pub struct Config {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub cloud_config: Option<Value>,
-    /// Elemental's part.
+    /// Configuration of Elemental.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elemental: Option<Elemental>,
     /// An explicit network for every host of this registration: copied to the
@@ -64,7 +64,7 @@ pub struct Config {
     pub network: Option<RegistrationNetwork>,
 }
 
-/// Elemental's part.
+/// Configuration of Elemental.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Elemental {
@@ -76,7 +76,7 @@ pub struct Elemental {
     pub registration: Option<Registration>,
     /// Accepted and ignored: hosts are cleaned by plans.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(default = "reset")]
+    #[schemars(default = "default_reset")]
     pub reset: Option<Reset>,
     /// Accepted and ignored: no host holds a Kubernetes credential.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,9 +100,9 @@ pub struct Install {
     pub system_uri: Option<String>,
     /// How snapshots are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(default = "snapshotter")]
+    #[schemars(default = "default_snapshotter")]
     pub snapshotter: Option<Snapshotter>,
-    /// More output.
+    /// Verbose output of the install.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub debug: bool,
     /// Restart after the install; the default.
@@ -117,7 +117,7 @@ pub struct Install {
     /// Keep the partitions that are there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_format: bool,
-    /// Leave the firmware's boot entries alone.
+    /// Do not change the firmware's boot entries.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_boot_entry: bool,
     /// Accepted and ignored.
@@ -140,11 +140,11 @@ pub struct Install {
 /// One requirement on a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceRequirement {
-    /// What is compared; WWN, Serial, Model, Rotational and Path are ours.
+    /// Attribute that is compared; WWN, Serial, Model, Rotational and Path are ours.
     pub key: DeviceKey,
-    /// How.
+    /// Operator of the comparison.
     pub operator: DeviceOperator,
-    /// With what; sizes as Kubernetes quantities.
+    /// Values to compare with; sizes as Kubernetes quantities.
     #[serde(default)]
     pub values: Vec<String>,
 }
@@ -191,12 +191,12 @@ impl Default for Snapshotter {
 }
 
 #[allow(clippy::unnecessary_wraps)] // The type of the field.
-fn snapshotter() -> Option<Snapshotter> {
+fn default_snapshotter() -> Option<Snapshotter> {
     Some(Snapshotter::default())
 }
 
-/// How a host would be reset. Every field is accepted and ignored; what they
-/// default to is shown to people who expect it.
+/// How a host would be reset. Every field is accepted and ignored; the
+/// defaults are those of the elemental operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Reset {
@@ -243,7 +243,7 @@ impl Default for Reset {
 }
 
 #[allow(clippy::unnecessary_wraps)] // The type of the field.
-fn reset() -> Option<Reset> {
+fn default_reset() -> Option<Reset> {
     Some(Reset::default())
 }
 
@@ -251,9 +251,9 @@ fn reset() -> Option<Reset> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Registration {
-    /// Only `tpm` is implemented: a name printed on the box proves nothing.
+    /// Only `tpm` is implemented: a name that is printed on the host authenticates nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(default = "tpm")]
+    #[schemars(default = "default_tpm")]
     pub auth: Option<String>,
     /// Set by the coordinator.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -276,7 +276,7 @@ pub struct Registration {
 }
 
 #[allow(clippy::unnecessary_wraps)] // The type of the field.
-fn tpm() -> Option<String> {
+fn default_tpm() -> Option<String> {
     Some("tpm".to_owned())
 }
 
@@ -287,7 +287,7 @@ pub struct MachineRegistrationStatus {
     /// Ready.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The secret part of the URL. Delete it to make all earlier ISOs useless.
+    /// The secret part of the URL. Delete it to invalidate all earlier ISOs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registration_token: Option<String>,
     /// What goes into seed ISOs.

@@ -1,9 +1,9 @@
-//! Pieces of schema that a derive cannot say.
+//! Schemas that a derive cannot express.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 /// Any JSON value, kept as it is: `cloud-config`, network configurations.
-pub(crate) fn any(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn any_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
@@ -13,7 +13,7 @@ pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A Kubernetes quantity.
-pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn quantity_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?$",
         "x-kubernetes-int-or-string": true,

@@ -41,20 +41,20 @@ pub struct SeedImageSpec {
     #[serde(default, rename = "cloud-config", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub cloud_config: Option<Value>,
-    /// Make the ISO and its download token anew; set back to false when done.
+    /// Create the ISO and its download token again; set back to false when done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retrigger_build: bool,
     // No `IntOrString`: the default is more than its 32 bits hold, and one
     // object that cannot be read breaks the watch on all.
     /// Accepted and ignored: nothing is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::quantity", default = "six_gibibytes")]
+    #[schemars(schema_with = "crate::schema::quantity_value", default = "six_gibibytes")]
     pub size: Option<Value>,
     /// Accepted and ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
     pub target_platform: Option<String>,
-    /// iso; raw is refused.
+    /// iso; raw is rejected.
     #[serde(default, rename = "type")]
     pub kind: SeedImageType,
 }
@@ -75,7 +75,7 @@ pub enum SeedImageType {
     /// Bootable ISO.
     #[default]
     Iso,
-    /// Disk image; not made here.
+    /// Disk image; not supported.
     Raw,
 }
 
@@ -95,7 +95,7 @@ pub struct SeedImageStatus {
     /// The secret part of both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub download_token: Option<String>,
-    /// How far it is.
+    /// State of the build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<SeedImageState>,
     /// Ours: the generation of the spec that the state is of.
@@ -109,7 +109,7 @@ pub struct SeedImageStatus {
     pub expired: bool,
 }
 
-/// How far a seed image is.
+/// States of a seed image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::IntoStaticStr)]
 #[allow(missing_docs)]
 pub enum SeedImageState {

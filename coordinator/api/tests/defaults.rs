@@ -1,4 +1,4 @@
-//! What the API server fills in is what people of the systems before us expect,
+//! The API server's defaults are those of the replaced systems,
 //! and what it fills in can be read back.
 
 // The exemption for tests does not reach their helper functions.

@@ -67,23 +67,23 @@ pub enum SecretRead {
 
 /// Decides.
 #[must_use]
-pub fn decide(situation: &Situation<'_>) -> Outcome {
+pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
     let demand = situation.demand;
     let owned = situation.host.filter(|host| is_claimed_by(host.record, demand));
     if let Some(hold) = &demand.hold {
-        return Outcome::blocked(State::held(owned.map(|host| host.record)), hold.clone());
+        return Outcome::from_blocker(State::hold_host(owned.map(|host| host.record)), hold.clone());
     }
     if let Some(host) = owned
         && let Some(uid) = stale_uid(host.record, demand)
     {
-        return Outcome::effect(Effect::Adopt { uid });
+        return Outcome::from_effect(Effect::Adopt { uid });
     }
     match (&demand.want, owned) {
-        (Want::Node(node), Some(host)) => provision::provision(situation, node, host),
-        (Want::Node(node), None) => provision::allocate(situation, node),
-        (Want::Release, Some(host)) => release::release(situation, host),
-        (Want::Release, None) if demand.has_finalizer => Outcome::effect(Effect::RemoveFinalizer),
-        (Want::Release, None) => Outcome::idle(),
+        (Want::Node(node), Some(host)) => provision::provision_host(situation, node, host),
+        (Want::Node(node), None) => provision::allocate_host(situation, node),
+        (Want::Release, Some(host)) => release::release_host(situation, host),
+        (Want::Release, None) if demand.has_finalizer => Outcome::from_effect(Effect::RemoveFinalizer),
+        (Want::Release, None) => Outcome::without_effect(),
     }
 }
 
@@ -115,14 +115,14 @@ fn claim_text(host: &HostRecord) -> String {
 /// Assigns the plan of `inputs`. A record that was written and not announced
 /// (a crash came in between) is announced where it is the same plan; a plan of
 /// a higher generation replaces any other.
-pub(crate) fn assign(
+pub(crate) fn assign_plan(
     host: &HostRecord,
     inputs: &PlanInputs,
     stored: &StoredPlan,
 ) -> Result<Assignment, Blocker> {
     let newest = host.newest_generation();
     let unusable = |error: crate::plan::PlanRecordError| {
-        Blocker::failed(Type::BootstrapReady, Reason::BootstrapInvalid, error.to_string())
+        Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, error.to_string())
     };
     let rendered = |generation| render(inputs, generation, &claim_text(host)).map_err(unusable);
     if let StoredPlan::Record(record) = stored

@@ -18,11 +18,11 @@ mod tree;
 use std::rc::Rc;
 
 use content::Content;
-use edit::{Edit, apply};
+use edit::{Edit, apply_edits};
 use kubeadm::KubeadmError;
 use tree::{Duplicate, Node, NotYaml, Value};
 
-use crate::yaml::quote;
+use crate::yaml::quote_text;
 
 /// Names that a node goes by. The coordinator's win over any in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +56,12 @@ pub enum BootstrapError {
         place: String,
         /// Counted from one.
         line: usize,
-        /// What the parser said.
+        /// The error of the parser.
         message: String,
         /// What may be behind it.
         hint: &'static str,
     },
-    /// A key stands twice in one mapping.
+    /// A mapping has a duplicate key.
     #[error("{place} has a key twice in one mapping at line {line}: remove one of them")]
     Duplicate {
         /// The user-data, or a file in it.
@@ -77,8 +77,7 @@ pub enum BootstrapError {
         /// Its version.
         version: String,
     },
-    /// Something stands where a value is to be set, and nobody can tell what
-    /// it is meant to be.
+    /// A value to be set is present in a form that cannot be edited.
     #[error(
         "{place}: {field} at line {line} is not of a form that can be edited: write it out plainly, without anchors, tags and merge keys, as a list of name and value in v1beta4 and as a map in v1beta3"
     )]
@@ -106,7 +105,7 @@ pub enum BootstrapError {
     },
 }
 
-/// What bootstrap data looks like, when it is no cloud-config.
+/// Detected format of bootstrap data that is no cloud-config.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looks {
     /// `#!`.
@@ -138,12 +137,12 @@ impl std::fmt::Display for Looks {
 /// # Errors
 /// [`BootstrapError`] when the data is no cloud-config, or holds a kubeadm
 /// configuration that cannot be edited without guessing.
-pub fn normalise(data: &str, node: &NodeNames<'_>) -> Result<String, BootstrapError> {
+pub fn normalise_data(data: &str, node: &NodeNames<'_>) -> Result<String, BootstrapError> {
     check_names(node)?;
     check_header(data)?;
-    let edited = apply(data, &edits(data, *node)?).ok_or_else(unsafe_edit)?;
-    // The proof: read anew, nothing is left to set.
-    match edits(&edited, *node) {
+    let edited = apply_edits(data, &collect_edits(data, *node)?).ok_or_else(unsafe_edit)?;
+    // Verification: parsed again, nothing is left to set.
+    match collect_edits(&edited, *node) {
         Ok(left) if left.is_empty() => Ok(edited),
         Ok(_) | Err(_) => Err(unsafe_edit()),
     }
@@ -197,16 +196,16 @@ fn is_template(line: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with("template:"))
 }
 
-fn edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
-    let document = parse(data)?;
-    let mut edits = hostname(&document, node)?;
-    let files = document.find("write_files").map_err(|error| duplicate(USER_DATA, &error))?;
+fn collect_edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
+    let document = parse_document(data)?;
+    let mut edits = hostname_edits(&document, node)?;
+    let files = document.find_entry("write_files").map_err(|error| duplicate_error(USER_DATA, &error))?;
     let Some((_, files)) = files else { return Ok(edits) };
     if !files.is_null() && !matches!(files.value, Value::Sequence { .. }) {
-        return Err(shape("write_files", files));
+        return Err(shape_error("write_files", files));
     }
     for entry in files.items() {
-        for edit in file(data, entry, node)? {
+        for edit in file_edits(data, entry, node)? {
             // Two entries may be aliases of one content.
             if !edits.contains(&edit) {
                 edits.push(edit);
@@ -216,13 +215,13 @@ fn edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
     Ok(edits)
 }
 
-fn parse(data: &str) -> Result<Rc<Node>, BootstrapError> {
-    let documents = tree::parse(data).map_err(|error| not_yaml(USER_DATA, data, error))?;
+fn parse_document(data: &str) -> Result<Rc<Node>, BootstrapError> {
+    let documents = tree::parse_tree(data).map_err(|error| not_yaml(USER_DATA, data, error))?;
     match documents.as_slice() {
         [] => Err(BootstrapError::Empty),
         [root] if matches!(root.value, Value::Mapping { .. }) => {
-            let merge = root.find("<<").map_err(|error| duplicate(USER_DATA, &error))?;
-            merge.map_or_else(|| Ok(Rc::clone(root)), |(key, _)| Err(shape("a merge key (<<)", key)))
+            let merge = root.find_entry("<<").map_err(|error| duplicate_error(USER_DATA, &error))?;
+            merge.map_or_else(|| Ok(Rc::clone(root)), |(key, _)| Err(shape_error("a merge key (<<)", key)))
         }
         [root, ..] => {
             let message = "it is not one mapping".to_owned();
@@ -233,10 +232,10 @@ fn parse(data: &str) -> Result<Rc<Node>, BootstrapError> {
 
 /// cloud-init prefers `hostname` and `fqdn` of the user-data to the meta-data's
 /// name, and `preserve_hostname` to both.
-fn hostname(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
+fn hostname_edits(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
     let mut edits = Vec::new();
     for key in ["hostname", "fqdn", "preserve_hostname"] {
-        let found = document.find(key).map_err(|error| duplicate(USER_DATA, &error))?;
+        let found = document.find_entry(key).map_err(|error| duplicate_error(USER_DATA, &error))?;
         let Some((_, value)) = found else { continue };
         let fits = |text: &str| match key {
             "hostname" => text == node.hostname,
@@ -249,11 +248,12 @@ fn hostname(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, Bootstrap
             Value::Scalar { .. } if value.is_null() => {}
             Value::Scalar { text, .. } if fits(text) => {}
             Value::Scalar { .. } if !value.shared && value.tag.is_none() => {
-                let text = if key == "preserve_hostname" { "false".to_owned() } else { quote(node.hostname) };
+                let text =
+                    if key == "preserve_hostname" { "false".to_owned() } else { quote_text(node.hostname) };
                 edits.push(Edit { range: value.span.clone(), text });
             }
             Value::Scalar { .. } | Value::Mapping { .. } | Value::Sequence { .. } => {
-                return Err(shape(key, value));
+                return Err(shape_error(key, value));
             }
         }
     }
@@ -261,26 +261,27 @@ fn hostname(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, Bootstrap
 }
 
 /// Edits of one `write_files` entry.
-fn file(data: &str, entry: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
-    let find = |key| entry.find(key).map_err(|error| duplicate(USER_DATA, &error));
-    let text = |key| find(key).map(|found| found.and_then(|(_, value)| value.text()));
+fn file_edits(data: &str, entry: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
+    let find = |key| entry.find_entry(key).map_err(|error| duplicate_error(USER_DATA, &error));
+    let text = |key| find(key).map(|found| found.and_then(|(_, value)| value.as_text()));
     let place = text("path")?.map_or_else(|| "a file without path".to_owned(), str::to_owned);
     if let Some((key, _)) = find("<<")? {
-        return Err(shape("a merge key (<<)", key));
+        return Err(shape_error("a merge key (<<)", key));
     }
     let Some((_, value)) = find("content")? else { return Ok(Vec::new()) };
-    let Some(content) = Content::read(data, value, text("encoding")?) else {
+    let Some(content) = Content::read_content(data, value, text("encoding")?) else {
         return Ok(Vec::new());
     };
-    let edits = kubeadm::edits(&content.text, node).map_err(|error| in_file(&place, &content.text, error))?;
-    content.lift(data, &edits).ok_or(BootstrapError::Unsafe { place })
+    let edits =
+        kubeadm::kubeadm_edits(&content.text, node).map_err(|error| in_file(&place, &content.text, error))?;
+    content.lift_edits(data, &edits).ok_or(BootstrapError::Unsafe { place })
 }
 
-fn duplicate(place: &str, error: &Duplicate) -> BootstrapError {
+fn duplicate_error(place: &str, error: &Duplicate) -> BootstrapError {
     BootstrapError::Duplicate { place: place.to_owned(), line: error.line }
 }
 
-fn shape(field: &str, node: &Node) -> BootstrapError {
+fn shape_error(field: &str, node: &Node) -> BootstrapError {
     BootstrapError::Shape { place: USER_DATA.to_owned(), field: field.to_owned(), line: node.line }
 }
 

@@ -1,5 +1,5 @@
 //! What is due for a host whatever its machine does: claims whose machine is
-//! gone, sessions whose replica is gone, and moves that wait.
+//! deleted, sessions whose replica is dead, and paused moves.
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanState, PlanType};
@@ -19,7 +19,7 @@ pub struct ClaimingMachine {
     pub is_paused: bool,
 }
 
-/// Everything that a decision about a host looks at.
+/// Inputs of a decision about a host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSituation<'a> {
     pub host: &'a HostRecord,
@@ -52,14 +52,14 @@ pub enum HostEffect {
     ReadPlan,
     /// The claim holds nothing: remove it.
     Release,
-    /// An operator deletes the inventory, and its machine is gone: remove the
+    /// An operator deletes the inventory, and its machine does not exist: remove the
     /// finalizer.
     RemoveFinalizer,
-    /// The machine is gone and the host was not cleaned.
+    /// The machine does not exist and the host was not cleaned.
     MarkOrphaned(Problem),
     /// The host of an abandoned claim attached: it is cleaned.
     Assign(Assignment),
-    /// The replica that served the session is gone.
+    /// The replica that served the session is dead.
     EndSession { ended: Timestamp },
     /// Its plan ended: `clusterctl move` may go on.
     AllowMove,
@@ -74,7 +74,7 @@ pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
     HostOutcome { effect, wake: if session_wake == Wake::OnChange { grace } else { session_wake } }
 }
 
-/// A host whose replica died has the grace to attach to another one.
+/// After its replica failed, a host has the grace period to attach to another one.
 fn check_session(situation: &HostSituation<'_>) -> (Option<HostEffect>, Wake) {
     let Some(died) = situation.replica_died.filter(|_| situation.host.is_attached()) else {
         return (None, Wake::OnChange);
@@ -108,7 +108,7 @@ fn check_claim(situation: &HostSituation<'_>) -> Option<HostEffect> {
     }
 }
 
-/// The machine is gone, or names another host. A claim is released only on the
+/// The machine does not exist, or names another host. A claim is released only on the
 /// host's own statement, or by its clean.
 fn check_orphan(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
@@ -130,7 +130,7 @@ fn check_orphan(situation: &HostSituation<'_>) -> Option<HostEffect> {
     verified(HostEffect::MarkOrphaned(Problem { reason: Reason::OwnerMissing, message }))
 }
 
-/// Nothing of the claim was given to the host, and the host says so.
+/// No plan of the claim was assigned, and the host reports none.
 fn carries_no_claim(host: &HostRecord) -> bool {
     host.claimed_plan().is_none() && host.carries_nothing()
 }
@@ -154,9 +154,9 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
 
 fn assign_clean(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let Some(stored) = situation.plan else { return Some(HostEffect::ReadPlan) };
-    let network_config = network::config(situation.spec).ok()?;
+    let network_config = network::network_config(situation.spec).ok()?;
     let inputs = PlanInputs::Clean(Clean { network_config });
-    assignment::assign(situation.host, &inputs, stored).ok().map(HostEffect::Assign)
+    assignment::assign_plan(situation.host, &inputs, stored).ok().map(HostEffect::Assign)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a node's meta-data says: decision D15's keys, so that templates
+/// meta-data of a node: the keys of decision D15, so that templates
 /// written for CAPM3 render.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaData {
@@ -47,7 +47,7 @@ struct Node<'a> {
 /// meta-data of a node.
 #[must_use]
 pub fn meta_data(data: &MetaData) -> String {
-    yaml(&Document {
+    to_yaml(&Document {
         instance_id: &data.instance_id,
         node: Some(Node {
             local_hostname: &data.hostname,
@@ -61,21 +61,21 @@ pub fn meta_data(data: &MetaData) -> String {
     })
 }
 
-/// meta-data of a host that is no node: it says nothing but which seed it is.
+/// meta-data of a host that is no node: it only identifies the seed.
 #[must_use]
 pub fn neutral_meta_data(instance_id: &str) -> String {
-    yaml(&Document { instance_id, node: None })
+    to_yaml(&Document { instance_id, node: None })
 }
 
 /// user-data of a cloud-config that is held as a value.
 #[must_use]
 pub fn user_data(cloud_config: &Value) -> String {
-    format!("#cloud-config\n{}", yaml(cloud_config))
+    format!("#cloud-config\n{}", to_yaml(cloud_config))
 }
 
 /// Values without maps of odd keys always have a YAML form.
-fn yaml(value: &impl Serialize) -> String {
-    crate::yaml::text(value).unwrap_or_default()
+fn to_yaml(value: &impl Serialize) -> String {
+    crate::yaml::to_yaml(value).unwrap_or_default()
 }
 
 #[cfg(test)]

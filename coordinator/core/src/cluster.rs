@@ -38,7 +38,7 @@ pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
 
 /// Decides.
 #[must_use]
-pub fn decide(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {
+pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {
     if is_paused(cluster, owner) {
         return Decision::Paused;
     }
@@ -56,7 +56,11 @@ pub fn decide(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {
 
 /// The status that follows.
 #[must_use]
-pub fn status(cluster: &BaremetalCluster, decision: &Decision, now: Timestamp) -> BaremetalClusterStatus {
+pub fn cluster_status(
+    cluster: &BaremetalCluster,
+    decision: &Decision,
+    now: Timestamp,
+) -> BaremetalClusterStatus {
     let mut status = cluster.status.clone().unwrap_or_default();
     let endpoint = match decision {
         Decision::Paused | Decision::OwnerMissing => None,
@@ -69,7 +73,7 @@ pub fn status(cluster: &BaremetalCluster, decision: &Decision, now: Timestamp) -
             "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer",
         )),
     };
-    let mut updates = vec![paused(*decision == Decision::Paused)];
+    let mut updates = vec![paused_condition(*decision == Decision::Paused)];
     if let Some(endpoint) = endpoint {
         status.ready = endpoint.status == ConditionStatus::True;
         status.initialization = status.ready.then_some(Initialization { provisioned: Some(true) });
@@ -86,7 +90,7 @@ pub fn status(cluster: &BaremetalCluster, decision: &Decision, now: Timestamp) -
 
 /// The condition `Paused`, which Cluster API wants on every object.
 #[must_use]
-pub fn paused(is_paused: bool) -> ConditionUpdate {
+pub fn paused_condition(is_paused: bool) -> ConditionUpdate {
     if is_paused {
         condition_true(Type::Paused, Reason::Paused, PAUSED_MESSAGE)
     } else {
@@ -101,7 +105,11 @@ mod tests {
     use coordinator_api::cluster::{BaremetalClusterSpec, LoadBalancer};
 
     fn owner(paused: Option<bool>) -> Cluster {
-        Cluster::new("c1", &capi::cluster("v1beta2"), ClusterSpec { paused, infrastructure_ref: None })
+        Cluster::new(
+            "c1",
+            &capi::cluster_resource("v1beta2"),
+            ClusterSpec { paused, infrastructure_ref: None },
+        )
     }
 
     #[test]
@@ -121,9 +129,9 @@ mod tests {
             ("paused", &named, Some(owner(Some(true))), Decision::Paused),
         ] {
             let cluster = BaremetalCluster::new("c1", spec.clone());
-            let decision = decide(&cluster, owner.as_ref());
+            let decision = decide_cluster(&cluster, owner.as_ref());
             assert_eq!(decision, want, "{name}");
-            let ready = status(&cluster, &decision, Timestamp::UNIX_EPOCH).ready;
+            let ready = cluster_status(&cluster, &decision, Timestamp::UNIX_EPOCH).ready;
             assert_eq!(ready, matches!(decision, Decision::Rest | Decision::Fill(_)), "{name}");
         }
     }
@@ -132,6 +140,6 @@ mod tests {
     fn a_pause_leaves_readiness_as_it_was() {
         let mut cluster = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
         cluster.status = Some(BaremetalClusterStatus { ready: true, ..Default::default() });
-        assert!(status(&cluster, &Decision::Paused, Timestamp::UNIX_EPOCH).ready);
+        assert!(cluster_status(&cluster, &Decision::Paused, Timestamp::UNIX_EPOCH).ready);
     }
 }

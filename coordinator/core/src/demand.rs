@@ -91,7 +91,7 @@ pub struct Blocker {
 pub enum Severity {
     /// It ends by itself.
     Waiting,
-    /// It ends when an operator acts; an Event says so.
+    /// It ends when an operator acts; an Event is published.
     NeedsOperator,
     /// As `NeedsOperator`, and the phase is Failed.
     Failed,
@@ -99,7 +99,7 @@ pub enum Severity {
 
 impl Blocker {
     #[must_use]
-    pub fn waiting(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
+    pub fn waiting_for(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, reason, message: message.into(), severity: Severity::Waiting }
     }
 
@@ -109,7 +109,7 @@ impl Blocker {
     }
 
     #[must_use]
-    pub fn failed(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
+    pub fn failed_with(condition: Type, reason: Reason, message: impl Into<String>) -> Self {
         Self { condition, reason, message: message.into(), severity: Severity::Failed }
     }
 }

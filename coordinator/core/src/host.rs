@@ -156,7 +156,7 @@ impl HostRecord {
 
     /// What keeps the host from its plan.
     #[must_use]
-    pub fn trouble(&self, now: Timestamp) -> Option<Problem> {
+    pub fn find_problem(&self, now: Timestamp) -> Option<Problem> {
         if self.is_quarantined {
             let message = format!(
                 "two running systems hold the identity of this host: switch one off, reinstall it, then remove the annotation {}",
@@ -165,7 +165,7 @@ impl HostRecord {
             return Some(Problem { reason: Reason::DuplicateIdentity, message });
         }
         if self.unreachable_since(now).is_some() {
-            return Some(unreachable());
+            return Some(unreachable_problem());
         }
         let plan = self.plan.as_ref().filter(|plan| plan.state.is_none())?;
         plan.problem.clone()
@@ -180,7 +180,7 @@ impl HostRecord {
 
 /// The host has no session.
 #[must_use]
-pub fn unreachable() -> Problem {
+pub fn unreachable_problem() -> Problem {
     let message =
         "the host has no connection to the coordinator: check its power, its network and its console";
     Problem { reason: Reason::HostUnreachable, message: message.to_owned() }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proto::plan::Image;
 
-/// Keys told in one message; more are counted.
-const TOLD: usize = 10;
+/// Keys listed in one message; more are counted.
+const MAX_LISTED: usize = 10;
 
 /// Sources that are no registry's: a directory, a file, a channel of images.
 const LOCAL: [&str; 3] = ["dir:", "file:", "channel:"];
@@ -24,7 +24,7 @@ pub enum ImageError {
     Miss {
         /// `spec.version` of the Machine.
         version: String,
-        /// What there is, for a person.
+        /// Keys of the catalog, for the message.
         known: String,
     },
     /// The reference has no host, and nothing else names one.
@@ -54,23 +54,23 @@ pub enum ImageError {
 ///
 /// # Errors
 /// [`ImageError`], which names the next action.
-pub fn resolve(
+pub fn resolve_image(
     catalog: &BTreeMap<String, String>,
     version: &str,
     registry: Option<&str>,
 ) -> Result<Image, ImageError> {
     let image = catalog
         .get(version)
-        .ok_or_else(|| ImageError::Miss { version: version.to_owned(), known: known(catalog) })?
+        .ok_or_else(|| ImageError::Miss { version: version.to_owned(), known: list_known(catalog) })?
         .trim();
     let invalid = |source| ImageError::Invalid { version: version.to_owned(), source };
-    let (scheme, reference) = split(image);
+    let (scheme, reference) = split_image(image);
     // A reference that is none must not become one by the registry before it.
     Image::parse(reference).map_err(invalid)?;
     if LOCAL.contains(&scheme) || has_host(reference) {
         return Image::parse(image).map_err(invalid);
     }
-    let registry = registry.map(address).filter(|registry| !registry.is_empty());
+    let registry = registry.map(registry_address).filter(|registry| !registry.is_empty());
     let registry = registry.ok_or_else(|| ImageError::RegistryMissing {
         version: version.to_owned(),
         image: image.to_owned(),
@@ -78,7 +78,7 @@ pub fn resolve(
     Image::parse(&format!("{scheme}{registry}/{reference}")).map_err(invalid)
 }
 
-fn split(image: &str) -> (&str, &str) {
+fn split_image(image: &str) -> (&str, &str) {
     let schemes = || LOCAL.into_iter().chain(REMOTE);
     let scheme = schemes().find(|scheme| image.starts_with(scheme)).unwrap_or_default();
     image.split_at(scheme.len())
@@ -90,18 +90,20 @@ fn has_host(reference: &str) -> bool {
     reference.split_once('/').is_some_and(|(first, _)| first.contains(['.', ':']) || first == "localhost")
 }
 
-fn address(registry: &str) -> &str {
+fn registry_address(registry: &str) -> &str {
     let registry = registry.trim();
     let bare = ["https://", "http://"].iter().find_map(|scheme| registry.strip_prefix(scheme));
     bare.unwrap_or(registry).trim_end_matches('/')
 }
 
-fn known(catalog: &BTreeMap<String, String>) -> String {
-    let told: Vec<_> = catalog.keys().take(TOLD).map(String::as_str).collect();
+fn list_known(catalog: &BTreeMap<String, String>) -> String {
+    let listed: Vec<_> = catalog.keys().take(MAX_LISTED).map(String::as_str).collect();
     match catalog.len() {
         0 => " (it is empty)".to_owned(),
-        many if many > TOLD => format!(" (it has {}, and {} more)", told.join(", "), many - TOLD),
-        _ => format!(" (it has {})", told.join(", ")),
+        many if many > MAX_LISTED => {
+            format!(" (it has {}, and {} more)", listed.join(", "), many - MAX_LISTED)
+        }
+        _ => format!(" (it has {})", listed.join(", ")),
     }
 }
 
@@ -135,7 +137,7 @@ mod tests {
         ];
         for (name, image, registry, want) in cases {
             let catalog = BTreeMap::from([("v1".to_owned(), image.to_owned())]);
-            let got = resolve(&catalog, "v1", registry);
+            let got = resolve_image(&catalog, "v1", registry);
             assert_eq!(got.as_ref().map(Image::as_str), want.as_ref().copied(), "{name}");
         }
     }
@@ -155,7 +157,7 @@ mod tests {
         ];
         for (catalog, known) in cases {
             assert_eq!(
-                resolve(&catalog, "v1.3-1", None).unwrap_err().to_string(),
+                resolve_image(&catalog, "v1.3-1", None).unwrap_err().to_string(),
                 format!(
                     "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, and the machine goes on by itself"
                 )

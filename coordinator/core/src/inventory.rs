@@ -16,7 +16,7 @@ use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
 use serde_json::Value;
 
-pub use install::{InstallError, install};
+pub use install::{InstallError, install_message};
 use template::{Field, Rendered, Values};
 
 /// How a host holds its identity key.
@@ -64,13 +64,13 @@ pub enum Identified<'a> {
     Create,
     /// The host of this inventory.
     Known(&'a MachineInventory),
-    /// Turned away.
+    /// Rejected.
     Refused(Refusal),
 }
 
-/// Decides who a host is: its key says so, never its name or its SMBIOS.
+/// Decides who a host is: by its key, never by its name or its SMBIOS.
 #[must_use]
-pub fn identify<'a>(
+pub fn identify_host<'a>(
     existing: Existing<'a>,
     identity: Identity<'_>,
     registration: &MachineRegistration,
@@ -102,10 +102,12 @@ pub fn refuse_key(class: KeyClass, registration: &MachineRegistration) -> Option
 }
 
 fn emulates_tpm(registration: &MachineRegistration) -> bool {
-    settings(registration).is_some_and(|registration| registration.emulate_tpm)
+    inventory_settings(registration).is_some_and(|registration| registration.emulate_tpm)
 }
 
-fn settings(registration: &MachineRegistration) -> Option<&coordinator_api::registration::Registration> {
+fn inventory_settings(
+    registration: &MachineRegistration,
+) -> Option<&coordinator_api::registration::Registration> {
     registration.spec.config.as_ref()?.elemental.as_ref()?.registration.as_ref()
 }
 
@@ -118,7 +120,7 @@ pub struct Draft {
     pub labels: BTreeMap<String, String>,
     /// Annotations of the registration.
     pub annotations: BTreeMap<String, String>,
-    /// `spec.network`: the registration's, when it says something.
+    /// `spec.network`: the registration's, unless empty.
     pub network: Option<NetworkTemplate>,
     /// `spec.ipAddressPools`: the registration's.
     pub ip_address_pools: BTreeMap<String, Value>,
@@ -131,7 +133,7 @@ pub struct Draft {
 pub struct Skipped {
     /// Its key.
     pub key: String,
-    /// Why, for a person.
+    /// Cause and next action, for the message.
     pub why: String,
 }
 
@@ -161,8 +163,8 @@ pub enum TemplateError {
 
 /// Used when a registration names no template.
 const DEFAULT_NAME: &str = "m-${System Information/UUID}";
-/// Keys told in one message.
-const TOLD: usize = 12;
+/// Keys listed in one message.
+const MAX_LISTED: usize = 12;
 
 /// Renders name, labels and annotations of a new inventory. `random` feeds the
 /// keys below `Random/`: the same bytes give the same values, so that with the
@@ -171,27 +173,28 @@ const TOLD: usize = 12;
 /// # Errors
 /// [`TemplateError`] when there is no name. Labels and annotations that cannot
 /// be rendered are left out and listed.
-pub fn draft(
+pub fn draft_inventory(
     registration: &MachineRegistration,
     facts: &HostFacts,
     identity: Identity<'_>,
     random: &[u8; 32],
 ) -> Result<Draft, TemplateError> {
-    let hidden = settings(registration).is_some_and(|registration| registration.no_smbios);
-    let values = if hidden { Values::random(*random) } else { Values::new(facts::values(facts), *random) };
+    let hidden = inventory_settings(registration).is_some_and(|registration| registration.no_smbios);
+    let values =
+        if hidden { Values::with_random(*random) } else { Values::new(facts::fact_values(facts), *random) };
     let spec = &registration.spec;
     let mut draft = Draft {
-        name: name(spec.machine_name.as_deref().unwrap_or(DEFAULT_NAME), &values)?,
+        name: render_name(spec.machine_name.as_deref().unwrap_or(DEFAULT_NAME), &values)?,
         ..Draft::default()
     };
     for (key, text) in &spec.machine_inventory_labels {
-        draft.take(key, Field::Label, &values.render(text));
+        draft.take_rendered(key, Field::Label, &values.render_template(text));
     }
     for (key, text) in &spec.machine_inventory_annotations {
-        draft.take(key, Field::Annotation, &values.render(text));
+        draft.take_rendered(key, Field::Annotation, &values.render_template(text));
     }
     if let Some(network) = spec.config.as_ref().and_then(|config| config.network.as_ref()) {
-        draft.network = explicit(network);
+        draft.network = explicit_network(network);
         draft.ip_address_pools.clone_from(&network.ip_addresses);
     }
     draft.labels.insert(label::MANAGED.to_owned(), "true".to_owned());
@@ -199,9 +202,9 @@ pub fn draft(
     Ok(draft)
 }
 
-/// The network of a registration for one host. One that says nothing is left
+/// The network of a registration for one host. An empty one is left
 /// out: the host's own is replayed.
-fn explicit(network: &RegistrationNetwork) -> Option<NetworkTemplate> {
+fn explicit_network(network: &RegistrationNetwork) -> Option<NetworkTemplate> {
     let RegistrationNetwork { configurator, config, ip_addresses: _ } = network;
     let silent = *configurator == Configurator::None
         && config.as_ref().is_none_or(|config| {
@@ -215,13 +218,13 @@ fn explicit(network: &RegistrationNetwork) -> Option<NetworkTemplate> {
 }
 
 impl Draft {
-    fn take(&mut self, key: &str, field: Field, rendered: &Rendered) {
+    fn take_rendered(&mut self, key: &str, field: Field, rendered: &Rendered) {
         let why = if !template::is_key(key) {
             "it is no key of a label or annotation".to_owned()
         } else if rendered.missing.is_empty() {
             let (map, text) = match field {
-                Field::Label => (&mut self.labels, template::label(&rendered.text)),
-                Field::Annotation => (&mut self.annotations, template::annotation(&rendered.text)),
+                Field::Label => (&mut self.labels, template::sanitise_label(&rendered.text)),
+                Field::Annotation => (&mut self.annotations, template::sanitise_annotation(&rendered.text)),
             };
             map.insert(key.to_owned(), text);
             return;
@@ -232,15 +235,15 @@ impl Draft {
     }
 }
 
-fn name(text: &str, values: &Values) -> Result<String, TemplateError> {
-    let rendered = values.render(text);
+fn render_name(text: &str, values: &Values) -> Result<String, TemplateError> {
+    let rendered = values.render_template(text);
     if !rendered.missing.is_empty() {
-        let offered: Vec<_> = values.keys().take(TOLD).collect();
+        let offered: Vec<_> = values.keys().take(MAX_LISTED).collect();
         let offered =
             if offered.is_empty() { "Random/UUID".to_owned() } else { offered.join(", ") + ", …" };
         return Err(TemplateError::Unresolved { missing: rendered.missing.join(", "), offered });
     }
-    let name = template::name(&rendered.text);
+    let name = template::sanitise_name(&rendered.text);
     if template::is_name(&name) { Ok(name) } else { Err(TemplateError::Name { name }) }
 }
 

@@ -1,8 +1,8 @@
 //! Every decision, without an effect.
 //!
 //! A decision is a function from parsed values to what is due; nothing here
-//! knows a client, a file, a clock or a random number. In the order of the
-//! story: [`inventory`] names a host, [`pool`] says which can be claimed,
+//! uses a client, a file, a clock or a random number. In the order of the
+//! lifecycle: [`inventory`] names a host, [`pool`] says which can be claimed,
 //! [`demand`] what a machine asks for, [`assignment`] what is due for it,
 //! [`plan`] what the host executes, [`provider_id`] how its node is called.
 

@@ -3,8 +3,8 @@
 //!
 //! `spec.observedNetwork` is set at the first registration and replayed by
 //! every plan; `spec.network` wins. Addresses and routes that DHCP and routers
-//! gave are never frozen: a lease that became a static address would be handed
-//! to somebody else.
+//! assigned are never frozen: the lease of a frozen address could be given to
+//! another host.
 
 mod drift;
 mod explicit;
@@ -18,7 +18,7 @@ use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_api::network::ObservedNetwork;
 use ipnet::IpNet;
 
-pub use drift::drift;
+pub use drift::describe_drift;
 pub use wire::{Observation, parse_observed};
 
 /// Why a network cannot be taken or rendered.
@@ -44,9 +44,9 @@ pub enum NetworkError {
         /// What it should be.
         wanted: &'static str,
     },
-    /// The same thing stands twice.
+    /// A value occurs twice.
     #[error(
-        "{place}: {value} stands there twice: remove one of them from spec.observedNetwork, or set spec.network"
+        "{place}: {value} occurs twice: remove one of them from spec.observedNetwork, or set spec.network"
     )]
     Duplicate {
         /// The interface, or the list.
@@ -142,42 +142,42 @@ pub enum NetworkError {
     Render(String),
 }
 
-/// network-config version 2 of a host: `spec.network` when it says something,
+/// network-config version 2 of a host: `spec.network` unless empty,
 /// else `spec.observedNetwork`. `None` when neither does: the image decides.
 ///
 /// # Errors
 /// [`NetworkError`], which names the interface and the next action.
-pub fn config(spec: &MachineInventorySpec) -> Result<Option<String>, NetworkError> {
-    let explicit = spec.network.as_ref().map(explicit::config).transpose()?.flatten();
+pub fn network_config(spec: &MachineInventorySpec) -> Result<Option<String>, NetworkError> {
+    let explicit = spec.network.as_ref().map(explicit::explicit_config).transpose()?.flatten();
     match (explicit, &spec.observed_network) {
         (Some(config), _) => Ok(Some(config)),
-        (None, Some(observed)) => replay(observed),
+        (None, Some(observed)) => replay_observed(observed),
         (None, None) => Ok(None),
     }
 }
 
-fn replay(observed: &ObservedNetwork) -> Result<Option<String>, NetworkError> {
-    let network = model::Network::parse(observed)?;
+fn replay_observed(observed: &ObservedNetwork) -> Result<Option<String>, NetworkError> {
+    let network = model::Network::parse_observed(observed)?;
     if network.devices.is_empty() {
         return Ok(None);
     }
-    render::yaml(&network).map(Some)
+    render::render_yaml(&network).map(Some)
 }
 
 /// An address with its prefix, or why not.
 fn parse_net(place: &str, text: &str) -> Result<IpNet, NetworkError> {
-    text.parse().map_err(|_| bad(place, text, "address with a prefix length"))
+    text.parse().map_err(|_| bad_value(place, text, "address with a prefix length"))
 }
 
 fn parse_address(place: &str, text: &str) -> Result<IpAddr, NetworkError> {
-    text.parse().map_err(|_| bad(place, text, "IP address"))
+    text.parse().map_err(|_| bad_value(place, text, "IP address"))
 }
 
 fn parse_destination(place: &str, text: &str) -> Result<IpNet, NetworkError> {
     Ok(parse_net(place, text)?.trunc())
 }
 
-/// Six octets, lower case; `None` for nothing and for zeros, by which no card
+/// Six octets, lower case; `None` for nothing and for zeros, which no interface
 /// is found.
 fn parse_mac(place: &str, text: &str) -> Result<Option<String>, NetworkError> {
     let mac = text.trim().to_ascii_lowercase().replace('-', ":");
@@ -186,7 +186,7 @@ fn parse_mac(place: &str, text: &str) -> Result<Option<String>, NetworkError> {
     }
     let octet = |part: &str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
     if mac.split(':').count() != 6 || !mac.split(':').all(octet) {
-        return Err(bad(place, text, "MAC address of six octets"));
+        return Err(bad_value(place, text, "MAC address of six octets"));
     }
     Ok(Some(mac))
 }
@@ -198,14 +198,14 @@ fn check_name(name: &str) -> Result<(), NetworkError> {
     if fine {
         Ok(())
     } else {
-        Err(bad("interfaces", name, "name of an interface (1 to 15 of a-z A-Z 0-9 - _ . : @)"))
+        Err(bad_value("interfaces", name, "name of an interface (1 to 15 of a-z A-Z 0-9 - _ . : @)"))
     }
 }
 
 fn check_domain(domain: &str) -> Result<(), NetworkError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let fine = (1..=253).contains(&domain.len()) && domain.chars().all(allowed);
-    if fine { Ok(()) } else { Err(bad("searchDomains", domain, "domain")) }
+    if fine { Ok(()) } else { Err(bad_value("searchDomains", domain, "domain")) }
 }
 
 /// Addresses that are the same on every link, or no address of a host at all.
@@ -217,15 +217,15 @@ fn is_special(address: IpAddr) -> bool {
     link_local || address.is_loopback() || address.is_multicast() || address.is_unspecified()
 }
 
-fn bad(place: &str, value: &str, wanted: &'static str) -> NetworkError {
+fn bad_value(place: &str, value: &str, wanted: &'static str) -> NetworkError {
     let value = value.chars().take(64).collect();
     NetworkError::Value { place: place.to_owned(), value, wanted }
 }
 
-fn missing(interface: &str, role: &'static str, missing: &str) -> NetworkError {
+fn missing_value(interface: &str, role: &'static str, missing: &str) -> NetworkError {
     NetworkError::InterfaceMissing { interface: interface.to_owned(), role, missing: missing.to_owned() }
 }
 
-fn interface(name: &str) -> String {
+fn interface_path(name: &str) -> String {
     format!("interface {name}")
 }

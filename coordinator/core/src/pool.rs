@@ -16,7 +16,7 @@ use crate::host::HostRecord;
 /// Members named in one message.
 const NAMED: usize = 8;
 
-/// Where a member of a pool stands. Each is counted once.
+/// State of a member in a pool. Each is counted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
     /// Can be claimed.
@@ -53,9 +53,9 @@ pub enum Exclusion {
     Marked,
 }
 
-/// Where `host` stands in the pool called `pool`.
+/// State of `host` in the pool called `pool`.
 #[must_use]
-pub fn standing(pool: &str, host: Option<&HostRecord>) -> Standing {
+pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     use Standing::Unavailable;
     let Some(host) = host else {
         return Unavailable(Exclusion::Missing);
@@ -89,7 +89,7 @@ pub fn standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     if is_claimed { Standing::Allocated } else { Standing::Available }
 }
 
-/// A pool and where each of its members stands.
+/// A pool and the state of each of its members.
 #[derive(Clone, Debug)]
 pub struct Roster {
     pool: Arc<MachineInventoryPool>,
@@ -137,7 +137,7 @@ impl Roster {
         self.pool.spec.machine_inventories.get(*self.positions.get(host)?)
     }
 
-    /// Records where a member stands; whether that changed.
+    /// Records the state of a member; whether it changed.
     pub fn set_standing(&mut self, host: &str, standing: Standing) -> bool {
         let Some(position) = self.positions.get(host).copied() else { return false };
         let old = std::mem::replace(&mut self.standings[position], standing);
@@ -155,7 +155,7 @@ impl Roster {
     ///
     /// # Errors
     /// How many members are excluded by what, as a sentence.
-    pub fn choose(&self, is_reserved: impl Fn(&str) -> bool) -> Result<&PoolMember, String> {
+    pub fn choose_member(&self, is_reserved: impl Fn(&str) -> bool) -> Result<&PoolMember, String> {
         let available = self.members.get(&Standing::Available).into_iter().flatten();
         let mut entries = available.filter_map(|position| self.pool.spec.machine_inventories.get(*position));
         entries.find(|member| !is_reserved(&member.name)).ok_or_else(|| self.explain_exhaustion())
@@ -170,12 +170,12 @@ impl Roster {
             .members
             .iter()
             .filter(|(_, members)| !members.is_empty())
-            .map(|(standing, members)| format!("{} {}", members.len(), describe(*standing)))
+            .map(|(standing, members)| format!("{} {}", members.len(), describe_standing(*standing)))
             .collect();
         format!("of {total} members: {}; add a host to it or free one", counts.join(", "))
     }
 
-    fn count(&self, is_counted: impl Fn(Standing) -> bool) -> i32 {
+    fn count_members(&self, is_counted: impl Fn(Standing) -> bool) -> i32 {
         let counted = self.members.iter().filter(|(standing, _)| is_counted(**standing));
         i32::try_from(counted.map(|(_, members)| members.len()).sum::<usize>()).unwrap_or(i32::MAX)
     }
@@ -194,11 +194,11 @@ impl Roster {
         let mut status = MachineInventoryPoolStatus {
             conditions: known.map(|status| status.conditions.clone()).unwrap_or_default(),
             total: i32::try_from(self.standings.len()).unwrap_or(i32::MAX),
-            available: self.count(|standing| standing == Standing::Available),
-            allocated: self.count(|standing| standing == Standing::Allocated),
-            preparing: self.count(|standing| standing == Standing::Preparing),
-            reprovisioning: self.count(|standing| standing == Standing::Reprovisioning),
-            unavailable: self.count(|standing| matches!(standing, Standing::Unavailable(_))),
+            available: self.count_members(|standing| standing == Standing::Available),
+            allocated: self.count_members(|standing| standing == Standing::Allocated),
+            preparing: self.count_members(|standing| standing == Standing::Preparing),
+            reprovisioning: self.count_members(|standing| standing == Standing::Reprovisioning),
+            unavailable: self.count_members(|standing| matches!(standing, Standing::Unavailable(_))),
         };
         let valid = self.check_members();
         let ready = ConditionUpdate { kind: Type::Ready, ..valid.clone() };
@@ -238,7 +238,7 @@ impl Roster {
     }
 }
 
-fn describe(standing: Standing) -> &'static str {
+fn describe_standing(standing: Standing) -> &'static str {
     match standing {
         Standing::Available => "reserved for other machines",
         Standing::Allocated => "allocated",

@@ -10,7 +10,7 @@ pub const RETRY_MAX: Duration = Duration::from_mins(5);
 /// Interval after the `attempt`th failure in a row, counted from one: doubles from
 /// [`RETRY_MIN`] to [`RETRY_MAX`].
 #[must_use]
-pub fn backoff(attempt: u32) -> Duration {
+pub fn failure_backoff(attempt: u32) -> Duration {
     let doublings = attempt.saturating_sub(1).min(16);
     RETRY_MIN.saturating_mul(1 << doublings).min(RETRY_MAX)
 }
@@ -23,7 +23,7 @@ pub const CONFLICT_RETRY_MAX: Duration = Duration::from_secs(5);
 /// Interval after the `attempt`th conflict in a row, counted from one. The first
 /// is short; a cache that stays behind must not make a storm of conflicts.
 #[must_use]
-pub fn conflict(attempt: u32) -> Duration {
+pub fn conflict_backoff(attempt: u32) -> Duration {
     let doublings = attempt.saturating_sub(1).min(16);
     CONFLICT_RETRY_MIN.saturating_mul(1 << doublings).min(CONFLICT_RETRY_MAX)
 }
@@ -35,14 +35,14 @@ mod tests {
     #[test]
     fn conflict_intervals_grow_to_their_maximum() {
         for (attempt, want) in [(0, 20), (1, 20), (2, 40), (8, 2560), (9, 5000), (u32::MAX, 5000)] {
-            assert_eq!(conflict(attempt), Duration::from_millis(want), "{attempt}");
+            assert_eq!(conflict_backoff(attempt), Duration::from_millis(want), "{attempt}");
         }
     }
 
     #[test]
     fn failure_intervals_double_to_their_maximum() {
         for (attempt, want) in [(0, 1), (1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (u32::MAX, 300)] {
-            assert_eq!(backoff(attempt), Duration::from_secs(want), "{attempt}");
+            assert_eq!(failure_backoff(attempt), Duration::from_secs(want), "{attempt}");
         }
     }
 }

@@ -154,7 +154,7 @@ pub(crate) fn owner() -> Machine {
 }
 
 pub(crate) fn cluster() -> Cluster {
-    Cluster::new("c1", &capi::cluster("v1beta2"), ClusterSpec::default()).within("default")
+    Cluster::new("c1", &capi::cluster_resource("v1beta2"), ClusterSpec::default()).within("default")
 }
 
 pub(crate) fn names() -> Names {

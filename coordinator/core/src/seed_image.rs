@@ -15,7 +15,7 @@ pub enum Decision {
     Refuse(&'static str),
     /// Its registration is not there or not ready.
     AwaitRegistration,
-    /// Close what is open and say that it is being made: a large base takes
+    /// Close the open download and set the building condition: a large base takes
     /// minutes.
     Begin,
     /// Make it, or make sure that it is still what it should be.
@@ -63,7 +63,11 @@ pub struct Download {
 
 /// Decides.
 #[must_use]
-pub fn decide(image: &SeedImage, registration: Option<&MachineRegistration>, now: Timestamp) -> Decision {
+pub fn decide_build(
+    image: &SeedImage,
+    registration: Option<&MachineRegistration>,
+    now: Timestamp,
+) -> Decision {
     if image.spec.kind == SeedImageType::Raw {
         return Decision::Refuse("disk images are not made here: use type iso");
     }
@@ -79,7 +83,7 @@ pub fn decide(image: &SeedImage, registration: Option<&MachineRegistration>, now
     if !registration.and_then(|registration| registration.status.as_ref()).is_some_and(ready) {
         return Decision::AwaitRegistration;
     }
-    let begun = match state(image) {
+    let begun = match recorded_state(image) {
         None | Some(SeedImageState::NotStarted) => false,
         // A correction of what failed is shown as started at once.
         Some(SeedImageState::Failed) => is_current(image),
@@ -90,7 +94,7 @@ pub fn decide(image: &SeedImage, registration: Option<&MachineRegistration>, now
     if begun { Decision::Build } else { Decision::Begin }
 }
 
-fn state(image: &SeedImage) -> Option<SeedImageState> {
+fn recorded_state(image: &SeedImage) -> Option<SeedImageState> {
     image.status.as_ref().and_then(|status| status.state)
 }
 
@@ -106,7 +110,8 @@ fn is_current(image: &SeedImage) -> bool {
 /// recreated for ever could never be used.
 #[must_use]
 pub fn is_asked(image: &SeedImage) -> bool {
-    let done = is_current(image) && (state(image) == Some(SeedImageState::Completed) || has_expired(image));
+    let done =
+        is_current(image) && (recorded_state(image) == Some(SeedImageState::Completed) || has_expired(image));
     image.spec.retrigger_build && !done
 }
 
@@ -119,12 +124,12 @@ pub fn is_answered(image: &SeedImage) -> bool {
 
 /// Which base ISO to make it from.
 #[must_use]
-pub fn base(image: &SeedImage) -> Base {
+pub fn base_image(image: &SeedImage) -> Base {
     if is_asked(image) { Base::Fresh } else { Base::Kept }
 }
 
 /// Whether it may be downloaded as `file` now. Beside the status, which may
-/// lag, this looks at what makes a link useless.
+/// lag, this checks what invalidates a link.
 #[must_use]
 pub fn may_download(
     image: &SeedImage,
@@ -135,13 +140,13 @@ pub fn may_download(
     let url = image.status.as_ref().and_then(|status| status.download_url.as_deref());
     let named = url.and_then(|url| url.rsplit('/').next()).is_some_and(|last| last == file);
     named
-        && state(image) == Some(SeedImageState::Completed)
-        && decide(image, registration, now) == Decision::Build
+        && recorded_state(image) == Some(SeedImageState::Completed)
+        && decide_build(image, registration, now) == Decision::Build
 }
 
 /// How long the download stays open; `None` is for ever, or not yet open.
 #[must_use]
-pub fn remaining(image: &SeedImage, now: Timestamp) -> Option<Duration> {
+pub fn remaining_lifetime(image: &SeedImage, now: Timestamp) -> Option<Duration> {
     let minutes = u64::try_from(image.spec.cleanup_after_minutes).ok().filter(|minutes| *minutes > 0)?;
     let opened = image.status.as_ref()?.opened.as_ref()?.0;
     let open = Duration::try_from(now.duration_since(opened)).unwrap_or_default();
@@ -149,7 +154,7 @@ pub fn remaining(image: &SeedImage, now: Timestamp) -> Option<Duration> {
 }
 
 fn is_over(image: &SeedImage, now: Timestamp) -> bool {
-    has_expired(image) || remaining(image, now) == Some(Duration::ZERO)
+    has_expired(image) || remaining_lifetime(image, now) == Some(Duration::ZERO)
 }
 
 fn has_expired(image: &SeedImage) -> bool {
@@ -158,7 +163,7 @@ fn has_expired(image: &SeedImage) -> bool {
 
 /// The status that follows.
 #[must_use]
-pub fn status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedImageStatus {
+pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedImageStatus {
     let mut status = image.status.clone().unwrap_or_default();
     let (state, reason, message) = match progress {
         Progress::Refused(why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, (*why).to_owned()),

@@ -10,22 +10,22 @@ use serde::Serialize;
 use serde_norway::{Error, Number, Value};
 
 /// A document in block style; maps keep the order of `value`.
-pub(crate) fn text(value: &impl Serialize) -> Result<String, Error> {
+pub(crate) fn to_yaml(value: &impl Serialize) -> Result<String, Error> {
     let mut text = String::new();
-    write(&mut text, &serde_norway::to_value(value)?, 0);
+    write_node(&mut text, &serde_norway::to_value(value)?, 0);
     // A collection starts with the line break that a key before it would need.
     Ok(text.trim_start().to_owned() + "\n")
 }
 
-/// What stands after a key or a dash.
-fn write(text: &mut String, value: &Value, indent: usize) {
+/// Writes the value after a key or a dash.
+fn write_node(text: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Mapping(map) if !map.is_empty() => {
             for (key, value) in map {
                 let _ = write!(text, "\n{:indent$}", "");
-                write(text, key, indent);
+                write_node(text, key, indent);
                 text.push(':');
-                // A list stands below its key, a map further in.
+                // A list has the indent of its key, a map two more.
                 write_value(text, value, if value.is_sequence() { indent } else { indent + 2 });
             }
         }
@@ -40,10 +40,10 @@ fn write(text: &mut String, value: &Value, indent: usize) {
         Value::Sequence(_) => text.push_str("[]"),
         Value::Null => text.push_str("null"),
         Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
-        Value::Number(number) => text.push_str(&digits(number)),
+        Value::Number(number) => text.push_str(&write_number(number)),
         Value::String(value) if is_word(value) => text.push_str(value),
-        Value::String(value) => text.push_str(&quote(value)),
-        Value::Tagged(tagged) => write(text, &tagged.value, indent),
+        Value::String(value) => text.push_str(&quote_text(value)),
+        Value::Tagged(tagged) => write_node(text, &tagged.value, indent),
     }
 }
 
@@ -56,11 +56,11 @@ fn write_value(text: &mut String, value: &Value, indent: usize) {
     if !filled(value) {
         text.push(' ');
     }
-    write(text, value, indent);
+    write_node(text, value, indent);
 }
 
-/// YAML 1.1 knows a float by its point, and its exponent by a sign.
-fn digits(number: &Number) -> String {
+/// YAML 1.1 recognises a float by its point, and its exponent by a sign.
+fn write_number(number: &Number) -> String {
     let text = number.to_string();
     match text.split_once('e') {
         Some((mantissa, exponent)) => {
@@ -81,8 +81,8 @@ pub(crate) fn is_word(text: &str) -> bool {
 }
 
 /// A double-quoted scalar that YAML 1.1, YAML 1.2 and JSON read alike. Line
-/// separators that only YAML 1.1 knows are escaped: it would fold them.
-pub(crate) fn quote(text: &str) -> String {
+/// separators that only YAML 1.1 has are escaped: it would fold them.
+pub(crate) fn quote_text(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_quoted_text_reads_back_in_yaml_and_json() {
         for text in ["", "a", "a\n\tb\r\n", "\"\\'", "\u{85}\u{7f}\u{2028}\u{feff}", "é😀", "{{ x }}: #"] {
-            let quoted = quote(text);
+            let quoted = quote_text(text);
             assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
             assert_eq!(serde_norway::from_str::<String>(&quoted).unwrap(), text);
         }
@@ -124,7 +124,7 @@ mod tests {
             "b": {"c": {}, "d": [], "e": [[1, -2], {"f": null, "g": true}], "22:22": 1.5e300},
         });
         assert_eq!(
-            text(&value).unwrap(),
+            to_yaml(&value).unwrap(),
             "a:
 - \"52:54:00:00:00:01\"
 - \"0644\"
@@ -169,7 +169,7 @@ b:
 
         #[test]
         fn whatever_is_written_reads_back(value in values()) {
-            let text = text(&value).unwrap();
+            let text = to_yaml(&value).unwrap();
             let read: serde_json::Value = serde_norway::from_str(&text).unwrap();
             prop_assert_eq!(read, value);
         }

@@ -1,4 +1,4 @@
-//! Bootstrap data as Cluster API and people write it.
+//! Bootstrap data as Cluster API and operators write it.
 
 // Tables are long, and a helper that cannot unwrap hides the case.
 #![allow(
@@ -12,7 +12,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coordinator_core::bootstrap::{BootstrapError, Looks, NodeNames, normalise};
+use coordinator_core::bootstrap::{BootstrapError, Looks, NodeNames, normalise_data};
 use proptest::prelude::*;
 use serde_norway::Value;
 
@@ -33,9 +33,9 @@ fn with(text: &str, changes: &[(&str, &str)]) -> String {
 }
 
 fn assert_normalised(name: &str, given: &str, want: &str) {
-    let once = normalise(given, &NODE).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let once = normalise_data(given, &NODE).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(once, want, "{name}");
-    assert_eq!(normalise(&once, &NODE).as_deref(), Ok(once.as_str()), "{name}, twice");
+    assert_eq!(normalise_data(&once, &NODE).as_deref(), Ok(once.as_str()), "{name}, twice");
 }
 
 #[test]
@@ -251,8 +251,8 @@ fn a_compressed_file_is_edited_inside() {
         format!("encoding: gz\n  content: !!binary {code}"),
     ] {
         let given = format!("#cloud-config\nwrite_files:\n- path: /k\n  {entry}\n");
-        let once = normalise(&given, &NODE).unwrap();
-        assert_eq!(normalise(&once, &NODE).as_deref(), Ok(once.as_str()));
+        let once = normalise_data(&given, &NODE).unwrap();
+        assert_eq!(normalise_data(&once, &NODE).as_deref(), Ok(once.as_str()));
         let code = once.trim_end().rsplit(' ').next().unwrap();
         let mut text = String::new();
         flate2::read::GzDecoder::new(STANDARD.decode(code).unwrap().as_slice())
@@ -349,7 +349,7 @@ fn data_that_cannot_be_edited_is_refused_with_the_next_action() {
          Unsafe { place: file() }),
     ];
     for (name, given, want) in cases {
-        assert_eq!(normalise(&given, &NODE), Err(want), "{name}");
+        assert_eq!(normalise_data(&given, &NODE), Err(want), "{name}");
     }
 }
 
@@ -363,11 +363,11 @@ fn names_that_yaml_or_jinja_would_read_otherwise_are_refused() {
         NodeNames { cri_socket: "a\nb", ..NODE },
     ];
     for names in cases {
-        assert!(matches!(normalise(JOIN, &names), Err(BootstrapError::Name { .. })), "{names:?}");
+        assert!(matches!(normalise_data(JOIN, &names), Err(BootstrapError::Name { .. })), "{names:?}");
     }
     let number = NodeNames { hostname: "123", ..NODE };
     let given = data("v1beta4", "JoinConfiguration", "nodeRegistration:\n  name: 123\n");
-    assert!(normalise(&given, &number).unwrap().contains("  name: \"123\"\n"), "a number is quoted");
+    assert!(normalise_data(&given, &number).unwrap().contains("  name: \"123\"\n"), "a number is quoted");
 }
 
 /// Lines that say nothing of the three values, in any order and number.
@@ -464,8 +464,8 @@ proptest! {
 
     #[test]
     fn normalising_sets_three_values_once_and_loses_no_line(given in bootstrap_data()) {
-        let once = normalise(&given, &NODE).unwrap();
-        prop_assert_eq!(normalise(&once, &NODE).unwrap(), once.clone());
+        let once = normalise_data(&given, &NODE).unwrap();
+        prop_assert_eq!(normalise_data(&once, &NODE).unwrap(), once.clone());
         let want = (NODE.hostname.into(), NODE.cri_socket.into(), NODE.provider_id.into());
         prop_assert_eq!(read(&once), want);
         // What says nothing of the three values is there, in its order.
@@ -478,7 +478,7 @@ proptest! {
 
     #[test]
     fn no_data_makes_it_panic(text in ".{0,200}") {
-        let _ = normalise(&format!("#cloud-config\nwrite_files:\n- content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n    {text}\n"), &NODE);
-        let _ = normalise(&text, &NODE);
+        let _ = normalise_data(&format!("#cloud-config\nwrite_files:\n- content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n    {text}\n"), &NODE);
+        let _ = normalise_data(&text, &NODE);
     }
 }

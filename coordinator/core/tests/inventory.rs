@@ -8,8 +8,8 @@ use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationSpec};
 use coordinator_core::inventory::{
-    Draft, Existing, Identified, Identity, InstallError, KeyClass, Skipped, TemplateError, draft, identify,
-    install,
+    Draft, Existing, Identified, Identity, InstallError, KeyClass, Skipped, TemplateError, draft_inventory,
+    identify_host, install_message,
 };
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
@@ -40,7 +40,7 @@ fn a_host_is_who_its_key_says() {
     let tpm = Identity { class: KeyClass::Tpm, ..ME };
     let found = |by_key, by_name| Existing { by_key, by_name };
     let cases = [
-        ("nobody yet", found(None, None), ME, &emulated, Identified::Create),
+        ("no inventory yet", found(None, None), ME, &emulated, Identified::Create),
         ("its key is known", found(Some(&mine), None), ME, &emulated, Identified::Known(&mine)),
         (
             "known, and the name renders otherwise now",
@@ -64,7 +64,7 @@ fn a_host_is_who_its_key_says() {
             Identified::Refused(Refusal::NameTaken),
         ),
         (
-            "the name is nobody's",
+            "the name is not taken",
             found(None, Some(&empty)),
             ME,
             &emulated,
@@ -95,7 +95,7 @@ fn a_host_is_who_its_key_says() {
         ("a TPM where none is needed", found(Some(&mine), None), tpm, &emulated, Identified::Known(&mine)),
     ];
     for (name, existing, identity, registration, want) in cases {
-        assert_eq!(identify(existing, identity, registration), want, "{name}");
+        assert_eq!(identify_host(existing, identity, registration), want, "{name}");
     }
 }
 
@@ -172,7 +172,7 @@ fn an_inventory_is_drafted_from_what_the_host_reports() {
         ],
         ..Draft::default()
     };
-    assert_eq!(draft(&registration, &facts(), ME, &[0; 32]), Ok(want));
+    assert_eq!(draft_inventory(&registration, &facts(), ME, &[0; 32]), Ok(want));
 }
 
 #[test]
@@ -184,9 +184,10 @@ fn a_name_is_never_made_up() {
         Err(TemplateError::Unresolved { missing: missing.into(), offered: offered.into() })
     };
     let no_smbios = json!({"elemental": {"registration": {"no-smbios": true}}});
-    let random = draft(&registration(json!({"machineName": "m-${Random/Hex/8}"})), &facts(), ME, &[0; 32])
-        .unwrap()
-        .name;
+    let random =
+        draft_inventory(&registration(json!({"machineName": "m-${Random/Hex/8}"})), &facts(), ME, &[0; 32])
+            .unwrap()
+            .name;
     let cases = [
         ("no template", json!({}), Ok("m-4c4c4544-0032-4b10-8035-c4c04f4e3332".to_owned())),
         ("fixed", json!({"machineName": "rack-1"}), Ok("rack-1".to_owned())),
@@ -213,7 +214,7 @@ fn a_name_is_never_made_up() {
         ("dots", json!({"machineName": "a..b"}), Err(TemplateError::Name { name: "a..b".into() })),
     ];
     for (name, spec, want) in cases {
-        let got = draft(&registration(spec), &facts(), ME, &[0; 32]).map(|draft| draft.name);
+        let got = draft_inventory(&registration(spec), &facts(), ME, &[0; 32]).map(|draft| draft.name);
         assert_eq!(got, want, "{name}");
     }
 }
@@ -227,7 +228,7 @@ fn a_uuid_that_a_series_of_boards_shares_names_no_host() {
     ] {
         let mut facts = facts();
         facts.smbios[1].values.insert("UUID".into(), uuid.into());
-        let refused = draft(&registration(json!({})), &facts, ME, &[0; 32]);
+        let refused = draft_inventory(&registration(json!({})), &facts, ME, &[0; 32]);
         assert!(matches!(refused, Err(TemplateError::Unresolved { .. })), "{uuid}");
     }
 }
@@ -302,6 +303,6 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
         ("stages of yip", config(json!({"cloud-config": {"stages": {}}})), &bare, Err(InstallError::Stages)),
     ];
     for (name, registration, inventory, want) in cases {
-        assert_eq!(install(&registration, inventory), want, "{name}");
+        assert_eq!(install_message(&registration, inventory), want, "{name}");
     }
 }

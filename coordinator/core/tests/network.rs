@@ -1,4 +1,4 @@
-//! Networks of hosts: what is taken, what is replayed, what is told.
+//! Networks of hosts: what is accepted, replayed and reported.
 
 // Tables are long, and a helper that cannot unwrap hides the case.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::too_many_lines, clippy::missing_panics_doc)]
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_api::network::{Configurator, NetworkTemplate, ObservedNetwork};
-use coordinator_core::network::{NetworkError, Observation, config, drift, parse_observed};
+use coordinator_core::network::{NetworkError, Observation, describe_drift, network_config, parse_observed};
 use proptest::prelude::*;
 use proto::v1alpha1 as wire;
 use serde_json::{Value, json};
 
 fn replay(network: Value) -> Result<Option<String>, NetworkError> {
-    config(&MachineInventorySpec {
+    network_config(&MachineInventorySpec {
         observed_network: Some(serde_json::from_value(network).unwrap()),
         ..Default::default()
     })
@@ -306,7 +306,7 @@ fn a_network_that_cannot_work_is_refused_and_the_interface_named() {
             },
         ),
         (
-            "route by nobody",
+            "route without interface",
             route(json!({"interface": "eno9"})),
             NetworkError::RouteWithoutInterface { destination },
         ),
@@ -382,9 +382,9 @@ fn an_explicit_network_wins_and_is_taken_as_it_is() {
             observed_network: Some(observed.clone()),
             ..Default::default()
         };
-        assert_eq!(config(&spec), want, "{name}");
+        assert_eq!(network_config(&spec), want, "{name}");
     }
-    assert_eq!(config(&MachineInventorySpec::default()), Ok(None));
+    assert_eq!(network_config(&MachineInventorySpec::default()), Ok(None));
 }
 
 fn report() -> wire::ObservedNetwork {
@@ -581,7 +581,7 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
         let mut later = intended.clone();
         change(&mut later);
         let network = |value: Value| serde_json::from_value(value).unwrap();
-        assert_eq!(drift(&network(intended.clone()), &network(later)).as_deref(), want, "{name}");
+        assert_eq!(describe_drift(&network(intended.clone()), &network(later)).as_deref(), want, "{name}");
     }
 }
 
@@ -591,8 +591,8 @@ fn a_long_list_of_changes_is_cut_and_counted() {
     let with = |addresses: Vec<String>| {
         serde_json::from_value(json!({"interfaces": [{"name": "a", "addresses": addresses}]})).unwrap()
     };
-    let told = drift(&with(addresses), &with(vec!["198.51.100.1/32".into()])).unwrap();
-    assert!(told.ends_with("; and 13 more"), "{told}");
+    let message = describe_drift(&with(addresses), &with(vec!["198.51.100.1/32".into()])).unwrap();
+    assert!(message.ends_with("; and 13 more"), "{message}");
 }
 
 prop_compose! {
@@ -645,9 +645,9 @@ proptest! {
     #[test]
     fn a_replay_holds_each_static_address_once_and_no_lease(given in host()) {
         let taken = parse_observed(given.clone()).network;
-        prop_assert_eq!(drift(&taken, &taken), None);
+        prop_assert_eq!(describe_drift(&taken, &taken), None);
         let spec = MachineInventorySpec { observed_network: Some(taken), ..Default::default() };
-        let text = config(&spec).unwrap().unwrap();
+        let text = network_config(&spec).unwrap().unwrap();
         let rendered: serde_norway::Value = serde_norway::from_str(&text).unwrap();
         let mut found = Vec::new();
         for kind in ["ethernets", "bonds", "vlans"] {

@@ -1,7 +1,7 @@
 //! Who a client certificate belongs to.
 //!
 //! A certificate is bound to the identity key of its host, never to a UID: a
-//! restore or a move recreates the inventory, and the host goes on.
+//! restore or a move recreates the inventory, and the certificate stays valid.
 
 use jiff::Timestamp;
 use proto::proof;

@@ -20,27 +20,27 @@ const KEY: &str = "ca.key";
 /// # Errors
 /// [`CaError`].
 pub async fn read_or_create(secrets: &Api<Secret>, now: Timestamp) -> Result<Authority, CaError> {
-    if let Some(stored) = read(secrets).await? {
-        return parse(&stored);
+    if let Some(stored) = read_secret(secrets).await? {
+        return parse_authority(&stored);
     }
     let made = Authority::generate(now)?;
-    match secrets.create(&PostParams::default(), &render(&made)).await {
+    match secrets.create(&PostParams::default(), &render_secret(&made)).await {
         Ok(_) => Ok(made),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let stored = read(secrets)
+            let stored = read_secret(secrets)
                 .await?
                 .ok_or_else(|| CaError::Stored { reason: "it vanished while it was read".to_owned() })?;
-            parse(&stored)
+            parse_authority(&stored)
         }
         Err(source) => Err(CaError::Api { attempt: "create", source }),
     }
 }
 
-async fn read(secrets: &Api<Secret>) -> Result<Option<Secret>, CaError> {
+async fn read_secret(secrets: &Api<Secret>) -> Result<Option<Secret>, CaError> {
     secrets.get_opt(SECRET_NAME).await.map_err(|source| CaError::Api { attempt: "read", source })
 }
 
-fn parse(secret: &Secret) -> Result<Authority, CaError> {
+fn parse_authority(secret: &Secret) -> Result<Authority, CaError> {
     let text = |key: &str| {
         let bytes = secret.data.as_ref().and_then(|data| data.get(key));
         let text = bytes.and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
@@ -49,15 +49,15 @@ fn parse(secret: &Secret) -> Result<Authority, CaError> {
     Authority::parse(text(CERTIFICATE)?, text(KEY)?)
 }
 
-fn render(authority: &Authority) -> Secret {
+fn render_secret(authority: &Authority) -> Secret {
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     Secret {
         metadata: ObjectMeta { name: Some(SECRET_NAME.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([
             (CERTIFICATE.to_owned(), bytes(authority.certificate())),
-            (KEY.to_owned(), bytes(&authority.key())),
+            (KEY.to_owned(), bytes(&authority.key_pem())),
         ])),
-        // A changed authority locks every host out: nobody changes it by accident.
+        // A changed authority rejects every host, so the Secret is immutable.
         immutable: Some(true),
         ..Secret::default()
     }

@@ -42,11 +42,11 @@ fn host_certificate_states_identity_and_not_the_request() {
 fn stored_authority_needs_its_own_key() {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let other = Authority::generate(Timestamp::now()).unwrap();
-    assert!(Authority::parse(authority.certificate(), &authority.key()).is_ok());
+    assert!(Authority::parse(authority.certificate(), &authority.key_pem()).is_ok());
     for (name, certificate, key) in [
-        ("another key", authority.certificate(), other.key()),
+        ("another key", authority.certificate(), other.key_pem()),
         ("no key", authority.certificate(), String::new()),
-        ("no certificate", "", authority.key()),
+        ("no certificate", "", authority.key_pem()),
     ] {
         let error = Authority::parse(certificate, &key).unwrap_err();
         assert!(matches!(error, CaError::Stored { .. }), "{name}: {error}");

@@ -24,10 +24,10 @@ pub(super) trait Watched: Resource + Clone + Debug + DeserializeOwned + Send + S
     const KIND: &'static str;
 
     /// Records a change; what is to be reconciled.
-    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers;
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers;
 
     /// Passes an event on as it is.
-    fn observe(_: &Event<Self>, _: &Sinks) {}
+    fn observe_event(_: &Event<Self>, _: &Sinks) {}
 }
 
 /// Starts watches.
@@ -44,10 +44,10 @@ impl Watch<'_> {
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
     {
         let api = Api::all_with(self.client.clone(), &kind);
-        self.follow(api, watcher::Config::default(), writer, kind);
+        self.follow_kind(api, watcher::Config::default(), writer, kind);
     }
 
-    pub(super) fn follow<K: Watched>(
+    pub(super) fn follow_kind<K: Watched>(
         &mut self,
         api: Api<DeserializeGuard<K>>,
         config: watcher::Config,
@@ -57,7 +57,7 @@ impl Watch<'_> {
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
     {
         let feed = Feed { writer, kind, sinks: self.sinks.clone() };
-        self.tasks.spawn(feed.run(api, config));
+        self.tasks.spawn(feed.run_watch(api, config));
     }
 }
 
@@ -76,53 +76,53 @@ where
     K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
 {
     /// For ever.
-    async fn run(mut self, api: Api<DeserializeGuard<K>>, config: watcher::Config) {
+    async fn run_watch(mut self, api: Api<DeserializeGuard<K>>, config: watcher::Config) {
         let strip = |object: &mut DeserializeGuard<K>| object.managed_fields_mut().clear();
         let mut events = Box::pin(watcher(api, config).default_backoff().modify(strip));
         loop {
             match events.try_next().await {
-                Ok(Some(event)) => self.take(event),
+                Ok(Some(event)) => self.take_event(event),
                 Ok(None) => return,
                 Err(error) => log_interruption(K::KIND, &error),
             }
         }
     }
 
-    fn take(&mut self, event: Event<DeserializeGuard<K>>) {
+    fn take_event(&mut self, event: Event<DeserializeGuard<K>>) {
         let store = self.writer.as_reader();
         if let Some(event) = parse_event(event, &store, &self.kind, &self.sinks.metrics) {
-            self.apply(&event, &store);
+            self.apply_event(&event, &store);
         }
     }
 
-    fn apply(&mut self, event: &Event<K>, store: &Store<K>) {
+    fn apply_event(&mut self, event: &Event<K>, store: &Store<K>) {
         let before = matches!(event, Event::InitDone).then(|| store.state()).unwrap_or_default();
         self.writer.apply_watcher_event(event);
-        K::observe(event, &self.sinks);
+        K::observe_event(event, &self.sinks);
         let reference = |object: &K| ObjectRef::from_obj_with(object, self.kind.clone());
         match event {
             Event::Init | Event::InitApply(_) => {}
             Event::Apply(object) => {
                 if let Some(object) = store.get(&reference(object)) {
-                    self.record(&object, Presence::Exists);
+                    self.record_change(&object, Presence::Exists);
                 }
             }
-            Event::Delete(object) => self.record(&Arc::new(object.clone()), Presence::Deleted),
+            Event::Delete(object) => self.record_change(&Arc::new(object.clone()), Presence::Deleted),
             // What was deleted while the watch was interrupted has no event.
             Event::InitDone => {
                 for object in before.iter().filter(|object| store.get(&reference(object)).is_none()) {
-                    self.record(object, Presence::Deleted);
+                    self.record_change(object, Presence::Deleted);
                 }
                 for object in store.state() {
-                    self.record(&object, Presence::Exists);
+                    self.record_change(&object, Presence::Exists);
                 }
             }
         }
     }
 
-    fn record(&self, object: &Arc<K>, presence: Presence) {
-        let triggers = K::record(object, presence, &self.sinks);
-        self.sinks.router.send(&triggers);
+    fn record_change(&self, object: &Arc<K>, presence: Presence) {
+        let triggers = K::record_change(object, presence, &self.sinks);
+        self.sinks.router.send_keys(&triggers);
     }
 }
 

@@ -20,11 +20,11 @@ use crate::controllers::index::{Index, Key, Presence, Triggers};
 impl Watched for MachineInventory {
     const KIND: &'static str = "MachineInventory";
 
-    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_host(this, presence)
     }
 
-    fn observe(event: &Event<Self>, sinks: &Sinks) {
+    fn observe_event(event: &Event<Self>, sinks: &Sinks) {
         (sinks.inventory_events)(event);
     }
 }
@@ -32,7 +32,7 @@ impl Watched for MachineInventory {
 impl Watched for MachineInventoryPool {
     const KIND: &'static str = "MachineInventoryPool";
 
-    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_pool(this, presence)
     }
 }
@@ -40,7 +40,7 @@ impl Watched for MachineInventoryPool {
 impl Watched for BaremetalMachine {
     const KIND: &'static str = "BaremetalMachine";
 
-    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_machine(this, presence)
     }
 }
@@ -48,7 +48,7 @@ impl Watched for BaremetalMachine {
 impl Watched for Machine {
     const KIND: &'static str = "Machine";
 
-    fn record(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
         Index::apply_owner(this)
     }
 }
@@ -56,7 +56,7 @@ impl Watched for Machine {
 impl Watched for Cluster {
     const KIND: &'static str = "Cluster";
 
-    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_cluster(this, presence)
     }
 }
@@ -64,7 +64,7 @@ impl Watched for Cluster {
 impl Watched for BaremetalCluster {
     const KIND: &'static str = "BaremetalCluster";
 
-    fn record(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
         Triggers { clusters: [Key::of(&**this)].into(), ..Triggers::default() }
     }
 }
@@ -72,11 +72,11 @@ impl Watched for BaremetalCluster {
 impl Watched for MachineRegistration {
     const KIND: &'static str = "MachineRegistration";
 
-    fn record(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_registration(&Key::of(&**this))
     }
 
-    fn observe(event: &Event<Self>, sinks: &Sinks) {
+    fn observe_event(event: &Event<Self>, sinks: &Sinks) {
         (sinks.registration_events)(event);
     }
 }
@@ -84,7 +84,7 @@ impl Watched for MachineRegistration {
 impl Watched for SeedImage {
     const KIND: &'static str = "SeedImage";
 
-    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_seed_image(this, presence)
     }
 }
@@ -92,7 +92,7 @@ impl Watched for SeedImage {
 impl Watched for ConfigMap {
     const KIND: &'static str = "ConfigMap";
 
-    fn record(_: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(_: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_catalog()
     }
 }
@@ -100,8 +100,8 @@ impl Watched for ConfigMap {
 impl Watched for Lease {
     const KIND: &'static str = "Lease";
 
-    fn record(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
-        let died = sinks.replicas.observe(this, presence);
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        let died = sinks.replicas.observe_lease(this, presence);
         let hosts = died.iter().flat_map(|replica| sinks.index.hosts_by_replica(replica)).collect();
         Triggers { hosts, ..Triggers::default() }
     }

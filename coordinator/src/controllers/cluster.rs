@@ -17,11 +17,14 @@ use crate::store::{StoreError, kind_name, status};
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn reconcile(cluster: Arc<BaremetalCluster>, context: Arc<Context>) -> Result<Action, StoreError> {
+pub async fn reconcile_cluster(
+    cluster: Arc<BaremetalCluster>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
     let key = Key::of(&*cluster);
     let owner = cluster.owner_references().iter().find(|owner| owner.kind == "Cluster");
-    let owner = owner.and_then(|owner| context.cache.cluster(&Key::new(&*key.namespace, &*owner.name)));
-    let decision = cluster::decide(&cluster, owner.as_deref());
+    let owner = owner.and_then(|owner| context.cache.find_cluster(&Key::new(&*key.namespace, &*owner.name)));
+    let decision = cluster::decide_cluster(&cluster, owner.as_deref());
     if let Decision::Fill(endpoint) = &decision {
         let api: Api<BaremetalCluster> = Api::namespaced(context.client.clone(), &key.namespace);
         let patch = json!({ "spec": { "controlPlaneEndpoint": endpoint } });
@@ -32,7 +35,7 @@ pub async fn reconcile(cluster: Arc<BaremetalCluster>, context: Arc<Context>) ->
         // The change comes back as an event, and with it the status.
         return Ok(Action::await_change());
     }
-    let projected = cluster::status(&cluster, &decision, context.clock.now());
+    let projected = cluster::cluster_status(&cluster, &decision, context.clock.now());
     let written = status::write_status(&context.client, &*cluster, &projected).await?;
     let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
     if written.is_some() && was_ready != projected.ready {

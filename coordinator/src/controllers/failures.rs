@@ -20,13 +20,13 @@ struct Count {
 }
 
 impl Failures {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Count>> {
+    fn lock_counts(&self) -> MutexGuard<'_, HashMap<Key, Count>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which attempt failed, counted from one.
-    pub(super) fn count(&self, key: &Key, class: Class) -> u32 {
-        let mut counts = self.lock();
+    pub(super) fn count_failure(&self, key: &Key, class: Class) -> u32 {
+        let mut counts = self.lock_counts();
         let count = counts.entry(key.clone()).or_default();
         let attempt = match class {
             Class::Conflict => &mut count.conflicts,
@@ -37,8 +37,8 @@ impl Failures {
     }
 
     /// Whether there were failures other than conflicts.
-    pub(super) fn reset(&self, key: &Key) -> bool {
-        self.lock().remove(key).is_some_and(|count| count.failures > 0)
+    pub(super) fn reset_count(&self, key: &Key) -> bool {
+        self.lock_counts().remove(key).is_some_and(|count| count.failures > 0)
     }
 }
 
@@ -47,20 +47,20 @@ impl Failures {
 pub struct Intervals(Arc<Mutex<HashMap<Key, u32>>>);
 
 impl Intervals {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
+    fn lock_counts(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[must_use]
     pub fn next_interval(&self, key: &Key) -> Duration {
-        let mut attempts = self.lock();
+        let mut attempts = self.lock_counts();
         let attempt = attempts.entry(key.clone()).or_default();
         *attempt = attempt.saturating_add(1);
-        retry::backoff(*attempt)
+        retry::failure_backoff(*attempt)
     }
 
-    pub fn reset(&self, key: &Key) {
-        self.lock().remove(key);
+    pub fn reset_count(&self, key: &Key) {
+        self.lock_counts().remove(key);
     }
 }
 
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn conflicts_do_not_lengthen_other_intervals() {
         let (failures, key) = (Failures::default(), Key::new("fleet", "host-1"));
-        assert_eq!(failures.count(&key, Class::Conflict), 1);
-        assert_eq!(failures.count(&key, Class::Conflict), 2);
-        assert!(!failures.clone().reset(&Key::new("fleet", "host-2")));
-        assert_eq!(failures.count(&key, Class::Transient), 1);
-        assert!(failures.reset(&key));
-        assert_eq!(failures.count(&key, Class::Conflict), 1);
-        assert!(!failures.reset(&key), "a conflict alone is no failure");
+        assert_eq!(failures.count_failure(&key, Class::Conflict), 1);
+        assert_eq!(failures.count_failure(&key, Class::Conflict), 2);
+        assert!(!failures.clone().reset_count(&Key::new("fleet", "host-2")));
+        assert_eq!(failures.count_failure(&key, Class::Transient), 1);
+        assert!(failures.reset_count(&key));
+        assert_eq!(failures.count_failure(&key, Class::Conflict), 1);
+        assert!(!failures.reset_count(&key), "a conflict alone is no failure");
     }
 
     #[test]
@@ -85,7 +85,7 @@ mod tests {
         let (intervals, key) = (Intervals::default(), Key::new("fleet", "machine-1"));
         assert_eq!(intervals.next_interval(&key), Duration::from_secs(1));
         assert_eq!(intervals.next_interval(&key), Duration::from_secs(2));
-        intervals.reset(&key);
+        intervals.reset_count(&key);
         assert_eq!(intervals.next_interval(&key), Duration::from_secs(1));
     }
 }

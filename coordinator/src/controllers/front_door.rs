@@ -43,11 +43,11 @@ pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
     type Status: Serialize + Send;
 
     /// Whether the engine chooses hosts for it: then they are reserved until
-    /// they are claimed, and the index knows the kind.
+    /// they are claimed, and the index has the kind.
     const CHOOSES: bool;
 
     /// Reads the demand and the inventory that the machine names.
-    fn gather(&self, context: &Context) -> Gathered;
+    fn gather_inputs(&self, context: &Context) -> Gathered;
 
     /// The status that shows `state`.
     fn project_status(&self, state: &State, updates: &[ConditionUpdate], gathered: &Gathered)
@@ -83,18 +83,21 @@ impl Gathered {
 ///
 /// # Errors
 /// [`StoreError`] of the effect or the status.
-pub async fn reconcile<K: FrontDoor>(machine: Arc<K>, context: Arc<Context>) -> Result<Action, StoreError> {
+pub async fn reconcile_machine<K: FrontDoor>(
+    machine: Arc<K>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
     let key = Key::of(&*machine);
     // Registered as waiting before the caches are read, so that no event is missed.
     context.index.set_waiting(&key, &Waits::EVERYTHING);
-    let gathered = machine.gather(&context);
-    let (outcome, secret) = decide(&context, &gathered).await?;
-    if K::CHOOSES && !reserve(&context, &key, outcome.effect.as_ref()) {
+    let gathered = machine.gather_inputs(&context);
+    let (outcome, secret) = decide_outcome(&context, &gathered).await?;
+    if K::CHOOSES && !reserve_host(&context, &key, outcome.effect.as_ref()) {
         return Ok(Action::requeue(retry::CONFLICT_RETRY_MIN));
     }
     context.index.set_waiting(&key, &waits_of(&outcome));
     let applied = match &outcome.effect {
-        Some(effect) => effects::apply(&context, &*machine, &gathered, effect, secret.as_ref()).await,
+        Some(effect) => effects::apply_effect(&context, &*machine, &gathered, effect, secret.as_ref()).await,
         None => Ok(()),
     };
     write_state(&context, &*machine, &gathered, &outcome, &applied).await?;
@@ -103,14 +106,14 @@ pub async fn reconcile<K: FrontDoor>(machine: Arc<K>, context: Arc<Context>) -> 
 }
 
 /// Decides; Secrets are read when the decision asks for them, and no other.
-async fn decide(
+async fn decide_outcome(
     context: &Context,
     gathered: &Gathered,
 ) -> Result<(Outcome, Option<StoredSecret>), StoreError> {
     let mut secrets = Secrets::default();
     let mut stored = None;
     for _ in 0..=READS {
-        let outcome = assignment::decide(&gathered.situation(&secrets));
+        let outcome = assignment::decide_outcome(&gathered.situation(&secrets));
         match &outcome.effect {
             Some(Effect::ReadSecret(SecretRef::Bootstrap(name))) => {
                 let namespace = &gathered.demand.machine.namespace;
@@ -126,18 +129,18 @@ async fn decide(
             _ => return Ok((outcome, stored)),
         }
     }
-    Ok((assignment::decide(&gathered.situation(&secrets)), stored))
+    Ok((assignment::decide_outcome(&gathered.situation(&secrets)), stored))
 }
 
 /// Reserves a host that is chosen; releases the reservation once the machine
 /// has claimed it or wants none. `false` when another machine has it.
-fn reserve(context: &Context, key: &Key, effect: Option<&Effect>) -> bool {
+fn reserve_host(context: &Context, key: &Key, effect: Option<&Effect>) -> bool {
     match effect {
-        Some(Effect::Choose { host }) => context.index.reserve(host.as_str(), key),
-        // What another leader chose is claimed, whoever it was reserved for.
+        Some(Effect::Choose { host }) => context.index.reserve_host(host.as_str(), key),
+        // What another leader chose is claimed, whichever machine reserved it here.
         Some(Effect::Claim { .. }) => true,
         _ => {
-            context.trigger(context.index.release(key));
+            context.send_triggers(context.index.release_reservation(key));
             true
         }
     }
@@ -207,12 +210,12 @@ fn requeue_after(context: &Context, key: &Key, outcome: &Outcome, now: Timestamp
     match outcome.wake {
         Wake::Backoff => Action::requeue(context.waits.next_interval(key)),
         Wake::At(at) => {
-            context.waits.reset(key);
+            context.waits.reset_count(key);
             let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
             Action::requeue(wait.max(retry::CONFLICT_RETRY_MIN))
         }
         Wake::OnChange => {
-            context.waits.reset(key);
+            context.waits.reset_count(key);
             if is_exhausted { Action::requeue(RESERVATION_RECHECK) } else { Action::await_change() }
         }
     }

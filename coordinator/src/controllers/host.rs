@@ -1,5 +1,5 @@
-//! `MachineInventory`: claims whose machine is gone, sessions whose replica is
-//! gone, and what operators ask for by annotation.
+//! `MachineInventory`: claims whose machine is deleted, sessions whose replica
+//! is dead, and requests of operators by annotation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::store::{StoreError, host};
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn reconcile(
+pub async fn reconcile_host(
     inventory: Arc<MachineInventory>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
@@ -36,9 +36,9 @@ pub async fn reconcile(
     if gathered.is_foreign {
         return Ok(Action::await_change());
     }
-    let (outcome, secret) = gathered.decide(&context).await?;
+    let (outcome, secret) = gathered.decide_outcome(&context).await?;
     match &outcome.effect {
-        Some(effect) => apply(&context, &inventory, &gathered.record, effect, secret.as_ref()).await?,
+        Some(effect) => apply_effect(&context, &inventory, &gathered.record, effect, secret.as_ref()).await?,
         None if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) => {
             accept_network(&context, &inventory).await?;
         }
@@ -71,19 +71,23 @@ impl<'a> Gathered<'a> {
             context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
         });
         let machine = machine.map(|machine| machine::read_claiming(context, &machine));
-        let owner_cluster =
-            claim.map(|claim| claim.cluster.as_str()).and_then(|name| context.cache.cluster(&beside(name)));
+        let owner_cluster = claim
+            .map(|claim| claim.cluster.as_str())
+            .and_then(|name| context.cache.find_cluster(&beside(name)));
         let is_paused = cluster::is_paused(inventory, owner_cluster.as_deref())
             || machine.as_ref().is_some_and(|machine| machine.is_paused);
         let replica_died =
-            record.session.as_ref().and_then(|session| context.replicas.died(&session.replica));
+            record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
         let is_foreign = claim.is_some_and(|claim| claim.kind != KIND);
         Self { inventory, record, machine, is_paused, is_foreign, replica_died, now }
     }
 
     /// Decides; what follows from a machine's absence is decided again on what
-    /// the API server itself says, since the cache may be behind.
-    async fn decide(&mut self, context: &Context) -> Result<(HostOutcome, Option<StoredSecret>), StoreError> {
+    /// the API server has, since the cache may be stale.
+    async fn decide_outcome(
+        &mut self,
+        context: &Context,
+    ) -> Result<(HostOutcome, Option<StoredSecret>), StoreError> {
         let mut secret: Option<StoredSecret> = None;
         let mut is_verified = false;
         loop {
@@ -121,7 +125,7 @@ impl<'a> Gathered<'a> {
     }
 }
 
-async fn apply(
+async fn apply_effect(
     context: &Context,
     inventory: &Arc<MachineInventory>,
     record: &HostRecord,
@@ -131,7 +135,7 @@ async fn apply(
     let client = &context.client;
     match effect {
         HostEffect::Verify(_) | HostEffect::ReadPlan => Ok(()),
-        HostEffect::Release => release(context, inventory).await,
+        HostEffect::Release => release_host(context, inventory).await,
         HostEffect::RemoveFinalizer => host::release(client, inventory, AllocationState::Unavailable).await,
         HostEffect::MarkOrphaned(problem) => mark_orphaned(context, inventory, problem).await,
         HostEffect::Assign(assignment) => write_plan(context, inventory, assignment, secret).await,
@@ -140,7 +144,7 @@ async fn apply(
     }
 }
 
-async fn release(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
+async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = format!("{} is available again: its claim held nothing", inventory.name_any());
     context.events.normal(inventory, "Released", &note).await;

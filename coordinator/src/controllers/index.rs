@@ -61,7 +61,7 @@ impl Key {
         ObjectRef::new_with(&self.name, kind).within(&self.namespace)
     }
 
-    fn beside(&self, name: &str) -> Self {
+    fn in_namespace_of(&self, name: &str) -> Self {
         Self::new(self.namespace.clone(), name)
     }
 }
@@ -106,32 +106,32 @@ struct Inner {
 }
 
 impl Index {
-    fn read(&self) -> RwLockReadGuard<'_, Inner> {
+    fn read_inner(&self) -> RwLockReadGuard<'_, Inner> {
         self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    fn write_inner(&self) -> RwLockWriteGuard<'_, Inner> {
         self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Public, like `apply_pool`, for the benchmark of the index.
     pub fn apply_host(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
         let record = HostRecord::parse(inventory).filter(|_| presence == Presence::Exists);
-        self.write().update_host(&Key::of(inventory), record.map(Arc::new).as_ref())
+        self.write_inner().update_host(&Key::of(inventory), record.map(Arc::new).as_ref())
     }
 
     #[allow(clippy::must_use_candidate, reason = "what it triggers is often not of interest in tests")]
     pub fn apply_pool(&self, pool: &Arc<MachineInventoryPool>, presence: Presence) -> Triggers {
         let pool_key = Key::of(&**pool);
         match presence {
-            Presence::Exists => self.write().update_pool(&pool_key, pool),
-            Presence::Deleted => self.write().remove_pool(&pool_key),
+            Presence::Exists => self.write_inner().update_pool(&pool_key, pool),
+            Presence::Deleted => self.write_inner().remove_pool(&pool_key),
         }
     }
 
     pub(crate) fn apply_machine(&self, machine: &BaremetalMachine, presence: Presence) -> Triggers {
-        let facts = (presence == Presence::Exists).then(|| machines::MachineFacts::read(machine));
-        self.write().update_machine(&Key::of(machine), facts.as_ref())
+        let facts = (presence == Presence::Exists).then(|| machines::MachineFacts::read_entry(machine));
+        self.write_inner().update_machine(&Key::of(machine), facts.as_ref())
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine.
@@ -139,17 +139,19 @@ impl Index {
         let reference = &machine.spec.infrastructure_ref;
         let mut triggers = Triggers::default();
         if reference.kind == KIND {
-            triggers.machines.insert(Key::of(machine).beside(&reference.name));
+            triggers.machines.insert(Key::of(machine).in_namespace_of(&reference.name));
         }
         triggers
     }
 
     pub(crate) fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
-        let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::read(cluster));
-        let mut triggers = self.write().update_cluster(&Key::of(cluster), facts);
+        let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::read_entry(cluster));
+        let mut triggers = self.write_inner().update_cluster(&Key::of(cluster), facts);
         let reference = cluster.spec.infrastructure_ref.as_ref();
         let infrastructure = reference.filter(|reference| reference.kind == "BaremetalCluster");
-        triggers.clusters.extend(infrastructure.map(|reference| Key::of(cluster).beside(&reference.name)));
+        triggers
+            .clusters
+            .extend(infrastructure.map(|reference| Key::of(cluster).in_namespace_of(&reference.name)));
         triggers
     }
 
@@ -158,37 +160,38 @@ impl Index {
         let reference = &image.spec.registration_ref;
         let namespace = reference.namespace.clone().unwrap_or_else(|| key.namespace.clone());
         let registration = Key::new(namespace, reference.name.clone().unwrap_or_default());
-        let mut inner = self.write();
+        let mut inner = self.write_inner();
         let new = (presence == Presence::Exists).then_some(registration);
         let old = match &new {
             Some(new) => inner.registrations_by_seed_image.insert(key.clone(), new.clone()),
             None => inner.registrations_by_seed_image.remove(&key),
         };
-        inner.seed_images_by_registration.replace(old.as_ref(), new.as_ref(), &key);
+        inner.seed_images_by_registration.replace_group(old.as_ref(), new.as_ref(), &key);
         Triggers { seed_images: BTreeSet::from([key]), ..Triggers::default() }
     }
 
     /// A seed image carries its registration.
     pub(crate) fn apply_registration(&self, registration: &Key) -> Triggers {
-        let seed_images = self.read().seed_images_by_registration.members(registration).cloned().collect();
+        let seed_images =
+            self.read_inner().seed_images_by_registration.group_members(registration).cloned().collect();
         let registrations = BTreeSet::from([registration.clone()]);
         Triggers { registrations, seed_images, ..Triggers::default() }
     }
 
     pub(crate) fn apply_catalog(&self) -> Triggers {
-        Triggers { machines: self.read().waiting.for_catalog(), ..Triggers::default() }
+        Triggers { machines: self.read_inner().waiting.for_catalog(), ..Triggers::default() }
     }
 
     /// The hosts whose session is served by a replica.
     #[must_use]
     pub fn hosts_by_replica(&self, replica: &str) -> BTreeSet<Key> {
-        self.read().hosts_by_replica.members(&replica.to_owned()).cloned().collect()
+        self.read_inner().hosts_by_replica.group_members(&replica.to_owned()).cloned().collect()
     }
 
     /// The hosts that name a machine as their owner.
     #[must_use]
     pub fn hosts_by_claim(&self, kind: &str, machine: &Key) -> BTreeSet<Key> {
-        self.read().hosts_by_claim.members(&(kind.to_owned(), machine.clone())).cloned().collect()
+        self.read_inner().hosts_by_claim.group_members(&(kind.to_owned(), machine.clone())).cloned().collect()
     }
 
     /// Reads the roster of the pool that `machine` names, and which hosts are
@@ -199,46 +202,46 @@ impl Index {
         pool: &str,
         read: impl FnOnce(Option<&Roster>, &dyn Fn(&str) -> bool) -> T,
     ) -> T {
-        let inner = self.read();
-        let is_reserved = |host: &str| inner.reservations.is_taken(&machine.beside(host), machine);
-        read(inner.rosters.get(&machine.beside(pool)), &is_reserved)
+        let inner = self.read_inner();
+        let is_reserved = |host: &str| inner.reservations.is_taken(&machine.in_namespace_of(host), machine);
+        read(inner.rosters.get(&machine.in_namespace_of(pool)), &is_reserved)
     }
 
     /// Reads the roster of a pool.
     pub fn read_roster<T>(&self, pool: &Key, read: impl FnOnce(&Roster) -> T) -> Option<T> {
-        self.read().rosters.get(pool).map(read)
+        self.read_inner().rosters.get(pool).map(read)
     }
 
     /// Members of a pool that no pool holds: it may take them.
     #[must_use]
     pub fn unheld_members(&self, pool: &Key) -> Vec<String> {
-        self.read().unheld.get(pool).into_iter().flatten().cloned().collect()
+        self.read_inner().unheld.get(pool).into_iter().flatten().cloned().collect()
     }
 
     /// What a machine waits for that is not its own. To be called before the
     /// objects are read that the decision depends on: an event between the
     /// two must not be missed.
     pub fn set_waiting(&self, machine: &Key, waits: &Waits) {
-        self.write().set_waiting(machine, waits);
+        self.write_inner().set_waiting(machine, waits);
     }
 
     /// Reserves `host` for `machine` until it is claimed; `false` when it is
     /// reserved for another machine. A machine has one reservation.
     #[must_use]
-    pub fn reserve(&self, host: &str, machine: &Key) -> bool {
-        self.write().reserve(&machine.beside(host), machine)
+    pub fn reserve_host(&self, host: &str, machine: &Key) -> bool {
+        self.write_inner().reserve_host(&machine.in_namespace_of(host), machine)
     }
 
     /// Releases what is reserved for `machine`.
-    pub(crate) fn release(&self, machine: &Key) -> Triggers {
+    pub(crate) fn release_reservation(&self, machine: &Key) -> Triggers {
         let mut triggers = Triggers::default();
-        self.write().release(machine, &mut triggers);
+        self.write_inner().release_reservation(machine, &mut triggers);
         triggers
     }
 
     /// Releases every reservation: another replica led meanwhile.
     pub fn release_all(&self) {
-        self.write().reservations = machines::Reservations::default();
+        self.write_inner().reservations = machines::Reservations::default();
     }
 }
 

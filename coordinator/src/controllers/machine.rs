@@ -24,14 +24,14 @@ impl FrontDoor for BaremetalMachine {
 
     const CHOOSES: bool = true;
 
-    fn gather(&self, context: &Context) -> Gathered {
+    fn gather_inputs(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
         let beside = |name: &str| Key::new(&*key.namespace, name);
         let owner = self.owner_references().iter().find(|owner| owner.kind == "Machine");
-        let owner = owner.and_then(|owner| context.cache.machine(&beside(&owner.name)));
+        let owner = owner.and_then(|owner| context.cache.find_machine(&beside(&owner.name)));
         let cluster = self.labels().get(label::CLUSTER_NAME).map(String::as_str);
         let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
-        let cluster = cluster.and_then(|name| context.cache.cluster(&beside(name)));
+        let cluster = cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
         let named = named_host(self);
         let inventory =
             named.and_then(|host| context.cache.inventories.get(&beside(host.as_str()).object_ref()));
@@ -70,8 +70,11 @@ impl FrontDoor for BaremetalMachine {
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn reconcile(machine: Arc<BaremetalMachine>, context: Arc<Context>) -> Result<Action, StoreError> {
-    front_door::reconcile(machine, context).await
+pub async fn reconcile_baremetal_machine(
+    machine: Arc<BaremetalMachine>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
+    front_door::reconcile_machine(machine, context).await
 }
 
 /// Looks up the machine of a claim in the API server itself.
@@ -86,11 +89,11 @@ pub fn look_up(context: &Context, key: Key) -> BoxFuture<'_, Result<Option<Claim
     .boxed()
 }
 
-/// What a claim has to know of its machine.
+/// Fields of a machine that a claim needs.
 #[must_use]
 pub fn read_claiming(context: &Context, machine: &BaremetalMachine) -> ClaimingMachine {
     let cluster = machine.labels().get(label::CLUSTER_NAME);
     let namespace = machine.namespace().unwrap_or_default();
-    let cluster = cluster.and_then(|name| context.cache.cluster(&Key::new(namespace, name)));
+    let cluster = cluster.and_then(|name| context.cache.find_cluster(&Key::new(namespace, name)));
     ClaimingMachine { host: named_host(machine), is_paused: cluster::is_paused(machine, cluster.as_deref()) }
 }

@@ -1,8 +1,8 @@
-//! Which replicas are alive, by the Leases that they renew.
+//! Live replicas, by the Leases that they renew.
 //!
 //! Only changes of a Lease count, on the monotonic clock of this process: the
 //! clocks of other nodes are never compared. While the own Lease is not seen to
-//! change either, the watch tells nothing, and no replica is declared dead.
+//! change either, the watch has no event, and no replica is declared dead.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use crate::lease::replica::DURATION;
 /// How often expired Leases are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells whether a replica is alive. Clones are the same one.
+/// Determines whether a replica is alive. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct ReplicaTracker {
     own: Arc<str>,
@@ -61,14 +61,14 @@ impl ReplicaTracker {
         Self { own: own.into(), clock, state: Arc::new(Mutex::new(state)) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records an event of a Lease; the replicas that it shows to be dead.
-    pub(crate) fn observe(&self, lease: &Lease, presence: Presence) -> Vec<String> {
+    pub(crate) fn observe_lease(&self, lease: &Lease, presence: Presence) -> Vec<String> {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         let old = state.leases.get(&lease.name_any()).cloned();
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.clone().filter(|_| presence == Presence::Exists);
@@ -83,7 +83,7 @@ impl ReplicaTracker {
             state.leases.remove(&lease.name_any());
         } else {
             state.dead.remove(&holder);
-            let expires = now + lifetime(&spec);
+            let expires = now + lease_lifetime(&spec);
             let observed = Observed { holder: holder.clone(), spec, expires };
             state.leases.insert(lease.name_any(), observed);
         }
@@ -95,11 +95,11 @@ impl ReplicaTracker {
     }
 
     /// Since when a replica is dead; `None` while it is alive, or while nothing
-    /// can be told. A replica without a Lease is dead since this was noticed.
+    /// can be known. A replica without a Lease is dead since this was noticed.
     #[must_use]
-    pub fn died(&self, replica: &str) -> Option<Timestamp> {
+    pub fn died_at(&self, replica: &str) -> Option<Timestamp> {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.find_expired(now);
         if replica == &*self.own || !state.is_observing(&self.own, now) {
             return None;
@@ -116,7 +116,7 @@ impl ReplicaTracker {
     /// The replicas whose Leases have expired since the last call.
     fn take_expired(&self) -> Vec<String> {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         state.find_expired(now);
         if !state.is_observing(&self.own, now) {
             return vec![];
@@ -130,7 +130,7 @@ impl ReplicaTracker {
             .collect()
     }
 
-    /// Has the hosts of every replica that dies reconciled, for ever.
+    /// Triggers the hosts of every replica that fails; never returns.
     pub async fn watch_expiry(self, index: Index, router: Router) {
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -139,7 +139,7 @@ impl ReplicaTracker {
             for replica in self.take_expired() {
                 let hosts = index.hosts_by_replica(&replica);
                 log_death(&replica, hosts.len());
-                router.send(&Triggers { hosts, ..Triggers::default() });
+                router.send_keys(&Triggers { hosts, ..Triggers::default() });
             }
         }
     }
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-fn lifetime(spec: &LeaseSpec) -> Duration {
+fn lease_lifetime(spec: &LeaseSpec) -> Duration {
     let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     seconds.map_or(DURATION, Duration::from_secs)
 }

@@ -25,25 +25,28 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// [`StoreError`].
-pub async fn reconcile(image: Arc<SeedImage>, context: Arc<Context>) -> Result<Action, StoreError> {
+pub async fn reconcile_seed_image(
+    image: Arc<SeedImage>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
     let now = context.clock.now();
     let reference = &image.spec.registration_ref;
     let namespace = reference.namespace.clone().or_else(|| image.namespace()).unwrap_or_default();
     let name = reference.name.clone().unwrap_or_default();
     let registration = context.cache.registrations.get(&Key::new(namespace, &*name).object_ref());
-    let decision = seed_image::decide(&image, registration.as_deref(), now);
+    let decision = seed_image::decide_build(&image, registration.as_deref(), now);
     let (progress, retry) = match (decision, registration) {
         (Decision::Refuse(why), _) => (Progress::Refused(why), None),
         (Decision::Expire, _) => (Progress::Expired, None),
         (Decision::Begin, Some(_)) => (Progress::Started, None),
         (Decision::Build, Some(registration)) => {
-            build(&image, &registration, &context.isos, &context.server_url).await
+            build_iso(&image, &registration, &context.isos, &context.server_url).await
         }
         (Decision::AwaitRegistration | Decision::Begin | Decision::Build, _) => {
             (Progress::NoRegistration(name), None)
         }
     };
-    let projected = seed_image::status(&image, &progress, context.clock.now());
+    let projected = seed_image::seed_image_status(&image, &progress, context.clock.now());
     let before = image.status.as_ref().and_then(|status| status.state);
     let written = status::write_status(&context.client, &*image, &projected).await?;
     if written.is_some() && before != projected.state {
@@ -55,18 +58,18 @@ pub async fn reconcile(image: Arc<SeedImage>, context: Arc<Context>) -> Result<A
     if written.is_none() && seed_image::is_answered(&image) {
         clear_request(&image, &context).await?;
     }
-    let wait = retry.or_else(|| seed_image::remaining(&image, context.clock.now()));
+    let wait = retry.or_else(|| seed_image::remaining_lifetime(&image, context.clock.now()));
     Ok(wait.map_or_else(Action::await_change, Action::requeue))
 }
 
 /// How it went, and when to retry.
-async fn build(
+async fn build_iso(
     image: &SeedImage,
     registration: &MachineRegistration,
     isos: &SeedIsos,
     server_url: &str,
 ) -> (Progress, Option<Duration>) {
-    match isos.prepare(image, registration).await {
+    match isos.prepare_iso(image, registration).await {
         Ok(prepared) => {
             let server_url = server_url.to_owned();
             let token = download_token(image);

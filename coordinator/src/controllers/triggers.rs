@@ -43,7 +43,7 @@ pub struct Router(Arc<RwLock<Option<Queues>>>);
 
 impl Router {
     /// Opens new queues.
-    pub(super) fn open(&self) -> Keys {
+    pub(super) fn open_queues(&self) -> Keys {
         let (hosts, host_keys) = unbounded_channel();
         let (machines, machine_keys) = unbounded_channel();
         let (pools, pool_keys) = unbounded_channel();
@@ -51,7 +51,7 @@ impl Router {
         let (registrations, registration_keys) = unbounded_channel();
         let (seed_images, seed_image_keys) = unbounded_channel();
         let queues = Queues { hosts, machines, pools, clusters, registrations, seed_images };
-        self.set(Some(queues));
+        self.set_queues(Some(queues));
         Keys {
             hosts: host_keys,
             machines: machine_keys,
@@ -62,16 +62,16 @@ impl Router {
         }
     }
 
-    pub(super) fn close(&self) {
-        self.set(None);
+    pub(super) fn close_queues(&self) {
+        self.set_queues(None);
     }
 
-    fn set(&self, queues: Option<Queues>) {
+    fn set_queues(&self, queues: Option<Queues>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = queues;
     }
 
     /// Has the objects reconciled.
-    pub fn send(&self, triggers: &Triggers) {
+    pub fn send_keys(&self, triggers: &Triggers) {
         let queues = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let Some(queues) = queues.as_ref() else { return };
         send_keys(&queues.hosts, &triggers.hosts);

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::clock::Clock;
-use crate::shutdown::{Shutdown, ended};
+use crate::shutdown::{Shutdown, wait_ended};
 use crate::telemetry::chain;
 
 /// A replica whose Lease did not change for so long is dead.
@@ -43,17 +43,17 @@ impl ReplicaLease {
     ///
     /// # Errors
     /// When the API server does not take it.
-    pub async fn renew(&self) -> Result<(), kube::Error> {
-        self.write(&self.identity, DURATION).await
+    pub async fn renew_lease(&self) -> Result<(), kube::Error> {
+        self.write_lease(&self.identity, DURATION).await
     }
 
     /// Renews until `shutdown`, then releases.
-    pub async fn keep(self, shutdown: Shutdown) {
+    pub async fn keep_renewed(self, shutdown: Shutdown) {
         tokio::select! {
             () = self.renew_periodically() => {}
-            () = ended(shutdown) => {}
+            () = wait_ended(shutdown) => {}
         }
-        if let Err(error) = self.write("", Duration::from_secs(1)).await {
+        if let Err(error) = self.write_lease("", Duration::from_secs(1)).await {
             tracing::warn!(lease = self.name, error = %chain(&error), "the Lease of this replica was not released; it expires");
         }
     }
@@ -63,7 +63,7 @@ impl ReplicaLease {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            match timeout(REQUEST_TIMEOUT, self.renew()).await {
+            match timeout(REQUEST_TIMEOUT, self.renew_lease()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => self.log_failure(&chain(&error)),
                 Err(_) => self.log_failure("the API server did not answer in time"),
@@ -71,7 +71,7 @@ impl ReplicaLease {
         }
     }
 
-    async fn write(&self, holder: &str, duration: Duration) -> Result<(), kube::Error> {
+    async fn write_lease(&self, holder: &str, duration: Duration) -> Result<(), kube::Error> {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

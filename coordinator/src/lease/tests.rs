@@ -16,7 +16,7 @@ impl Replica {
         let leases = Api::namespaced(fake.client(name), "own");
         let (election, leads) = Election::new(leases, name.to_owned(), Clock::system());
         let (stop, shutdown) = watch::channel(false);
-        Self { task: tokio::spawn(election.run(shutdown)), leads, stop }
+        Self { task: tokio::spawn(election.run_election(shutdown)), leads, stop }
     }
 
     /// How long it takes until it leads, or does not any more.
@@ -91,7 +91,7 @@ async fn clocks_of_other_nodes_are_not_compared() {
     let behind = Clock::new(move || jiff::Timestamp::UNIX_EPOCH + started.elapsed());
     let (election, mut leads) = Election::new(Api::namespaced(fake.client("a"), "own"), "a".into(), behind);
     let (_stop, shutdown) = watch::channel(false);
-    let _first = tokio::spawn(election.run(shutdown));
+    let _first = tokio::spawn(election.run_election(shutdown));
     leads.wait_for(|leads| *leads).await.unwrap();
     let second = Replica::start(&fake, "b");
     sleep(Duration::from_mins(2)).await;
@@ -106,7 +106,7 @@ async fn a_replica_renews_and_releases_its_lease() {
     let clock = Clock::new(move || jiff::Timestamp::UNIX_EPOCH + started.elapsed());
     let lease = ReplicaLease::new(leases.clone(), "pod-1", "pod-1-x".to_owned(), clock);
     let (stop, shutdown) = watch::channel(false);
-    let task = tokio::spawn(lease.keep(shutdown));
+    let task = tokio::spawn(lease.keep_renewed(shutdown));
     sleep(Duration::from_secs(1)).await;
     let read = || async {
         let lease = leases.get("baremetal-coordinator-replica-pod-1").await.unwrap();

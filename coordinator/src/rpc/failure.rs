@@ -11,7 +11,7 @@ use crate::telemetry::chain;
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RpcError {
-    /// The host is refused, for a reason that both sides know.
+    /// The host is refused, for a reason that both sides share.
     #[error("{}: {detail}", refusal.code())]
     Refused {
         refusal: Refusal,
@@ -45,7 +45,7 @@ pub enum RpcError {
 
 impl RpcError {
     /// A refusal with its own next action.
-    pub fn refused(refusal: Refusal, detail: impl Into<String>) -> Self {
+    pub fn from_refusal(refusal: Refusal, detail: impl Into<String>) -> Self {
         Self::refused_with(refusal, detail, refusal.next_action())
     }
 
@@ -64,7 +64,7 @@ impl From<StoreError> for RpcError {
     fn from(error: StoreError) -> Self {
         let detail = error.to_string();
         match &error {
-            StoreError::Gone { .. } => Self::refused(Refusal::InventoryGone, detail),
+            StoreError::Gone { .. } => Self::from_refusal(Refusal::InventoryGone, detail),
             StoreError::Taken { kind: "Secret", name, .. } => Self::refused_with(
                 Refusal::NameTaken,
                 detail,
@@ -72,7 +72,7 @@ impl From<StoreError> for RpcError {
                     "delete the Secret {name}, or change spec.machineName of the MachineRegistration, and boot the seed ISO again"
                 ),
             ),
-            StoreError::Taken { .. } => Self::refused(Refusal::NameTaken, detail),
+            StoreError::Taken { .. } => Self::from_refusal(Refusal::NameTaken, detail),
             StoreError::Request { .. } | StoreError::Contended { .. } | StoreError::Changed { .. } => {
                 Self::Store(error)
             }
@@ -83,7 +83,7 @@ impl From<StoreError> for RpcError {
 impl From<CaError> for RpcError {
     fn from(error: CaError) -> Self {
         match error {
-            CaError::Request => Self::refused(Refusal::BadRequest, error.to_string()),
+            CaError::Request => Self::from_refusal(Refusal::BadRequest, error.to_string()),
             CaError::Sign { .. } | CaError::Clock | CaError::Stored { .. } | CaError::Api { .. } => {
                 Self::Sign(error)
             }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn refusal_carries_code_and_next_action() {
         for refusal in Refusal::ALL {
-            let status = Status::from(RpcError::refused(refusal, "detail"));
+            let status = Status::from(RpcError::from_refusal(refusal, "detail"));
             let code = status.metadata().get(METADATA_KEY).unwrap().to_str().unwrap();
             assert_eq!(Refusal::from_code(code), Some(refusal));
             let action = status.metadata().get_bin(NEXT_ACTION_KEY).unwrap().to_bytes().unwrap();

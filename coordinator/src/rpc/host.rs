@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument as _, Span};
 
-use super::identity::{Call, authenticate};
+use super::identity::{Call, authenticate_peer};
 use super::{Context, RpcError};
 use crate::ca::{Peer, RequestedKey, Role, Subject};
 
@@ -45,14 +45,14 @@ impl HostService {
         handle: impl AsyncFnOnce(&Context, &Peer, T) -> Result<R, RpcError>,
     ) -> Result<Response<R>, Status> {
         let context = &self.context;
-        let peer = context.answer(authenticate(&request, call, context.now()))?;
+        let peer = context.to_status(authenticate_peer(&request, call, context.now()))?;
         let span = call_span(call, &peer);
         let result = if context.rate_limits.take_token(&peer.key, call, Instant::now()) {
             handle(context, &peer, request.into_inner()).instrument(span.clone()).await
         } else {
             Err(RpcError::RateLimited)
         };
-        span.in_scope(|| context.answer(result)).map(Response::new)
+        span.in_scope(|| context.to_status(result)).map(Response::new)
     }
 }
 
@@ -64,9 +64,9 @@ async fn renew_certificate(
     let key = RequestedKey::parse(&request.certificate_request)?;
     if key.hash() != peer.public_key_hash {
         let detail = "the request is for another key than the certificate shown";
-        return Err(RpcError::refused(Refusal::BadRequest, detail));
+        return Err(RpcError::from_refusal(Refusal::BadRequest, detail));
     }
-    let inventory = context.inventory(peer).await?;
+    let inventory = context.find_inventory(peer).await?;
     let is_installed = HostRecord::parse(&inventory).is_some_and(|record| is_installed(&record));
     let role = match peer.role {
         Role::Live if !is_installed => Role::Live,
@@ -93,7 +93,7 @@ impl wire::host_server::Host for HostService {
         &self,
         request: Request<Streaming<wire::HostMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
-        let peer = self.context.answer(authenticate(&request, Call::Attach, self.context.now()))?;
+        let peer = self.context.to_status(authenticate_peer(&request, Call::Attach, self.context.now()))?;
         Ok(Response::new(stream::open_stream(self.context.clone(), peer, request.into_inner())))
     }
 

@@ -54,9 +54,9 @@ pub fn tls_session<T>(request: &Request<T>) -> Result<Session, RpcError> {
 ///
 /// # Errors
 /// [`Refusal::RoleNotAllowed`], [`RpcError::CertificateExpired`].
-pub fn authenticate<T>(request: &Request<T>, call: Call, now: Timestamp) -> Result<Peer, RpcError> {
+pub fn authenticate_peer<T>(request: &Request<T>, call: Call, now: Timestamp) -> Result<Peer, RpcError> {
     let session = tls_session(request)?;
-    let refused = |detail: &str| Err(RpcError::refused(Refusal::RoleNotAllowed, detail));
+    let refused = |detail: &str| Err(RpcError::from_refusal(Refusal::RoleNotAllowed, detail));
     match session.peer() {
         Some(peer) if peer.is_expired(now) => Err(RpcError::CertificateExpired),
         Some(peer) if may_call(Some(peer.role), call) => Ok(peer.clone()),

@@ -95,24 +95,24 @@ pub struct Subscription {
 }
 
 impl PlanNotifications {
-    fn index(&self) -> MutexGuard<'_, Index> {
+    fn lock_index(&self) -> MutexGuard<'_, Index> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies an event of the watcher behind the cache, after the cache has.
     pub fn apply_event(&self, event: &Event<MachineInventory>) {
         match event {
-            Event::Apply(inventory) | Event::InitApply(inventory) => self.index().update(inventory),
-            Event::Delete(inventory) => self.index().delete(inventory),
-            Event::Init => self.index().listing = Some(HashSet::new()),
-            Event::InitDone => self.index().end_listing(),
+            Event::Apply(inventory) | Event::InitApply(inventory) => self.lock_index().update_host(inventory),
+            Event::Delete(inventory) => self.lock_index().delete_host(inventory),
+            Event::Init => self.lock_index().listing = Some(HashSet::new()),
+            Event::InitDone => self.lock_index().end_listing(),
         }
     }
 
     /// Name of the inventory with that identity.
     #[must_use]
     pub fn find_name(&self, key: &HostKey) -> Option<String> {
-        let index = self.index();
+        let index = self.lock_index();
         let entry = index.entries.get(key).filter(|entry| !entry.state.borrow().is_deleted)?;
         Some(entry.name.clone())
     }
@@ -121,7 +121,7 @@ impl PlanNotifications {
     /// recreation. `inventory` is what was read of it before the watch saw it.
     #[must_use]
     pub fn subscribe(self: &Arc<Self>, key: &HostKey, inventory: &MachineInventory) -> Subscription {
-        let mut index = self.index();
+        let mut index = self.lock_index();
         let entry = index.entries.entry(key.clone()).or_insert_with(|| Entry {
             name: inventory.name_any(),
             state: watch::Sender::new(HostState::parse(inventory)),
@@ -132,7 +132,7 @@ impl PlanNotifications {
 }
 
 impl Index {
-    fn update(&mut self, inventory: &MachineInventory) {
+    fn update_host(&mut self, inventory: &MachineInventory) {
         let Some(key) = host_key(inventory) else { return };
         if let Some(listing) = &mut self.listing {
             listing.insert(key.clone());
@@ -150,7 +150,7 @@ impl Index {
         });
     }
 
-    fn delete(&mut self, inventory: &MachineInventory) {
+    fn delete_host(&mut self, inventory: &MachineInventory) {
         let Some(key) = host_key(inventory) else { return };
         let uid = inventory.uid().as_deref().and_then(Uid::parse);
         // One that was recreated under another name has another UID.
@@ -180,12 +180,12 @@ impl Index {
 impl Subscription {
     /// The newest state.
     #[must_use]
-    pub fn latest(&mut self) -> HostState {
+    pub fn latest_state(&mut self) -> HostState {
         self.state.borrow_and_update().clone()
     }
 
     /// Waits for a newer state.
-    pub async fn changed(&mut self) {
+    pub async fn wait_changed(&mut self) {
         // The sender lives as long as it is followed.
         if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -195,7 +195,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut index = self.notifications.index();
+        let mut index = self.notifications.lock_index();
         let is_unused = |entry: &Entry| entry.state.borrow().is_deleted && entry.state.receiver_count() <= 1;
         if index.entries.get(&self.key).is_some_and(is_unused) {
             index.entries.remove(&self.key);
@@ -238,16 +238,16 @@ mod tests {
         let notifications = Arc::<PlanNotifications>::default();
         let mut one = notifications.subscribe(&key("a"), &inventory("a", "1"));
         let mut two = notifications.subscribe(&key("b"), &inventory("b", "2"));
-        drop((one.latest(), two.latest()));
+        drop((one.latest_state(), two.latest_state()));
         let event = Event::Apply(with_plan("a", 4, None));
         notifications.apply_event(&event);
         assert!(one.state.has_changed().unwrap() && !two.state.has_changed().unwrap());
-        let plan = one.latest().plan.unwrap();
+        let plan = one.latest_state().plan.unwrap();
         assert_eq!((plan.generation, plan.secret.as_str()), (Generation(4), "host-1"));
         notifications.apply_event(&event);
         assert!(!one.state.has_changed().unwrap(), "nothing new");
         notifications.apply_event(&Event::Apply(with_plan("a", 4, Some(PlanState::Applied))));
-        assert_eq!(one.latest().plan, None);
+        assert_eq!(one.latest_state().plan, None);
     }
 
     #[test]
@@ -256,14 +256,14 @@ mod tests {
         notifications.apply_event(&Event::Apply(inventory("a", "1")));
         let mut followed = notifications.subscribe(&key("a"), &inventory("a", "1"));
         notifications.apply_event(&Event::Delete(inventory("a", "1")));
-        assert!(followed.latest().is_deleted);
+        assert!(followed.latest_state().is_deleted);
         assert_eq!(notifications.find_name(&key("a")), None);
         notifications.apply_event(&Event::Apply(inventory("a", "2")));
-        let state = followed.latest();
+        let state = followed.latest_state();
         assert_eq!((state.is_deleted, state.uid), (false, Uid::parse("2")));
         assert_eq!(notifications.find_name(&key("a")).as_deref(), Some("host-2"));
         notifications.apply_event(&Event::Delete(inventory("a", "1")));
-        assert!(!followed.latest().is_deleted, "that was the former one");
+        assert!(!followed.latest_state().is_deleted, "that was the former one");
     }
 
     #[test]
@@ -273,9 +273,9 @@ mod tests {
         let followed = notifications.subscribe(&key("b"), &inventory("b", "2"));
         notifications.apply_event(&Event::Init);
         notifications.apply_event(&Event::InitDone);
-        assert_eq!(notifications.index().entries.len(), 1, "followed");
+        assert_eq!(notifications.lock_index().entries.len(), 1, "followed");
         drop(followed);
-        assert_eq!(notifications.index().entries.len(), 0);
+        assert_eq!(notifications.lock_index().entries.len(), 0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A host becomes a `MachineInventory`: who it says it is, then the proof.
+//! A host becomes a `MachineInventory`: first its claimed identity, then the proof.
 //! Before the proof nothing is read from the API, nothing is written but an
 //! Event at a bounded rate, and nothing that matters is returned.
 
@@ -35,8 +35,8 @@ pub struct RegistrationService {
     context: Context,
 }
 
-fn refuse<T>(refusal: Refusal, detail: impl Into<String>) -> Result<T, RpcError> {
-    Err(RpcError::refused(refusal, detail))
+fn refuse_call<T>(refusal: Refusal, detail: impl Into<String>) -> Result<T, RpcError> {
+    Err(RpcError::from_refusal(refusal, detail))
 }
 
 fn is_ready(registration: &MachineRegistration) -> bool {
@@ -50,12 +50,13 @@ fn check_key_class(
 ) -> Result<KeyClass, RpcError> {
     let class = match attestation {
         Some(Attestation::SoftwareKey(_)) => KeyClass::Software,
-        None => return refuse(Refusal::BadRequest, "the request does not say how the key is held"),
+        None => return refuse_call(Refusal::BadRequest, "the request does not state how the key is held"),
     };
     match inventory::refuse_key(class, registration) {
-        Some(refusal) => {
-            refuse(refusal, format!("{} does not accept a key held in software", registration.name_any()))
-        }
+        Some(refusal) => refuse_call(
+            refusal,
+            format!("{} does not accept a key held in software", registration.name_any()),
+        ),
         None => Ok(class),
     }
 }
@@ -68,7 +69,7 @@ fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
         ("interfaces", facts.nics.len(), limits::INTERFACES),
     ] {
         if count > max {
-            return refuse(Refusal::BadRequest, format!("{count} {what} were sent, {max} are allowed"));
+            return refuse_call(Refusal::BadRequest, format!("{count} {what} were sent, {max} are allowed"));
         }
     }
     Ok(())
@@ -95,10 +96,10 @@ impl RegistrationService {
     ) -> Result<wire::BeginResponse, RpcError> {
         let Some(registration) = self.find_registration(&request.registration_token) else {
             let detail = format!("no ready registration has the token sent by {}", session.remote());
-            return refuse(Refusal::UnknownToken, detail);
+            return refuse_call(Refusal::UnknownToken, detail);
         };
         if p256_point(&request.public_key).is_none() {
-            return refuse(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
+            return refuse_call(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
         }
         let class = check_key_class(&registration, request.attestation.as_ref());
         // Such a host never comes to the proof. The detail does not name the
@@ -111,7 +112,7 @@ impl RegistrationService {
         if ring::rand::SystemRandom::new().fill(&mut nonce).is_err() {
             return Err(RpcError::Randomness);
         }
-        session.challenge(Challenge {
+        session.set_challenge(Challenge {
             nonce,
             public_key: request.public_key,
             class,
@@ -177,7 +178,7 @@ impl RegistrationService {
         let found = self.context.caches.registrations.get(&ObjectRef::new(name).within(namespace));
         match found.filter(|registration| is_ready(registration)) {
             Some(registration) => Ok(registration),
-            None => refuse(Refusal::UnknownToken, format!("{name} was closed meanwhile")),
+            None => refuse_call(Refusal::UnknownToken, format!("{name} was closed meanwhile")),
         }
     }
 
@@ -192,20 +193,20 @@ impl RegistrationService {
         let identity = Identity { hash: &key.tpm_hash, class: challenge.class };
         if let Some(known) = self.context.cached_inventory(key) {
             let existing = Existing { by_key: Some(&known), by_name: None };
-            return match inventory::identify(existing, identity, registration) {
-                Identified::Refused(refusal) => refuse(refusal, describe_inventory(&known.name_any())),
+            return match inventory::identify_host(existing, identity, registration) {
+                Identified::Refused(refusal) => refuse_call(refusal, describe_inventory(&known.name_any())),
                 Identified::Known(_) | Identified::Create => Ok(known),
             };
         }
         let facts = request.facts.unwrap_or_default();
         let random = Sha256::digest(&challenge.public_key).into();
-        let draft = inventory::draft(registration, &facts, identity, &random)
-            .map_err(|error| RpcError::refused(Refusal::BadTemplate, error.to_string()))?;
+        let draft = inventory::draft_inventory(registration, &facts, identity, &random)
+            .map_err(|error| RpcError::from_refusal(Refusal::BadTemplate, error.to_string()))?;
         let named = ObjectRef::new(&draft.name).within(&key.namespace);
         let named = self.context.caches.inventories.get(&named);
         let existing = Existing { by_key: None, by_name: named.as_deref() };
-        match inventory::identify(existing, identity, registration) {
-            Identified::Refused(refusal) => return refuse(refusal, describe_inventory(&draft.name)),
+        match inventory::identify_host(existing, identity, registration) {
+            Identified::Refused(refusal) => return refuse_call(refusal, describe_inventory(&draft.name)),
             Identified::Known(known) => return Ok(Arc::new(known.clone())),
             Identified::Create => {}
         }
@@ -240,13 +241,15 @@ fn explain_creation(error: StoreError, name: &str) -> RpcError {
 /// The challenge is used up either way.
 fn verify_proof(session: &Session, signature: &[u8]) -> Result<Challenge, RpcError> {
     let Some(challenge) = session.take_challenge() else {
-        return refuse(Refusal::BadProof, "no registration was begun on this connection");
+        return refuse_call(Refusal::BadProof, "no registration was begun on this connection");
     };
     let binding = proof::binding(&challenge.nonce, session.exporter(), &challenge.public_key);
     let point = p256_point(&challenge.public_key).unwrap_or_default();
     match UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature) {
         Ok(()) => Ok(challenge),
-        Err(_) => refuse(Refusal::BadProof, format!("the signature of {} does not fit", session.remote())),
+        Err(_) => {
+            refuse_call(Refusal::BadProof, format!("the signature of {} does not fit", session.remote()))
+        }
     }
 }
 
@@ -254,7 +257,7 @@ fn next_step(registration: &MachineRegistration, inventory: &MachineInventory) -
     if HostRecord::parse(inventory).is_some_and(|record| record.carried.is_some()) {
         return Ok(Next::BootDisk(wire::BootDisk {}));
     }
-    let install = inventory::install(registration, inventory).map_err(|error| {
+    let install = inventory::install_message(registration, inventory).map_err(|error| {
         let next = format!(
             "correct spec.config of the MachineRegistration {}, or spec.network of the MachineInventory, and boot the seed ISO again",
             registration.name_any()
@@ -270,20 +273,20 @@ impl wire::registration_server::Registration for RegistrationService {
         &self,
         request: Request<wire::BeginRequest>,
     ) -> Result<Response<wire::BeginResponse>, Status> {
-        let session = self.context.answer(tls_session(&request))?;
+        let session = self.context.to_status(tls_session(&request))?;
         let span = tracing::info_span!("registration", call = "Begin", remote = %session.remote());
         let begun = self.begin_registration(&session, request.into_inner()).instrument(span.clone()).await;
-        span.in_scope(|| self.context.answer(begun)).map(Response::new)
+        span.in_scope(|| self.context.to_status(begun)).map(Response::new)
     }
 
     async fn complete(
         &self,
         request: Request<wire::CompleteRequest>,
     ) -> Result<Response<wire::CompleteResponse>, Status> {
-        let session = self.context.answer(tls_session(&request))?;
+        let session = self.context.to_status(tls_session(&request))?;
         let span = tracing::info_span!("registration", call = "Complete", remote = %session.remote());
         let completed =
             self.complete_registration(&session, request.into_inner()).instrument(span.clone()).await;
-        span.in_scope(|| self.context.answer(completed)).map(Response::new)
+        span.in_scope(|| self.context.to_status(completed)).map(Response::new)
     }
 }

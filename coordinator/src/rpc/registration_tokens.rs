@@ -26,17 +26,19 @@ struct Index {
 pub struct RegistrationTokens(Mutex<Index>);
 
 impl RegistrationTokens {
-    fn index(&self) -> MutexGuard<'_, Index> {
+    fn lock_index(&self) -> MutexGuard<'_, Index> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies an event of the watcher behind the cache.
     pub fn apply_event(&self, event: &Event<MachineRegistration>) {
         match event {
-            Event::Apply(registration) | Event::InitApply(registration) => self.index().update(registration),
-            Event::Delete(registration) => self.index().remove(&ObjectRef::from_obj(registration)),
-            Event::Init => self.index().listing = Some(HashSet::new()),
-            Event::InitDone => self.index().end_listing(),
+            Event::Apply(registration) | Event::InitApply(registration) => {
+                self.lock_index().update_token(registration);
+            }
+            Event::Delete(registration) => self.lock_index().remove_token(&ObjectRef::from_obj(registration)),
+            Event::Init => self.lock_index().listing = Some(HashSet::new()),
+            Event::InitDone => self.lock_index().end_listing(),
         }
     }
 
@@ -46,17 +48,17 @@ impl RegistrationTokens {
         if token.is_empty() {
             return None;
         }
-        self.index().by_token.get(&hash(token)).cloned()
+        self.lock_index().by_token.get(&hash(token)).cloned()
     }
 }
 
 impl Index {
-    fn update(&mut self, registration: &MachineRegistration) {
+    fn update_token(&mut self, registration: &MachineRegistration) {
         let key = ObjectRef::from_obj(registration);
         if let Some(listing) = &mut self.listing {
             listing.insert(key.clone());
         }
-        self.remove(&key);
+        self.remove_token(&key);
         let status = registration.status.as_ref();
         let token = status.and_then(|status| status.registration_token.as_deref());
         if let Some(token) = token.filter(|token| !token.is_empty()) {
@@ -65,7 +67,7 @@ impl Index {
         }
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove_token(&mut self, key: &Key) {
         if let Some(token) = self.by_registration.remove(key)
             && self.by_token.get(&token) == Some(key)
         {
@@ -78,7 +80,7 @@ impl Index {
         let missing: Vec<_> =
             self.by_registration.keys().filter(|key| !seen.contains(*key)).cloned().collect();
         for key in missing {
-            self.remove(&key);
+            self.remove_token(&key);
         }
     }
 }
@@ -126,6 +128,6 @@ mod tests {
         tokens.apply_event(&Event::InitDone);
         assert_eq!((found(&tokens, "one"), found(&tokens, "three")), (None, None));
         assert_eq!(found(&tokens, "two").as_deref(), Some("b"));
-        assert_eq!(tokens.index().by_registration.len(), 1);
+        assert_eq!(tokens.lock_index().by_registration.len(), 1);
     }
 }

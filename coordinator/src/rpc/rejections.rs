@@ -56,8 +56,8 @@ impl Rejections {
     }
 
     /// Counts a refusal, and logs it at a bounded rate.
-    pub fn record(&self, refusal: Refusal, detail: &str, next_action: &str) {
-        self.count(refusal.code(), detail, next_action);
+    pub fn record_rejection(&self, refusal: Refusal, detail: &str, next_action: &str) {
+        self.count_rejection(refusal.code(), detail, next_action);
     }
 
     /// Counts a host that does not trust this authority, or has a certificate
@@ -65,7 +65,7 @@ impl Rejections {
     pub fn record_untrusted(&self, detail: &str) {
         let next =
             "the host's ISO is of another coordinator: download a fresh seed ISO and boot the host from it";
-        self.count(UNKNOWN_AUTHORITY, detail, next);
+        self.count_rejection(UNKNOWN_AUTHORITY, detail, next);
     }
 
     /// Writes why a host with the token of `registration` was rejected.
@@ -93,8 +93,8 @@ impl Rejections {
         true
     }
 
-    fn count(&self, reason: &'static str, detail: &str, next_action: &str) {
-        self.metrics.refused(reason);
+    fn count_rejection(&self, reason: &'static str, detail: &str, next_action: &str) {
+        self.metrics.count_refused(reason);
         if let Some(suppressed) = self.take_log_turn(Instant::now()) {
             tracing::warn!(reason, detail, next_action, suppressed, "host rejected");
         }
@@ -155,12 +155,13 @@ mod tests {
         for refusal in Refusal::ALL {
             let metrics = Metrics::default();
             let rejections = rejections(&metrics);
-            let line = log::capture_log(|| rejections.record(refusal, "m-a", refusal.next_action()));
+            let line =
+                log::capture_log(|| rejections.record_rejection(refusal, "m-a", refusal.next_action()));
             for part in [refusal.code(), refusal.next_action(), "m-a"] {
                 assert!(line.contains(part), "{part}: {line}");
             }
             let counted = format!("refusals_total{{reason=\"{}\"}} 1", refusal.code());
-            assert!(metrics.encode().unwrap().contains(&counted), "{refusal:?}");
+            assert!(metrics.encode_text().unwrap().contains(&counted), "{refusal:?}");
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) async fn read_plan(
         StoredPlan::Empty => (Generation(0), "it holds the empty plan".to_owned()),
         StoredPlan::Record(record) => {
             let generation = record.plan.generation;
-            match record.verify(&announced.checksum) {
+            match record.verify_checksum(&announced.checksum) {
                 Ok(record) => return Ok(VerifiedPlan { secret, plan: record.plan }),
                 Err(error) => (generation, error.to_string()),
             }
@@ -92,13 +92,13 @@ struct RunningPlan {
 pub(super) struct RunningPlans(Mutex<HashMap<HostKey, RunningPlan>>);
 
 impl RunningPlans {
-    fn plans(&self) -> MutexGuard<'_, HashMap<HostKey, RunningPlan>> {
+    fn lock_plans(&self) -> MutexGuard<'_, HashMap<HostKey, RunningPlan>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a plan; what was printed stays with the same plan.
-    pub(super) fn insert(&self, key: &HostKey, verified: Arc<VerifiedPlan>) {
-        let mut plans = self.plans();
+    pub(super) fn insert_plan(&self, key: &HostKey, verified: Arc<VerifiedPlan>) {
+        let mut plans = self.lock_plans();
         let (outputs, reported) = match plans.remove(key) {
             Some(old) if old.verified.plan.checksum == verified.plan.checksum => (old.outputs, old.reported),
             _ => (Outputs::new(), 0),
@@ -108,7 +108,7 @@ impl RunningPlans {
 
     /// The plan of that name and number.
     pub(super) fn find_plan(&self, key: &HostKey, id: &str, generation: u64) -> Option<Arc<VerifiedPlan>> {
-        let plans = self.plans();
+        let plans = self.lock_plans();
         let verified = &plans.get(key)?.verified;
         let is_meant = verified.plan.id.as_str() == id && verified.plan.generation.0 == generation;
         is_meant.then(|| verified.clone())
@@ -117,7 +117,7 @@ impl RunningPlans {
     /// Records what a step printed; the answer is all that the plan printed.
     pub(super) fn record_output(&self, key: &HostKey, step: u32, name: &str, output: &str) -> Outputs {
         let name = format!("{step:02}-{name}");
-        let mut plans = self.plans();
+        let mut plans = self.lock_plans();
         let Some(running) = plans.get_mut(key) else {
             return Outputs::from([(name, output.to_owned())]);
         };
@@ -128,10 +128,10 @@ impl RunningPlans {
 
     /// Whether that step was reported.
     pub(super) fn is_reported(&self, key: &HostKey, step: u32) -> bool {
-        self.plans().get(key).is_some_and(|running| step < running.reported)
+        self.lock_plans().get(key).is_some_and(|running| step < running.reported)
     }
 
-    pub(super) fn remove(&self, key: &HostKey) {
-        self.plans().remove(key);
+    pub(super) fn remove_plan(&self, key: &HostKey) {
+        self.lock_plans().remove(key);
     }
 }

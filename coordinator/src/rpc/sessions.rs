@@ -79,26 +79,26 @@ pub struct SessionConflict {
 }
 
 impl SessionTable {
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+    fn lock_sessions(&self) -> MutexGuard<'_, Sessions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of streams.
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.sessions().open.len()
+    pub fn count_sessions(&self) -> usize {
+        self.lock_sessions().open.len()
     }
 
     /// Whether the host has a stream here.
     #[must_use]
-    pub fn contains(&self, key: &HostKey) -> bool {
-        self.sessions().open.contains_key(key)
+    pub fn contains_host(&self, key: &HostKey) -> bool {
+        self.lock_sessions().open.contains_key(key)
     }
 
     /// Sessions that ended and are not recorded yet.
     #[cfg(test)]
     pub(super) fn pending_ends(&self) -> usize {
-        self.sessions().pending_ends.len()
+        self.lock_sessions().pending_ends.len()
     }
 
     /// Registers a stream. An older one of the same boot is closed.
@@ -110,7 +110,7 @@ impl SessionTable {
         key: &HostKey,
         boot_id: &str,
     ) -> Result<SessionGuard, SessionConflict> {
-        let mut sessions = self.sessions();
+        let mut sessions = self.lock_sessions();
         if let Some(old) = sessions.open.get(key) {
             if old.boot_id != boot_id {
                 return Err(SessionConflict { boot_id: old.boot_id.clone(), closer: old.closer.clone() });
@@ -131,7 +131,7 @@ impl SessionTable {
     /// Closes every stream: the process ends, and hosts attach to another
     /// replica without waiting for a broken connection.
     pub fn close_all(&self) {
-        for entry in self.sessions().open.values() {
+        for entry in self.lock_sessions().open.values() {
             entry.closer.send_replace(Some(CloseReason::ShuttingDown));
         }
     }
@@ -145,7 +145,7 @@ impl SessionTable {
     ) {
         // Outside a runtime the process is ending: its Lease says so.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut sessions = self.sessions();
+        let mut sessions = self.lock_sessions();
         if sessions.open.contains_key(key) {
             return;
         }
@@ -154,7 +154,7 @@ impl SessionTable {
             tokio::time::sleep(delay).await;
             record.await;
             if let Some(table) = table.upgrade() {
-                table.sessions().forget_end(&ended, tokio::task::id());
+                table.lock_sessions().forget_end(&ended, tokio::task::id());
             }
         });
         if let Some(older) = sessions.pending_ends.insert(key.clone(), task.abort_handle()) {
@@ -165,7 +165,7 @@ impl SessionTable {
 
 impl SessionGuard {
     /// Waits until the stream has to end.
-    pub async fn closed(&mut self) -> CloseReason {
+    pub async fn wait_closed(&mut self) -> CloseReason {
         match self.closing.wait_for(Option::is_some).await {
             Ok(reason) => reason.unwrap_or(CloseReason::Replaced),
             // The sender lives as long as the entry: a newer one took its place.
@@ -175,8 +175,8 @@ impl SessionGuard {
 
     /// Removes the session; whether it was still the newest of its host.
     #[must_use]
-    pub fn close(&self) -> bool {
-        let mut sessions = self.table.sessions();
+    pub fn close_session(&self) -> bool {
+        let mut sessions = self.table.lock_sessions();
         let is_newest = sessions.open.get(&self.key).is_some_and(|entry| entry.number == self.number);
         if is_newest {
             sessions.open.remove(&self.key);
@@ -187,7 +187,7 @@ impl SessionGuard {
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
-        let _ = self.close();
+        let _ = self.close_session();
     }
 }
 
@@ -198,7 +198,7 @@ impl SessionConflict {
     }
 
     /// Closes the other stream.
-    pub fn quarantine(&self) {
+    pub fn quarantine_host(&self) {
         self.closer.send_replace(Some(CloseReason::Quarantined));
     }
 }
@@ -222,9 +222,9 @@ mod tests {
         let table = Arc::<SessionTable>::default();
         let mut old = open(&table, "a");
         let new = open(&table, "a");
-        assert_eq!(old.closed().await, CloseReason::Replaced);
-        assert!(!old.close() && table.contains(&key()), "the newer one stays");
-        assert!(new.close() && !table.contains(&key()));
+        assert_eq!(old.wait_closed().await, CloseReason::Replaced);
+        assert!(!old.close_session() && table.contains_host(&key()), "the newer one stays");
+        assert!(new.close_session() && !table.contains_host(&key()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -249,8 +249,8 @@ mod tests {
         let conflict = table.open_session(&key(), "b").err().unwrap();
         assert_eq!(conflict.boot_id, "a");
         assert!(!conflict.ends_within(PROBE).await, "it answers pings");
-        conflict.quarantine();
-        assert_eq!(old.closed().await, CloseReason::Quarantined);
+        conflict.quarantine_host();
+        assert_eq!(old.wait_closed().await, CloseReason::Quarantined);
     }
 
     #[tokio::test(start_paused = true)]

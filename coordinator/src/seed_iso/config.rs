@@ -40,12 +40,12 @@ struct Elemental {
     registration: Registration,
 }
 
-/// The text: where to register, whom to trust, and the live system's own
-/// cloud-config. Everything else is told to a host that has proven itself.
+/// The text: where to register, the CA certificate, and the live system's own
+/// cloud-config. A host receives everything else after it has authenticated.
 ///
 /// # Errors
 /// [`ConfigError`].
-pub fn render(
+pub fn render_config(
     seed: &SeedImage,
     registration: &MachineRegistration,
     authority: &str,
@@ -69,7 +69,7 @@ pub fn render(
 ///
 /// # Errors
 /// [`ConfigError::TooLarge`].
-pub fn fill(text: &str, reserved: u64) -> Result<Bytes, ConfigError> {
+pub fn fill_archive(text: &str, reserved: u64) -> Result<Bytes, ConfigError> {
     let needed = text.len() as u64;
     let too_large = ConfigError::TooLarge { needed, reserved };
     let Some(size) = usize::try_from(reserved).ok().filter(|size| text.len() <= *size) else {
@@ -112,7 +112,7 @@ mod tests {
     fn a_seed_tells_where_to_register_and_nothing_that_is_secret_later() {
         let mut seed = SeedImage::default();
         seed.spec.cloud_config = Some(json!({ "write_files": [{ "path": "/x", "content": "a\nb" }] }));
-        let text = render(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n").unwrap();
+        let text = render_config(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n").unwrap();
         let read: Value = serde_norway::from_str(&text).unwrap();
         assert_eq!(
             read,
@@ -125,17 +125,17 @@ mod tests {
                 "cloud-config": { "write_files": [{ "path": "/x", "content": "a\nb" }] },
             })
         );
-        let padded = fill(&text, 65536).unwrap();
+        let padded = fill_archive(&text, 65536).unwrap();
         assert_eq!(padded.len(), 65536);
         assert_eq!(serde_norway::from_slice::<Value>(&padded).unwrap(), read);
     }
 
     #[test]
     fn what_cannot_be_a_seed_says_why() {
-        let error = render(&SeedImage::default(), &MachineRegistration::default(), "").unwrap_err();
+        let error = render_config(&SeedImage::default(), &MachineRegistration::default(), "").unwrap_err();
         assert!(matches!(error, ConfigError::NotReady));
-        let error = fill("12345", 4).unwrap_err();
+        let error = fill_archive("12345", 4).unwrap_err();
         assert!(matches!(error, ConfigError::TooLarge { needed: 5, reserved: 4 }), "{error}");
-        assert_eq!(fill("1234", 4).unwrap(), "1234");
+        assert_eq!(fill_archive("1234", 4).unwrap(), "1234");
     }
 }

@@ -25,11 +25,11 @@ use super::{Iso, SeedIsos};
 const CHUNK: usize = 64 * 1024;
 
 /// The routes.
-pub fn router(isos: Arc<SeedIsos>) -> Router {
-    Router::new().route("/elemental/seedimage/{token}/{file}", get(answer)).with_state(isos)
+pub fn download_router(isos: Arc<SeedIsos>) -> Router {
+    Router::new().route("/elemental/seedimage/{token}/{file}", get(answer_request)).with_state(isos)
 }
 
-async fn answer(
+async fn answer_request(
     State(isos): State<Arc<SeedIsos>>,
     Path((token, file)): Path<(String, String)>,
     headers: HeaderMap,
@@ -41,12 +41,12 @@ async fn answer(
         Wanted::Checksum { iso } => iso,
         Wanted::Iso => &file,
     };
-    let Some(iso) = isos.open(&token, name).await else {
+    let Some(iso) = isos.open_iso(&token, name).await else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match wanted {
-        Wanted::Checksum { .. } => checksum(&iso, name),
-        Wanted::Iso => send(&iso, &headers),
+        Wanted::Checksum { .. } => checksum_response(&iso, name),
+        Wanted::Iso => send_iso(&iso, &headers),
     }
 }
 
@@ -69,7 +69,7 @@ fn parse_file(file: &str) -> Option<Wanted<'_>> {
 }
 
 /// As sha256sum reads it, beside a download that keeps its name.
-fn checksum(iso: &Iso, name: &str) -> Response {
+fn checksum_response(iso: &Iso, name: &str) -> Response {
     let line = format!("{}  {name}\n", iso.sha256);
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], line).into_response()
 }
@@ -101,7 +101,7 @@ fn parse_range(text: Option<&str>, size: u64) -> Range {
     }
 }
 
-fn send(iso: &Iso, headers: &HeaderMap) -> Response {
+fn send_iso(iso: &Iso, headers: &HeaderMap) -> Response {
     let size = iso.overlay.size();
     let etag = format!("\"{}\"", iso.sha256);
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -121,7 +121,7 @@ fn send(iso: &Iso, headers: &HeaderMap) -> Response {
         }
     };
     let pieces = iso.overlay.pieces(extent);
-    let mut response = Response::new(Body::from_stream(read(iso.base.clone(), pieces)));
+    let mut response = Response::new(Body::from_stream(read_pieces(iso.base.clone(), pieces)));
     *response.status_mut() = status;
     let mut set = |name, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -138,7 +138,7 @@ fn send(iso: &Iso, headers: &HeaderMap) -> Response {
     response
 }
 
-fn read(path: PathBuf, pieces: Vec<Piece>) -> impl Stream<Item = std::io::Result<Bytes>> {
+fn read_pieces(path: PathBuf, pieces: Vec<Piece>) -> impl Stream<Item = std::io::Result<Bytes>> {
     async_stream::try_stream! {
         let mut file = tokio::fs::File::open(path).await?;
         file.set_max_buf_size(CHUNK);

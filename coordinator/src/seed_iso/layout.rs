@@ -37,7 +37,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Reads extent and length of a directory record.
-fn extent(record: &[u8]) -> Option<Extent> {
+fn parse_extent(record: &[u8]) -> Option<Extent> {
     let (sector, len) = (u32_at(record, 2)?, u32_at(record, 10)?);
     Some(Extent { at: u64::from(sector) * SECTOR, len: u64::from(len) })
 }
@@ -50,7 +50,7 @@ pub fn parse_root(descriptor: &[u8]) -> Result<Extent, LayoutError> {
     if descriptor.len() < 190 || descriptor[0] != 1 || descriptor[1..6] != *b"CD001" {
         return Err(LayoutError::NotIso);
     }
-    let root = extent(&descriptor[156..190]).ok_or(LayoutError::Garbled)?;
+    let root = parse_extent(&descriptor[156..190]).ok_or(LayoutError::Garbled)?;
     if root.len == 0 || root.len > ROOT_BYTES {
         return Err(LayoutError::Garbled);
     }
@@ -82,7 +82,7 @@ pub fn parse_file(root: &[u8], name: &str) -> Result<Extent, LayoutError> {
 /// A file in one piece: bits 1 and 7 of the flags are directory and more to
 /// come.
 fn plain_file(record: &[u8]) -> Option<Extent> {
-    (record.get(25)? & 0x82 == 0).then(|| extent(record)).flatten()
+    (record.get(25)? & 0x82 == 0).then(|| parse_extent(record)).flatten()
 }
 
 fn is_named(record: &[u8], name: &str) -> Option<bool> {

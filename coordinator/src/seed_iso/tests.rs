@@ -120,7 +120,7 @@ async fn serve(iso: Vec<u8>) -> Served {
 impl Served {
     /// What the leader does: prepare, then the status.
     async fn complete(&mut self) -> Prepared {
-        let prepared = self.isos.prepare(&self.seed, &self.registration).await.unwrap();
+        let prepared = self.isos.prepare_iso(&self.seed, &self.registration).await.unwrap();
         self.name(&prepared.file);
         prepared
     }
@@ -132,7 +132,7 @@ impl Served {
             file: file.to_owned(),
         };
         let progress = Progress::Completed(download);
-        self.seed.status = Some(seed_image::status(&self.seed, &progress, Timestamp::now()));
+        self.seed.status = Some(seed_image::seed_image_status(&self.seed, &progress, Timestamp::now()));
         self.seeds.apply_watcher_event(&Event::Apply(self.seed.clone()));
     }
 
@@ -151,7 +151,7 @@ impl Served {
         if let Some(range) = range {
             request = request.header("range", range);
         }
-        let router = download::router(self.isos.clone());
+        let router = download::download_router(self.isos.clone());
         let response = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body.collect().await.unwrap().to_bytes().to_vec())
@@ -177,7 +177,7 @@ async fn a_seed_is_its_base_with_one_file_filled_in() {
         assert!(last - first < 65536 && base[first..=last].iter().all(|byte| *byte == b'\n'));
         let (_, _, sum) = served.get(&format!("secret/{}.sha256", prepared.file), None).await;
         assert_eq!(String::from_utf8(sum).unwrap(), format!("{}  {}\n", prepared.sha256, prepared.file));
-        let again = served.isos.prepare(&served.seed, &served.registration).await.unwrap();
+        let again = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap();
         assert_eq!(again, prepared);
         assert_eq!(served.fetches.load(Ordering::Relaxed), 1, "fetched once");
     }
@@ -217,10 +217,10 @@ async fn a_seed_that_is_gone_leaves_when_another_comes() {
     let (gone, kept, new) = (served.seed.clone(), named("kept"), named("new"));
     for seed in [&gone, &kept] {
         served.seeds.apply_watcher_event(&Event::Apply(seed.clone()));
-        served.isos.prepare(seed, &served.registration).await.unwrap();
+        served.isos.prepare_iso(seed, &served.registration).await.unwrap();
     }
     served.seeds.apply_watcher_event(&Event::Delete(gone));
-    served.isos.prepare(&new, &served.registration).await.unwrap();
+    served.isos.prepare_iso(&new, &served.registration).await.unwrap();
     let isos = served.isos.isos.lock().unwrap();
     let mut held: Vec<_> = isos.keys().map(|seed| seed.name.as_str()).collect();
     held.sort_unstable();
@@ -260,7 +260,7 @@ async fn a_base_without_room_for_the_seed_says_what_to_use_instead() {
         ("without the file", unnamed, "has no file"),
     ] {
         let served = serve(base).await;
-        let error = served.isos.prepare(&served.seed, &served.registration).await.unwrap_err();
+        let error = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap_err();
         assert!(error.to_string().contains(want), "{name}: {error}");
         assert!(error.to_string().contains("this project's iso/") && error.is_terminal(), "{name}");
     }

@@ -253,7 +253,7 @@ pub mod step {
         /// Forget it.
         #[prost(message, tag = "5")]
         RemoveNodeIdentity(super::RemoveNodeIdentity),
-        /// elemental upgrade --reboot=false --system <image>
+        /// `elemental upgrade --reboot=false --system <image>`
         #[prost(message, tag = "6")]
         UpgradeSystem(super::UpgradeSystem),
         /// Flush every file system.
@@ -748,7 +748,7 @@ pub struct LiveBootAfterInstall {
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportInstallResponse {
     /// The annotation baremetal.cluster.io/install-device, empty when unset: how
-    /// a person answers InstallWaiting.
+    /// an operator answers InstallWaiting.
     #[prost(string, tag = "1")]
     pub install_device: ::prost::alloc::string::String,
 }

@@ -104,7 +104,8 @@ impl Sample {
                 let machine = Key::new(NAMESPACE, "machine");
                 self.index.with_roster(&machine, POOL, |roster, is_reserved| {
                     black_box(
-                        roster.map(|roster| roster.choose(is_reserved).map(|member| member.name.len())),
+                        roster
+                            .map(|roster| roster.choose_member(is_reserved).map(|member| member.name.len())),
                     );
                 });
             }

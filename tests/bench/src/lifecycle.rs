@@ -19,7 +19,7 @@ struct Part {
 
 impl Part {
     fn count(name: &'static str, world: &World, mark: usize, goal: f64) -> Self {
-        let counts = world.cost(mark);
+        let counts = world.count_requests(mark);
         let on_events = counts.by_resource.iter().filter(|((_, resource), _)| resource == "events");
         let events = on_events.map(|(_, count)| count).sum();
         Self { name, requests: counts.requests, writes: counts.writes, events, goal }
@@ -29,26 +29,26 @@ impl Part {
 async fn play() -> Vec<Part> {
     let mut world = World::new().await;
     world.apply_registration().await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     let mark = world.fake.journal().mark();
-    world.register(&["host-1"]).await;
-    world.fake_is_quiet().await;
+    world.register_hosts(&["host-1"]).await;
+    world.wait_idle().await;
     let attached = Part::count("until attached", &world, mark, 5.0);
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_pool("pool", &["host-1"]).await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     let mark = world.fake.journal().mark();
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
-    world.fake_is_quiet().await;
+    world.wait_running("m-1").await;
+    world.wait_idle().await;
     let running = Part::count("claim to Running", &world, mark, 9.0);
     let mark = world.fake.journal().mark();
     world.delete_machine("m-1").await;
-    world.gone("m-1", "host-1").await;
-    world.fake_is_quiet().await;
+    world.wait_released("m-1", "host-1").await;
+    world.wait_idle().await;
     let released = Part::count("deletion to release", &world, mark, 6.0);
-    world.end().await;
+    world.check_invariants().await;
     vec![attached, running, released]
 }
 

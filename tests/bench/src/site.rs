@@ -158,13 +158,13 @@ impl Site {
     }
 
     /// What the coordinators asked for since `mark`, once the log is complete.
-    pub(crate) async fn requests_since(&self, mark: Mark) -> anyhow::Result<Requests> {
+    pub(crate) async fn requests_since(&self, mark: Mark) -> anyhow::Result<RequestCounts> {
         let audit = self.management.audit();
         let mut counts = audit.counts(USER, mark)?;
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let again = audit.counts(USER, mark)?;
-            let (old, new) = (Requests::of(&counts), Requests::of(&again));
+            let (old, new) = (RequestCounts::of(&counts), RequestCounts::of(&again));
             if old.requests == new.requests {
                 return Ok(new);
             }
@@ -181,7 +181,7 @@ impl Site {
 }
 
 /// Requests of coordinators without those on Leases and the watches, which do not depend on hosts.
-pub(crate) struct Requests {
+pub(crate) struct RequestCounts {
     pub(crate) requests: u64,
     pub(crate) writes: u64,
     pub(crate) lists: u64,
@@ -189,7 +189,7 @@ pub(crate) struct Requests {
     pub(crate) details: String,
 }
 
-impl Requests {
+impl RequestCounts {
     fn of(counts: &Counts) -> Self {
         let is_counted = |key: &str| !key.contains(" leases") && !key.starts_with("watch ");
         let mut by: Vec<(&String, u64)> =

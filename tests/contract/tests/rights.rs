@@ -77,24 +77,24 @@ async fn record_requests() -> BTreeSet<String> {
     let seed_image =
         json!({ "registrationRef": { "name": "other" }, "baseImage": "https://images.example/os.iso" });
     world.create("SeedImage", "seed", json!({ "spec": seed_image })).await;
-    world.fake_is_quiet().await;
-    world.register(&["host-1"]).await;
+    world.wait_idle().await;
+    world.register_hosts(&["host-1"]).await;
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     apply_balanced_cluster(&world).await;
     world.apply_pool("pool", &["host-1"]).await;
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
+    world.wait_running("m-1").await;
     world.delete_machine("m-1").await;
-    world.gone("m-1", "host-1").await;
+    world.wait_released("m-1", "host-1").await;
     // The holders of a host vanish: are they gone, or does the cache lack them?
     world.fake.take_out("machineinventorypools.infrastructure.cluster.x-k8s.io", NAMESPACE, "pool");
     world.apply_pool("pool-2", &["host-1"]).await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     world.apply_machine_of("m-2", "pool-2", "v1").await;
-    world.runs("m-2").await;
+    world.wait_running("m-2").await;
     world.fake.take_out("baremetalmachines.infrastructure.cluster.x-k8s.io", NAMESPACE, "m-2");
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     let entries = world.fake.journal().entries();
     let ours = entries.iter().filter(|entry| entry.request.user == "coordinator");
     ours.flat_map(|entry| describe(&entry.request)).collect()

@@ -27,7 +27,7 @@ pub(crate) fn tail(path: &Path) -> String {
     text.get(start..).unwrap_or_default().trim().to_owned()
 }
 
-/// Without colours, cursor movements and carriage returns, so that a search finds what a person reads.
+/// Without colours, cursor movements and carriage returns, so that a search finds the visible text.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars();

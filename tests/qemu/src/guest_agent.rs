@@ -64,7 +64,7 @@ impl Channel {
     }
 }
 
-/// Whether somebody answers.
+/// Whether the guest agent answers.
 pub(crate) async fn ping(socket: &Path, number: u64) -> Result<(), String> {
     Channel::open(socket, number).await.map(|_| ())
 }

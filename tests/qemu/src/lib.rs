@@ -1,6 +1,6 @@
 //! QEMU hosts for tests and for the demo: real firmware, kernel, systemd and cloud-init on this machine's loopback.
 //!
-//! [`Host::start`] powers a host on and keeps it as a person would find it in a rack: a reset boots it again, a
+//! [`Host::start`] powers a host on and keeps its state as hardware does: a reset boots it again, a
 //! power-off leaves it off, [`Host::power_cut`] pulls the plug. What happens inside is read by [`Host::exec`] (the
 //! QEMU guest agent) and in the console log; every wait has a deadline, and its error says what was seen last.
 //! All processes end with the [`Host`], with a panic, and with this process itself.

@@ -57,7 +57,7 @@ impl Process {
 
     /// SIGKILL, as sudden as a power cut.
     pub(crate) fn kill(&self) {
-        // A group that has ended may be somebody else's by now.
+        // The id of a group that has ended may have been reused.
         if !self.ended.load(Ordering::SeqCst) {
             let _ = killpg(self.group, Signal::SIGKILL);
         }

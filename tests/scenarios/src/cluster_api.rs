@@ -60,7 +60,7 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
 
 impl World {
     pub(crate) fn api(&self, kind: &str, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.person.clone(), namespace, &resource(kind))
+        Api::namespaced_with(self.operator.clone(), namespace, &resource(kind))
     }
 
     /// Creates an object in [`NAMESPACE`]; the answer is its UID.
@@ -145,9 +145,9 @@ impl World {
     }
 
     /// Deletes a Machine as Cluster API does: it stays until its
-    /// infrastructure is gone. [`World::gone`] waits for it.
+    /// infrastructure is gone. [`World::wait_released`] waits for it.
     pub async fn delete_machine(&self, name: &str) {
-        if self.look("machines.cluster.x-k8s.io", name).is_some() {
+        if self.get_object("machines.cluster.x-k8s.io", name).is_some() {
             self.delete("Machine", name).await;
         }
         self.delete("BaremetalMachine", name).await;

@@ -19,8 +19,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::cables::Cables;
-use crate::mortal::{Life, mortal};
+use crate::killable_client::{Liveness, killable_client};
+use crate::network::Network;
 use crate::second_front_door;
 
 /// Pause before a process that ended is started again.
@@ -33,8 +33,8 @@ pub(crate) const OWN_NAMESPACE: &str = "baremetal-system";
 /// One process.
 pub(crate) struct Process {
     name: String,
-    life: Life,
-    cables: Cables,
+    life: Liveness,
+    network: Network,
     task: JoinHandle<()>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum FrontDoors {
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) fake: FakeApi,
-    pub(crate) cables: Cables,
+    pub(crate) network: Network,
     pub(crate) config: Config,
     clock: Clock,
     front_doors: FrontDoors,
@@ -63,7 +63,7 @@ fn virtual_clock() -> Clock {
 }
 
 impl Site {
-    pub(crate) fn new(fake: FakeApi, cables: Cables, directory: &Path, front_doors: FrontDoors) -> Self {
+    pub(crate) fn new(fake: FakeApi, network: Network, directory: &Path, front_doors: FrontDoors) -> Self {
         let cache = directory.join("cache").display().to_string();
         let config = Config::parse_from([
             "coordinator",
@@ -71,15 +71,15 @@ impl Site {
             &format!("--namespace={OWN_NAMESPACE}"),
             &format!("--cache-directory={cache}"),
         ]);
-        Self { fake, cables, config, clock: virtual_clock(), front_doors }
+        Self { fake, network, config, clock: virtual_clock(), front_doors }
     }
 
     /// Starts a coordinator whose user is `name`.
     pub(crate) fn start(&self, name: &str) -> Process {
-        let life = Life::default();
-        let client = mortal(self.fake.client(name), life.clone());
+        let life = Liveness::default();
+        let client = killable_client(self.fake.client(name), life.clone());
         let task = tokio::spawn(run_process(self.clone(), name.to_owned(), client));
-        Process { name: name.to_owned(), life, cables: self.cables.clone(), task }
+        Process { name: name.to_owned(), life, network: self.network.clone(), task }
     }
 }
 
@@ -95,7 +95,7 @@ async fn run_process(site: Site, name: String, client: kube::Client) {
         clock: site.clock.clone(),
     };
     loop {
-        match run::assemble(&setup).await {
+        match run::assemble_parts(&setup).await {
             Ok(parts) => serve(&site, &name, &setup, parts).await,
             Err(error) => {
                 tracing::warn!(error = coordinator::telemetry::chain(&error), "the coordinator cannot start");
@@ -111,10 +111,10 @@ async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
     let lease = ReplicaLease::new(leases, &config.instance, parts.replica.clone(), clock.clone());
     let (_running, shutdown) = watch::channel(false);
     // A session must not name a replica that has no Lease.
-    while lease.renew().await.is_err() {
+    while lease.renew_lease().await.is_err() {
         tokio::time::sleep(RESTART).await;
     }
-    let port = site.cables.listen(name);
+    let port = site.network.listen(name);
     let never = std::future::pending::<()>;
     let named_hosts = async {
         match site.front_doors {
@@ -123,9 +123,9 @@ async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
         }
     };
     tokio::join!(
-        listener::run(port, parts.acceptor, parts.routes, never()),
-        controllers::lead(parts.context.clone(), never()),
-        lease.keep(shutdown),
+        listener::run_listener(port, parts.acceptor, parts.routes, never()),
+        controllers::lead_controllers(parts.context.clone(), never()),
+        lease.keep_renewed(shutdown),
         named_hosts,
     );
 }
@@ -133,8 +133,8 @@ async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
 /// kill -9.
 impl Drop for Process {
     fn drop(&mut self) {
-        self.life.end();
+        self.life.kill();
         self.task.abort();
-        self.cables.close(&self.name);
+        self.network.close(&self.name);
     }
 }

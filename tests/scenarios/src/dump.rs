@@ -1,4 +1,4 @@
-//! What a failure shows.
+//! The state that a failed assertion prints, and the text without Secrets.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ impl World {
             }
         }
         for (name, host) in &self.hosts {
-            let _ = writeln!(text, "{name}: {:#?}\n{:#?}", host.system().effects(), host.complaints());
+            let _ = writeln!(text, "{name}: {:#?}\n{:#?}", host.system().effects(), host.errors());
         }
         for violation in self.violations() {
             let _ = writeln!(text, "{violation}");
@@ -45,7 +45,7 @@ impl World {
         text
     }
 
-    /// All that people can read who may not read Secrets: objects, events and
+    /// Everything that is readable without access to Secrets: objects, events and
     /// logs.
     #[must_use]
     pub fn public_text(&self) -> String {

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-/// What must never be.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(String);
 

@@ -1,6 +1,6 @@
 //! One host: real agent, simulated operating system, files in memory.
 
-mod around;
+mod transport;
 
 use std::io;
 use std::path::Path;
@@ -16,11 +16,11 @@ use simulated_host::firmware::Identity;
 use simulated_host::{Medium, SimulatedHost, SimulatedSystem};
 use tokio::task::JoinHandle;
 
-use crate::cables::Cables;
-use crate::rigged::{Ending, Rigged, Side, Trap};
+use crate::fault_injection::{Fault, FaultPoint, FaultySystem, Side};
+use crate::network::Network;
 
-/// Pause between two looks whether a reboot was asked for.
-const LOOK: Duration = Duration::from_millis(500);
+/// Pause between two checks for a requested reboot.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// What a firmware and a kernel take to come up.
 const BOOT: Duration = Duration::from_secs(20);
 /// Pause of systemd before it starts an agent again.
@@ -28,55 +28,55 @@ const RESTART: Duration = Duration::from_secs(2);
 /// What the seed ISO installs.
 pub(crate) const FIRST_IMAGE: &str = "oci:registry.example/os:v0";
 
-struct Metal {
+struct Machine {
     name: String,
     files: SimulatedHost,
-    cables: Cables,
-    trap: Arc<Trap>,
+    network: Network,
+    faults: Arc<FaultPoint>,
     medium: AtomicBool,
     boots: AtomicU32,
     installs: AtomicUsize,
     seed: Mutex<String>,
-    complaints: Mutex<Vec<String>>,
+    errors: Mutex<Vec<String>>,
 }
 
-/// A host in its rack.
+/// A host: agent, simulated system and power switch.
 pub struct Host {
-    metal: Arc<Metal>,
+    machine: Arc<Machine>,
     life: Option<JoinHandle<()>>,
 }
 
 impl Host {
-    pub(crate) fn new(name: &str, directory: &Path, cables: &Cables) -> Self {
-        let metal = Arc::new(Metal {
+    pub(crate) fn new(name: &str, directory: &Path, network: &Network) -> Self {
+        let machine = Arc::new(Machine {
             name: name.to_owned(),
             files: SimulatedHost::at(directory.join(name)),
-            cables: cables.clone(),
-            trap: Arc::default(),
+            network: network.clone(),
+            faults: Arc::default(),
             medium: AtomicBool::new(true),
             boots: AtomicU32::new(0),
             installs: AtomicUsize::new(0),
             seed: Mutex::default(),
-            complaints: Mutex::default(),
+            errors: Mutex::default(),
         });
-        Self { metal, life: None }
+        Self { machine, life: None }
     }
 
-    /// What the seed ISO in its drive says.
+    /// Inserts a seed ISO with this configuration.
     pub fn insert(&self, seed: &str) {
-        seed.clone_into(&mut self.metal.seed.lock().unwrap_or_else(PoisonError::into_inner));
-        self.metal.medium.store(true, Ordering::SeqCst);
+        seed.clone_into(&mut self.machine.seed.lock().unwrap_or_else(PoisonError::into_inner));
+        self.machine.medium.store(true, Ordering::SeqCst);
     }
 
-    /// Switches it on.
+    /// Boots the host.
     pub fn power_on(&mut self) {
-        let metal = self.metal.clone();
-        self.life = Some(tokio::spawn(async move { metal.live_for_ever().await }));
+        let machine = self.machine.clone();
+        self.life = Some(tokio::spawn(async move { machine.run_boots().await }));
     }
 
-    /// Pulls the plug.
+    /// Cuts the power without a shutdown.
     pub fn power_off(&mut self) {
-        self.metal.cables.silence(&self.metal.name);
+        self.machine.network.silence(&self.machine.name);
         if let Some(life) = self.life.take() {
             life.abort();
         }
@@ -84,59 +84,60 @@ impl Host {
 
     /// Power is lost for a moment.
     pub fn power_cut(&self) {
-        self.metal.trap.spring(Ending::PowerCut);
+        self.machine.faults.trigger(Fault::PowerCut);
     }
 
     /// kill -9; systemd starts it again.
     pub fn kill_agent(&self) {
-        self.metal.trap.spring(Ending::Killed);
+        self.machine.faults.trigger(Fault::Killed);
     }
 
-    /// At the `call`th call from now into the operating system, counted from 1.
-    pub fn trap(&self, call: usize, side: Side, ending: Ending) {
-        self.metal.trap.arm(call, side, ending);
+    /// Injects a fault at the `call`th call from now into the operating system,
+    /// counted from 1.
+    pub fn inject_fault(&self, call: usize, side: Side, fault: Fault) {
+        self.machine.faults.arm(call, side, fault);
     }
 
-    /// Whether a trap still waits for its call.
+    /// Whether the injected fault was not reached yet.
     #[must_use]
-    pub fn is_trapped(&self) -> bool {
-        self.metal.trap.is_armed()
+    pub fn has_pending_fault(&self) -> bool {
+        self.machine.faults.is_armed()
     }
 
     /// Calls into the operating system so far.
     #[must_use]
     pub fn calls(&self) -> usize {
-        self.metal.trap.calls()
+        self.machine.faults.calls()
     }
 
     /// The system on its disk.
     #[must_use]
     pub fn system(&self) -> SimulatedSystem {
-        SimulatedSystem::new(self.metal.files.disk())
+        SimulatedSystem::new(self.machine.files.disk())
     }
 
     /// The installed system's files.
     #[must_use]
     pub fn disk(&self) -> Root {
-        self.metal.files.disk()
+        self.machine.files.disk()
     }
 
-    /// How often its disk was written over by an installer.
+    /// Number of installs to its disk.
     #[must_use]
     pub fn installs(&self) -> usize {
-        self.metal.installs.load(Ordering::SeqCst)
+        self.machine.installs.load(Ordering::SeqCst)
     }
 
     /// Links the disk to the name that the installer waits for.
     pub fn link_install_device(&self) {
-        let link = self.metal.files.live().join("/dev/elemental-install-target");
+        let link = self.machine.files.live().join("/dev/elemental-install-target");
         std::os::unix::fs::symlink("vda", link).unwrap();
     }
 
-    /// What the live system and early boot complained about.
+    /// What the live system and early boot reported as errors.
     #[must_use]
-    pub fn complaints(&self) -> Vec<String> {
-        self.metal.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn errors(&self) -> Vec<String> {
+        self.machine.errors.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -148,13 +149,13 @@ impl Drop for Host {
     }
 }
 
-impl Metal {
-    fn complain(&self, text: String) {
+impl Machine {
+    fn record_error(&self, text: String) {
         tracing::warn!(host = self.name, "{text}");
-        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
-    async fn live_for_ever(&self) {
+    async fn run_boots(&self) {
         loop {
             tokio::time::sleep(BOOT).await;
             self.boots.fetch_add(1, Ordering::SeqCst);
@@ -181,7 +182,7 @@ impl Metal {
     fn boot_disk(&self) -> io::Result<()> {
         let boot = self.files.boot_disk(FIRST_IMAGE)?;
         for problem in boot.problems {
-            self.complain(problem);
+            self.record_error(problem);
         }
         if boot.has_joined {
             boot.system.with_node()?;
@@ -194,47 +195,47 @@ impl Metal {
     async fn run(&self) {
         let is_live = self.medium.load(Ordering::SeqCst);
         let root = if is_live { self.files.live() } else { self.files.disk() };
-        let system = Rigged { system: SimulatedSystem::new(root.clone()), trap: self.trap.clone() };
+        let system = FaultySystem { system: SimulatedSystem::new(root.clone()), faults: self.faults.clone() };
         loop {
             let ended = tokio::select! {
-                () = self.agent(&root, &system, is_live) => Some(Ending::Killed),
-                ending = self.trap.sprung() => Some(ending),
+                () = self.agent(&root, &system, is_live) => Some(Fault::Killed),
+                fault = self.faults.triggered() => Some(fault),
                 () = asked_to_reboot(&system.system) => None,
             };
             match ended {
-                Some(Ending::Killed) => self.cables.cut(&self.name),
-                Some(Ending::PowerCut) => return self.cables.silence(&self.name),
+                Some(Fault::Killed) => self.network.cut(&self.name),
+                Some(Fault::PowerCut) => return self.network.silence(&self.name),
                 None => {
                     let installs = if is_live { system.system.installs() } else { 0 };
                     self.installs.fetch_add(installs, Ordering::SeqCst);
-                    // Whoever takes the medium out does it while the host restarts.
+                    // The medium is ejected while the host restarts.
                     self.medium.store(false, Ordering::SeqCst);
-                    return self.cables.cut(&self.name);
+                    return self.network.cut(&self.name);
                 }
             }
             tokio::time::sleep(RESTART).await;
         }
     }
 
-    async fn agent(&self, root: &Root, system: &Rigged, is_live: bool) {
+    async fn agent(&self, root: &Root, system: &FaultySystem, is_live: bool) {
         if is_live {
             return match Box::pin(register::register(root, system, &self.files, self)).await {
-                // It asked for a reboot, or told a person what to do.
+                // It requested a reboot, or printed the next action.
                 Ok(()) => std::future::pending().await,
-                Err(error) => self.complain(agent::error::explain(&error)),
+                Err(error) => self.record_error(agent::error::explain(&error)),
             };
         }
         let executor = match Executor::open(root.clone(), system.clone(), Policy::default()) {
             Ok(executor) => executor,
-            Err(error) => return self.complain(agent::error::explain(&error)),
+            Err(error) => return self.record_error(agent::error::explain(&error)),
         };
         let Err(error) = Box::pin(link::run(root, system.clone(), executor, self)).await;
-        self.complain(agent::error::explain(&error));
+        self.record_error(agent::error::explain(&error));
     }
 }
 
 async fn asked_to_reboot(system: &SimulatedSystem) {
     while !system.reboot_was_asked_for() {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

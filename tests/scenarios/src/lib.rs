@@ -13,26 +13,26 @@
     reason = "all of this crate is a test: what cannot be goes up as the test's failure"
 )]
 
-mod cables;
 mod cluster_api;
 mod coordinator;
 mod dump;
+mod fault_injection;
 mod history;
 mod host;
+mod killable_client;
 mod log;
-mod mortal;
+mod network;
+mod operator;
 mod outcome;
-mod people;
-mod rigged;
 mod second_front_door;
 mod table;
 mod world;
 
 pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
+pub use fault_injection::{Fault, Side};
 pub use history::{Violation, WrittenPlan};
 pub use host::Host;
 pub use outcome::Outcome;
-pub use rigged::{Ending, Side};
 pub use second_front_door::{NamedHostMachine, NamedHostMachineStatus};
 pub use table::Table;
 pub use world::{DEADLINE, World};

@@ -1,11 +1,11 @@
-//! How a story ended, without what differs from one telling to the next: times,
+//! The final state of a scenario without what differs between two runs: times,
 //! UIDs and what is derived from them.
 
 use kube::ResourceExt as _;
 
 use crate::world::World;
 
-/// Everything that two tellings of one story must have in common.
+/// Everything that two runs of one scenario must have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// What was done to the host, in order.
@@ -28,7 +28,7 @@ fn kind(text: &str) -> String {
 }
 
 impl World {
-    /// How it ended for one host.
+    /// The outcome for one host.
     #[must_use]
     pub fn outcome(&self, host: &str) -> Outcome {
         let inventory = self.inventory(host).unwrap();

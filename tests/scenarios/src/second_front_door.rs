@@ -67,7 +67,7 @@ impl FrontDoor for NamedHostMachine {
     /// Its objects name their hosts.
     const CHOOSES: bool = false;
 
-    fn gather(&self, context: &Context) -> Gathered {
+    fn gather_inputs(&self, context: &Context) -> Gathered {
         let key = Key::of(self);
         let host = HostName::parse(&self.spec.host);
         let inventory =
@@ -165,7 +165,7 @@ pub(crate) async fn run(context: Context) {
     };
     controller
         .watches(inventories, watcher::Config::default(), naming)
-        .run(front_door::reconcile, move |_, _, _| Action::requeue(retry), Arc::new(context))
+        .run(front_door::reconcile_machine, move |_, _, _| Action::requeue(retry), Arc::new(context))
         .for_each(|_| std::future::ready(()))
         .await;
 }

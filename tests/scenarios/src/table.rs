@@ -1,8 +1,8 @@
-//! Requests in a story, part by part.
+//! Requests of a scenario, part by part.
 
 use fake_apiserver::{Counts, Verb};
 
-/// What each part of a story cost.
+/// Requests of each part of a scenario.
 #[derive(Default)]
 pub struct Table(Vec<(String, Counts)>);
 
@@ -13,7 +13,7 @@ impl Table {
     }
 }
 
-/// Events are for people and are written beside the work.
+/// Events are counted apart from other requests.
 const EVENTS: &str = "events";
 
 fn events(counts: &Counts) -> usize {

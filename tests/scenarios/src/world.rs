@@ -1,4 +1,4 @@
-//! Everything at once, and the clock.
+//! [`World`]: API server, coordinators, hosts and virtual time of one scenario.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,31 +11,31 @@ use kube::Client;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
 
-use crate::cables::Cables;
 use crate::coordinator::{CAPI, FrontDoors, Process, Site};
 use crate::history::{History, Violation, WrittenPlan};
 use crate::host::Host;
 use crate::log::Log;
+use crate::network::Network;
 use crate::second_front_door;
 
 /// How long anything may take, in virtual time.
 pub const DEADLINE: Duration = Duration::from_mins(20);
-/// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(200);
-/// The one coordinator of most stories.
+/// Pause between two checks of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// The only coordinator of most scenarios.
 const COORDINATOR: &str = "coordinator";
 
-/// The world.
+/// One scenario: API server, coordinators and hosts.
 pub struct World {
     /// The API server.
     pub fake: FakeApi,
-    pub(crate) person: Client,
+    pub(crate) operator: Client,
     pub(crate) hosts: BTreeMap<String, Host>,
     coordinators: Mutex<BTreeMap<String, Process>>,
     stops: Mutex<Vec<Stopped>>,
     rules: Rules,
     site: Site,
-    cables: Cables,
+    network: Network,
     directory: tempfile::TempDir,
     history: History,
     log: Log,
@@ -47,7 +47,7 @@ impl World {
     pub async fn new() -> Self {
         let world = Self::without_coordinator();
         world.start_coordinator(COORDINATOR);
-        world.fake_is_quiet().await;
+        world.wait_idle().await;
         world
     }
 
@@ -61,7 +61,7 @@ impl World {
     pub async fn with_second_front_door() -> Self {
         let world = Self::serving(FrontDoors::WithNamedHosts);
         world.start_coordinator(COORDINATOR);
-        world.fake_is_quiet().await;
+        world.wait_idle().await;
         world
     }
 
@@ -83,8 +83,8 @@ impl World {
         // Every write of an agent is flushed: on a disk that is all the time there is.
         let directory = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let directory = directory.unwrap();
-        let cables = Cables::default();
-        let site = Site::new(fake.clone(), cables.clone(), directory.path(), front_doors);
+        let network = Network::default();
+        let site = Site::new(fake.clone(), network.clone(), directory.path(), front_doors);
         let history = History::default();
         let noted = history.clone();
         fake.observe(move |(resource, _, name), now| noted.observe(resource, name, now));
@@ -93,14 +93,14 @@ impl World {
         let rules = Rules::of_service_account(rights, "baremetal-system", "baremetal-coordinator").unwrap();
         let rules = rules.with_cluster_role(&second_front_door::rights());
         Self {
-            person: fake.client("person"),
+            operator: fake.client("operator"),
             fake,
             hosts: BTreeMap::new(),
             coordinators: Mutex::default(),
             stops: Mutex::default(),
             rules,
             site,
-            cables,
+            network,
             directory,
             history,
             log,
@@ -127,21 +127,21 @@ impl World {
         self.start_coordinator(COORDINATOR);
     }
 
-    /// The coordinator dies at its `write`th write from now, counted from 1,
+    /// The coordinator is killed at its `write`th write from now, counted from 1,
     /// and is started again.
     pub fn stop_coordinator_at(&self, write: usize, side: Side) {
         let stopped = self.fake.faults().stop(COORDINATOR, Matching::writes(), write, side);
         self.stops.lock().unwrap_or_else(PoisonError::into_inner).push(stopped);
     }
 
-    /// Whether every planned death has come.
+    /// Whether every planned stop was reached.
     #[must_use]
-    pub fn has_died(&self) -> bool {
+    pub fn all_stops_reached(&self) -> bool {
         self.stops.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Stopped::is_reached)
     }
 
-    /// Starts a coordinator that died as planned.
-    fn revive(&self) {
+    /// Restarts a coordinator that was stopped as planned.
+    fn restart_stopped(&self) {
         let died = {
             let mut stops = self.stops.lock().unwrap_or_else(PoisonError::into_inner);
             let planned = stops.len();
@@ -153,37 +153,36 @@ impl World {
         }
     }
 
-    /// A host in the rack with the seed ISO of a registration in its drive,
-    /// switched on.
-    pub fn rack(&mut self, name: &str, registration: &str) {
-        let seed = self.seed(registration);
-        let mut host = Host::new(name, self.directory.path(), &self.cables);
+    /// Boots a host from the seed ISO of a registration.
+    pub fn boot_host(&mut self, name: &str, registration: &str) {
+        let seed = self.seed_config(registration);
+        let mut host = Host::new(name, self.directory.path(), &self.network);
         host.insert(&seed);
         host.power_on();
         self.hosts.insert(name.to_owned(), host);
     }
 
     /// Registers hosts and waits until their installed systems are attached.
-    pub async fn register(&mut self, names: &[&str]) {
+    pub async fn register_hosts(&mut self, names: &[&str]) {
         for name in names {
-            self.rack(name, "hosts");
+            self.boot_host(name, "hosts");
         }
         for name in names {
-            self.until(&format!("{name} is available"), |world| world.is_available(name)).await;
+            self.wait_until(&format!("{name} is available"), |world| world.is_available(name)).await;
         }
     }
 
     /// A world with hosts, a pool of them, a catalog and a cluster.
     pub async fn with_hosts(names: &[&str]) -> Self {
         let mut world = Self::new().await;
-        world.furnish(names).await;
+        world.create_prerequisites(names).await;
         world
     }
 
-    /// Everything that a machine needs.
-    pub async fn furnish(&mut self, names: &[&str]) {
+    /// Creates what a machine needs: hosts, catalog, cluster and pool.
+    pub async fn create_prerequisites(&mut self, names: &[&str]) {
         self.apply_registration().await;
-        self.register(names).await;
+        self.register_hosts(names).await;
         self.apply_catalog().await;
         self.apply_cluster("c1").await;
         self.apply_pool("pool", names).await;
@@ -195,68 +194,68 @@ impl World {
         &self.hosts[name]
     }
 
-    /// A host, to switch on and off.
+    /// A host, to power on and off.
     pub fn host_mut(&mut self, name: &str) -> &mut Host {
         self.hosts.get_mut(name).unwrap()
     }
 
     /// Waits until `holds`.
-    pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let end = Instant::now() + DEADLINE;
         while !holds(self) {
-            self.revive();
+            self.restart_stopped();
             assert!(Instant::now() < end, "never: {what}\n{}", self.dump());
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Waits until a machine runs.
-    pub async fn runs(&self, machine: &str) {
-        self.until(&format!("{machine} runs"), |world| world.phase(machine) == Some(Phase::Running)).await;
+    pub async fn wait_running(&self, machine: &str) {
+        self.wait_until(&format!("{machine} runs"), |world| world.phase(machine) == Some(Phase::Running))
+            .await;
     }
 
-    /// Waits until a machine is gone and its host is free again.
-    pub async fn gone(&self, machine: &str, host: &str) {
-        self.until(&format!("{machine} is gone"), |world| world.machine(machine).is_none()).await;
+    /// Waits until a machine is deleted and its host is available.
+    pub async fn wait_released(&self, machine: &str, host: &str) {
+        self.wait_until(&format!("{machine} is gone"), |world| world.machine(machine).is_none()).await;
         self.finish_deletions();
-        self.until(&format!("{host} is available"), |world| world.is_available(host)).await;
+        self.wait_until(&format!("{host} is available"), |world| world.is_available(host)).await;
     }
 
-    /// Lets time pass.
-    pub async fn pass(&self, time: Duration) {
+    /// Advances the virtual time.
+    pub async fn advance_time(&self, time: Duration) {
         tokio::time::sleep(time).await;
     }
 
-    /// Waits until the coordinator has asked for nothing for ten seconds.
-    pub async fn fake_is_quiet(&self) {
+    /// Waits until no coordinator sends a request for ten seconds.
+    pub async fn wait_idle(&self) {
         loop {
             let mark = self.fake.journal().mark();
-            self.pass(Duration::from_secs(10)).await;
-            if self.asked(mark).is_empty() {
+            self.advance_time(Duration::from_secs(10)).await;
+            if self.requests_since(mark).is_empty() {
                 return;
             }
         }
     }
 
-    /// What coordinators asked for since `mark`, but for watches that are
-    /// opened again.
+    /// Requests of coordinators since `mark`, without Leases and watches.
     #[must_use]
-    pub fn asked(&self, mark: usize) -> Vec<Entry> {
-        let is_ours = |entry: &Entry| entry.request.user != "person";
-        // A replica costs its Lease, whatever else it does.
+    pub fn requests_since(&self, mark: usize) -> Vec<Entry> {
+        let is_ours = |entry: &Entry| entry.request.user != "operator";
+        // Every replica renews its Lease.
         let is_lease = |entry: &Entry| entry.request.resource.starts_with("leases");
         let mut entries = self.fake.journal().since(mark);
         entries.retain(|entry| is_ours(entry) && !is_lease(entry) && entry.request.verb != Verb::Watch);
         entries
     }
 
-    /// As [`World::asked`], counted.
+    /// As [`World::requests_since`], counted.
     #[must_use]
-    pub fn cost(&self, mark: usize) -> Counts {
-        Counts::of(&self.asked(mark))
+    pub fn count_requests(&self, mark: usize) -> Counts {
+        Counts::of(&self.requests_since(mark))
     }
 
-    /// What must not have been.
+    /// Violations of the invariants so far.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         self.history.violations()
@@ -274,10 +273,10 @@ impl World {
         self.log.text()
     }
 
-    /// Ends the world: the invariants held at all times, and nothing secret
-    /// was shown.
-    pub async fn end(self) {
-        self.pass(Duration::from_secs(30)).await;
+    /// Asserts that the invariants held at all times, and that no secret is
+    /// in public text.
+    pub async fn check_invariants(self) {
+        self.advance_time(Duration::from_secs(30)).await;
         self.finish_deletions();
         let violations = self.violations();
         assert!(violations.is_empty(), "{violations:#?}\n{}", self.dump());

@@ -7,80 +7,82 @@ use scenarios::{World, bootstrap_data};
 use serde_json::json;
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_pool_is_named_and_waited_for() {
+async fn missing_pool_is_reported_and_retried() {
     let mut world = World::new().await;
     world.apply_registration().await;
-    world.register(&["host-1"]).await;
+    world.register_hosts(&["host-1"]).await;
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_machine("m-1").await;
     let action = "no MachineInventoryPool pool in this namespace: create it";
-    world.explains("m-1", Type::InventoryAllocated, Reason::PoolMissing, action).await;
+    world.wait_for_reason("m-1", Type::InventoryAllocated, Reason::PoolMissing, action).await;
     assert!(world.has_event(Reason::PoolMissing));
     world.apply_pool("pool", &["host-1"]).await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_exhausted_pool_says_what_excludes_whom_and_a_new_host_cures_it() {
+async fn exhausted_pool_reports_exclusions_until_a_host_registers() {
     let mut world = World::with_hosts(&["host-1"]).await;
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
+    world.wait_running("m-1").await;
     world.apply_machine("m-2").await;
     let action = "add a host to it or free one";
-    let why = world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    let why = world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
     assert!(why.contains("1 reprovisioning") || why.contains("1 allocated"), "{why}");
     assert!(world.has_event(Reason::PoolExhausted));
     let members = json!([{ "name": "host-1" }, { "name": "host-2" }]);
     world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": members } })).await;
-    world.rack("host-2", "hosts");
-    world.runs("m-2").await;
-    world.end().await;
+    world.boot_host("host-2", "hosts");
+    world.wait_running("m-2").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_without_image_goes_on_when_the_catalog_has_it() {
+async fn version_without_image_waits_for_the_catalog() {
     let world = World::with_hosts(&["host-1"]).await;
     world.apply_machine_of("m-1", "pool", "v9").await;
-    let why =
-        world.explains("m-1", Type::ImageResolved, Reason::ImageCatalogMiss, "add it to the ConfigMap").await;
+    let why = world
+        .wait_for_reason("m-1", Type::ImageResolved, Reason::ImageCatalogMiss, "add it to the ConfigMap")
+        .await;
     assert!(why.contains("v9") && why.contains("it has v1, v2"), "{why}");
     assert_eq!(world.phase("m-1"), Some(Phase::Failed));
     world.patch_catalog(json!({ "v9": "registry.example/os:v9" })).await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_without_registry_goes_on_when_the_cluster_names_one() {
+async fn image_without_registry_waits_for_the_cluster() {
     let world = World::with_hosts(&["host-1"]).await;
     let annotate = |value| json!({ "metadata": { "annotations": { "cpaas.io/registry-address": value } } });
     world.patch("Cluster", "c1", annotate(json!(null))).await;
     world.apply_machine("m-1").await;
     let action = "set the annotation cpaas.io/registry-address of the Cluster";
-    world.explains("m-1", Type::ImageResolved, Reason::ImageRegistryMissing, action).await;
+    world.wait_for_reason("m-1", Type::ImageResolved, Reason::ImageRegistryMissing, action).await;
     world.patch("Cluster", "c1", annotate(json!("registry.example"))).await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn bootstrap_data_is_waited_for_and_must_be_cloud_config() {
+async fn bootstrap_data_must_be_cloud_config() {
     let world = World::with_hosts(&["host-1"]).await;
     world.apply_bare_machine("m-1", "pool", "v1").await;
     let action = "Secret m-1-bootstrap with the bootstrap data is missing or has no key value: create it";
-    world.explains("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, action).await;
+    world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, action).await;
     world.apply_bootstrap("m-1", "{\"ignition\": {\"version\": \"3.1.0\"}}").await;
-    let why = world.explains("m-1", Type::BootstrapReady, Reason::BootstrapInvalid, "cloud-config").await;
+    let why =
+        world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapInvalid, "cloud-config").await;
     println!("{why}");
     world.patch("Secret", "m-1-bootstrap", json!({ "stringData": { "value": bootstrap_data() } })).await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_secret_that_is_gone_or_garbled_before_its_plan_is_made_anew_and_that_is_told() {
+async fn lost_plan_secret_is_recreated_with_an_event() {
     for (garbage, reason) in [
         (None, Reason::PlanSecretMissing),
         (Some("not json"), Reason::PlanSecretInvalid),
@@ -95,75 +97,75 @@ async fn a_plan_secret_that_is_gone_or_garbled_before_its_plan_is_made_anew_and_
             }
         }
         world.apply_machine("m-1").await;
-        world.runs("m-1").await;
+        world.wait_running("m-1").await;
         assert!(world.has_event(reason), "{garbage:?}");
-        let secret = world.look("secrets", "host-1").unwrap();
+        let secret = world.get_object("secrets", "host-1").unwrap();
         assert_eq!(secret["type"], "elemental.cattle.io/plan");
         assert!(secret["metadata"]["ownerReferences"].is_null(), "a restore must not delete it");
-        world.end().await;
+        world.check_invariants().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_host_has_done_is_heard_once_the_plan_secret_is_back() {
+async fn report_is_accepted_once_plan_secret_is_restored() {
     let world = World::with_hosts(&["host-1"]).await;
     world.apply_machine("m-1").await;
     let joins = |world: &World| {
         world.host("host-1").system().effects().iter().any(|effect| effect.starts_with("upgrade"))
     };
-    world.until("the host works on its plan", joins).await;
-    let secret = world.look("secrets", "host-1").unwrap();
+    world.wait_until("the host works on its plan", joins).await;
+    let secret = world.get_object("secrets", "host-1").unwrap();
     world.delete("Secret", "host-1").await;
-    world.pass(std::time::Duration::from_mins(30)).await;
+    world.advance_time(std::time::Duration::from_mins(30)).await;
     let says = world.machine_condition("m-1", Type::Ready).unwrap();
     assert!(says.reason == "PlanSecretMissing" && says.message.contains("restore the Secret"), "{says:?}");
     let kept = json!({ "type": secret["type"], "data": { "plan": secret["data"]["plan"] } });
     world.create("Secret", "host-1", kept).await;
-    world.runs("m-1").await;
+    world.wait_running("m-1").await;
     assert_eq!(world.plans().len(), 1);
-    world.end().await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_that_is_garbled_while_it_waits_for_its_host_is_said_on_the_inventory() {
+async fn corrupt_assigned_plan_is_reported_on_the_inventory() {
     let mut world = World::with_hosts(&["host-1"]).await;
     world.host_mut("host-1").power_off();
     world.apply_machine("m-1").await;
     let announced = |world: &World| world.inventory("host-1").unwrap().plan().unwrap().generation == Some(1);
-    world.until("the plan is announced", announced).await;
-    let plan = world.look("secrets", "host-1").unwrap()["data"]["plan"].clone();
+    world.wait_until("the plan is announced", announced).await;
+    let plan = world.get_object("secrets", "host-1").unwrap()["data"]["plan"].clone();
     world.patch("Secret", "host-1", json!({ "stringData": { "plan": "{}{" } })).await;
     world.host_mut("host-1").power_on();
     let because = |world: &World| {
         let ready = world.host_condition("host-1", Type::Ready).unwrap();
         ready.reason == Reason::PlanSecretInvalid.as_str() && ready.message.contains("restore the Secret")
     };
-    world.until("the inventory says so", because).await;
+    world.wait_until("the inventory says so", because).await;
     world.patch("Secret", "host-1", json!({ "data": { "plan": plan } })).await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_copy_of_a_plan_is_refused() {
+async fn old_copy_of_a_plan_is_rejected() {
     let mut world = World::with_hosts(&["host-1"]).await;
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
-    let old = world.look("secrets", "host-1").unwrap()["data"]["plan"].clone();
+    world.wait_running("m-1").await;
+    let old = world.get_object("secrets", "host-1").unwrap()["data"]["plan"].clone();
     world.host_mut("host-1").power_off();
     world.delete_machine("m-1").await;
     let announced = |world: &World| world.inventory("host-1").unwrap().plan().unwrap().generation == Some(2);
-    world.until("the clean is announced", announced).await;
-    let new = world.look("secrets", "host-1").unwrap()["data"]["plan"].clone();
+    world.wait_until("the clean is announced", announced).await;
+    let new = world.get_object("secrets", "host-1").unwrap()["data"]["plan"].clone();
     world.patch("Secret", "host-1", json!({ "data": { "plan": old } })).await;
     let before = world.host("host-1").system().effects().len();
     world.host_mut("host-1").power_on();
     let action = "restore the Secret";
-    world.explains("m-1", Type::PlanApplied, Reason::PlanSecretAltered, action).await;
+    world.wait_for_reason("m-1", Type::PlanApplied, Reason::PlanSecretAltered, action).await;
     let effects = world.host("host-1").system().effects();
     assert!(!effects[before..].iter().any(|effect| effect.starts_with("upgrade")), "{effects:?}");
     world.patch("Secret", "host-1", json!({ "data": { "plan": new } })).await;
-    world.gone("m-1", "host-1").await;
+    world.wait_released("m-1", "host-1").await;
     // The old copy is the one violation.
     assert_eq!(world.violations().len(), 1);
 }
@@ -171,22 +173,28 @@ async fn old_copy_of_a_plan_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn host_in_two_pools_belongs_to_its_holder() {
     let world = World::with_hosts(&["host-1"]).await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     world.apply_pool("rival", &["host-1"]).await;
     world.apply_machine_of("m-1", "rival", "v1").await;
     let why = world
-        .explains("m-1", Type::InventoryAllocated, Reason::PoolExhausted, "add a host to it or free one")
+        .wait_for_reason(
+            "m-1",
+            Type::InventoryAllocated,
+            Reason::PoolExhausted,
+            "add a host to it or free one",
+        )
         .await;
     assert!(why.contains("1 held by another pool"), "{why}");
     let says = |world: &World| {
-        let pool = world.look("machineinventorypools.infrastructure.cluster.x-k8s.io", "rival").unwrap();
+        let pool =
+            world.get_object("machineinventorypools.infrastructure.cluster.x-k8s.io", "rival").unwrap();
         let text = pool["status"]["conditions"].to_string();
         text.contains("MemberInAnotherPool") && text.contains("remove the entry from one of the two")
     };
-    world.until("the pool says so", says).await;
+    world.wait_until("the pool says so", says).await;
     world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": [] } })).await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +220,7 @@ async fn failed_plan_names_its_cause() {
         let world = World::with_hosts(&["host-1"]).await;
         spoil(&world.host("host-1").system()).unwrap();
         world.apply_machine("m-1").await;
-        let why = world.explains("m-1", Type::PlanApplied, reason, "delete the Machine").await;
+        let why = world.wait_for_reason("m-1", Type::PlanApplied, reason, "delete the Machine").await;
         assert!(why.contains(says) && world.has_event(reason), "{name}: {why}");
         assert_eq!(world.phase("m-1"), Some(Phase::Failed), "{name}");
         assert!(world.machine("m-1").unwrap().spec.provider_id.is_none(), "{name}");
@@ -221,47 +229,44 @@ async fn failed_plan_names_its_cause() {
             let _ = std::fs::remove_file(world.host("host-1").disk().join("/simulation").join(left));
         }
         world.delete_machine("m-1").await;
-        world.gone("m-1", "host-1").await;
+        world.wait_released("m-1", "host-1").await;
         world.apply_machine_of("m-2", "pool", "v2").await;
-        world.runs("m-2").await;
-        world.end().await;
+        world.wait_running("m-2").await;
+        world.check_invariants().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_that_fails_holds_the_host_until_a_person_has_it_tried_again() {
+async fn failed_clean_holds_the_host_until_retried() {
     let world = World::with_hosts(&["host-1"]).await;
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
+    world.wait_running("m-1").await;
     world.host("host-1").system().fail("remove-workload", 1).unwrap();
     world.delete_machine("m-1").await;
     let action = "the annotation baremetal.cluster.io/retry-plan";
-    world.explains("m-1", Type::PlanApplied, Reason::CommandFailed, action).await;
-    assert!(
-        world.inventory("host-1").unwrap().claim().is_some(),
-        "nobody else gets a host that is not clean"
-    );
+    world.wait_for_reason("m-1", Type::PlanApplied, Reason::CommandFailed, action).await;
+    assert!(world.inventory("host-1").unwrap().claim().is_some(), "a host that is not clean is not claimed");
     std::fs::remove_file(world.host("host-1").disk().join("/simulation/fail/remove-workload")).unwrap();
     let retry = json!({ "metadata": { "annotations": { "baremetal.cluster.io/retry-plan": "" } } });
     world.patch("BaremetalMachine", "m-1", retry).await;
-    world.gone("m-1", "host-1").await;
+    world.wait_released("m-1", "host-1").await;
     assert_eq!(world.plans().len(), 3);
-    world.end().await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_holds_everything_and_its_end_lets_it_go_on() {
+async fn paused_machine_resumes_after_the_pause() {
     let world = World::with_hosts(&["host-1"]).await;
     world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
     world.apply_machine("m-1").await;
     world
-        .until("it is paused", |world| {
+        .wait_until("it is paused", |world| {
             world.machine_condition("m-1", Type::Paused).is_some_and(|paused| paused.status == "True")
         })
         .await;
-    world.pass(std::time::Duration::from_mins(5)).await;
+    world.advance_time(std::time::Duration::from_mins(5)).await;
     assert!(world.inventory("host-1").unwrap().claim().is_none());
     world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }

@@ -1,59 +1,60 @@
-//! Whoever dies at whatever moment: the story ends as if nobody had.
+//! Crashes of every component at every point: the outcome is that of a run
+//! without them.
 
 use std::time::Duration;
 
 use fake_apiserver::{End, Matching, Outage};
-use scenarios::{Ending, Outcome, Side, World};
+use scenarios::{Fault, Outcome, Side, World};
 
 /// From an empty cluster to a node and back.
-async fn play(world: &mut World) -> Outcome {
-    world.furnish(&["host-1"]).await;
+async fn run_lifecycle(world: &mut World) -> Outcome {
+    world.create_prerequisites(&["host-1"]).await;
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
+    world.wait_running("m-1").await;
     world.delete_machine("m-1").await;
-    world.gone("m-1", "host-1").await;
-    world.pass(Duration::from_secs(30)).await;
+    world.wait_released("m-1", "host-1").await;
+    world.advance_time(Duration::from_secs(30)).await;
     world.outcome("host-1")
 }
 
-async fn undisturbed() -> (Outcome, usize, usize) {
+async fn run_without_faults() -> (Outcome, usize, usize) {
     let mut world = World::without_coordinator();
     world.start_coordinator("coordinator");
-    let outcome = play(&mut world).await;
+    let outcome = run_lifecycle(&mut world).await;
     let writes = world.fake.journal().counts_of("coordinator").writes;
     let calls = world.host("host-1").calls();
-    world.end().await;
+    world.check_invariants().await;
     (outcome, writes, calls)
 }
 
-async fn dies_at_every_write(side: fake_apiserver::Side) {
-    let (want, writes, _) = undisturbed().await;
+async fn stops_at_every_write(side: fake_apiserver::Side) {
+    let (want, writes, _) = run_without_faults().await;
     assert_eq!(want.plans, ["reprovision 1", "clean 2"]);
     for write in 1..=writes {
         let mut world = World::without_coordinator();
         world.stop_coordinator_at(write, side);
         world.start_coordinator("coordinator");
-        let outcome = play(&mut world).await;
-        assert!(world.has_died(), "{side:?} write {write} of {writes} never came");
+        let outcome = run_lifecycle(&mut world).await;
+        assert!(world.all_stops_reached(), "{side:?} write {write} of {writes} never came");
         assert_eq!(outcome, want, "{side:?} write {write} of {writes}\n{}", world.dump());
-        world.end().await;
+        world.check_invariants().await;
     }
     println!("{writes} writes, stopped {side:?} each");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_coordinator_that_dies_before_any_of_its_writes_changes_nothing_of_the_story() {
-    dies_at_every_write(fake_apiserver::Side::Before).await;
+async fn coordinator_killed_before_any_write_recovers() {
+    stops_at_every_write(fake_apiserver::Side::Before).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_coordinator_that_dies_after_any_of_its_writes_changes_nothing_of_the_story() {
-    dies_at_every_write(fake_apiserver::Side::After).await;
+async fn coordinator_killed_after_any_write_recovers() {
+    stops_at_every_write(fake_apiserver::Side::After).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_coordinator_that_dies_three_times_in_a_row_changes_nothing_of_the_story() {
-    let (want, writes, _) = undisturbed().await;
+async fn coordinator_killed_three_times_recovers() {
+    let (want, writes, _) = run_without_faults().await;
     for write in 1..=writes {
         let mut world = World::without_coordinator();
         for (again, side) in
@@ -64,32 +65,32 @@ async fn a_coordinator_that_dies_three_times_in_a_row_changes_nothing_of_the_sto
             world.stop_coordinator_at(write + again, side);
         }
         world.start_coordinator("coordinator");
-        assert_eq!(play(&mut world).await, want, "from write {write} of {writes}\n{}", world.dump());
-        world.end().await;
+        assert_eq!(run_lifecycle(&mut world).await, want, "from write {write} of {writes}\n{}", world.dump());
+        world.check_invariants().await;
     }
 }
 
-/// The story with a trap that is set before the host is switched on, or after
+/// The lifecycle with a fault that is set before the host is switched on, or after
 /// its installed system has attached.
-async fn trapped(call: usize, side: Side, ending: Ending, from_the_start: bool) -> World {
+async fn run_with_fault(call: usize, side: Side, fault: Fault, from_the_start: bool) -> World {
     let mut world = World::new().await;
     world.apply_registration().await;
-    world.rack("host-1", "hosts");
+    world.boot_host("host-1", "hosts");
     if from_the_start {
-        world.host("host-1").trap(call, side, ending);
+        world.host("host-1").inject_fault(call, side, fault);
     }
-    world.until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     if !from_the_start {
-        world.host("host-1").trap(call, side, ending);
+        world.host("host-1").inject_fault(call, side, fault);
     }
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_pool("pool", &["host-1"]).await;
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
+    world.wait_running("m-1").await;
     world.delete_machine("m-1").await;
-    world.gone("m-1", "host-1").await;
-    world.pass(Duration::from_secs(30)).await;
+    world.wait_released("m-1", "host-1").await;
+    world.advance_time(Duration::from_secs(30)).await;
     world
 }
 
@@ -113,117 +114,131 @@ fn without_repeats(outcome: &Outcome) -> Vec<String> {
 /// Calls of the live system, before the first attachment.
 const LIVE_CALLS: usize = 3;
 
-async fn ends_at_every_call(ending: Ending, from_the_start: bool) {
-    let (want, _, calls) = undisturbed().await;
+async fn ends_at_every_call(fault: Fault, from_the_start: bool) {
+    let (want, _, calls) = run_without_faults().await;
     let calls = if from_the_start { calls } else { calls - LIVE_CALLS };
     println!("{calls} calls into the operating system");
     for call in 1..=calls {
         for side in [Side::Before, Side::After] {
-            let world = trapped(call, side, ending, from_the_start).await;
-            let (outcome, case) = (world.outcome("host-1"), format!("{ending:?} {side:?} call {call}"));
-            assert!(!world.host("host-1").is_trapped(), "{case}: never came there");
+            let world = run_with_fault(call, side, fault, from_the_start).await;
+            let (outcome, case) = (world.outcome("host-1"), format!("{fault:?} {side:?} call {call}"));
+            assert!(!world.host("host-1").has_pending_fault(), "{case}: never came there");
             assert_eq!(outcome.plans, want.plans, "{case}");
             assert_eq!(outcome.inventory, want.inventory, "{case}");
             assert_eq!(without_repeats(&outcome), without_repeats(&want), "{case}: {:?}", outcome.effects);
-            world.end().await;
+            world.check_invariants().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_killed_at_any_step_goes_on() {
-    ends_at_every_call(Ending::Killed, true).await;
+async fn agent_killed_at_any_call_recovers() {
+    ends_at_every_call(Fault::Killed, true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_installed_host_that_loses_power_at_any_step_goes_on() {
-    ends_at_every_call(Ending::PowerCut, false).await;
+async fn installed_host_recovers_from_power_cut_anywhere() {
+    ends_at_every_call(Fault::PowerCut, false).await;
 }
 
-/// Its key was in memory alone: nobody can tell it from a stranger.
+/// The identity key was only in memory, so the host cannot be authenticated.
 #[tokio::test(start_paused = true)]
-async fn a_host_that_loses_power_before_its_key_is_on_disk_needs_a_person() {
+async fn power_cut_before_key_flush_needs_operator() {
     let mut world = World::new().await;
     world.apply_registration().await;
-    world.rack("host-1", "hosts");
-    world.host("host-1").trap(1, Side::Before, Ending::PowerCut);
-    world.until("it is refused", |world| world.log().contains("NameTaken")).await;
+    world.boot_host("host-1", "hosts");
+    world.host("host-1").inject_fault(1, Side::Before, Fault::PowerCut);
+    world.wait_until("it is refused", |world| world.log().contains("NameTaken")).await;
     world.delete("MachineInventory", "host-1").await;
-    world.until("host-1 is available", |world| world.is_available("host-1")).await;
-    world.end().await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
 }
 
-/// How far the story is when something happens.
-fn reached(world: &World, point: usize) -> bool {
+/// Points of the lifecycle at which a fault is injected.
+#[derive(Clone, Copy, Debug)]
+enum Point {
+    Created,
+    Claimed,
+    PlanAssigned,
+    Rebooting,
+    NodeJoined,
+}
+
+impl Point {
+    const ALL: [Self; 5] =
+        [Self::Created, Self::Claimed, Self::PlanAssigned, Self::Rebooting, Self::NodeJoined];
+}
+
+fn is_reached(world: &World, point: Point) -> bool {
     let inventory = world.inventory("host-1");
     let effects = world.host("host-1").system().effects();
     match point {
-        0 => true,
-        1 => inventory.is_some_and(|inventory| inventory.claim().is_some()),
-        2 => {
+        Point::Created => true,
+        Point::Claimed => inventory.is_some_and(|inventory| inventory.claim().is_some()),
+        Point::PlanAssigned => {
             inventory.is_some_and(|inventory| inventory.plan().is_some_and(|plan| plan.generation == Some(1)))
         }
-        3 => effects.iter().any(|effect| effect.starts_with("reboot")),
-        _ => effects.iter().any(|effect| effect.starts_with("node joins")),
+        Point::Rebooting => effects.iter().any(|effect| effect.starts_with("reboot")),
+        Point::NodeJoined => effects.iter().any(|effect| effect.starts_with("node joins")),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_is_away_for_a_minute_delays_the_story_and_nothing_else() {
-    let (want, ..) = undisturbed().await;
+async fn api_server_outage_only_delays_the_lifecycle() {
+    let (want, ..) = run_without_faults().await;
     for outage in [Outage::Refused, Outage::Hanging] {
-        for point in 0..5 {
+        for point in Point::ALL {
             let world = World::with_hosts(&["host-1"]).await;
             world.apply_machine("m-1").await;
-            world.until("the point", |world| reached(world, point)).await;
+            world.wait_until(&format!("{point:?}"), |world| is_reached(world, point)).await;
             world.fake.faults().outage(outage);
-            world.pass(Duration::from_mins(1)).await;
+            world.advance_time(Duration::from_mins(1)).await;
             world.fake.faults().outage(Outage::Over);
-            world.runs("m-1").await;
+            world.wait_running("m-1").await;
             world.delete_machine("m-1").await;
-            world.pass(Duration::from_secs(1)).await;
+            world.advance_time(Duration::from_secs(1)).await;
             world.fake.faults().outage(outage);
-            world.pass(Duration::from_mins(1)).await;
+            world.advance_time(Duration::from_mins(1)).await;
             world.fake.faults().outage(Outage::Over);
-            world.gone("m-1", "host-1").await;
-            world.pass(Duration::from_mins(1)).await;
+            world.wait_released("m-1", "host-1").await;
+            world.advance_time(Duration::from_mins(1)).await;
             let outcome = world.outcome("host-1");
             assert_eq!(
                 (&outcome.effects, &outcome.plans),
                 (&want.effects, &want.plans),
-                "{outage:?} at {point}"
+                "{outage:?} at {point:?}"
             );
-            assert_eq!(outcome.inventory, want.inventory, "{outage:?} at {point}");
-            world.end().await;
+            assert_eq!(outcome.inventory, want.inventory, "{outage:?} at {point:?}");
+            world.check_invariants().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_end_in_any_way_lose_nothing() {
-    let (want, ..) = undisturbed().await;
+async fn ended_watches_lose_no_event() {
+    let (want, ..) = run_without_faults().await;
     for end in [End::Closed, End::Broken, End::Expired] {
-        for point in 0..5 {
+        for point in Point::ALL {
             let world = World::with_hosts(&["host-1"]).await;
             world.apply_machine("m-1").await;
-            world.until("the point", |world| reached(world, point)).await;
+            world.wait_until(&format!("{point:?}"), |world| is_reached(world, point)).await;
             if end == End::Expired {
                 world.fake.compact();
             }
             world.fake.faults().end_watches(&Matching::any().user("coordinator"), end);
-            world.runs("m-1").await;
+            world.wait_running("m-1").await;
             world.delete_machine("m-1").await;
             world.fake.faults().end_watches(&Matching::any().user("coordinator"), end);
-            world.gone("m-1", "host-1").await;
-            world.pass(Duration::from_secs(30)).await;
-            assert_eq!(world.outcome("host-1"), want, "{end:?} at {point}");
-            world.end().await;
+            world.wait_released("m-1", "host-1").await;
+            world.advance_time(Duration::from_secs(30)).await;
+            assert_eq!(world.outcome("host-1"), want, "{end:?} at {point:?}");
+            world.check_invariants().await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_off_is_shown_as_unreachable_and_back_when_it_is_back() {
+async fn powered_off_host_is_unreachable_until_it_returns() {
     use coordinator_api::conditions::{Reason, Type};
     let mut world = World::with_hosts(&["host-1"]).await;
     world.host_mut("host-1").power_off();
@@ -231,13 +246,13 @@ async fn a_host_that_is_off_is_shown_as_unreachable_and_back_when_it_is_back() {
         let ready = world.host_condition("host-1", Type::Ready).unwrap();
         ready.status == "Unknown" && ready.reason == Reason::HostUnreachable.as_str()
     };
-    world.until("host-1 is unreachable", lost).await;
+    world.wait_until("host-1 is unreachable", lost).await;
     world.restart_coordinator();
     world.host_mut("host-1").power_on();
-    world.until("host-1 is back", |world| world.is_available("host-1")).await;
+    world.wait_until("host-1 is back", |world| world.is_available("host-1")).await;
     world.kill_coordinator("coordinator");
     world.host_mut("host-1").power_off();
     world.start_coordinator("coordinator");
-    world.until("nobody saw host-1 go, and it is missed", lost).await;
-    world.end().await;
+    world.wait_until("host-1 is unreachable after the restart", lost).await;
+    world.check_invariants().await;
 }

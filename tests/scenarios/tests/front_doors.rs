@@ -22,23 +22,25 @@ fn phase(world: &World, name: &str) -> Option<Phase> {
 async fn second_front_door_runs_and_releases_a_host() {
     let mut world = World::with_second_front_door().await;
     world.apply_registration().await;
-    world.register(&["host-1"]).await;
+    world.register_hosts(&["host-1"]).await;
     apply_named(&world, "named-1", "host-1").await;
-    world.until("named-1 runs", |world| phase(world, "named-1") == Some(Phase::Running)).await;
+    world.wait_until("named-1 runs", |world| phase(world, "named-1") == Some(Phase::Running)).await;
     let claim = world.inventory("host-1").unwrap().claim().unwrap();
     assert_eq!((claim.kind.as_str(), claim.baremetal_machine.as_str()), ("NamedHostMachine", "named-1"));
     world.delete("NamedHostMachine", "named-1").await;
-    world.until("named-1 is gone", |world| world.fake.look(MACHINES, NAMESPACE, "named-1").is_none()).await;
-    world.until("host-1 is available", |world| world.is_available("host-1")).await;
+    world
+        .wait_until("named-1 is gone", |world| world.fake.look(MACHINES, NAMESPACE, "named-1").is_none())
+        .await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     let plans: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
     assert_eq!(plans, ["reprovision", "clean"]);
-    world.end().await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_host_is_claimed_by_one_front_door() {
     let mut world = World::with_second_front_door().await;
-    world.furnish(&["host-1"]).await;
+    world.create_prerequisites(&["host-1"]).await;
     tokio::join!(apply_named(&world, "named-1", "host-1"), world.apply_machine("m-1"));
     let runs = |world: &World| {
         [phase(world, "named-1"), world.phase("m-1")]
@@ -46,8 +48,8 @@ async fn one_host_is_claimed_by_one_front_door() {
             .filter(|phase| **phase == Some(Phase::Running))
             .count()
     };
-    world.until("one of them runs", |world| runs(world) == 1).await;
-    world.fake_is_quiet().await;
+    world.wait_until("one of them runs", |world| runs(world) == 1).await;
+    world.wait_idle().await;
     assert_eq!((runs(&world), world.plans().len()), (1, 1), "the other one waits");
-    world.end().await;
+    world.check_invariants().await;
 }

@@ -88,7 +88,7 @@ async fn apply(
         }
         Event::Outage { kind } => {
             world.fake.faults().outage(kind);
-            world.pass(Duration::from_secs(20)).await;
+            world.advance_time(Duration::from_secs(20)).await;
             world.fake.faults().outage(Outage::Over);
         }
         Event::WatchesExpire => {
@@ -98,7 +98,7 @@ async fn apply(
                 .faults()
                 .end_watches(&Matching::any().user("coordinator"), fake_apiserver::End::Expired);
         }
-        Event::Pass { seconds } => world.pass(Duration::from_secs(seconds)).await,
+        Event::Pass { seconds } => world.advance_time(Duration::from_secs(seconds)).await,
         Event::Apply { .. } => {}
     }
 }
@@ -128,14 +128,14 @@ async fn play(events: Vec<Event>) {
         world.delete_machine(&machine).await;
     }
     world
-        .until("all machines are gone and all hosts are free", |world| {
+        .wait_until("all machines are gone and all hosts are free", |world| {
             let left = world.fake.look_at_all("baremetalmachines.infrastructure.cluster.x-k8s.io");
             left.is_empty() && HOSTS.iter().all(|host| world.is_available(host))
         })
         .await;
     world.apply_machine("last").await;
-    world.runs("last").await;
-    world.end().await;
+    world.wait_running("last").await;
+    world.check_invariants().await;
 }
 
 /// Sequences that are played; `SCENARIO_CASES` asks for more, over night.
@@ -152,7 +152,7 @@ proptest! {
     })]
 
     #[test]
-    fn whatever_happens_the_invariants_hold_and_every_host_is_free_in_the_end(
+    fn random_events_keep_invariants_and_release_hosts(
         events in prop::collection::vec(event(), 4..24),
     ) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();

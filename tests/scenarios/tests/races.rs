@@ -17,7 +17,7 @@ fn winner(world: &World) -> Option<(&'static str, &'static str)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_machines_that_race_for_the_last_host_one_gets_it_and_the_other_says_why_not() {
+async fn last_host_is_claimed_by_one_machine() {
     for seed in 0..SEEDS {
         let world = World::with_hosts(&["host-1"]).await;
         world.fake.faults().latency(Duration::from_millis(seed % 7 * 3));
@@ -25,62 +25,62 @@ async fn of_two_machines_that_race_for_the_last_host_one_gets_it_and_the_other_s
         let (one, two) = if seed % 2 == 0 { ("m-1", "m-2") } else { ("m-2", "m-1") };
         tokio::join!(world.apply_machine(one), world.apply_machine(two));
         world
-            .until("a machine runs", |world| {
+            .wait_until("a machine runs", |world| {
                 ["m-1", "m-2"].iter().any(|machine| world.phase(machine) == Some(Phase::Running))
             })
             .await;
         let (winner, loser) = winner(&world).unwrap();
         let action = "add a host to it or free one";
-        world.explains(loser, Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+        world.wait_for_reason(loser, Type::InventoryAllocated, Reason::PoolExhausted, action).await;
         assert!(world.machine(loser).unwrap().spec.provider_id.is_none(), "seed {seed}");
         world.delete_machine(winner).await;
-        world.runs(loser).await;
-        world.end().await;
+        world.wait_running(loser).await;
+        world.check_invariants().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_coordinators_that_both_lead_do_together_what_one_does() {
+async fn two_leaders_give_the_outcome_of_one() {
     for seed in 0..SEEDS {
         let mut world = World::without_coordinator();
         world.start_coordinator("coordinator");
         world.start_coordinator("second");
         world.fake.faults().latency(Duration::from_millis(seed % 4 * 5));
         world.fake.faults().lag(Duration::from_millis(seed % 5 * 700));
-        world.furnish(&["host-1", "host-2"]).await;
+        world.create_prerequisites(&["host-1", "host-2"]).await;
         tokio::join!(world.apply_machine("m-1"), world.apply_machine("m-2"));
-        world.runs("m-1").await;
-        world.runs("m-2").await;
+        world.wait_running("m-1").await;
+        world.wait_running("m-2").await;
         assert_eq!(world.plans().len(), 2, "seed {seed}: {:?}", world.plans());
         let host = world.machine("m-1").unwrap().status.unwrap().machine_inventory_ref.unwrap().name;
         world.delete_machine("m-1").await;
-        world.gone("m-1", &host).await;
+        world.wait_released("m-1", &host).await;
         assert_eq!(world.plans().len(), 3, "seed {seed}: {:?}", world.plans());
-        world.end().await;
+        world.check_invariants().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn views_that_are_behind_change_nothing_but_the_time() {
+async fn stale_caches_only_delay_the_lifecycle() {
     for lag in [1, 5, 20] {
         let mut world = World::new().await;
         world.fake.faults().lag(Duration::from_secs(lag));
-        world.furnish(&["host-1"]).await;
+        world.create_prerequisites(&["host-1"]).await;
         let mark = world.fake.journal().mark();
         world.apply_machine("m-1").await;
-        world.runs("m-1").await;
+        world.wait_running("m-1").await;
         world.delete_machine("m-1").await;
-        world.gone("m-1", "host-1").await;
+        world.wait_released("m-1", "host-1").await;
         assert_eq!(world.plans().len(), 2, "{lag} s");
-        let cost = world.cost(mark);
+        let cost = world.count_requests(mark);
         assert!(cost.requests < 150, "{lag} s behind makes no storm: {cost}");
         println!("{lag} s behind: {} requests, {} writes", cost.requests, cost.writes);
-        world.end().await;
+        world.check_invariants().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_lost_and_conflicts_at_every_write_are_got_over() {
+async fn lost_responses_and_conflicts_are_retried() {
     let resources = ["machineinventories", "baremetalmachines", "secrets", "machineinventorypools"];
     for resource in resources {
         for nth in 0..6 {
@@ -93,47 +93,47 @@ async fn answers_that_are_lost_and_conflicts_at_every_write_are_got_over() {
                     world.fake.faults().fail(matching, 2, Refusal::Conflict);
                 }
                 world.apply_machine("m-1").await;
-                world.runs("m-1").await;
+                world.wait_running("m-1").await;
                 world.delete_machine("m-1").await;
-                world.gone("m-1", "host-1").await;
+                world.wait_released("m-1", "host-1").await;
                 assert_eq!(world.plans().len(), 2, "{resource} {nth} lost: {lost}");
-                world.end().await;
+                world.check_invariants().await;
             }
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_refuses_for_a_while_is_asked_less_and_less_often() {
+async fn rejecting_api_server_is_retried_with_backoff() {
     for refusal in [Refusal::Internal, Refusal::Unavailable, Refusal::TooManyRequests { retry_after: 3 }] {
         let world = World::with_hosts(&["host-1"]).await;
         let mark = world.fake.journal().mark();
         world.fake.faults().fail(Matching::writes().user("coordinator"), 12, refusal);
         world.apply_machine("m-1").await;
-        world.runs("m-1").await;
-        let cost = world.cost(mark);
+        world.wait_running("m-1").await;
+        let cost = world.count_requests(mark);
         assert!(cost.requests < 60, "{refusal:?}: {cost}");
-        world.end().await;
+        world.check_invariants().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_coordinators_whose_views_differ_do_not_answer_each_other_without_end() {
+async fn leaders_with_different_caches_settle() {
     let world = World::with_hosts(&["host-1"]).await;
     // The first one's watches are dead, and it will not know for five minutes.
     world.fake.faults().outage(Outage::Hanging);
-    world.pass(Duration::from_secs(1)).await;
+    world.advance_time(Duration::from_secs(1)).await;
     world.fake.faults().outage(Outage::Over);
     let mark = world.fake.journal().mark();
     world.start_coordinator("second");
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
-    world.pass(Duration::from_mins(6)).await;
-    let cost = world.cost(mark);
+    world.wait_running("m-1").await;
+    world.advance_time(Duration::from_mins(6)).await;
+    let cost = world.count_requests(mark);
     let pools = cost.on(Verb::Update, "machineinventorypools/status");
     println!("five minutes of two views: {pools} writes of the pool's numbers, {} in all", cost.writes);
     assert!(cost.writes < 3000, "{cost}");
     world.delete_machine("m-1").await;
-    world.gone("m-1", "host-1").await;
-    world.end().await;
+    world.wait_released("m-1", "host-1").await;
+    world.check_invariants().await;
 }

@@ -9,9 +9,9 @@ use proto::refusal::Refusal;
 use tonic::Status;
 
 #[test]
-fn a_refusal_is_one_line_that_says_everything_once() {
+fn refusal_is_one_line_without_repetition() {
     for refusal in Refusal::ALL {
-        let status = Status::from(RpcError::refused(refusal, "what it was"));
+        let status = Status::from(RpcError::from_refusal(refusal, "what it was"));
         let shown = explain(&AttemptError::from(CallError::from(status)));
         let want = format!("refused ({}): what it was; next: {}", refusal.code(), refusal.next_action());
         assert_eq!(shown, want);
@@ -19,7 +19,7 @@ fn a_refusal_is_one_line_that_says_everything_once() {
 }
 
 #[test]
-fn a_coordinator_in_trouble_is_said_with_what_to_do_if_it_stays() {
+fn internal_error_names_a_next_action() {
     let shown = explain(&CallError::from(Status::from(RpcError::ShuttingDown)));
     assert!(shown.contains("shutting down") && shown.contains("; next: none at first"), "{shown}");
 }

@@ -6,80 +6,80 @@ use scenarios::World;
 use serde_json::json;
 
 #[tokio::test(start_paused = true)]
-async fn a_template_that_cannot_be_rendered_is_said_and_corrected_in_place() {
+async fn broken_name_template_is_reported_and_correctable() {
     let mut world = World::new().await;
-    world.apply_registration_of("hosts", "${System Information/Room}", "/dev/vda").await;
-    world.rack("host-1", "hosts");
-    world.until("it is refused", |world| world.log().contains("BadTemplate")).await;
+    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    world.boot_host("host-1", "hosts");
+    world.wait_until("it is refused", |world| world.log().contains("BadTemplate")).await;
     let events = world.fake.look_at_all("events.events.k8s.io");
-    let told = events.iter().find(|event| event["reason"] == "BadTemplate").cloned().unwrap_or_default();
-    assert_eq!(told["regarding"]["kind"], "MachineRegistration", "{told}");
-    assert!(told["note"].as_str().unwrap().contains("use another key"), "{told}");
+    let event = events.iter().find(|event| event["reason"] == "BadTemplate").cloned().unwrap_or_default();
+    assert_eq!(event["regarding"]["kind"], "MachineRegistration", "{event}");
+    assert!(event["note"].as_str().unwrap().contains("use another key"), "{event}");
     let name = json!({ "spec": { "machineName": "${System Information/Serial Number}" } });
     world.patch("MachineRegistration", "hosts", name).await;
-    world.until("host-1 is available", |world| world.is_available("host-1")).await;
-    world.end().await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_another_key_has_is_told_and_the_first_host_keeps_it() {
+async fn taken_name_is_rejected_for_another_key() {
     let mut world = World::new().await;
     world.apply_registration_of("hosts", "host", "/dev/vda").await;
-    world.rack("host-1", "hosts");
-    world.until("the first is available", |world| world.is_available("host")).await;
+    world.boot_host("host-1", "hosts");
+    world.wait_until("the first is available", |world| world.is_available("host")).await;
     let first = world.inventory("host").unwrap();
-    world.rack("host-2", "hosts");
-    world.until("the second is refused", |world| world.log().contains("NameTaken")).await;
+    world.boot_host("host-2", "hosts");
+    world.wait_until("the second is refused", |world| world.log().contains("NameTaken")).await;
     let events = world.fake.look_at_all("events.events.k8s.io");
-    let told = events.iter().find(|event| event["reason"] == "NameTaken").cloned().unwrap_or_default();
+    let event = events.iter().find(|event| event["reason"] == "NameTaken").cloned().unwrap_or_default();
     assert!(
-        told["note"].as_str().unwrap_or_default().contains("give the two hosts different names"),
-        "{told}"
+        event["note"].as_str().unwrap_or_default().contains("give the two hosts different names"),
+        "{event}"
     );
     assert_eq!(world.inventory("host").unwrap().spec, first.spec);
     world.patch("MachineRegistration", "hosts", json!({ "spec": { "machineName": "second" } })).await;
-    world.until("the second is available", |world| world.is_available("second")).await;
-    world.end().await;
+    world.wait_until("the second is available", |world| world.is_available("second")).await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_refused_for_an_hour_costs_next_to_nothing() {
+async fn rejected_host_costs_few_requests() {
     let mut world = World::new().await;
-    world.apply_registration_of("hosts", "${System Information/Room}", "/dev/vda").await;
-    world.rack("host-1", "hosts");
+    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    world.boot_host("host-1", "hosts");
     let mark = world.fake.journal().mark();
-    world.pass(std::time::Duration::from_hours(1)).await;
-    let cost = world.cost(mark);
+    world.advance_time(std::time::Duration::from_hours(1)).await;
+    let cost = world.count_requests(mark);
     assert!(cost.requests <= 65, "{cost}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_nobody_knows_opens_nothing() {
+async fn unknown_token_is_rejected() {
     let mut world = World::new().await;
     world.apply_registration().await;
-    world.rack("host-1", "hosts");
-    let right = world.seed("hosts");
-    let token = world.look("machineregistrations.elemental.cattle.io", "hosts").unwrap();
+    world.boot_host("host-1", "hosts");
+    let right = world.seed_config("hosts");
+    let token = world.get_object("machineregistrations.elemental.cattle.io", "hosts").unwrap();
     let token = token["status"]["registrationToken"].as_str().unwrap().to_owned();
     world.host("host-1").insert(&right.replace(&token, "guessed"));
-    world.until("it is refused", |world| world.log().contains("UnknownToken")).await;
+    world.wait_until("it is refused", |world| world.log().contains("UnknownToken")).await;
     assert_eq!(world.fake.look_at_all("machineinventories.elemental.cattle.io").len(), 0);
     assert!(!world.log().contains("guessed"), "a token is never logged");
     world.host_mut("host-1").power_off();
     world.host("host-1").insert(&right);
     world.host_mut("host-1").power_on();
-    world.until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     assert!(!world.log().contains(&token), "a token is never logged");
-    world.end().await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_install_device_that_is_not_there_yet_is_waited_for_or_named() {
+async fn missing_install_device_is_awaited_or_named() {
     for by_link in [true, false] {
         let mut world = World::new().await;
         let device = "/dev/elemental-install-target";
         world.apply_registration_of("hosts", "${System Information/Serial Number}", device).await;
-        world.rack("host-1", "hosts");
+        world.boot_host("host-1", "hosts");
         let waits = |world: &World| {
             let installed = world.host_condition("host-1", Type::Installed);
             installed.is_some_and(|found| {
@@ -88,34 +88,34 @@ async fn an_install_device_that_is_not_there_yet_is_waited_for_or_named() {
                     && found.message.contains(annotation::INSTALL_DEVICE)
             })
         };
-        world.until("it waits", waits).await;
+        world.wait_until("it waits", waits).await;
         if by_link {
             world.host("host-1").link_install_device();
         } else {
             let named = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: "/dev/vda" } } });
             world.patch("MachineInventory", "host-1", named).await;
         }
-        world.until("host-1 is available", |world| world.is_available("host-1")).await;
-        world.end().await;
+        world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+        world.check_invariants().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_boots_the_iso_again_is_not_installed_again() {
+async fn rebooted_iso_does_not_reinstall_the_host() {
     let mut world = World::with_hosts(&["host-1"]).await;
-    let seed = world.seed("hosts");
+    let seed = world.seed_config("hosts");
     for _ in 0..2 {
         world.host_mut("host-1").power_off();
         world.host("host-1").insert(&seed);
         world.host_mut("host-1").power_on();
-        let told = |world: &World| {
+        let is_reported = |world: &World| {
             let installed = world.host_condition("host-1", Type::Installed).unwrap();
             installed.reason == Reason::LiveBootAfterInstall.as_str()
                 && installed.message.contains("remove the medium")
         };
-        world.until("it is told", told).await;
+        world.wait_until("the report", is_reported).await;
         world
-            .until("host-1 is back", |world| {
+            .wait_until("host-1 is back", |world| {
                 world.is_available("host-1")
                     && world.host_condition("host-1", Type::Installed).unwrap().reason
                         == Reason::InstallDone.as_str()
@@ -124,6 +124,6 @@ async fn a_host_that_boots_the_iso_again_is_not_installed_again() {
     }
     assert_eq!(world.host("host-1").installs(), 1);
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
-    world.end().await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
 }

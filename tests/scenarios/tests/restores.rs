@@ -49,8 +49,8 @@ impl Sequence {
 async fn running() -> World {
     let world = World::with_hosts(&["host-1", "host-2"]).await;
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
-    world.fake_is_quiet().await;
+    world.wait_running("m-1").await;
+    world.wait_idle().await;
     world.fake.garbage_collection(GarbageCollection::After(Duration::from_secs(2)));
     world
 }
@@ -66,11 +66,11 @@ async fn restore(world: &World, seed: u64, owners: OwnerReferences) {
     sequence.shuffle(&mut objects);
     for (kind, object) in &objects {
         world.fake.take_out(kind, NAMESPACE, object["metadata"]["name"].as_str().unwrap());
-        world.pass(Duration::from_millis(sequence.next(400))).await;
+        world.advance_time(Duration::from_millis(sequence.next(400))).await;
     }
     sequence.shuffle(&mut objects);
     for (_, object) in objects {
-        // What was recreated meanwhile is replaced, as restores are told to do.
+        // What was recreated meanwhile is replaced, as a restore with overwrite does.
         let (kind, name) = (object["kind"].clone(), object["metadata"]["name"].clone());
         let resource = KINDS.into_iter().find(|resource| {
             world
@@ -82,7 +82,7 @@ async fn restore(world: &World, seed: u64, owners: OwnerReferences) {
             world.fake.take_out(resource, NAMESPACE, name.as_str().unwrap());
         }
         world.fake.put_back(object, owners).unwrap();
-        world.pass(Duration::from_millis(sequence.next(20_000))).await;
+        world.advance_time(Duration::from_millis(sequence.next(20_000))).await;
     }
 }
 
@@ -102,16 +102,16 @@ async fn restore_without_owners_changes_no_host() {
         let before = (effects(&world), provider_id(&world));
         restore(&world, seed, OwnerReferences::Drop).await;
         // Cluster API adopts its machines again.
-        let uid = world.look("machines.cluster.x-k8s.io", "m-1").unwrap()["metadata"]["uid"].clone();
+        let uid = world.get_object("machines.cluster.x-k8s.io", "m-1").unwrap()["metadata"]["uid"].clone();
         let owner = json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "m-1", "uid": uid, "controller": true }]);
         world.patch("BaremetalMachine", "m-1", json!({ "metadata": { "ownerReferences": owner } })).await;
         world
-            .until("m-1 is ready again", |world| {
+            .wait_until("m-1 is ready again", |world| {
                 world.machine_condition("m-1", Type::Ready).is_some_and(|ready| ready.status == "True")
             })
             .await;
-        world.until("host-2 is available", |world| world.is_available("host-2")).await;
-        world.fake_is_quiet().await;
+        world.wait_until("host-2 is available", |world| world.is_available("host-2")).await;
+        world.wait_idle().await;
         assert_eq!((effects(&world), provider_id(&world)), before, "seed {seed}");
         assert_eq!(world.phase("m-1"), Some(Phase::Running), "seed {seed}");
         let claim = world.inventory("host-1").unwrap().claim().unwrap();
@@ -120,7 +120,7 @@ async fn restore_without_owners_changes_no_host() {
             world.machine("m-1").unwrap().metadata.uid,
             "seed {seed}: the claim is adopted"
         );
-        world.end().await;
+        world.check_invariants().await;
     }
 }
 
@@ -132,9 +132,9 @@ async fn restore_with_stale_owners_changes_no_host() {
         let world = running().await;
         let before = (effects(&world), provider_id(&world));
         restore(&world, seed, OwnerReferences::Keep).await;
-        world.pass(Duration::from_mins(10)).await;
+        world.advance_time(Duration::from_mins(10)).await;
         assert_eq!(effects(&world), before.0, "seed {seed}");
-        let object = world.look(MACHINES, "m-1").unwrap();
+        let object = world.get_object(MACHINES, "m-1").unwrap();
         if !object["metadata"]["deletionTimestamp"].is_null() {
             held += 1;
             let ready = world.machine_condition("m-1", Type::Ready).unwrap();
@@ -143,34 +143,34 @@ async fn restore_with_stale_owners_changes_no_host() {
         assert_eq!(provider_id(&world), before.1, "seed {seed}");
         let claim = world.inventory("host-1").unwrap().claim().unwrap();
         assert_eq!(claim.baremetal_machine, "m-1", "seed {seed}");
-        world.until("host-2 is available", |world| world.is_available("host-2")).await;
-        world.end().await;
+        world.wait_until("host-2 is available", |world| world.is_available("host-2")).await;
+        world.check_invariants().await;
     }
     assert!(held > 0, "the garbage collector never acted");
 }
 
 /// A backup from before the machine was created: its host says what it carries.
 #[tokio::test(start_paused = true)]
-async fn host_with_an_unknown_node_is_given_to_nobody() {
+async fn host_with_an_unknown_node_is_not_claimed() {
     let world = World::with_hosts(&["host-1"]).await;
-    let backup = world.look("machineinventories.elemental.cattle.io", "host-1").unwrap();
+    let backup = world.get_object("machineinventories.elemental.cattle.io", "host-1").unwrap();
     world.apply_machine("m-1").await;
-    world.runs("m-1").await;
+    world.wait_running("m-1").await;
     let before = world.host("host-1").system().effects();
     for (kind, name) in [(MACHINES, "m-1"), ("machines.cluster.x-k8s.io", "m-1"), (KINDS[2], "host-1")] {
         world.fake.take_out(kind, NAMESPACE, name);
     }
     world.fake.put_back(backup, OwnerReferences::Keep).unwrap();
     world
-        .until("the inventory explains", |world| {
+        .wait_until("the inventory explains", |world| {
             world.host_condition("host-1", Type::Ready).is_some_and(|ready| ready.reason == "HostCarriesNode")
         })
         .await;
     world.apply_machine("m-2").await;
     let action = "add a host to it or free one";
-    let why = world.explains("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    let why = world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
     assert!(why.contains("1 carrying a node"), "{why}");
-    world.pass(Duration::from_hours(1)).await;
+    world.advance_time(Duration::from_hours(1)).await;
     assert_eq!(world.host("host-1").system().effects(), before);
 }
 
@@ -180,7 +180,7 @@ async fn imported_claims_are_adopted() {
     let world = running().await;
     let before = (effects(&world), provider_id(&world));
     world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     let foreign = json!({ "metadata": { "annotations": {
         "baremetal.cluster.io/owner-uid": null,
         "baremetal.cluster.io/claim-generation": null,
@@ -188,16 +188,16 @@ async fn imported_claims_are_adopted() {
     world.patch("MachineInventory", "host-1", foreign).await;
     let chosen = json!({ "metadata": { "annotations": { "baremetal.cluster.io/machine-inventory": null } } });
     world.patch("BaremetalMachine", "m-1", chosen).await;
-    world.pass(Duration::from_hours(1)).await;
+    world.advance_time(Duration::from_hours(1)).await;
     assert_eq!(world.inventory("host-1").unwrap().claim().unwrap().uid, None, "nothing is done while paused");
     world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
     world
-        .until("the claim is adopted", |world| {
+        .wait_until("the claim is adopted", |world| {
             world.inventory("host-1").unwrap().claim().is_some_and(|claim| claim.uid.is_some())
         })
         .await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     assert_eq!((effects(&world), provider_id(&world)), before);
     assert_eq!(world.phase("m-1"), Some(Phase::Running));
-    world.end().await;
+    world.check_invariants().await;
 }

@@ -1,11 +1,11 @@
-//! The whole story, forward and back, and what it costs.
+//! The whole lifecycle, and the number of its requests.
 
 use std::time::Duration;
 
 use fake_apiserver::{Counts, Verb};
 use scenarios::{Table, World};
 
-/// What a part of the story may ask the API server for, Events included.
+/// Limits of the requests of one part, Events included.
 #[track_caller]
 fn within(part: &str, counts: &Counts, requests: usize, writes: usize) {
     assert!(counts.requests <= requests && counts.writes <= writes, "{part}: {counts}");
@@ -17,36 +17,36 @@ fn all_lists(counts: &Counts) -> usize {
 
 async fn idles(world: &World, who: &str) {
     let mark = world.fake.journal().mark();
-    world.pass(Duration::from_hours(1)).await;
-    assert_eq!(world.asked(mark), [], "{who} costs nothing for an hour");
+    world.advance_time(Duration::from_hours(1)).await;
+    assert_eq!(world.requests_since(mark), [], "{who} costs nothing for an hour");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_becomes_a_node_is_given_back_and_becomes_another_node() {
+async fn host_becomes_a_node_twice() {
     let mut world = World::new().await;
     let mut table = Table::default();
     let started = world.fake.journal().counts_of("coordinator");
     world.apply_registration().await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
 
     let mark = world.fake.journal().mark();
-    world.register(&["host-1"]).await;
-    world.fake_is_quiet().await;
-    table.add("register, install, attach", world.cost(mark));
-    within("registration", &world.cost(mark), 7, 7);
+    world.register_hosts(&["host-1"]).await;
+    world.wait_idle().await;
+    table.add("register, install, attach", world.count_requests(mark));
+    within("registration", &world.count_requests(mark), 7, 7);
     idles(&world, "an idle host").await;
 
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_pool("pool", &["host-1"]).await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     for (machine, version) in [("m-1", "v1"), ("m-2", "v2")] {
         let mark = world.fake.journal().mark();
         world.apply_machine_of(machine, "pool", version).await;
-        world.runs(machine).await;
-        world.fake_is_quiet().await;
-        table.add(&format!("claim, reprovision, provide {machine}"), world.cost(mark));
-        within(machine, &world.cost(mark), 23, 19);
+        world.wait_running(machine).await;
+        world.wait_idle().await;
+        table.add(&format!("claim, reprovision, provide {machine}"), world.count_requests(mark));
+        within(machine, &world.count_requests(mark), 23, 19);
         let spec = world.machine(machine).unwrap().spec;
         assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///host-1"));
         let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
@@ -61,10 +61,10 @@ async fn a_host_becomes_a_node_is_given_back_and_becomes_another_node() {
 
         let mark = world.fake.journal().mark();
         world.delete_machine(machine).await;
-        world.gone(machine, "host-1").await;
-        world.fake_is_quiet().await;
-        table.add(&format!("clean, release {machine}"), world.cost(mark));
-        within("release", &world.cost(mark), 15, 12);
+        world.wait_released(machine, "host-1").await;
+        world.wait_idle().await;
+        table.add(&format!("clean, release {machine}"), world.count_requests(mark));
+        within("release", &world.count_requests(mark), 15, 12);
         assert!(!world.host("host-1").disk().join("/var/lib/kubelet/config.yaml").exists());
         assert!(!world.host("host-1").disk().state().node_identity().exists());
         assert!(world.inventory("host-1").unwrap().claim().is_none());
@@ -77,26 +77,26 @@ async fn a_host_becomes_a_node_is_given_back_and_becomes_another_node() {
     let kinds: Vec<_> = world.plans().into_iter().map(|(_, generation, _)| generation).collect();
     assert_eq!(kinds, [1, 2, 3, 4], "each plan was written once");
     println!("{table}");
-    world.end().await;
+    world.check_invariants().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_costs_as_many_requests_for_each_host() {
+async fn fleet_requests_scale_with_hosts() {
     let names: Vec<_> = (1..=10).map(|number| format!("host-{number}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let mut world = World::new().await;
     world.apply_registration().await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     let mut table = Table::default();
     let mark = world.fake.journal().mark();
-    world.register(&names).await;
-    world.fake_is_quiet().await;
-    table.add("10 hosts registered", world.cost(mark));
-    within("registration of ten", &world.cost(mark), 70, 70);
+    world.register_hosts(&names).await;
+    world.wait_idle().await;
+    table.add("10 hosts registered", world.count_requests(mark));
+    within("registration of ten", &world.count_requests(mark), 70, 70);
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_pool("pool", &names).await;
-    world.fake_is_quiet().await;
+    world.wait_idle().await;
     // As far behind as a busy API server lets a cache be.
     world.fake.faults().latency(Duration::from_millis(5));
     world.fake.faults().lag(Duration::from_millis(100));
@@ -104,12 +104,12 @@ async fn a_fleet_costs_as_many_requests_for_each_host() {
     let machines: Vec<_> = names.iter().map(|name| format!("m-{name}")).collect();
     futures::future::join_all(machines.iter().map(|name| world.apply_machine(name))).await;
     for name in &names {
-        world.runs(&format!("m-{name}")).await;
+        world.wait_running(&format!("m-{name}")).await;
     }
-    world.fake_is_quiet().await;
-    table.add("10 machines run", world.cost(mark));
+    world.wait_idle().await;
+    table.add("10 machines run", world.count_requests(mark));
     // As for one, and what a cache that is behind costs: not more with each.
-    within("ten machines", &world.cost(mark), 290, 205);
+    within("ten machines", &world.count_requests(mark), 290, 205);
     println!("{table}");
-    world.end().await;
+    world.check_invariants().await;
 }

@@ -66,7 +66,7 @@ mod tests {
         std::fs::create_dir_all(&tables_directory).unwrap();
         std::fs::write(tables_directory.join("smbios_entry_point"), entry_point()).unwrap();
         std::fs::write(tables_directory.join("DMI"), tables(identity)).unwrap();
-        let sections = smbios::read(&root);
+        let sections = smbios::read_sections(&root);
         std::fs::remove_dir_all(directory).unwrap();
         let system = sections.iter().find(|section| section.title == "System Information").unwrap();
         assert_eq!(

@@ -12,9 +12,9 @@ const VARIABLE: &str = "KUBELET_EXTRA_ARGS";
 const MARK: &str = "# The next line is written by baremetal-agent at every boot.";
 
 /// `text` with the identity's arguments after all that were there.
-pub(super) fn merge(text: &str, identity: &NodeIdentity) -> String {
-    let mut merged = remove(text);
-    let before = value(&merged).unwrap_or_default();
+pub(super) fn merge_labels(text: &str, identity: &NodeIdentity) -> String {
+    let mut merged = remove_arguments(text);
+    let before = parse_value(&merged).unwrap_or_default();
     let arguments = format!(
         "{before} --node-labels=metal3.io/uuid={} --provider-id={}",
         identity.uuid, identity.provider_id
@@ -22,13 +22,13 @@ pub(super) fn merge(text: &str, identity: &NodeIdentity) -> String {
     if !merged.is_empty() && !merged.ends_with('\n') {
         merged.push('\n');
     }
-    let value = escape(arguments.trim_start());
+    let value = escape_value(arguments.trim_start());
     let _ = write!(merged, "{MARK}\n{VARIABLE}=\"{value}\"\n");
     merged
 }
 
 /// `text` without what [`merge`] added.
-pub(super) fn remove(text: &str) -> String {
+pub(super) fn remove_arguments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut lines = text.split_inclusive('\n');
     while let Some(line) = lines.next() {
@@ -42,12 +42,12 @@ pub(super) fn remove(text: &str) -> String {
 }
 
 /// The value that counts.
-fn value(text: &str) -> Option<String> {
+fn parse_value(text: &str) -> Option<String> {
     let joined = join_continued(text);
     let assignment = |line: &str| {
         let line = line.trim_start();
         let (name, value) = line.split_once('=')?;
-        (name.trim_end() == VARIABLE).then(|| unquote(value.trim()))
+        (name.trim_end() == VARIABLE).then(|| unquote_value(value.trim()))
     };
     joined.lines().rev().find_map(assignment)
 }
@@ -70,7 +70,7 @@ fn join_continued(text: &str) -> String {
 }
 
 /// Takes off quotes and escapes as systemd's environment files have them.
-fn unquote(text: &str) -> String {
+fn unquote_value(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut quote = None;
     let mut characters = text.chars().peekable();
@@ -89,7 +89,7 @@ fn unquote(text: &str) -> String {
     plain
 }
 
-fn escape(text: &str) -> String {
+fn escape_value(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if "\"\\`$".contains(c) {
@@ -100,7 +100,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Files that `EnvironmentFile=` of a unit names; a leading dash only says
+/// Files that `EnvironmentFile=` of a unit names; a leading dash only means
 /// that the file may be missing.
 pub(super) fn named_files(unit: &str) -> Vec<String> {
     let names = unit.lines().filter_map(|line| line.trim().strip_prefix("EnvironmentFile="));
@@ -133,21 +133,21 @@ mod tests {
             ("a longer name", "MY_KUBELET_EXTRA_ARGS=--v=1\n", ""),
         ];
         for (name, given, want) in cases {
-            let merged = merge(given, &identity());
+            let merged = merge_labels(given, &identity());
             let line = merged.lines().last().unwrap();
             assert_eq!(line, format!("KUBELET_EXTRA_ARGS=\"{want}{OURS}\""), "{name}");
             assert!(merged.starts_with(given), "{name}");
-            assert_eq!(merge(&merged, &identity()), merged, "{name}: not idempotent");
-            assert_eq!(remove(&merged).trim_end(), given.trim_end(), "{name}");
+            assert_eq!(merge_labels(&merged, &identity()), merged, "{name}: not idempotent");
+            assert_eq!(remove_arguments(&merged).trim_end(), given.trim_end(), "{name}");
         }
     }
 
     #[test]
     fn another_identity_replaces_only_ours() {
         let given = "KUBELET_EXTRA_ARGS=--node-labels=metal3.io/uuid=by-hand\n";
-        let first = merge(given, &identity());
+        let first = merge_labels(given, &identity());
         let other = NodeIdentity { uuid: "u-2".into(), provider_id: "baremetal:///host-2".into() };
-        let second = merge(&first, &other);
+        let second = merge_labels(&first, &other);
         assert!(second.contains("by-hand") && second.contains("u-2") && !second.contains("u-1"));
     }
 

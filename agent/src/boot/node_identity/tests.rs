@@ -33,7 +33,7 @@ fn environment_files_exist_or_are_named() {
         fs::write(unit.join("10-kubeadm.conf"), drop_in).unwrap();
         let want: Vec<PathBuf> = want.iter().map(|path| root.join(path)).collect();
         assert_eq!(environment_files(&root), want, "{name}");
-        apply(&root, &identity()).unwrap();
+        apply_identity(&root, &identity()).unwrap();
         for path in want {
             let text = fs::read_to_string(path).unwrap();
             assert!(text.contains("--node-labels=metal3.io/uuid=0a1b"), "{name}: {text}");
@@ -48,12 +48,12 @@ fn an_identity_is_forgotten_without_a_trace() {
     assert_eq!(read(&root).unwrap(), None);
     remember(&root, &identity()).unwrap();
     assert_eq!(read(&root).unwrap(), Some(identity()));
-    apply(&root, &identity()).unwrap();
+    apply_identity(&root, &identity()).unwrap();
     let fragment = root.join("/etc/rancher/rke2/config.yaml.d/90-baremetal-agent.yaml");
     let text = fs::read_to_string(&fragment).unwrap();
     assert!(text.contains("\"metal3.io/uuid=0a1b\"") && text.contains("provider-id=baremetal:///host-1"));
     assert!(!is_forgotten(&root).unwrap());
-    forget(&root).unwrap();
+    forget_identity(&root).unwrap();
     assert!(is_forgotten(&root).unwrap() && !fragment.exists());
     assert_eq!(fs::read_to_string(root.join("/etc/default/kubelet")).unwrap(), "KUBELET_EXTRA_ARGS=--v=2\n");
 }
@@ -71,7 +71,7 @@ fn what_would_become_another_argument_is_refused() {
     for (name, uuid, provider_id) in cases {
         let identity = NodeIdentity { uuid: uuid.into(), provider_id: provider_id.into() };
         assert!(remember(&root, &identity).is_err(), "{name}");
-        assert!(apply(&root, &identity).is_err(), "{name}");
+        assert!(apply_identity(&root, &identity).is_err(), "{name}");
     }
     assert!(!root.join("/etc/default/kubelet").exists());
 }

@@ -1,4 +1,4 @@
-//! Whole disks: what `/sys/block`, udev's database and `/dev/disk` say.
+//! Whole disks: from `/sys/block`, udev's database and `/dev/disk`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use crate::paths::Root;
 
 /// Where the live system's medium is mounted.
 const LIVE_MOUNT: &str = "/run/initramfs/live";
-/// Not disks: memory, loops, optical drives, and what stands on disks.
+/// Not disks: memory, loops, optical drives, and devices stacked on disks.
 const NOT_DISKS: [&str; 9] = ["loop", "ram", "zram", "sr", "dm-", "md", "nbd", "fd", "mtd"];
 const SECTOR: u64 = 512;
 /// Covers the labels of ext and FAT file systems.
@@ -26,9 +26,9 @@ pub struct Disk {
     pub name: String,
     /// Bytes.
     pub size_bytes: u64,
-    /// As the disk says.
+    /// As the disk reports it.
     pub model: String,
-    /// As the disk says.
+    /// As the disk reports it.
     pub serial: String,
     /// World wide name as udev writes it, `0x5000…` or `eui.…`.
     pub wwn: String,
@@ -59,7 +59,7 @@ pub struct Partition {
 impl Disk {
     /// `/dev/NAME`.
     #[must_use]
-    pub fn device(&self) -> PathBuf {
+    pub fn device_path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
 
@@ -93,11 +93,11 @@ impl From<Disk> for wire::Disk {
 
 /// Every disk, by name.
 #[must_use]
-pub fn read(root: &Root) -> Vec<Disk> {
+pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
     let mounts = fs::read_to_string(root.join("/proc/self/mountinfo")).unwrap_or_default();
     let live = parse_mounted_device(&mounts, LIVE_MOUNT);
-    let mut disks: Vec<_> = children(&root.join("/sys/block"))
+    let mut disks: Vec<_> = list_children(&root.join("/sys/block"))
         .into_iter()
         .filter(|name| !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)))
         .map(|name| read_disk(root, name, &links, live.as_deref()))
@@ -107,43 +107,45 @@ pub fn read(root: &Root) -> Vec<Disk> {
     disks
 }
 
-fn children(directory: &Path) -> Vec<String> {
+fn list_children(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
 
-fn line(path: &Path) -> String {
+fn read_line(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
 fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, live: Option<&str>) -> Disk {
     let path = root.join("/sys/block").join(&name);
-    let number = line(&path.join("dev"));
-    let udev = line(&root.join("/run/udev/data").join(format!("b{number}")));
+    let number = read_line(&path.join("dev"));
+    let udev = read_line(&root.join("/run/udev/data").join(format!("b{number}")));
     let udev = |key: &str| parse_udev(&udev, key);
     let first = |values: [String; 4]| values.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
-    let partitions: Vec<_> =
-        children(&path).into_iter().filter(|child| path.join(child).join("partition").exists()).collect();
-    let holds_live = |part: &String| live.is_some_and(|live| line(&path.join(part).join("dev")) == live);
+    let partitions: Vec<_> = list_children(&path)
+        .into_iter()
+        .filter(|child| path.join(child).join("partition").exists())
+        .collect();
+    let holds_live = |part: &String| live.is_some_and(|live| read_line(&path.join(part).join("dev")) == live);
     Disk {
-        size_bytes: line(&path.join("size")).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
-        model: first([line(&path.join("device/model")), udev("ID_MODEL"), String::new(), String::new()]),
+        size_bytes: read_line(&path.join("size")).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
+        model: first([read_line(&path.join("device/model")), udev("ID_MODEL"), String::new(), String::new()]),
         serial: first([
             udev("ID_SERIAL_SHORT"),
-            line(&path.join("serial")),
-            line(&path.join("device/serial")),
+            read_line(&path.join("serial")),
+            read_line(&path.join("device/serial")),
             udev("ID_SERIAL"),
         ]),
         wwn: first([
             udev("ID_WWN_WITH_EXTENSION"),
             udev("ID_WWN"),
-            line(&path.join("wwid")),
-            line(&path.join("device/wwid")),
+            read_line(&path.join("wwid")),
+            read_line(&path.join("device/wwid")),
         ]),
-        rotational: line(&path.join("queue/rotational")) == "1",
-        removable: line(&path.join("removable")) == "1",
+        rotational: read_line(&path.join("queue/rotational")) == "1",
+        removable: read_line(&path.join("removable")) == "1",
         links: links.get(&name).cloned().unwrap_or_default(),
         live_medium: live == Some(number.as_str()) || partitions.iter().any(holds_live),
         partitions: partitions.into_iter().map(|part| read_partition(root, &path, part)).collect(),
@@ -166,7 +168,7 @@ fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
     let mut links: HashMap<String, Vec<String>> = HashMap::new();
     for kind in ["by-id", "by-path"] {
         let directory = Path::new("/dev/disk").join(kind);
-        for child in children(&root.join(&directory)) {
+        for child in list_children(&root.join(&directory)) {
             let target = fs::read_link(root.join(directory.join(&child)));
             let target = target.as_deref().ok().and_then(|target| target.file_name()?.to_str());
             if let Some(target) = target {
@@ -276,7 +278,7 @@ mod tests {
         write(&root, "/sys/block/sdc/size", "0\n");
         fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
         std::os::unix::fs::symlink("../../sda", root.join("/dev/disk/by-id/wwn-0x5000c500")).unwrap();
-        let disks = read(&root);
+        let disks = read_disks(&root);
         let [one, medium] = disks.as_slice() else { panic!("{disks:?}") };
         assert_eq!(
             one,

@@ -1,4 +1,4 @@
-//! Network cards: what `/sys/class/net` shows with a device behind it.
+//! Network interfaces: what `/sys/class/net` shows with a device behind it.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,9 @@ use proto::v1alpha1::Nic;
 
 use crate::paths::Root;
 
-/// Every card, by name.
+/// Every hardware interface, by name.
 #[must_use]
-pub fn read(root: &Root) -> Vec<Nic> {
+pub fn read_nics(root: &Root) -> Vec<Nic> {
     let Ok(entries) = fs::read_dir(root.join("/sys/class/net")) else {
         return Vec::new();
     };
@@ -28,7 +28,7 @@ fn read_nic(path: &Path, name: &str) -> Nic {
         name: name.to_owned(),
         mac: text("address"),
         carrier: text("carrier") == "1",
-        // Without a link the kernel says -1, or refuses to say.
+        // Without a link the kernel reports -1, or an error.
         speed_mbit: text("speed").parse().unwrap_or(0),
     }
 }
@@ -50,8 +50,8 @@ mod tests {
             fs::write(path.join("carrier"), "1\n").unwrap();
             fs::write(path.join("speed"), speed).unwrap();
         }
-        let told: Vec<_> =
-            read(&root).into_iter().map(|nic| (nic.name, nic.speed_mbit, nic.carrier)).collect();
-        assert_eq!(told, [("ens3".to_owned(), 1000, true), ("ens4".to_owned(), 0, true)]);
+        let nics: Vec<_> =
+            read_nics(&root).into_iter().map(|nic| (nic.name, nic.speed_mbit, nic.carrier)).collect();
+        assert_eq!(nics, [("ens3".to_owned(), 1000, true), ("ens4".to_owned(), 0, true)]);
     }
 }

@@ -7,11 +7,11 @@ pub fn parse_image(text: &str) -> String {
         // As in the shell that it is written for: the last assignment wins.
         .rev()
         .filter_map(|line| line.trim().split_once('='))
-        .find_map(|(key, value)| (key == "IMAGE").then(|| unquote(value)))
+        .find_map(|(key, value)| (key == "IMAGE").then(|| unquote_value(value)))
         .unwrap_or_default()
 }
 
-fn unquote(value: &str) -> String {
+fn unquote_value(value: &str) -> String {
     let inner = match value.as_bytes() {
         [b'"', .., b'"'] | [b'\'', .., b'\''] => &value[1..value.len() - 1],
         _ => value,

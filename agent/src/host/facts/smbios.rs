@@ -1,7 +1,7 @@
 //! The firmware's tables, with the titles and keys that `dmidecode`
 //! prints, so that name templates written for it render.
 //!
-//! Every structure says its own length, and firmware often writes shorter ones
+//! Every structure holds its own length, and firmware often writes shorter ones
 //! than its version promises: a field is there when the length covers it.
 //! Values are kept as they are, also those that are known to be bad; a string
 //! that the firmware left out is an absent fact.
@@ -113,7 +113,7 @@ const CHASSIS_TYPES: [&str; 36] = [
 
 /// Reads the tables that the kernel passes on; nothing on a machine without.
 #[must_use]
-pub fn read(root: &Root) -> Vec<SmbiosSection> {
+pub fn read_sections(root: &Root) -> Vec<SmbiosSection> {
     let directory = root.join(TABLES);
     let Ok(table) = fs::read(directory.join("DMI")) else {
         return Vec::new();
@@ -154,7 +154,7 @@ struct Structure<'a> {
 }
 
 impl Structure<'_> {
-    fn string(&self, offset: usize) -> Option<&String> {
+    fn string_at(&self, offset: usize) -> Option<&String> {
         let index = usize::from(*self.formatted.get(offset)?);
         self.strings.get(index.checked_sub(1)?)
     }
@@ -180,12 +180,12 @@ fn translate_structure(structure: &Structure<'_>, version: (u8, u8)) -> Option<S
     let (_, title, fields) = SECTIONS.iter().find(|(kind, ..)| *kind == structure.kind)?;
     let mut values: HashMap<String, String> = fields
         .iter()
-        .filter_map(|(offset, key)| Some(((*key).to_owned(), structure.string(*offset)?.clone())))
+        .filter_map(|(offset, key)| Some(((*key).to_owned(), structure.string_at(*offset)?.clone())))
         .collect();
     match structure.kind {
-        1 => values.extend(uuid(structure.formatted, version).map(|uuid| ("UUID".to_owned(), uuid))),
+        1 => values.extend(format_uuid(structure.formatted, version).map(|uuid| ("UUID".to_owned(), uuid))),
         CHASSIS => {
-            values.extend(chassis(structure.formatted).map(|kind| ("Type".to_owned(), kind.to_owned())));
+            values.extend(chassis_type(structure.formatted).map(|kind| ("Type".to_owned(), kind.to_owned())));
         }
         OEM_STRINGS => {
             let numbered = (1..).zip(&structure.strings);
@@ -197,7 +197,7 @@ fn translate_structure(structure: &Structure<'_>, version: (u8, u8)) -> Option<S
     Some(SmbiosSection { title: (*title).to_owned(), values })
 }
 
-fn uuid(formatted: &[u8], version: (u8, u8)) -> Option<String> {
+fn format_uuid(formatted: &[u8], version: (u8, u8)) -> Option<String> {
     let mut bytes: [u8; 16] = *formatted.get(UUID_AT..)?.first_chunk()?;
     if bytes == [0; 16] || bytes == [0xff; 16] {
         return None;
@@ -217,7 +217,7 @@ fn uuid(formatted: &[u8], version: (u8, u8)) -> Option<String> {
     Some(text)
 }
 
-fn chassis(formatted: &[u8]) -> Option<&'static str> {
+fn chassis_type(formatted: &[u8]) -> Option<&'static str> {
     // The highest bit says that the chassis has a lock.
     let kind = usize::from(formatted.get(5)? & 0x7f);
     CHASSIS_TYPES.get(kind.checked_sub(1)?).copied()

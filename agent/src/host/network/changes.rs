@@ -20,15 +20,15 @@ impl NetworkChanges {
     /// Joins the kernel's groups for links, addresses and routes.
     ///
     /// # Errors
-    /// What the kernel says.
-    pub fn watch() -> io::Result<Self> {
+    /// The error of the system call.
+    pub fn open_watch() -> io::Result<Self> {
         let mut watch = TokioSocket::new(NETLINK_ROUTE)?;
         let socket = watch.socket_mut();
         socket.bind_auto()?;
         for group in GROUPS {
             socket.add_membership(group)?;
         }
-        // A burst that overflows the buffer still says "changed", and what
+        // A burst that overflows the buffer still means "changed", and what
         // changed is read again anyway.
         socket.set_no_enobufs(true)?;
         Ok(Self { socket: watch })
@@ -37,7 +37,7 @@ impl NetworkChanges {
     /// Ends at the next change.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error of the system call.
     pub async fn next(&self) -> io::Result<()> {
         let mut buffer = Vec::with_capacity(DATAGRAM);
         poll_fn(|context| self.socket.poll_recv(context, &mut buffer)).await
@@ -47,15 +47,15 @@ impl NetworkChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::network::kernel::in_namespace::{in_namespace, ip};
+    use crate::host::network::kernel::in_namespace::{in_namespace, run_ip};
 
     #[test]
     fn a_change_of_the_network_is_announced() {
         in_namespace(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let changes = NetworkChanges::watch().unwrap();
-                ip("link set lo up");
+                let changes = NetworkChanges::open_watch().unwrap();
+                run_ip("link set lo up");
                 let announced = tokio::time::timeout(std::time::Duration::from_secs(10), changes.next());
                 announced.await.expect("no change was announced").unwrap();
             });

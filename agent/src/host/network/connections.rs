@@ -12,7 +12,7 @@ const FILE_BYTES: usize = 64 * 1024;
 /// All profiles together, bytes: what a registration has room for.
 const TOTAL_BYTES: usize = 128 * 1024;
 /// Sections and keys that hold or surround secrets. The profiles end in a
-/// resource that more people may read than the host's root.
+/// resource that more users may read than the host's root.
 const SECRET: [&str; 12] = [
     "[wifi-security]",
     "[802-1x]",
@@ -30,7 +30,7 @@ const SECRET: [&str; 12] = [
 
 /// Reads every profile without secrets, by file name without its suffix.
 #[must_use]
-pub fn read(root: &Root) -> HashMap<String, String> {
+pub fn read_connections(root: &Root) -> HashMap<String, String> {
     let Ok(entries) = fs::read_dir(root.join(DIRECTORY)) else {
         return HashMap::new();
     };
@@ -100,7 +100,7 @@ mod tests {
         fs::write(directory.join("lan.nmconnection"), "[connection]\nid=lan\n").unwrap();
         fs::write(directory.join("vpn.nmconnection"), "[vpn-secrets]\npassword=x\n").unwrap();
         fs::write(directory.join("notes.txt"), "nothing").unwrap();
-        let connections = read(&Root::at(root.path()));
+        let connections = read_connections(&Root::at(root.path()));
         assert_eq!(connections.keys().collect::<Vec<_>>(), ["lan"]);
     }
 }

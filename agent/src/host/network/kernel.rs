@@ -32,14 +32,14 @@ pub struct Dump {
 /// # Errors
 /// [`NetworkError::Dump`] when the socket cannot be opened or answers with an
 /// error.
-pub fn dump() -> Result<Dump, NetworkError> {
+pub fn dump_kernel() -> Result<Dump, NetworkError> {
     let mut dump = Dump::default();
     for (what, question) in [
         ("links", RouteNetlinkMessage::GetLink(LinkMessage::default())),
         ("addresses", RouteNetlinkMessage::GetAddress(AddressMessage::default())),
         ("routes", RouteNetlinkMessage::GetRoute(RouteMessage::default())),
     ] {
-        for answer in ask(question).map_err(|source| NetworkError::Dump { what, source })? {
+        for answer in ask_kernel(question).map_err(|source| NetworkError::Dump { what, source })? {
             match answer {
                 RouteNetlinkMessage::NewLink(link) => dump.links.push(link),
                 RouteNetlinkMessage::NewAddress(address) => dump.addresses.push(address),
@@ -51,7 +51,7 @@ pub fn dump() -> Result<Dump, NetworkError> {
     Ok(dump)
 }
 
-fn ask(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+fn ask_kernel(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
     let mut socket = Socket::new(NETLINK_ROUTE)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
@@ -98,7 +98,7 @@ fn read_datagram(mut bytes: &[u8], answers: &mut Vec<RouteNetlinkMessage>) -> io
 pub(crate) mod in_namespace {
     use std::process::Command;
 
-    pub(crate) fn ip(arguments: &str) {
+    pub(crate) fn run_ip(arguments: &str) {
         let done = Command::new("ip").args(arguments.split(' ')).status().unwrap();
         assert!(done.success(), "ip {arguments}");
     }
@@ -120,12 +120,12 @@ pub(crate) mod in_namespace {
 
 #[cfg(test)]
 mod tests {
-    use super::in_namespace::{in_namespace, ip};
+    use super::in_namespace::{in_namespace, run_ip};
     use super::*;
-    use crate::host::network::translate::translate;
+    use crate::host::network::translate::translate_dump;
     use netlink_packet_route::link::LinkAttribute;
 
-    /// A pair of links stands for a network card, which nothing can make here.
+    /// A pair of links replaces a network interface, which a test cannot create.
     fn as_card(link: &mut LinkMessage) {
         link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
     }
@@ -133,18 +133,22 @@ mod tests {
     #[test]
     fn a_real_kernels_dump_matches_its_configuration() {
         in_namespace(|| {
-            ip("link set lo up");
-            ip("link add eth7 address 02:00:00:00:00:07 mtu 1400 type veth peer name cali7");
-            ip("link set cali7 up");
-            ip("addr add 192.0.2.7/24 dev eth7");
-            ip("addr add 198.51.100.9/25 dev eth7 valid_lft 3600 preferred_lft 3600");
-            ip("link set eth7 up");
-            ip("route add 203.0.113.0/24 via 192.0.2.1 metric 77");
-            ip("route add default via 198.51.100.1 proto dhcp metric 100");
-            let mut dump = dump().unwrap();
-            assert_eq!(translate(&dump).interfaces, [], "a link between containers is not a card");
+            run_ip("link set lo up");
+            run_ip("link add eth7 address 02:00:00:00:00:07 mtu 1400 type veth peer name cali7");
+            run_ip("link set cali7 up");
+            run_ip("addr add 192.0.2.7/24 dev eth7");
+            run_ip("addr add 198.51.100.9/25 dev eth7 valid_lft 3600 preferred_lft 3600");
+            run_ip("link set eth7 up");
+            run_ip("route add 203.0.113.0/24 via 192.0.2.1 metric 77");
+            run_ip("route add default via 198.51.100.1 proto dhcp metric 100");
+            let mut dump = dump_kernel().unwrap();
+            assert_eq!(
+                translate_dump(&dump).interfaces,
+                [],
+                "a link between containers is not a hardware interface"
+            );
             dump.links.iter_mut().for_each(as_card);
-            let network = translate(&dump);
+            let network = translate_dump(&dump);
             let [card] = network.interfaces.as_slice() else {
                 panic!("{:?}", network.interfaces);
             };

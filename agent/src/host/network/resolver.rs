@@ -19,7 +19,7 @@ const STUB: [&str; 2] = ["127.0.0.53", "127.0.0.54"];
 
 /// Reads `resolv.conf`; behind systemd-resolved's stub, its list of upstreams.
 #[must_use]
-pub fn read(root: &Root) -> Resolver {
+pub fn read_resolver(root: &Root) -> Resolver {
     let parse = |path: &str| fs::read_to_string(root.join(path)).map(|text| parse_resolv_conf(&text)).ok();
     let direct = parse("etc/resolv.conf").unwrap_or_default();
     if direct.servers.iter().any(|server| STUB.contains(&server.as_str())) {
@@ -84,6 +84,6 @@ mod tests {
         fs::create_dir_all(root.path().join("run/systemd/resolve")).unwrap();
         fs::write(root.path().join("etc/resolv.conf"), "nameserver 127.0.0.53\n").unwrap();
         fs::write(root.path().join("run/systemd/resolve/resolv.conf"), "nameserver 192.0.2.53\n").unwrap();
-        assert_eq!(read(&Root::at(root.path())), resolver(&["192.0.2.53"], &[]));
+        assert_eq!(read_resolver(&Root::at(root.path())), resolver(&["192.0.2.53"], &[]));
     }
 }

@@ -1,6 +1,6 @@
 //! From the kernel's messages to the contract's: what is reported and what is not.
 //!
-//! Told are network cards, and bonds, VLANs and bridges that stand on cards.
+//! Reported are hardware interfaces, and bonds, VLANs and bridges above them.
 //! Loopback, links of containers and tunnels, link-local, tentative and
 //! temporary addresses, and the kernel's own connected routes are not: replayed
 //! as configuration each of them would be wrong.
@@ -30,8 +30,8 @@ const FOREIGN: [&str; 13] = [
 
 /// Tells a dump: interfaces by name, routes by family, destination and metric.
 #[must_use]
-pub fn translate(dump: &Dump) -> ObservedNetwork {
-    let links = kept(dump.links.iter().filter_map(parse_link).collect());
+pub fn translate_dump(dump: &Dump) -> ObservedNetwork {
+    let links = select_links(dump.links.iter().filter_map(parse_link).collect());
     let names: HashMap<u32, &str> = links.iter().map(|link| (link.index, link.name.as_str())).collect();
     let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();
     let mut routes: Vec<_> = dump.routes.iter().flat_map(parse_route).collect();
@@ -42,7 +42,7 @@ pub fn translate(dump: &Dump) -> ObservedNetwork {
         .map(|link| {
             let own: Vec<_> = addresses.iter().filter(|address| address.link == link.index).collect();
             let own_routes: Vec<_> = routes.iter().filter(|route| route.link == link.index).collect();
-            interface(link, &names, &own, &own_routes)
+            translate_interface(link, &names, &own, &own_routes)
         })
         .collect();
     interfaces.sort_by(|a, b| a.name.cmp(&b.name));
@@ -91,7 +91,7 @@ struct FoundRoute {
     protocol: RouteProtocol,
 }
 
-fn mac(bytes: &[u8]) -> String {
+fn format_mac(bytes: &[u8]) -> String {
     let octets: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     octets.join(":")
 }
@@ -114,8 +114,8 @@ fn parse_link(message: &LinkMessage) -> Option<Link> {
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
-            LinkAttribute::Address(bytes) => link.mac = mac(bytes),
-            LinkAttribute::PermAddress(bytes) => link.permanent_mac = mac(bytes),
+            LinkAttribute::Address(bytes) => link.mac = format_mac(bytes),
+            LinkAttribute::PermAddress(bytes) => link.permanent_mac = format_mac(bytes),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::Controller(index) => link.master = Some(*index),
             LinkAttribute::Link(index) => parent = *index,
@@ -172,9 +172,9 @@ fn parse_bond(data: &[InfoBond]) -> Kind {
     Kind::Bond(bond, primary)
 }
 
-/// Cards, and what stands on them: a bond or bridge without a kept member and
+/// Hardware interfaces, and devices above them: a bond or bridge without a kept member and
 /// a VLAN without a kept parent belong to containers, or to nothing.
-fn kept(links: Vec<Link>) -> Vec<Link> {
+fn select_links(links: Vec<Link>) -> Vec<Link> {
     let mut kept: HashSet<u32> = HashSet::new();
     loop {
         let before = kept.len();
@@ -209,7 +209,7 @@ fn parse_address(message: &AddressMessage) -> Option<Address> {
         }
     }
     let address = local.or(peer)?;
-    // The bit that says "secondary" for IPv4 says "temporary" for IPv6.
+    // The bit for "secondary" of IPv4 is "temporary" of IPv6.
     let temporary = address.is_ipv6() && flags.contains(AddressFlags::Secondary);
     let unproven = flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed);
     let global = matches!(message.header.scope, AddressScope::Universe | AddressScope::Site);
@@ -253,14 +253,14 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
     let mut hops = Vec::new();
     for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Destination(to) => route.destination.0 = address(to).unwrap_or(any),
-            RouteAttribute::Gateway(via) => route.gateway = address(via),
-            RouteAttribute::PrefSource(source) => route.source = address(source),
+            RouteAttribute::Destination(to) => route.destination.0 = parse_route_address(to).unwrap_or(any),
+            RouteAttribute::Gateway(via) => route.gateway = parse_route_address(via),
+            RouteAttribute::PrefSource(source) => route.source = parse_route_address(source),
             RouteAttribute::Oif(link) => route.link = *link,
             RouteAttribute::Priority(metric) => route.metric = *metric,
             RouteAttribute::MultiPath(next) => hops.extend(next.iter().map(|hop| {
                 let gateway = hop.attributes.iter().find_map(|attribute| match attribute {
-                    RouteAttribute::Gateway(via) => address(via),
+                    RouteAttribute::Gateway(via) => parse_route_address(via),
                     _ => None,
                 });
                 (hop.interface_index, gateway)
@@ -274,7 +274,7 @@ fn parse_route(message: &RouteMessage) -> Vec<FoundRoute> {
     hops.into_iter().map(|(link, gateway)| FoundRoute { link, gateway, ..route }).collect()
 }
 
-fn address(address: &RouteAddress) -> Option<IpAddr> {
+fn parse_route_address(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some(IpAddr::V4(*address)),
         RouteAddress::Inet6(address) => Some(IpAddr::V6(*address)),
@@ -282,7 +282,7 @@ fn address(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
+fn is_dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
     // An infinite lease is permanent to the kernel; the route that came with
     // it is not.
     let leased =
@@ -290,7 +290,7 @@ fn dynamic(address: &Address, routes: &[&FoundRoute]) -> bool {
     !address.permanent || address.advertised || routes.iter().any(leased)
 }
 
-fn interface(
+fn translate_interface(
     link: &Link,
     names: &HashMap<u32, &str>,
     addresses: &[&Address],
@@ -298,7 +298,7 @@ fn interface(
 ) -> Interface {
     let name = |index: u32| names.get(&index).map(ToString::to_string).unwrap_or_default();
     let text = |address: &Address| format!("{}/{}", address.ip, address.prefix);
-    let leased: Vec<_> = addresses.iter().filter(|address| dynamic(address, routes)).collect();
+    let leased: Vec<_> = addresses.iter().filter(|address| is_dynamic(address, routes)).collect();
     let learnt_by = |v6: bool, protocol: RouteProtocol| {
         routes.iter().any(|route| route.destination.0.is_ipv6() == v6 && route.protocol == protocol)
     };

@@ -38,32 +38,32 @@ fn done() -> Outcome {
 
 /// A journal in which the first `count` steps are done.
 fn journal(plan: &Plan, count: usize) -> Journal {
-    (0..count).fold(Journal::begin(plan), |journal, index| {
-        journal.started(index, "boot-1").ended(index, done()).acknowledged()
+    (0..count).fold(Journal::begin_plan(plan), |journal, index| {
+        journal.with_started(index, "boot-1").with_ended(index, done()).with_acknowledged()
     })
 }
 
 #[test]
 fn what_comes_next_follows_from_plan_journal_and_boot() {
     let plan = plan("p", 2, steps());
-    let begun = Journal::begin(&plan);
+    let begun = Journal::begin_plan(&plan);
     let failed = Outcome::Failed(StepFailed::default());
     let run = |index: usize| Next::Run { index, step: &plan.steps[index] };
     let cases = [
         ("no journal", None, Next::Begin),
         ("nothing done", Some(begun.clone()), run(0)),
-        ("started and not done", Some(begun.clone().started(0, "boot-1")), run(0)),
+        ("started and not done", Some(begun.clone().with_started(0, "boot-1")), run(0)),
         ("first done", Some(journal(&plan, 1)), run(1)),
         (
             "a custom instruction was started",
-            Some(journal(&plan, 1).started(1, "boot-1")),
+            Some(journal(&plan, 1).with_started(1, "boot-1")),
             Next::Interrupted { index: 1 },
         ),
-        ("a step was given up", Some(begun.started(0, "boot-1").ended(0, failed)), Next::Finished),
-        ("reboot asked for in this boot", Some(journal(&plan, 2).started(2, "boot-2")), run(2)),
+        ("a step was given up", Some(begun.with_started(0, "boot-1").with_ended(0, failed)), Next::Finished),
+        ("reboot asked for in this boot", Some(journal(&plan, 2).with_started(2, "boot-2")), run(2)),
         (
             "reboot asked for in another boot",
-            Some(journal(&plan, 2).started(2, "boot-1")),
+            Some(journal(&plan, 2).with_started(2, "boot-1")),
             Next::Rebooted { index: 2 },
         ),
         ("rebooted", Some(journal(&plan, 3)), run(3)),
@@ -137,14 +137,14 @@ impl Host {
             Next::Refuse(refusal) => panic!("{refusal}"),
             Next::Finished => return true,
             _ if crash == Crash::BeforeIntent => {}
-            Next::Begin => self.journal = Some(Journal::begin(plan)),
+            Next::Begin => self.journal = Some(Journal::begin_plan(plan)),
             Next::Rebooted { index } => self.end(index, done()),
             Next::Interrupted { index } => {
                 self.given_up.push(index);
                 self.end(index, Outcome::Failed(StepFailed::default()));
             }
             Next::Run { index, step } => {
-                self.journal = self.journal.take().map(|journal| journal.started(index, &boot));
+                self.journal = self.journal.take().map(|journal| journal.with_started(index, &boot));
                 if crash != Crash::AfterIntent {
                     self.perform(index, step);
                 }
@@ -158,7 +158,8 @@ impl Host {
     }
 
     fn end(&mut self, index: usize, outcome: Outcome) {
-        self.journal = self.journal.take().map(|journal| journal.ended(index, outcome).acknowledged());
+        self.journal =
+            self.journal.take().map(|journal| journal.with_ended(index, outcome).with_acknowledged());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the executor knows of its newest plan, and what it owes the
+//! State of the newest plan, and the reports due to the
 //! coordinator: the journal, and the one failure that cannot be journaled.
 
 use proto::plan::{Plan, Step};
@@ -6,7 +6,7 @@ use proto::v1alpha1::{Failure, StepFailed, StepReport};
 
 use super::step_number;
 use crate::durable;
-use crate::error::{NextAction, describe, explain};
+use crate::error::{NextAction, describe_error, explain};
 use crate::failpoint::failpoint;
 use crate::paths::Root;
 use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
@@ -27,14 +27,14 @@ enum Knowledge {
 }
 
 impl PlanProgress {
-    /// Where the journal below `root` stands.
+    /// Opens the journal below `root`.
     pub(super) fn open(root: &Root) -> Result<Self, JournalError> {
         durable::create_directory(root.state().path())?;
         let knowledge = match journal::read(&root.state().journal()) {
             Ok(journal) => Knowledge::Known(journal),
             Err(error) => {
                 tracing::error!(error = explain(&error), "safe mode: no plan is run");
-                Knowledge::Lost(describe(&error))
+                Knowledge::Lost(describe_error(&error))
             }
         };
         Ok(Self { root: root.clone(), knowledge, unjournaled: None })
@@ -44,7 +44,7 @@ impl PlanProgress {
     ///
     /// # Errors
     /// Why it cannot be read.
-    pub(super) fn known(&self) -> Result<Option<&Journal>, &str> {
+    pub(super) fn readable_journal(&self) -> Result<Option<&Journal>, &str> {
         match &self.knowledge {
             Knowledge::Known(journal) => Ok(journal.as_ref()),
             Knowledge::Lost(why) => Err(why),
@@ -52,34 +52,34 @@ impl PlanProgress {
     }
 
     pub(super) fn journal(&self) -> Option<&Journal> {
-        self.known().ok().flatten()
+        self.readable_journal().ok().flatten()
     }
 
-    pub(super) fn begin(&mut self, plan: &Plan) -> Result<(), JournalError> {
+    pub(super) fn begin_plan(&mut self, plan: &Plan) -> Result<(), JournalError> {
         failpoint("executor::begin::before");
-        self.save(Journal::begin(plan))?;
+        self.save_journal(Journal::begin_plan(plan))?;
         failpoint("executor::begin::after");
         self.unjournaled = None;
         Ok(())
     }
 
-    fn save(&mut self, journal: Journal) -> Result<(), JournalError> {
-        journal::write(&self.root.state().journal(), &journal)?;
+    fn save_journal(&mut self, journal: Journal) -> Result<(), JournalError> {
+        journal::write_journal(&self.root.state().journal(), &journal)?;
         self.knowledge = Knowledge::Known(Some(journal));
         Ok(())
     }
 
-    pub(super) fn start(&mut self, index: usize, boot: &str) -> Result<(), JournalError> {
+    pub(super) fn start_step(&mut self, index: usize, boot: &str) -> Result<(), JournalError> {
         failpoint("executor::step::before");
         match self.journal().cloned() {
-            Some(journal) => self.save(journal.started(index, boot)),
+            Some(journal) => self.save_journal(journal.with_started(index, boot)),
             None => Ok(()),
         }
     }
 
-    pub(super) fn end(&mut self, index: usize, outcome: Outcome) -> Result<(), JournalError> {
+    pub(super) fn end_step(&mut self, index: usize, outcome: Outcome) -> Result<(), JournalError> {
         if let Some(journal) = self.journal().cloned() {
-            self.save(journal.ended(index, outcome))?;
+            self.save_journal(journal.with_ended(index, outcome))?;
         }
         failpoint("executor::step::after");
         Ok(())
@@ -98,7 +98,7 @@ impl PlanProgress {
         self.unjournaled.is_some()
     }
 
-    pub(super) fn acknowledge(&mut self, report: &StepReport) -> Result<(), JournalError> {
+    pub(super) fn acknowledge_report(&mut self, report: &StepReport) -> Result<(), JournalError> {
         if self.unjournaled.as_ref() == Some(report) {
             self.unjournaled = None;
             return Ok(());
@@ -108,7 +108,7 @@ impl PlanProgress {
         }
         failpoint("executor::reported::before");
         match self.journal().cloned() {
-            Some(journal) => self.save(journal.acknowledged()),
+            Some(journal) => self.save_journal(journal.with_acknowledged()),
             None => Ok(()),
         }
     }
@@ -117,7 +117,7 @@ impl PlanProgress {
     /// crashes before it is reported gets the plan again at the next attach.
     pub(super) fn report_again(&mut self) {
         if let Knowledge::Known(journal) = &mut self.knowledge {
-            *journal = journal.take().map(Journal::unacknowledged);
+            *journal = journal.take().map(Journal::with_unacknowledged);
         }
     }
 
@@ -126,7 +126,7 @@ impl PlanProgress {
     pub(super) fn give_up(&mut self, plan: &Plan, index: usize, error: &JournalError) -> StepReport {
         let failure = Failure {
             reason: error.reason().into(),
-            message: format!("{}: the step was not begun", describe(error)),
+            message: format!("{}: the step was not begun", describe_error(error)),
             next_action: error.next_action().unwrap_or_default().to_owned(),
         };
         let outcome = Outcome::Failed(StepFailed { failure: Some(failure), output: String::new() });
@@ -146,7 +146,7 @@ impl PlanProgress {
     }
 
     /// How often the step was started.
-    pub(super) fn attempts(&self, index: usize) -> u32 {
+    pub(super) fn count_attempts(&self, index: usize) -> u32 {
         match self.state(index) {
             Some(State::Started { attempts, .. }) => *attempts,
             Some(State::Pending | State::Done { .. } | State::Failed) | None => 0,

@@ -35,7 +35,11 @@ fn failed() -> Outcome {
 }
 
 fn journal() -> Journal {
-    Journal::begin(&plan()).started(0, "boot-1").ended(0, done()).acknowledged().started(1, "boot-1")
+    Journal::begin_plan(&plan())
+        .with_started(0, "boot-1")
+        .with_ended(0, done())
+        .with_acknowledged()
+        .with_started(1, "boot-1")
 }
 
 #[test]
@@ -43,32 +47,32 @@ fn a_journal_comes_back_as_it_was_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
     assert_eq!(read(&path).unwrap(), None);
-    let unreported = journal().ended(1, failed());
-    for journal in [Journal::begin(&plan()), journal(), unreported] {
-        write(&path, &journal).unwrap();
+    let unreported = journal().with_ended(1, failed());
+    for journal in [Journal::begin_plan(&plan()), journal(), unreported] {
+        write_journal(&path, &journal).unwrap();
         assert_eq!(read(&path).unwrap(), Some(journal));
     }
 }
 
 #[test]
 fn a_step_that_starts_again_is_counted() {
-    let journal = journal().started(1, "boot-2");
+    let journal = journal().with_started(1, "boot-2");
     assert_eq!(journal.steps()[1].state, State::Started { boot_id: "boot-2".into(), attempts: 2 });
 }
 
 #[test]
 fn an_acknowledged_outcome_can_be_reported_again() {
-    let begun = Journal::begin(&plan());
-    let ended = begun.clone().started(0, "b").ended(0, done());
-    let two = ended.clone().acknowledged().started(1, "b").ended(1, done());
+    let begun = Journal::begin_plan(&plan());
+    let ended = begun.clone().with_started(0, "b").with_ended(0, done());
+    let two = ended.clone().with_acknowledged().with_started(1, "b").with_ended(1, done());
     let cases = [
         ("nothing ended", begun.clone(), None),
-        ("nothing ended, asked again", begun.unacknowledged(), None),
+        ("nothing ended, asked again", begun.with_unacknowledged(), None),
         ("ended", ended.clone(), Some(0)),
-        ("acknowledged", ended.clone().acknowledged(), None),
-        ("asked again", ended.clone().acknowledged().unacknowledged(), Some(0)),
-        ("asked again before the answer", ended.unacknowledged(), Some(0)),
-        ("two ended, asked again", two.acknowledged().unacknowledged(), Some(1)),
+        ("acknowledged", ended.clone().with_acknowledged(), None),
+        ("asked again", ended.clone().with_acknowledged().with_unacknowledged(), Some(0)),
+        ("asked again before the answer", ended.with_unacknowledged(), Some(0)),
+        ("two ended, asked again", two.with_acknowledged().with_unacknowledged(), Some(1)),
     ];
     for (name, journal, want) in cases {
         assert_eq!(journal.unreported().map(|last| last.step), want, "{name}");
@@ -84,14 +88,14 @@ fn a_journal_with_fields_of_another_version_is_damaged() {
 
 #[test]
 fn the_journal_states_plan_and_outcome() {
-    let begun = Journal::begin(&plan());
-    let complete =
-        (0..4).fold(begun.clone(), |journal, index| journal.started(index, "b").ended(index, done()));
+    let begun = Journal::begin_plan(&plan());
+    let complete = (0..4)
+        .fold(begun.clone(), |journal, index| journal.with_started(index, "b").with_ended(index, done()));
     let cases = [
         ("begun", begun, PlanOutcome::InProgress),
         ("half-way", journal(), PlanOutcome::InProgress),
         ("complete", complete, PlanOutcome::Applied),
-        ("failed", journal().ended(1, failed()), PlanOutcome::Failed),
+        ("failed", journal().with_ended(1, failed()), PlanOutcome::Failed),
     ];
     for (name, journal, want) in cases {
         let carried = journal.carried();
@@ -106,7 +110,7 @@ fn the_journal_states_plan_and_outcome() {
 
 #[test]
 fn outcomes_of_an_older_contract_are_read() {
-    let journal = Journal::begin(&plan()).started(0, "b").ended(0, done());
+    let journal = Journal::begin_plan(&plan()).with_started(0, "b").with_ended(0, done());
     let body = serde_json::to_string(&journal).unwrap();
     let older = body.replace(r#","system":null"#, "");
     assert_ne!(body, older);
@@ -134,7 +138,7 @@ fn only_the_same_plan_has_this_journal() {
 
 #[test]
 fn a_truncated_journal_is_damaged() {
-    let whole = render(&journal());
+    let whole = render_json(&journal());
     for length in 0..whole.len() {
         assert!(parse(&whole[..length]).is_err(), "cut at {length}");
     }
@@ -143,7 +147,7 @@ fn a_truncated_journal_is_damaged() {
 
 #[test]
 fn another_layout_is_reported() {
-    let text = String::from_utf8(render(&journal())).unwrap();
+    let text = String::from_utf8(render_json(&journal())).unwrap();
     let newer = text.replace(LAYOUT, "baremetal-journal-9");
     assert_eq!(
         parse(newer.as_bytes()).unwrap_err().to_string(),
@@ -154,7 +158,7 @@ fn another_layout_is_reported() {
 proptest! {
     #[test]
     fn one_flipped_bit_is_damage(position in any::<prop::sample::Index>(), bit in 0_u32..8) {
-        let mut bytes = render(&journal());
+        let mut bytes = render_json(&journal());
         let position = position.index(bytes.len());
         bytes[position] ^= 1_u8 << bit;
         prop_assert!(parse(&bytes).is_err());

@@ -2,11 +2,11 @@
 
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, StepError, done};
+use super::{Context, StepError, step_done};
 use crate::host::system::System;
 
 /// It deletes the seed too, so it comes before the new one is written.
-pub(super) async fn clean<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
+pub(super) async fn clean_cloud_init<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
     let output = context.system.cloud_init_clean(&context.job).await?;
     let instance = context.root.join("/var/lib/cloud/instance");
     // The link may lead nowhere: its own presence counts.
@@ -18,5 +18,5 @@ pub(super) async fn clean<S: System>(context: &Context<'_, S>) -> Result<StepDon
         );
         return Err(error.with_output(output));
     }
-    Ok(done(output.0))
+    Ok(step_done(output.0))
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use proto::plan::{CustomFile, CustomInstruction};
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, StepError, done};
+use super::{Context, StepError, step_done};
 use crate::durable;
 use crate::host::system::System;
 use crate::paths::Root;
@@ -17,7 +17,7 @@ pub(super) fn write_file(root: &Root, file: &CustomFile) -> Result<StepDone, Ste
     let given = Path::new(&file.path);
     let odd = |part: Component<'_>| matches!(part, Component::ParentDir | Component::CurDir);
     if !given.is_absolute() || given.components().any(odd) {
-        return Err(refused(&format!("{} is not an absolute path", file.path)));
+        return Err(refused_error(&format!("{} is not an absolute path", file.path)));
     }
     let default = if file.directory { 0o755 } else { 0o600 };
     let mode = parse_mode(&file.permissions, default)?;
@@ -46,20 +46,20 @@ fn parse_mode(text: &str, default: u32) -> Result<u32, StepError> {
     }
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
-        Ok(_) | Err(_) => Err(refused(&format!("permissions {text:?} are not an octal mode"))),
+        Ok(_) | Err(_) => Err(refused_error(&format!("permissions {text:?} are not an octal mode"))),
     }
 }
 
-fn refused(message: &str) -> StepError {
+fn refused_error(message: &str) -> StepError {
     StepError::new(FailureReason::Refused, message, "correct the plan")
 }
 
-pub(super) async fn run<S: System>(
+pub(super) async fn run_instruction<S: System>(
     context: &Context<'_, S>,
     instruction: &CustomInstruction,
 ) -> Result<StepDone, StepError> {
     let output = context.system.run_custom(&context.job, instruction).await?;
-    Ok(done(output.0))
+    Ok(step_done(output.0))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{StepError, done};
+use super::{StepError, step_done};
 use crate::host::system::System;
 
 /// Whatever runs the kubelet, by distribution.
@@ -13,17 +13,17 @@ const CONTAINERD: &str = "containerd.service";
 
 pub(super) async fn stop_kubelet<S: System>(system: &S) -> Result<StepDone, StepError> {
     for unit in KUBELETS {
-        stop(system, unit).await?;
+        stop_unit(system, unit).await?;
     }
     Ok(StepDone::default())
 }
 
 pub(super) async fn stop_containerd<S: System>(system: &S) -> Result<StepDone, StepError> {
-    stop(system, CONTAINERD).await?;
+    stop_unit(system, CONTAINERD).await?;
     Ok(StepDone::default())
 }
 
-async fn stop<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
+async fn stop_unit<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
     if !system.unit_runs(unit).await? {
         return Ok(());
     }
@@ -38,12 +38,12 @@ async fn stop<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
 
 pub(super) async fn remove_workload<S: System>(system: &S) -> Result<StepDone, StepError> {
     if system.workload().await?.is_empty() {
-        return Ok(done("nothing runs"));
+        return Ok(step_done("nothing runs"));
     }
     let output = system.remove_workload().await?;
     let left = system.workload().await?;
     if left.is_empty() {
-        return Ok(done(output.0));
+        return Ok(step_done(output.0));
     }
     let message = format!(
         "{} pods or containers cannot be removed ({})",

@@ -2,7 +2,7 @@
 
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, StepError, list};
+use super::{Context, StepError, list_paths};
 use crate::boot::wipe;
 use crate::durable;
 use crate::host::system::System;
@@ -20,23 +20,23 @@ const FILES: [&str; 4] = [
     "/var/log/cloud-init-output.log",
 ];
 
-pub(super) async fn remove<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
+pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
     let mut kept = Vec::new();
     for directory in DIRECTORIES {
         // Pods' volumes: emptying them would empty what is mounted there.
         for mount in wipe::mounts_below(context.root, directory) {
             context.system.unmount(&context.job, &mount).await?;
         }
-        kept.extend(wipe::empty(context.root, directory)?);
+        kept.extend(wipe::empty_directory(context.root, directory)?);
     }
     for file in FILES {
         durable::remove(&context.root.join(file))?;
     }
     // The journal must not say that they are removed before they are.
-    wipe::flush(context.root, &DIRECTORIES)?;
+    wipe::flush_directories(context.root, &DIRECTORIES)?;
     if kept.is_empty() {
         return Ok(StepDone::default());
     }
-    let message = format!("still mounted, so not removed: {}", list(&kept));
+    let message = format!("still mounted, so not removed: {}", list_paths(&kept));
     Err(StepError::new(FailureReason::InputOutput, message, "unmount them by hand on the host"))
 }

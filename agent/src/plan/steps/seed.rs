@@ -9,12 +9,12 @@ use crate::boot::seed;
 use crate::durable;
 use crate::paths::Root;
 
-pub(super) fn write(root: &Root, wanted: &Seed) -> Result<StepDone, StepError> {
+pub(super) fn write_seed(root: &Root, wanted: &Seed) -> Result<StepDone, StepError> {
     if seed::load(&root.state())?.as_ref() == Some(wanted) {
-        durable::sweep(&root.state().seed())?;
+        durable::remove_temporary(&root.state().seed())?;
     } else {
         seed::store(&root.state(), wanted)?;
     }
-    seed::restore(root)?;
+    seed::restore_seed(root)?;
     Ok(StepDone::default())
 }

@@ -3,28 +3,28 @@
 use proto::plan::Image;
 use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
-use super::{Context, PriorAttempt, StepError, done};
+use super::{Context, PriorAttempt, StepError, step_done};
 use crate::host::image;
 use crate::host::system::System;
 
 /// `elemental upgrade` makes another snapshot each time and flushes nothing:
 /// whether it is needed is looked up before, and it is done only when flushed.
 /// One that an earlier agent began has ended by now, see [`System::earlier_jobs`].
-pub(super) async fn upgrade<S: System>(
+pub(super) async fn upgrade_system<S: System>(
     context: &Context<'_, S>,
     wanted: &Image,
 ) -> Result<StepDone, StepError> {
     let running = context.system.running().await?;
     let next = next_image(context.system).await;
     let ended = if is_in_place(wanted, &running, next.as_deref(), context.prior) {
-        done(format!("{wanted} is in place already"))
+        step_done(format!("{wanted} is in place already"))
     } else {
         let output = context.system.upgrade(&context.job, wanted).await?;
-        done(output.0)
+        step_done(output.0)
     };
     context.system.sync().await?;
     let next = next_image(context.system).await;
-    if next.is_some_and(|next| !image::same(wanted.as_str(), &next)) {
+    if next.is_some_and(|next| !image::is_same_image(wanted.as_str(), &next)) {
         // Not a failure: the CLI may write a reference in another form. What
         // runs after the reboot decides.
         tracing::warn!(image = %wanted, "elemental state names another image as the next one");
@@ -49,8 +49,8 @@ async fn next_image<S: System>(system: &S) -> Option<String> {
 /// this boot and was cut off after. One that was written in an earlier boot
 /// and never ran may be torn by a power cut.
 fn is_in_place(wanted: &Image, running: &SystemState, next: Option<&str>, prior: PriorAttempt) -> bool {
-    let is_next = next.map(|next| image::same(wanted.as_str(), next));
-    let names_itself = image::same(wanted.as_str(), &running.image);
+    let is_next = next.map(|next| image::is_same_image(wanted.as_str(), next));
+    let names_itself = image::is_same_image(wanted.as_str(), &running.image);
     let active = running.boot_mode == i32::from(BootMode::Active);
     let runs = if image::is_only_a_source(wanted.as_str()) {
         false

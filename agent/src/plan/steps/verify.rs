@@ -14,14 +14,14 @@ use crate::host::system::{CloudInit, System};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(super) async fn verify<S: System>(
+pub(super) async fn verify_system<S: System>(
     context: &Context<'_, S>,
     wanted: &Image,
 ) -> Result<StepDone, StepError> {
     let running = context.system.running().await?;
     let active = active_source(context.system, wanted).await;
     judge_system(wanted, &running, active.as_deref(), context.rebooted_from)?;
-    judge_receipt(context.plan_id.as_str(), receipt::read(context.root).as_ref())?;
+    judge_receipt(context.plan_id.as_str(), receipt::read_receipt(context.root).as_ref())?;
     let instance = expected_instance(context)?;
     let (ran, errors) = cloud_init(context.system).await?;
     judge_cloud_init(instance.as_deref(), ran.as_deref(), &errors)?;
@@ -52,8 +52,8 @@ fn judge_system(
     let fell_back = [BootMode::Passive, BootMode::Recovery, BootMode::Live]
         .into_iter()
         .find(|mode| running.boot_mode == i32::from(*mode));
-    let runs = image::same(wanted.as_str(), &running.image)
-        || active.is_some_and(|source| image::same(wanted.as_str(), source));
+    let runs = image::is_same_image(wanted.as_str(), &running.image)
+        || active.is_some_and(|source| image::is_same_image(wanted.as_str(), source));
     let (why, action) = match fell_back {
         Some(BootMode::Live) => (
             "the host booted the live ISO instead of its disk",

@@ -114,28 +114,28 @@ pub struct State {
 }
 
 impl Outcome {
-    pub(super) fn effect(effect: Effect) -> Self {
+    pub(super) fn from_effect(effect: Effect) -> Self {
         Self { effect: Some(effect), state: None, wake: Wake::OnChange }
     }
 
-    pub(super) fn idle() -> Self {
+    pub(super) fn without_effect() -> Self {
         Self { effect: None, state: None, wake: Wake::OnChange }
     }
 
-    pub(super) fn shown(state: State) -> Self {
+    pub(super) fn from_state(state: State) -> Self {
         Self { effect: None, state: Some(state), wake: Wake::OnChange }
     }
 
-    pub(super) fn blocked(state: State, blocker: Blocker) -> Self {
+    pub(super) fn from_blocker(state: State, blocker: Blocker) -> Self {
         let phase = if blocker.severity == Severity::Failed { Some(Phase::Failed) } else { state.phase };
-        Self::shown(State { phase, blocker: Some(blocker), ..state })
+        Self::from_state(State { phase, blocker: Some(blocker), ..state })
     }
 
     pub(super) fn with_effect(self, effect: Option<Effect>) -> Self {
         Self { effect, ..self }
     }
 
-    pub(super) fn waking(self, wake: Wake) -> Self {
+    pub(super) fn with_wake(self, wake: Wake) -> Self {
         Self { wake, ..self }
     }
 }
@@ -158,11 +158,11 @@ impl State {
     /// Of a machine whose phase stays, with the host that it holds.
     #[must_use]
     pub fn of_host(host: Option<&HostRecord>, demand: &Demand) -> Self {
-        Self::held(host.filter(|host| super::is_claimed_by(host, demand)))
+        Self::hold_host(host.filter(|host| super::is_claimed_by(host, demand)))
     }
 
     /// Of a machine for which nothing may be done: its phase stays.
-    pub(super) fn held(host: Option<&HostRecord>) -> Self {
+    pub(super) fn hold_host(host: Option<&HostRecord>) -> Self {
         Self { phase: None, ..Self::new(Phase::Pending, host) }
     }
 }

@@ -7,7 +7,7 @@ use coordinator_api::names::annotation;
 use proto::plan::{Checksum, Image, Secret};
 
 use super::{
-    Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake, assign,
+    Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake, assign_plan,
 };
 use crate::bootstrap::{self, NodeNames};
 use crate::demand::{Blocker, BootstrapEdit, NodeDemand};
@@ -21,11 +21,11 @@ use crate::provider_id::ProviderId;
 const CRI_SOCKET: &str = "unix:///run/containerd/containerd.sock";
 
 /// The machine holds no host.
-pub(super) fn allocate(situation: &Situation<'_>, node: &NodeDemand) -> Outcome {
+pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Outcome {
     let demand = situation.demand;
     let pending = State::new(Phase::Pending, None);
     if let Some(provider_id) = &demand.provider_id {
-        return reclaim(situation, node, provider_id);
+        return reclaim_host(situation, node, provider_id);
     }
     if let Some(named) = &demand.host {
         let Some(host) = situation.host else {
@@ -35,11 +35,11 @@ pub(super) fn allocate(situation: &Situation<'_>, node: &NodeDemand) -> Outcome 
             );
             let blocker =
                 Blocker::needs_operator(Type::InventoryAllocated, Reason::InventoryMissing, message);
-            return Outcome::blocked(pending, blocker);
+            return Outcome::from_blocker(pending, blocker);
         };
-        match pool::standing(&node.pool, Some(host.record)) {
+        match pool::host_standing(&node.pool, Some(host.record)) {
             Standing::Available if demand.has_finalizer => {
-                return Outcome::effect(claim(node, host.record.newest_generation().0));
+                return Outcome::from_effect(claim_effect(node, host.record.newest_generation().0));
             }
             Standing::Unavailable(Exclusion::CarriesNode | Exclusion::NotAttached)
                 if host.record.claim.is_none() && !may_choose_again(host.record) =>
@@ -47,15 +47,16 @@ pub(super) fn allocate(situation: &Situation<'_>, node: &NodeDemand) -> Outcome 
                 let message = format!(
                     "MachineInventory {named} has no owner and may carry a node of this machine: wait until its host attaches, or restore its owner annotations"
                 );
-                let blocker = Blocker::waiting(Type::InventoryAllocated, Reason::HostCarriesNode, message);
-                return Outcome::blocked(pending, blocker);
+                let blocker =
+                    Blocker::waiting_for(Type::InventoryAllocated, Reason::HostCarriesNode, message);
+                return Outcome::from_blocker(pending, blocker);
             }
             _ => {}
         }
     }
     match &node.candidate {
-        Ok(host) => Outcome::effect(Effect::Choose { host: host.clone() }),
-        Err(blocker) => Outcome::blocked(pending, blocker.clone()),
+        Ok(host) => Outcome::from_effect(Effect::Choose { host: host.clone() }),
+        Err(blocker) => Outcome::from_blocker(pending, blocker.clone()),
     }
 }
 
@@ -65,14 +66,14 @@ fn may_choose_again(host: &HostRecord) -> bool {
     carried.is_some_and(|carried| carried.node.is_none() && carried.plan.is_none())
 }
 
-fn claim(node: &NodeDemand, generation: u64) -> Effect {
+fn claim_effect(node: &NodeDemand, generation: u64) -> Effect {
     let (machine, cluster, pool) = (node.machine.clone(), node.cluster.clone(), node.pool.clone());
     Effect::Claim { names: ClaimNames { machine, cluster, pool, generation } }
 }
 
 /// The machine has a providerID and its host no claim of it. Where the host
 /// states that it carries this node, the claim is restored.
-fn reclaim(situation: &Situation<'_>, node: &NodeDemand, provider_id: &ProviderId) -> Outcome {
+fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &ProviderId) -> Outcome {
     let host = situation.host.map(|host| host.record);
     let carries = |host: &&HostRecord| {
         host.claim.is_none()
@@ -82,34 +83,34 @@ fn reclaim(situation: &Situation<'_>, node: &NodeDemand, provider_id: &ProviderI
     };
     if let Some(host) = host.filter(carries) {
         // The plan that made the node belongs to the claim.
-        return Outcome::effect(claim(node, host.newest_generation().0.saturating_sub(1)));
+        return Outcome::from_effect(claim_effect(node, host.newest_generation().0.saturating_sub(1)));
     }
     let message = format!(
         "the host of {provider_id} is gone or has another owner; it is left as it is: restore its MachineInventory, or delete this Machine"
     );
-    let blocker = Blocker::failed(Type::InventoryAllocated, Reason::InventoryMissing, message);
-    Outcome::blocked(State::new(Phase::Running, None), blocker)
+    let blocker = Blocker::failed_with(Type::InventoryAllocated, Reason::InventoryMissing, message);
+    Outcome::from_blocker(State::new(Phase::Running, None), blocker)
 }
 
 /// The machine holds `host`.
-pub(super) fn provision(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
+pub(super) fn provision_host(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
     if let Some(provider_id) = &situation.demand.provider_id {
-        return run(situation, host.record, provider_id);
+        return run_host(situation, host.record, provider_id);
     }
     match host.record.claimed_plan() {
         Some(plan) => follow_plan(situation, node, host.record, plan),
-        None => begin(situation, node, host),
+        None => begin_plan(situation, node, host),
     }
 }
 
 /// A machine with a providerID never gets a second reprovision.
-fn run(situation: &Situation<'_>, host: &HostRecord, provider_id: &ProviderId) -> Outcome {
+fn run_host(situation: &Situation<'_>, host: &HostRecord, provider_id: &ProviderId) -> Outcome {
     let state = State { has_inputs: true, is_applied: true, ..State::new(Phase::Running, Some(host)) };
-    let mark = mark(host, AllocationState::Allocated);
-    let waiting = |reason, message: &str| Blocker::waiting(Type::Ready, reason, message);
+    let mark = mark_allocation(host, AllocationState::Allocated);
+    let waiting = |reason, message: &str| Blocker::waiting_for(Type::Ready, reason, message);
     let blocker = match &host.carried {
-        _ if host.trouble(situation.now).is_some() => {
-            host.trouble(situation.now).map(|problem| waiting(problem.reason, &problem.message))
+        _ if host.find_problem(situation.now).is_some() => {
+            host.find_problem(situation.now).map(|problem| waiting(problem.reason, &problem.message))
         }
         None => Some(waiting(
             Reason::HostStatementMissing,
@@ -127,10 +128,10 @@ fn run(situation: &Situation<'_>, host: &HostRecord, provider_id: &ProviderId) -
         )),
     };
     let outcome = match blocker {
-        Some(blocker) => Outcome::blocked(state, blocker),
-        None => Outcome::shown(state),
+        Some(blocker) => Outcome::from_blocker(state, blocker),
+        None => Outcome::from_state(state),
     };
-    outcome.with_effect(mark).waking(grace(situation, host))
+    outcome.with_effect(mark).with_wake(grace_wake(situation, host))
 }
 
 fn follow_plan(
@@ -141,21 +142,21 @@ fn follow_plan(
 ) -> Outcome {
     let wait = |phase, reason| {
         let blocker = in_flight(situation, host, plan, reason);
-        Outcome::blocked(State::new(phase, Some(host)), blocker).waking(grace(situation, host))
+        Outcome::from_blocker(State::new(phase, Some(host)), blocker).with_wake(grace_wake(situation, host))
     };
     match (plan.kind, plan.state) {
         // The view of the machine is behind: it is in deletion.
         (PlanType::Clean, _) => wait(Phase::Preparing, Reason::Cleaning),
         (_, None) => wait(Phase::Reprovisioning, Reason::PlanRunning)
-            .with_effect(mark(host, AllocationState::Reprovisioning)),
+            .with_effect(mark_allocation(host, AllocationState::Reprovisioning)),
         (_, Some(PlanState::Failed)) => {
-            Outcome::blocked(State::new(Phase::Reprovisioning, Some(host)), plan_failed(plan))
-                .with_effect(mark(host, AllocationState::Unavailable))
+            Outcome::from_blocker(State::new(Phase::Reprovisioning, Some(host)), plan_failed(plan))
+                .with_effect(mark_allocation(host, AllocationState::Unavailable))
         }
         (_, Some(PlanState::Applied)) => {
             let names = node.names.as_ref().and_then(|names| ProviderId::parse(&names.provider_id));
             let provider_id = names.unwrap_or_else(|| ProviderId::of_host(&host.name));
-            Outcome::effect(Effect::SetProviderId(provider_id))
+            Outcome::from_effect(Effect::SetProviderId(provider_id))
         }
     }
 }
@@ -167,12 +168,12 @@ pub(super) fn in_flight(
     plan: &AnnouncedPlan,
     reason: Reason,
 ) -> Blocker {
-    if let Some(problem) = host.trouble(situation.now) {
+    if let Some(problem) = host.find_problem(situation.now) {
         let message = format!("plan {} is blocked: {}", plan.id, problem.message);
-        return Blocker::waiting(Type::PlanApplied, problem.reason, message);
+        return Blocker::waiting_for(Type::PlanApplied, problem.reason, message);
     }
     let message = format!("the host executes plan {}", plan.id);
-    Blocker::waiting(Type::PlanApplied, reason, message)
+    Blocker::waiting_for(Type::PlanApplied, reason, message)
 }
 
 /// A failed plan stays failed.
@@ -185,27 +186,27 @@ pub(super) fn plan_failed(plan: &AnnouncedPlan) -> Blocker {
         "{cause}; then delete the Machine; while it is in deletion, the annotation {} on this object has the host cleaned again",
         annotation::RETRY_PLAN
     );
-    Blocker::failed(Type::PlanApplied, reason, message)
+    Blocker::failed_with(Type::PlanApplied, reason, message)
 }
 
-pub(super) fn mark(host: &HostRecord, state: AllocationState) -> Option<Effect> {
+pub(super) fn mark_allocation(host: &HostRecord, state: AllocationState) -> Option<Effect> {
     (host.allocation != state).then_some(Effect::Mark(state))
 }
 
 /// Decide again when the host becomes unreachable.
-pub(super) fn grace(situation: &Situation<'_>, host: &HostRecord) -> Wake {
+pub(super) fn grace_wake(situation: &Situation<'_>, host: &HostRecord) -> Wake {
     host.grace_ends(situation.now).map_or(Wake::OnChange, Wake::At)
 }
 
 /// Claimed, no plan yet.
-fn begin(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
+fn begin_plan(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
     let state = State::new(Phase::Allocated, Some(host.record));
     match gather_inputs(situation, node, host) {
-        Err(Next::Read(secret)) => Outcome::effect(Effect::ReadSecret(secret)),
-        Err(Next::Blocked(blocker, wake)) => Outcome::blocked(state, blocker).waking(wake),
+        Err(Next::Read(secret)) => Outcome::from_effect(Effect::ReadSecret(secret)),
+        Err(Next::Blocked(blocker, wake)) => Outcome::from_blocker(state, blocker).with_wake(wake),
         Ok(data) => match assign_reprovision(situation, node, host, &data) {
-            Ok(assignment) => assigned(host.record, assignment, &data),
-            Err(blocker) => Outcome::blocked(state, blocker).waking(Wake::Backoff),
+            Ok(assignment) => assigned_outcome(host.record, assignment, &data),
+            Err(blocker) => Outcome::from_blocker(state, blocker).with_wake(Wake::Backoff),
         },
     }
 }
@@ -218,7 +219,7 @@ enum Next {
 /// The bootstrap data, once everything that a plan is made of is there.
 fn gather_inputs(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Result<Secret, Next> {
     let blocked = |blocker| Next::Blocked(blocker, Wake::OnChange);
-    let waiting = |condition, reason, message: String| Blocker::waiting(condition, reason, message);
+    let waiting = |condition, reason, message: String| Blocker::waiting_for(condition, reason, message);
     if host.record.carried.is_none() {
         let message = "the host has not stated yet what it carries: it does when it attaches".to_owned();
         return Err(blocked(waiting(Type::PlanApplied, Reason::HostStatementMissing, message)));
@@ -253,19 +254,28 @@ fn assign_reprovision(
     data: &Secret,
 ) -> Result<Assignment, Blocker> {
     let image = node.image.clone()?;
-    let invalid = |reason, message: String| Blocker::failed(Type::BootstrapReady, reason, message);
+    let invalid = |reason, message: String| Blocker::failed_with(Type::BootstrapReady, reason, message);
     let Some(names) = &node.names else {
         return Err(invalid(Reason::BootstrapInvalid, "the node has no name".to_owned()));
     };
     let user_data = edit_bootstrap(node.bootstrap_edit, data, names)
         .map_err(|message| invalid(Reason::BootstrapInvalid, message))?;
-    let network_config =
-        network::config(host.spec).map_err(|error| invalid(Reason::NetworkInvalid, error.to_string()))?;
-    let inputs = reprovision(image, user_data, network_config, names);
-    assign(host.record, &inputs, situation.secrets.plan.as_ref().unwrap_or(&crate::plan::StoredPlan::Missing))
+    let network_config = network::network_config(host.spec)
+        .map_err(|error| invalid(Reason::NetworkInvalid, error.to_string()))?;
+    let inputs = reprovision_plan(image, user_data, network_config, names);
+    assign_plan(
+        host.record,
+        &inputs,
+        situation.secrets.plan.as_ref().unwrap_or(&crate::plan::StoredPlan::Missing),
+    )
 }
 
-fn reprovision(image: Image, user_data: Secret, network_config: Option<String>, names: &Names) -> PlanInputs {
+fn reprovision_plan(
+    image: Image,
+    user_data: Secret,
+    network_config: Option<String>,
+    names: &Names,
+) -> PlanInputs {
     PlanInputs::Reprovision(Reprovision { image, user_data, network_config, names: names.clone() })
 }
 
@@ -277,21 +287,21 @@ fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<S
         .map_err(|_| "the bootstrap data is not UTF-8: only cloud-config is supported".to_owned())?;
     let node =
         NodeNames { hostname: &names.hostname, provider_id: &names.provider_id, cri_socket: CRI_SOCKET };
-    let edited = bootstrap::normalise(text, &node).map_err(|error| error.to_string())?;
+    let edited = bootstrap::normalise_data(text, &node).map_err(|error| error.to_string())?;
     Ok(Secret::new(edited.into_bytes()))
 }
 
 /// Shown with the effect, as the next reconcile would show it: an assignment
 /// costs no further write.
-fn assigned(host: &HostRecord, assignment: Assignment, data: &Secret) -> Outcome {
+fn assigned_outcome(host: &HostRecord, assignment: Assignment, data: &Secret) -> Outcome {
     let plan = &assignment.record.plan;
     let message = format!("the host executes plan {}", plan.id);
-    let blocker = Blocker::waiting(Type::PlanApplied, Reason::PlanRunning, message);
+    let blocker = Blocker::waiting_for(Type::PlanApplied, Reason::PlanRunning, message);
     let state = State {
         has_inputs: true,
         plan_checksum: Some(plan.checksum.to_string()),
         bootstrap_hash: Some(Checksum::of(data.expose()).to_string()),
         ..State::new(Phase::Reprovisioning, Some(host))
     };
-    Outcome::blocked(state, blocker).with_effect(Some(Effect::Assign(assignment)))
+    Outcome::from_blocker(state, blocker).with_effect(Some(Effect::Assign(assignment)))
 }

@@ -5,38 +5,38 @@ use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 
-use super::provision::{grace, in_flight, mark, plan_failed};
-use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, assign};
+use super::provision::{grace_wake, in_flight, mark_allocation, plan_failed};
+use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, assign_plan};
 use crate::demand::Blocker;
 use crate::host::{AnnouncedPlan, HostRecord};
 use crate::network;
 use crate::plan::{Clean, PlanInputs};
 
 /// The machine in deletion holds `host`.
-pub(super) fn release(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
+pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
     let record = host.record;
     let clean = record.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
     if clean.is_some_and(AnnouncedPlan::is_applied_clean) {
-        return Outcome::effect(Effect::Release);
+        return Outcome::from_effect(Effect::Release);
     }
     if situation.demand.release_without_clean || is_overdue(situation, record) {
-        return Outcome::effect(Effect::Abandon);
+        return Outcome::from_effect(Effect::Abandon);
     }
     match clean {
         Some(plan) if plan.state.is_none() => follow_clean(situation, record, plan),
         Some(plan) if plan.state == Some(PlanState::Failed) && !situation.demand.retry_clean => {
-            Outcome::blocked(State::new(Phase::Preparing, Some(record)), plan_failed(plan))
-                .with_effect(mark(record, AllocationState::Unavailable))
+            Outcome::from_blocker(State::new(Phase::Preparing, Some(record)), plan_failed(plan))
+                .with_effect(mark_allocation(record, AllocationState::Unavailable))
         }
         _ if was_never_used(situation, record) && record.carries_nothing() => {
-            Outcome::effect(Effect::Release)
+            Outcome::from_effect(Effect::Release)
         }
         _ if was_never_used(situation, record) && !is_known(record) => await_statement(situation, record),
         _ => assign_clean(situation, host),
     }
 }
 
-/// No plan of the claim, no providerID: only the host can say that it carries
+/// No plan of the claim, no providerID: only the host can report that it carries
 /// nothing.
 fn was_never_used(situation: &Situation<'_>, host: &HostRecord) -> bool {
     let carries = host.carried.as_ref().is_some_and(|carried| carried.node.is_some());
@@ -53,8 +53,9 @@ fn await_statement(situation: &Situation<'_>, host: &HostRecord) -> Outcome {
         "the host is not attached and has not stated that it carries nothing; if it is dead, power it off for good, then set the annotation {} on this object",
         annotation::RELEASE_WITHOUT_CLEAN
     );
-    let blocker = Blocker::waiting(Type::PlanApplied, Reason::HostStatementMissing, message);
-    Outcome::blocked(State::new(Phase::Preparing, Some(host)), blocker).waking(wake(situation, host))
+    let blocker = Blocker::waiting_for(Type::PlanApplied, Reason::HostStatementMissing, message);
+    Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
+        .with_wake(release_wake(situation, host))
 }
 
 fn follow_clean(situation: &Situation<'_>, host: &HostRecord, plan: &AnnouncedPlan) -> Outcome {
@@ -64,30 +65,34 @@ fn follow_clean(situation: &Situation<'_>, host: &HostRecord, plan: &AnnouncedPl
             "; if the host is dead, power it off for good, then set the annotation baremetal.cluster.io/release-without-clean on this object",
         );
     }
-    Outcome::blocked(State::new(Phase::Preparing, Some(host)), blocker)
-        .with_effect(mark(host, AllocationState::Preparing))
-        .waking(wake(situation, host))
+    Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
+        .with_effect(mark_allocation(host, AllocationState::Preparing))
+        .with_wake(release_wake(situation, host))
 }
 
 fn assign_clean(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
     let Some(stored) = &situation.secrets.plan else {
-        return Outcome::effect(Effect::ReadSecret(SecretRef::Plan));
+        return Outcome::from_effect(Effect::ReadSecret(SecretRef::Plan));
     };
     let state = State::new(Phase::Preparing, Some(host.record));
-    let assigned = network::config(host.spec)
-        .map_err(|error| Blocker::failed(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string()))
-        .and_then(|network_config| assign(host.record, &PlanInputs::Clean(Clean { network_config }), stored));
+    let assigned = network::network_config(host.spec)
+        .map_err(|error| {
+            Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
+        })
+        .and_then(|network_config| {
+            assign_plan(host.record, &PlanInputs::Clean(Clean { network_config }), stored)
+        });
     let assignment = match assigned {
         Ok(assignment) => assignment,
-        Err(blocker) => return Outcome::blocked(state, blocker),
+        Err(blocker) => return Outcome::from_blocker(state, blocker),
     };
     let plan = &assignment.record.plan;
     let message = format!("the host executes plan {}", plan.id);
     let state = State { is_applied: false, plan_checksum: Some(plan.checksum.to_string()), ..state };
-    let blocker = Blocker::waiting(Type::PlanApplied, Reason::Cleaning, message);
-    Outcome::blocked(state, blocker)
+    let blocker = Blocker::waiting_for(Type::PlanApplied, Reason::Cleaning, message);
+    Outcome::from_blocker(state, blocker)
         .with_effect(Some(Effect::Assign(assignment)))
-        .waking(wake(situation, host.record))
+        .with_wake(release_wake(situation, host.record))
 }
 
 /// Whether the pool gives unreachable hosts up after a time that has passed.
@@ -101,6 +106,6 @@ fn overdue_at(situation: &Situation<'_>, host: &HostRecord) -> Option<jiff::Time
     since.saturating_add(after).ok()
 }
 
-fn wake(situation: &Situation<'_>, host: &HostRecord) -> Wake {
-    overdue_at(situation, host).map_or_else(|| grace(situation, host), Wake::At)
+fn release_wake(situation: &Situation<'_>, host: &HostRecord) -> Wake {
+    overdue_at(situation, host).map_or_else(|| grace_wake(situation, host), Wake::At)
 }

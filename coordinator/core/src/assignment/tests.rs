@@ -25,7 +25,7 @@ fn outcome_at(
     let record = inventory.map(samples::record);
     let host =
         record.as_ref().zip(inventory).map(|(record, inventory)| Host { record, spec: &inventory.spec });
-    decide(&Situation { demand, host, secrets, now })
+    decide_outcome(&Situation { demand, host, secrets, now })
 }
 
 fn outcome(demand: &Demand, inventory: Option<&MachineInventory>, secrets: &Secrets) -> Outcome {
@@ -141,7 +141,8 @@ fn provisioning_waits_for_each_input() {
         (
             "no image",
             |d, _, _| {
-                let miss = Blocker::failed(Type::ImageResolved, Reason::ImageCatalogMiss, "no such version");
+                let miss =
+                    Blocker::failed_with(Type::ImageResolved, Reason::ImageCatalogMiss, "no such version");
                 node(d).image = Err(miss);
             },
             None,
@@ -180,7 +181,7 @@ fn assignment_is_shown_at_once() {
     assert!(state.bootstrap_hash.is_some());
 }
 
-/// Generations only grow, whoever has seen the highest one.
+/// Generations only grow, wherever the highest one was recorded.
 #[test]
 fn new_plan_exceeds_all_generations() {
     type Change = fn(&mut MachineInventory, &mut Secrets);
@@ -426,7 +427,7 @@ fn dead_host_is_held_or_abandoned() {
 
 #[test]
 fn held_machine_changes_nothing() {
-    let hold = Blocker::waiting(Type::Paused, Reason::Paused, "paused");
+    let hold = Blocker::waiting_for(Type::Paused, Reason::Paused, "paused");
     for (name, demand) in [
         ("provisioning", samples::demand()),
         ("in deletion", samples::deleted(samples::running(samples::demand()))),

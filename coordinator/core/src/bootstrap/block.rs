@@ -1,4 +1,4 @@
-//! Block scalars (`|`, `>`) in their text: where each of their lines stands.
+//! Block scalars (`|`, `>`) in their text: the position of each of their lines.
 
 use std::ops::Range;
 
@@ -22,9 +22,9 @@ struct Line {
 
 impl Block {
     /// Finds the lines of the block scalar at `span`. `value` is what the
-    /// parser made of a literal one: the lines must say the same, else `None`.
-    pub(super) fn literal(outer: &str, span: &Range<usize>, value: &str) -> Option<Self> {
-        let body = body(outer, span)?;
+    /// parser made of a literal one: the lines must have the same value, else `None`.
+    pub(super) fn literal_block(outer: &str, span: &Range<usize>, value: &str) -> Option<Self> {
+        let body = body_span(outer, span)?;
         let first = outer[body.clone()].lines().find(|line| !line.trim().is_empty())?;
         let deepest = first.len() - first.trim_start_matches(' ').len();
         (1..=deepest).rev().map(|indent| Self::with_indent(outer, &body, indent)).find(|block| {
@@ -50,16 +50,16 @@ impl Block {
     }
 
     /// An edit of the content as an edit of the outer text.
-    pub(super) fn lift(&self, edit: &Edit) -> Option<Edit> {
+    pub(super) fn lift_edit(&self, edit: &Edit) -> Option<Edit> {
         let mut indented = String::from("\n");
         indented.extend(std::iter::repeat_n(' ', self.indent));
         Some(Edit {
-            range: self.outer(edit.range.start)?..self.outer(edit.range.end)?,
+            range: self.outer_position(edit.range.start)?..self.outer_position(edit.range.end)?,
             text: edit.text.replace('\n', &indented),
         })
     }
 
-    fn outer(&self, inner: usize) -> Option<usize> {
+    fn outer_position(&self, inner: usize) -> Option<usize> {
         let after = self.lines.partition_point(|line| line.inner <= inner);
         let line = self.lines.get(after.checked_sub(1)?)?;
         (inner - line.inner <= line.length).then(|| line.outer + inner - line.inner)
@@ -68,8 +68,8 @@ impl Block {
 
 /// The header (`|-`) of a block scalar up to its line break, and the lines up
 /// to the last that holds something.
-pub(super) fn filled(outer: &str, span: &Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
-    let body = body(outer, span)?;
+pub(super) fn filled_spans(outer: &str, span: &Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
+    let body = body_span(outer, span)?;
     let header_end = outer[..body.start].trim_end_matches(['\n', '\r']).len();
     let line = outer[..header_end].rfind('\n').map_or(0, |newline| newline + 1);
     let header = line + outer[line..header_end].rfind(['|', '>'])?;
@@ -81,7 +81,7 @@ pub(super) fn filled(outer: &str, span: &Range<usize>) -> Option<(Range<usize>, 
 
 /// All lines of the block scalar: the parser tells where its first filled line
 /// starts, and where the next token does.
-fn body(outer: &str, span: &Range<usize>) -> Option<Range<usize>> {
+fn body_span(outer: &str, span: &Range<usize>) -> Option<Range<usize>> {
     let line_start = |at: usize| outer[..at].rfind('\n').map_or(0, |newline| newline + 1);
     let mut start = line_start(span.start);
     loop {

@@ -1,4 +1,4 @@
-//! The `content` of a `write_files` entry: what it says once decoded, and how
+//! The `content` of a `write_files` entry: its decoded text, and how
 //! an edit of that gets back into the text.
 
 use std::io::{Read, Write};
@@ -12,9 +12,9 @@ use flate2::write::GzEncoder;
 use granit_parser::ScalarStyle;
 
 use super::block::{self, Block};
-use super::edit::{Edit, apply};
+use super::edit::{Edit, apply_edits};
 use super::tree::{Node, Value};
-use crate::yaml::quote;
+use crate::yaml::quote_text;
 
 /// Largest file looked into, bytes: a bomb of zeros must not eat the memory.
 const LARGEST: u64 = proto::limits::PLAN_BYTES as u64;
@@ -37,46 +37,46 @@ pub(super) struct Content {
 enum Carrier {
     /// As lines of a literal block: edited in place.
     Lines(Block),
-    /// As one value that is written anew as a whole.
+    /// As one value that is rewritten as a whole.
     Whole { layers: Vec<Layer>, style: ScalarStyle, span: Range<usize> },
 }
 
 impl Content {
     /// The content as text. `None` for what is not ours to edit: no text, or
     /// not decodable (jinja inside base64).
-    pub(super) fn read(data: &str, node: &Node, encoding: Option<&str>) -> Option<Self> {
+    pub(super) fn read_content(data: &str, node: &Node, encoding: Option<&str>) -> Option<Self> {
         let Value::Scalar { text, style } = &node.value else { return None };
-        let layers = layers(node.tag.as_deref(), encoding);
+        let layers = parse_layers(node.tag.as_deref(), encoding);
         if layers.is_empty() && *style == ScalarStyle::Literal {
             // Lines that cannot be found are never skipped in silence: the
-            // value is then written anew as a whole.
-            if let Some(block) = Block::literal(data, &node.span, text) {
+            // value is then rewritten as a whole.
+            if let Some(block) = Block::literal_block(data, &node.span, text) {
                 return Some(Self { text: block.content.clone(), carrier: Carrier::Lines(block) });
             }
         }
         let carrier = Carrier::Whole { layers, style: *style, span: node.span.clone() };
-        Some(Self { text: carrier.decode(text)?, carrier })
+        Some(Self { text: carrier.decode_text(text)?, carrier })
     }
 
     /// Edits of the text as edits of the user-data. `None` when they cannot be
     /// carried over without touching more than they name.
-    pub(super) fn lift(&self, data: &str, edits: &[Edit]) -> Option<Vec<Edit>> {
+    pub(super) fn lift_edits(&self, data: &str, edits: &[Edit]) -> Option<Vec<Edit>> {
         match &self.carrier {
-            Carrier::Lines(block) => edits.iter().map(|edit| block.lift(edit)).collect(),
+            Carrier::Lines(block) => edits.iter().map(|edit| block.lift_edit(edit)).collect(),
             Carrier::Whole { .. } if edits.is_empty() => Some(Vec::new()),
             Carrier::Whole { layers, style, span } => {
-                let edited = apply(&self.text, edits)?;
+                let edited = apply_edits(&self.text, edits)?;
                 if layers.is_empty() && breaks_jinja(&edited) {
                     return None;
                 }
-                whole(data, (*style, span), &edited, layers).map(|edit| vec![edit])
+                replace_whole(data, (*style, span), &edited, layers).map(|edit| vec![edit])
             }
         }
     }
 }
 
 impl Carrier {
-    fn decode(&self, text: &str) -> Option<String> {
+    fn decode_text(&self, text: &str) -> Option<String> {
         let Self::Whole { layers, .. } = self else { return None };
         let mut bytes = text.as_bytes().to_vec();
         for layer in layers {
@@ -85,50 +85,52 @@ impl Carrier {
                     bytes.retain(|byte| !byte.is_ascii_whitespace());
                     STANDARD.decode(&bytes).ok()?
                 }
-                Layer::Gzip => unzip(&bytes)?,
+                Layer::Gzip => gunzip_bytes(&bytes)?,
             };
         }
         String::from_utf8(bytes).ok()
     }
 }
 
-/// The value written anew, in the style that it had where that can hold it.
-fn whole(
+/// The rewritten value, in the style that it had where that can hold it.
+fn replace_whole(
     data: &str,
     (style, span): (ScalarStyle, &Range<usize>),
     text: &str,
     layers: &[Layer],
 ) -> Option<Edit> {
-    let encoded = (!layers.is_empty()).then(|| encode(text, layers)).flatten();
+    let encoded = (!layers.is_empty()).then(|| encode_text(text, layers)).flatten();
     let (range, text) = match (style, encoded) {
-        (ScalarStyle::Literal | ScalarStyle::Folded, Some(code)) => (block::filled(data, span)?.1, code),
+        (ScalarStyle::Literal | ScalarStyle::Folded, Some(code)) => {
+            (block::filled_spans(data, span)?.1, code)
+        }
         (ScalarStyle::Literal | ScalarStyle::Folded, None) => {
-            let (header, body) = block::filled(data, span)?;
-            (header.start..body.end, quote(text))
+            let (header, body) = block::filled_spans(data, span)?;
+            (header.start..body.end, quote_text(text))
         }
         (ScalarStyle::Plain, Some(code)) => (span.clone(), code),
         (ScalarStyle::SingleQuoted, Some(code)) => (span.clone(), format!("'{code}'")),
-        (ScalarStyle::DoubleQuoted, Some(code)) => (span.clone(), quote(&code)),
+        (ScalarStyle::DoubleQuoted, Some(code)) => (span.clone(), quote_text(&code)),
         (ScalarStyle::Plain | ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted, None) => {
-            (span.clone(), quote(text))
+            (span.clone(), quote_text(text))
         }
     };
     Some(Edit { range, text })
 }
 
-fn encode(text: &str, layers: &[Layer]) -> Option<String> {
+fn encode_text(text: &str, layers: &[Layer]) -> Option<String> {
     let mut bytes = text.as_bytes().to_vec();
     for layer in layers.iter().rev() {
         bytes = match layer {
             Layer::Base64 => STANDARD.encode(&bytes).into_bytes(),
-            Layer::Gzip => zip(&bytes)?,
+            Layer::Gzip => gzip_bytes(&bytes)?,
         };
     }
     String::from_utf8(bytes).ok()
 }
 
-/// cloud-init's names of encodings; what it does not know it takes as text.
-fn layers(tag: Option<&str>, encoding: Option<&str>) -> Vec<Layer> {
+/// cloud-init's names of encodings; an unknown one is taken as text.
+fn parse_layers(tag: Option<&str>, encoding: Option<&str>) -> Vec<Layer> {
     let mut layers = match tag {
         Some("binary") => vec![Layer::Base64],
         Some(_) | None => Vec::new(),
@@ -143,14 +145,14 @@ fn layers(tag: Option<&str>, encoding: Option<&str>) -> Vec<Layer> {
     layers
 }
 
-fn unzip(bytes: &[u8]) -> Option<Vec<u8>> {
+fn gunzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     let read = GzDecoder::new(bytes).take(LARGEST + 1).read_to_end(&mut plain).ok()?;
     (read as u64 <= LARGEST).then_some(plain)
 }
 
 /// Without a time in the header: the same text gives the same plan.
-fn zip(bytes: &[u8]) -> Option<Vec<u8>> {
+fn gzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()
@@ -162,7 +164,7 @@ fn breaks_jinja(text: &str) -> bool {
     [("{{", "}}"), ("{%", "%}")].into_iter().any(|(open, close)| {
         text.split(open).skip(1).any(|rest| {
             let expression = rest.split(close).next().unwrap_or(rest);
-            quote(expression).len() != expression.len() + 2
+            quote_text(expression).len() != expression.len() + 2
         })
     })
 }

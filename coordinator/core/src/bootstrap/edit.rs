@@ -10,14 +10,14 @@ pub(super) struct Edit {
 }
 
 impl Edit {
-    pub(super) fn insert(at: usize, text: String) -> Self {
+    pub(super) fn insert_at(at: usize, text: String) -> Self {
         Self { range: at..at, text }
     }
 }
 
 /// Applies edits; those at one place keep their order. `None` when two of them
 /// overlap or one lies outside the text.
-pub(super) fn apply(text: &str, edits: &[Edit]) -> Option<String> {
+pub(super) fn apply_edits(text: &str, edits: &[Edit]) -> Option<String> {
     let mut edits: Vec<_> = edits.iter().collect();
     edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
     let mut result = String::with_capacity(text.len());
@@ -40,7 +40,7 @@ pub(super) fn line_break(text: &str) -> &'static str {
 }
 
 /// Distance of `at` from the start of its line, in characters.
-pub(super) fn column(text: &str, at: usize) -> usize {
+pub(super) fn column_at(text: &str, at: usize) -> usize {
     let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
     text[line..at].chars().count()
 }
@@ -59,7 +59,7 @@ mod tests {
             ("outside", vec![edit(6..9, "")], None),
         ];
         for (name, edits, want) in cases {
-            assert_eq!(apply("abcdef", &edits).as_deref(), want, "{name}");
+            assert_eq!(apply_edits("abcdef", &edits).as_deref(), want, "{name}");
         }
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use granit_parser::ScalarStyle;
 
 use super::NodeNames;
-use super::edit::{Edit, column, line_break};
+use super::edit::{Edit, column_at, line_break};
 use super::tree::{self, Duplicate, Node, NotYaml, Value};
-use crate::yaml::{is_word, quote};
+use crate::yaml::{is_word, quote_text};
 
 const GROUP: &str = "kubeadm.k8s.io/";
 
@@ -51,20 +51,20 @@ enum New<'a> {
 
 /// The edits that make every document of a file name the node. None for a file
 /// without kubeadm's node configuration, whatever it holds.
-pub(super) fn edits(text: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, KubeadmError> {
+pub(super) fn kubeadm_edits(text: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, KubeadmError> {
     // A script may hold a configuration as a here-document, with variables of
     // its own: only the shell can read that.
     if !text.contains(GROUP) || text.starts_with("#!") {
         return Ok(Vec::new());
     }
-    let documents = match tree::parse(text) {
+    let documents = match tree::parse_tree(text) {
         Ok(documents) => documents,
         Err(error) if holds_configuration(text) => return Err(error.into()),
         Err(_) => return Ok(Vec::new()),
     };
     let mut file = File { text, edits: Vec::new() };
     for document in &documents {
-        file.document(document, node)?;
+        file.edit_document(document, node)?;
     }
     Ok(file.edits)
 }
@@ -83,8 +83,8 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    fn document(&mut self, root: &Rc<Node>, node: NodeNames<'_>) -> Result<(), KubeadmError> {
-        let text = |key| root.find(key).map(|found| found.and_then(|(_, value)| value.text()));
+    fn edit_document(&mut self, root: &Rc<Node>, node: NodeNames<'_>) -> Result<(), KubeadmError> {
+        let text = |key| root.find_entry(key).map(|found| found.and_then(|(_, value)| value.as_text()));
         let version = text("apiVersion")?.and_then(|version| version.strip_prefix(GROUP));
         let (Some(version), Some("InitConfiguration" | "JoinConfiguration")) = (version, text("kind")?)
         else {
@@ -96,16 +96,16 @@ impl File<'_> {
             other => return Err(KubeadmError::Version { version: other.to_owned() }),
         };
         refuse_merge(root)?;
-        match root.find("nodeRegistration")? {
-            None => self.insert(root, &[("nodeRegistration", registration(node, arguments))]),
+        match root.find_entry("nodeRegistration")? {
+            None => self.insert_entries(root, &[("nodeRegistration", edit_registration(node, arguments))]),
             Some((key, value)) if value.is_null() => {
-                self.fill((key, value), &registration(node, arguments), "nodeRegistration")
+                self.fill_argument((key, value), &edit_registration(node, arguments), "nodeRegistration")
             }
-            Some((_, value)) => self.registration(value, node, arguments),
+            Some((_, value)) => self.edit_registration(value, node, arguments),
         }
     }
 
-    fn registration(
+    fn edit_registration(
         &mut self,
         value: &Rc<Node>,
         node: NodeNames<'_>,
@@ -120,22 +120,22 @@ impl File<'_> {
             ("nodeRegistration.name", "name", node.hostname),
             ("nodeRegistration.criSocket", "criSocket", node.cri_socket),
         ] {
-            match value.find(key)? {
-                Some(found) => self.set(found, wanted, field)?,
+            match value.find_entry(key)? {
+                Some(found) => self.set_argument(found, wanted, field)?,
                 None => missing.push((key, New::Text(wanted))),
             }
         }
-        match value.find("kubeletExtraArgs")? {
+        match value.find_entry("kubeletExtraArgs")? {
             None => missing.push(("kubeletExtraArgs", extra_arguments(node, arguments))),
             Some((key, value)) if value.is_null() => {
-                self.fill((key, value), &extra_arguments(node, arguments), ARGUMENTS)?;
+                self.fill_argument((key, value), &extra_arguments(node, arguments), ARGUMENTS)?;
             }
-            Some((_, value)) => self.arguments(value, node, arguments)?,
+            Some((_, value)) => self.edit_arguments(value, node, arguments)?,
         }
-        self.insert(value, &missing)
+        self.insert_entries(value, &missing)
     }
 
-    fn arguments(
+    fn edit_arguments(
         &mut self,
         value: &Rc<Node>,
         node: NodeNames<'_>,
@@ -148,24 +148,25 @@ impl File<'_> {
         match (arguments, &value.value) {
             (Arguments::Map, Value::Mapping { .. }) => {
                 refuse_merge(value)?;
-                match value.find("provider-id")? {
-                    Some(found) => self.set(found, node.provider_id, ARGUMENTS),
-                    None => self.insert(value, &[("provider-id", New::Text(node.provider_id))]),
+                match value.find_entry("provider-id")? {
+                    Some(found) => self.set_argument(found, node.provider_id, ARGUMENTS),
+                    None => self.insert_entries(value, &[("provider-id", New::Text(node.provider_id))]),
                 }
             }
             (Arguments::List, Value::Sequence { items, .. }) => {
                 let mut present = false;
                 for item in items {
-                    if item.find("name")?.is_some_and(|(_, name)| name.text() == Some("provider-id")) {
+                    if item.find_entry("name")?.is_some_and(|(_, name)| name.as_text() == Some("provider-id"))
+                    {
                         let line = item.line;
-                        let found = item.find("value")?;
+                        let found = item.find_entry("value")?;
                         let found = found.ok_or(KubeadmError::Shape { field: ARGUMENTS, line })?;
-                        self.set(found, node.provider_id, ARGUMENTS)?;
+                        self.set_argument(found, node.provider_id, ARGUMENTS)?;
                         present = true;
                     }
                 }
                 if !present {
-                    self.insert_item(value, &argument(node));
+                    self.insert_item(value, &argument_entry(node));
                 }
                 Ok(())
             }
@@ -173,8 +174,8 @@ impl File<'_> {
         }
     }
 
-    /// Replaces a scalar that says something else.
-    fn set(
+    /// Replaces a scalar with another value.
+    fn set_argument(
         &mut self,
         (key, value): (&Rc<Node>, &Rc<Node>),
         wanted: &str,
@@ -185,7 +186,7 @@ impl File<'_> {
             return Err(shape);
         }
         if value.is_null() {
-            return self.fill((key, value), &New::Text(wanted), field);
+            return self.fill_argument((key, value), &New::Text(wanted), field);
         }
         let replace = match &value.value {
             Value::Scalar { text, style: ScalarStyle::Plain } => text != wanted || !is_string(wanted),
@@ -197,7 +198,7 @@ impl File<'_> {
             Value::Scalar { .. } | Value::Mapping { .. } | Value::Sequence { .. } => return Err(shape),
         };
         if replace {
-            self.edits.push(Edit { range: value.span.clone(), text: quote(wanted) });
+            self.edits.push(Edit { range: value.span.clone(), text: quote_text(wanted) });
         }
         Ok(())
     }
@@ -208,7 +209,7 @@ impl File<'_> {
     }
 
     /// Puts a value where a key has none, or a null.
-    fn fill(
+    fn fill_argument(
         &mut self,
         (key, value): (&Rc<Node>, &Rc<Node>),
         new: &New<'_>,
@@ -219,7 +220,7 @@ impl File<'_> {
             return Err(shape);
         }
         if !value.span.is_empty() {
-            self.edits.push(Edit { range: value.span.clone(), text: new.flow() });
+            self.edits.push(Edit { range: value.span.clone(), text: new.flow_text() });
             return Ok(());
         }
         let after = &self.text[key.span.end..];
@@ -227,12 +228,12 @@ impl File<'_> {
         if !after[colon..].starts_with(':') {
             return Err(shape);
         }
-        self.edits.push(Edit::insert(key.span.end + colon + 1, format!(" {}", new.flow())));
+        self.edits.push(Edit::insert_at(key.span.end + colon + 1, format!(" {}", new.flow_text())));
         Ok(())
     }
 
     /// Adds entries at the head of a mapping.
-    fn insert(&mut self, mapping: &Node, entries: &[(&str, New<'_>)]) -> Result<(), KubeadmError> {
+    fn insert_entries(&mut self, mapping: &Node, entries: &[(&str, New<'_>)]) -> Result<(), KubeadmError> {
         let Value::Mapping { entries: present, flow } = &mapping.value else {
             return Err(KubeadmError::Shape { field: "the document", line: mapping.line });
         };
@@ -240,12 +241,14 @@ impl File<'_> {
             return Ok(());
         }
         if *flow {
-            let text: Vec<_> =
-                entries.iter().map(|(key, new)| format!("{}: {}", quote(key), new.flow())).collect();
+            let text: Vec<_> = entries
+                .iter()
+                .map(|(key, new)| format!("{}: {}", quote_text(key), new.flow_text()))
+                .collect();
             self.insert_flow(mapping, &text.join(", "), present.is_empty());
         } else {
-            let indent = column(self.text, mapping.span.start);
-            let lines: Vec<_> = entries.iter().flat_map(|(key, new)| new.entry(key)).collect();
+            let indent = column_at(self.text, mapping.span.start);
+            let lines: Vec<_> = entries.iter().flat_map(|(key, new)| new.entry_lines(key)).collect();
             self.insert_lines(mapping, &lines, indent);
         }
         Ok(())
@@ -255,18 +258,18 @@ impl File<'_> {
     fn insert_item(&mut self, sequence: &Node, item: &New<'_>) {
         match &sequence.value {
             Value::Sequence { items, flow: true } => {
-                self.insert_flow(sequence, &item.flow(), items.is_empty());
+                self.insert_flow(sequence, &item.flow_text(), items.is_empty());
             }
             Value::Sequence { .. } | Value::Mapping { .. } | Value::Scalar { .. } => {
-                let indent = column(self.text, sequence.span.start);
-                self.insert_lines(sequence, &item.item(), indent);
+                let indent = column_at(self.text, sequence.span.start);
+                self.insert_lines(sequence, &item.item_lines(), indent);
             }
         }
     }
 
     fn insert_flow(&mut self, collection: &Node, text: &str, empty: bool) {
         let separator = if empty { "" } else { ", " };
-        self.edits.push(Edit::insert(collection.span.start + 1, format!("{text}{separator}")));
+        self.edits.push(Edit::insert_at(collection.span.start + 1, format!("{text}{separator}")));
     }
 
     /// Before the first child: its column is the one that counts, and no
@@ -274,13 +277,13 @@ impl File<'_> {
     fn insert_lines(&mut self, collection: &Node, lines: &[String], indent: usize) {
         let newline = format!("{}{}", line_break(self.text), " ".repeat(indent));
         let text = lines.iter().fold(String::new(), |text, line| text + line + &newline);
-        self.edits.push(Edit::insert(collection.span.start, text));
+        self.edits.push(Edit::insert_at(collection.span.start, text));
     }
 }
 
 const ARGUMENTS: &str = "nodeRegistration.kubeletExtraArgs";
 
-fn registration(node: NodeNames<'_>, arguments: Arguments) -> New<'_> {
+fn edit_registration(node: NodeNames<'_>, arguments: Arguments) -> New<'_> {
     New::Map(vec![
         ("name", New::Text(node.hostname)),
         ("criSocket", New::Text(node.cri_socket)),
@@ -291,38 +294,38 @@ fn registration(node: NodeNames<'_>, arguments: Arguments) -> New<'_> {
 fn extra_arguments(node: NodeNames<'_>, arguments: Arguments) -> New<'_> {
     match arguments {
         Arguments::Map => New::Map(vec![("provider-id", New::Text(node.provider_id))]),
-        Arguments::List => New::List(vec![argument(node)]),
+        Arguments::List => New::List(vec![argument_entry(node)]),
     }
 }
 
-fn argument(node: NodeNames<'_>) -> New<'_> {
+fn argument_entry(node: NodeNames<'_>) -> New<'_> {
     New::Map(vec![("name", New::Text("provider-id")), ("value", New::Text(node.provider_id))])
 }
 
 impl New<'_> {
     /// JSON, which is YAML in flow style.
-    fn flow(&self) -> String {
+    fn flow_text(&self) -> String {
         match self {
-            Self::Text(text) => quote(text),
+            Self::Text(text) => quote_text(text),
             Self::List(items) => {
-                let items: Vec<_> = items.iter().map(Self::flow).collect();
+                let items: Vec<_> = items.iter().map(Self::flow_text).collect();
                 format!("[{}]", items.join(", "))
             }
             Self::Map(entries) => {
-                let entry = |(key, new): &(&str, Self)| format!("{}: {}", quote(key), new.flow());
+                let entry = |(key, new): &(&str, Self)| format!("{}: {}", quote_text(key), new.flow_text());
                 format!("{{{}}}", entries.iter().map(entry).collect::<Vec<_>>().join(", "))
             }
         }
     }
 
     /// Lines of an entry in block style.
-    fn entry(&self, key: &str) -> Vec<String> {
+    fn entry_lines(&self, key: &str) -> Vec<String> {
         let mut lines = vec![format!("{key}:")];
         match self {
-            Self::Text(text) => lines[0] = format!("{key}: {}", quote(text)),
-            Self::List(items) => lines.extend(items.iter().flat_map(Self::item)),
+            Self::Text(text) => lines[0] = format!("{key}: {}", quote_text(text)),
+            Self::List(items) => lines.extend(items.iter().flat_map(Self::item_lines)),
             Self::Map(entries) => {
-                let inner = entries.iter().flat_map(|(key, new)| new.entry(key));
+                let inner = entries.iter().flat_map(|(key, new)| new.entry_lines(key));
                 lines.extend(inner.map(|line| format!("  {line}")));
             }
         }
@@ -330,11 +333,11 @@ impl New<'_> {
     }
 
     /// Lines of an item in block style.
-    fn item(&self) -> Vec<String> {
+    fn item_lines(&self) -> Vec<String> {
         let lines = match self {
-            Self::Text(text) => vec![quote(text)],
-            Self::List(_) => vec![self.flow()],
-            Self::Map(entries) => entries.iter().flat_map(|(key, new)| new.entry(key)).collect(),
+            Self::Text(text) => vec![quote_text(text)],
+            Self::List(_) => vec![self.flow_text()],
+            Self::Map(entries) => entries.iter().flat_map(|(key, new)| new.entry_lines(key)).collect(),
         };
         let prefix = |(index, line)| if index == 0 { format!("- {line}") } else { format!("  {line}") };
         lines.into_iter().enumerate().map(prefix).collect()
@@ -343,13 +346,13 @@ impl New<'_> {
 
 /// A merge key may bring the very fields that are set here.
 fn refuse_merge(mapping: &Node) -> Result<(), KubeadmError> {
-    match mapping.find("<<")? {
+    match mapping.find_entry("<<")? {
         Some((key, _)) => Err(KubeadmError::Shape { field: "a merge key (<<)", line: key.line }),
         None => Ok(()),
     }
 }
 
-/// Whether text that stands there without quotes is a string to every reader:
+/// Whether unquoted text is a string to every parser:
 /// the scheme of a URL is as good as a word.
 fn is_string(text: &str) -> bool {
     is_word(text.split_once("://").map_or(text, |(scheme, _)| scheme))

@@ -1,5 +1,5 @@
-//! YAML as a tree that knows where each node stands in the text, so that text
-//! can be edited instead of dumped anew.
+//! YAML as a tree with the position of each node in the text, so that text
+//! can be edited instead of being dumped again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 
-/// Deeper nesting is refused: the tree is built by recursion, and nobody
-/// nests a cloud-config that deep.
+/// Deeper nesting is rejected: the tree is built by recursion, and real
+/// cloud-configs are far flatter.
 const DEPTH: usize = 100;
 
 /// A node and its place.
@@ -43,14 +43,14 @@ pub(super) struct NotYaml {
     pub(super) message: String,
 }
 
-/// A key that stands twice in one mapping: parsers differ on which one counts.
+/// A duplicate key of a mapping: parsers differ on which one counts.
 pub(super) struct Duplicate {
     pub(super) line: usize,
 }
 
 impl Node {
     /// The text of a scalar; `None` where there is nothing, or a collection.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(super) fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Scalar { text, .. } if !self.is_null() => Some(text),
             Value::Scalar { .. } | Value::Mapping { .. } | Value::Sequence { .. } => None,
@@ -85,8 +85,8 @@ impl Node {
     }
 
     /// Key and value of an entry.
-    pub(super) fn find(&self, key: &str) -> Result<Option<Entry<'_>>, Duplicate> {
-        let mut found = self.entries().iter().filter(|(name, _)| name.text() == Some(key));
+    pub(super) fn find_entry(&self, key: &str) -> Result<Option<Entry<'_>>, Duplicate> {
+        let mut found = self.entries().iter().filter(|(name, _)| name.as_text() == Some(key));
         let first = found.next();
         match found.next() {
             Some((name, _)) => Err(Duplicate { line: name.line }),
@@ -96,14 +96,14 @@ impl Node {
 }
 
 /// The roots of all documents of a text; an empty document has none.
-pub(super) fn parse(text: &str) -> Result<Vec<Rc<Node>>, NotYaml> {
+pub(super) fn parse_tree(text: &str) -> Result<Vec<Rc<Node>>, NotYaml> {
     let mut builder = Builder { text, parser: Parser::new_from_str(text), anchors: HashMap::new() };
     let mut roots = Vec::new();
     loop {
-        match builder.event()? {
+        match builder.next_event()? {
             (Event::DocumentStart(..), _) => {
-                let (event, span) = builder.event()?;
-                roots.push(builder.node(event, span, DEPTH)?);
+                let (event, span) = builder.next_event()?;
+                roots.push(builder.read_node(event, span, DEPTH)?);
             }
             (Event::StreamEnd, _) => return Ok(roots),
             _ => {}
@@ -119,7 +119,7 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// The next event that is not a comment.
-    fn event(&mut self) -> Result<(Event<'a>, Span), NotYaml> {
+    fn next_event(&mut self) -> Result<(Event<'a>, Span), NotYaml> {
         loop {
             match self.parser.next_event() {
                 Some(Ok((Event::Comment(..), _))) => {}
@@ -132,7 +132,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Rc<Node>, NotYaml> {
+    fn read_node(&mut self, event: Event<'a>, span: Span, depth: usize) -> Result<Rc<Node>, NotYaml> {
         let line = span.start.line();
         let refuse = |message: &str| NotYaml { line, message: message.to_owned() };
         let depth = depth.checked_sub(1).ok_or_else(|| refuse("nested too deep"))?;
@@ -147,15 +147,15 @@ impl<'a> Builder<'a> {
                 (Value::Scalar { text, style }, tag, anchor, bytes.end)
             }
             Event::SequenceStart(style, anchor, tag) => {
-                let (items, end) = self.items(depth)?;
+                let (items, end) = self.read_items(depth)?;
                 let flow = style == StructureStyle::Flow;
                 if let (false, Some(first)) = (flow, items.first()) {
-                    start = dash(self.text, start, first);
+                    start = dash_position(self.text, start, first);
                 }
                 (Value::Sequence { items, flow }, tag, anchor, end)
             }
             Event::MappingStart(style, anchor, tag) => {
-                let (entries, end) = self.entries(depth)?;
+                let (entries, end) = self.read_entries(depth)?;
                 let flow = style == StructureStyle::Flow;
                 (Value::Mapping { entries, flow }, tag, anchor, end)
             }
@@ -174,25 +174,25 @@ impl<'a> Builder<'a> {
         Ok(node)
     }
 
-    fn items(&mut self, depth: usize) -> Result<(Vec<Rc<Node>>, usize), NotYaml> {
+    fn read_items(&mut self, depth: usize) -> Result<(Vec<Rc<Node>>, usize), NotYaml> {
         let mut items = Vec::new();
         loop {
-            match self.event()? {
-                (Event::SequenceEnd, span) => return Ok((items, end(span))),
-                (event, span) => items.push(self.node(event, span, depth)?),
+            match self.next_event()? {
+                (Event::SequenceEnd, span) => return Ok((items, span_end(span))),
+                (event, span) => items.push(self.read_node(event, span, depth)?),
             }
         }
     }
 
-    fn entries(&mut self, depth: usize) -> Result<(Entries, usize), NotYaml> {
+    fn read_entries(&mut self, depth: usize) -> Result<(Entries, usize), NotYaml> {
         let mut entries = Vec::new();
         loop {
-            match self.event()? {
-                (Event::MappingEnd, span) => return Ok((entries, end(span))),
+            match self.next_event()? {
+                (Event::MappingEnd, span) => return Ok((entries, span_end(span))),
                 (event, span) => {
-                    let key = self.node(event, span, depth)?;
-                    let (event, span) = self.event()?;
-                    entries.push((key, self.node(event, span, depth)?));
+                    let key = self.read_node(event, span, depth)?;
+                    let (event, span) = self.next_event()?;
+                    entries.push((key, self.read_node(event, span, depth)?));
                 }
             }
         }
@@ -200,8 +200,8 @@ impl<'a> Builder<'a> {
 }
 
 /// The first dash of a block sequence: one that is not indented below its key
-/// is reported where its first item stands.
-fn dash(text: &str, start: usize, first: &Node) -> usize {
+/// is reported at its first item.
+fn dash_position(text: &str, start: usize, first: &Node) -> usize {
     if start < first.span.start && text[start..].starts_with('-') {
         return start;
     }
@@ -209,6 +209,6 @@ fn dash(text: &str, start: usize, first: &Node) -> usize {
     before.strip_suffix('-').map_or(start, str::len)
 }
 
-fn end(span: Span) -> usize {
+fn span_end(span: Span) -> usize {
     span.byte_range().map_or(0, |bytes| bytes.end)
 }

@@ -67,26 +67,26 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
         retry_clean: annotated(annotation::RETRY_PLAN),
         release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
         abandon_after: inputs.roster.and_then(abandon_after),
-        hold: pause(inputs).or(hold),
+        hold: pause_blocker(inputs).or(hold),
         want,
     }
 }
 
-fn pause(inputs: &Inputs<'_>) -> Option<Blocker> {
+fn pause_blocker(inputs: &Inputs<'_>) -> Option<Blocker> {
     if cluster::is_paused(inputs.machine, inputs.cluster) {
-        return Some(Blocker::waiting(Type::Paused, Reason::Paused, cluster::PAUSED_MESSAGE));
+        return Some(Blocker::waiting_for(Type::Paused, Reason::Paused, cluster::PAUSED_MESSAGE));
     }
     // A cluster that is not found is not a cluster that is not paused.
     (inputs.cluster.is_none() && inputs.owner.is_some()).then(|| {
         let cluster = inputs.owner.map(|owner| owner.spec.cluster_name.clone()).unwrap_or_default();
         let message = format!("Cluster {cluster} is not found: create or restore it");
-        Blocker::waiting(Type::Ready, Reason::OwnerWaiting, message)
+        Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message)
     })
 }
 
 fn owner_missing() -> Blocker {
     let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment, not this object";
-    Blocker::waiting(Type::Ready, Reason::OwnerWaiting, message)
+    Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message)
 }
 
 /// A machine in deletion whose Machine is missing, is not in deletion, or is not
@@ -141,18 +141,18 @@ fn choose_candidate(
         let message = format!(
             "MachineInventoryPool {pool} is for Cluster {cluster}: name another pool in the template, or correct spec.clusterName of the pool"
         );
-        return Err(Blocker::failed(Type::InventoryAllocated, Reason::PoolOfOtherCluster, message));
+        return Err(Blocker::failed_with(Type::InventoryAllocated, Reason::PoolOfOtherCluster, message));
     }
     let exhausted = |excluded| {
         let message = format!("no member of MachineInventoryPool {pool} is available: {excluded}");
         blocked(Reason::PoolExhausted, message)
     };
-    let member = roster.choose(is_reserved).map_err(exhausted)?;
+    let member = roster.choose_member(is_reserved).map_err(exhausted)?;
     HostName::parse(&member.name).ok_or_else(|| exhausted("a member has no name".to_owned()))
 }
 
 fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Image, Blocker> {
-    let failed = |reason, message: String| Blocker::failed(Type::ImageResolved, reason, message);
+    let failed = |reason, message: String| Blocker::failed_with(Type::ImageResolved, reason, message);
     let version = owner.spec.version.as_deref().ok_or_else(|| {
         let message = "the Machine has no spec.version: set it on the MachineDeployment or control plane";
         failed(Reason::VersionMissing, message.to_owned())
@@ -160,7 +160,7 @@ fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Im
     let registry = inputs.cluster.and_then(|cluster| cluster.annotations().get(annotation::REGISTRY_ADDRESS));
     let empty = BTreeMap::new();
     let catalog = inputs.catalog.unwrap_or(&empty);
-    image_catalog::resolve(catalog, version, registry.map(String::as_str)).map_err(|error| {
+    image_catalog::resolve_image(catalog, version, registry.map(String::as_str)).map_err(|error| {
         let reason = match error {
             ImageError::RegistryMissing { .. } => Reason::ImageRegistryMissing,
             ImageError::Miss { .. } | ImageError::Invalid { .. } => Reason::ImageCatalogMiss,

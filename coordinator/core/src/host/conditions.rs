@@ -12,17 +12,17 @@ use crate::network;
 /// Sets the conditions that follow from the stored facts of `inventory`.
 pub fn project_conditions(inventory: &mut MachineInventory, now: Timestamp) {
     let Some(record) = HostRecord::parse(inventory) else { return };
-    let mut updates = vec![ready(&record, now)];
-    updates.extend(record.install.as_ref().map(|install| installed(&record, install)));
+    let mut updates = vec![ready_condition(&record, now)];
+    updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(network_drift(inventory));
     let generation = inventory.metadata.generation;
     let status = inventory.status.get_or_insert_default();
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
 }
 
-fn ready(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
+fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
     let fails = |reason, message: &str| condition_false(Type::Ready, reason, message);
-    if let Some(problem) = record.trouble(now) {
+    if let Some(problem) = record.find_problem(now) {
         return match problem.reason {
             Reason::HostUnreachable => condition_unknown(Type::Ready, problem.reason, problem.message),
             reason => condition_false(Type::Ready, reason, problem.message),
@@ -61,7 +61,7 @@ fn ready(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
     condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
 }
 
-fn installed(record: &HostRecord, install: &InstallStatus) -> ConditionUpdate {
+fn installed_condition(record: &HostRecord, install: &InstallStatus) -> ConditionUpdate {
     let fails = |reason, message: String| condition_false(Type::Installed, reason, message);
     let has_attached = record.carried.is_some();
     match install.state {
@@ -96,7 +96,7 @@ fn installed(record: &HostRecord, install: &InstallStatus) -> ConditionUpdate {
 fn network_drift(inventory: &MachineInventory) -> Option<ConditionUpdate> {
     let observed = inventory.status.as_ref()?.observed_network.as_ref()?;
     let intended = inventory.spec.observed_network.as_ref();
-    Some(match intended.and_then(|intended| network::drift(intended, observed)) {
+    Some(match intended.and_then(|intended| network::describe_drift(intended, observed)) {
         Some(message) => condition_true(Type::NetworkDrift, Reason::NetworkChanged, message),
         None => condition_false(Type::NetworkDrift, Reason::NetworkAsIntended, ""),
     })

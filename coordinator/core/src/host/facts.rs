@@ -55,20 +55,20 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     let stated = attach.hello.carried.clone().unwrap_or_default();
     let host = status.host.get_or_insert_default();
     record_running_system(host, &system);
-    host.agent_version = bounded(&attach.hello.agent_version);
+    host.agent_version = truncate_text(&attach.hello.agent_version);
     let is_same = |session: &SessionStatus| {
         session.ended.is_none() && session.replica == attach.replica && session.boot_id == system.boot_id
     };
     if !host.session.as_ref().is_some_and(is_same) {
         host.session = Some(SessionStatus {
             replica: attach.replica.to_owned(),
-            boot_id: bounded(&system.boot_id),
+            boot_id: truncate_text(&system.boot_id),
             since: Time(attach.now),
             ended: None,
         });
     }
     if let Some(InstallDone { device, image }) = &stated.installed {
-        let (device, image) = (bounded(device), bounded(image));
+        let (device, image) = (truncate_text(device), truncate_text(image));
         host.install =
             Some(InstallStatus { state: InstallState::Installed, device, image, message: String::new() });
     }
@@ -84,7 +84,7 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
 }
 
 /// What upstream shows for a host that never had a plan, or the plan that the
-/// host states and the status does not know.
+/// host reports and the status does not have.
 fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>) {
     let Some(carried) = carried.filter(|carried| plan.generation.unwrap_or(0) < carried.generation) else {
         if plan.generation.is_none() && plan.state.is_none() {
@@ -110,10 +110,10 @@ fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>) {
 fn parse_carried(stated: &wire::Carried) -> CarriedStatus {
     CarriedStatus {
         plan: stated.plan.as_ref().and_then(parse_carried_plan),
-        node: stated
-            .node
-            .as_ref()
-            .map(|node| CarriedNode { provider_id: bounded(&node.provider_id), uuid: bounded(&node.uuid) }),
+        node: stated.node.as_ref().map(|node| CarriedNode {
+            provider_id: truncate_text(&node.provider_id),
+            uuid: truncate_text(&node.uuid),
+        }),
     }
 }
 
@@ -167,7 +167,7 @@ pub fn record_observed_network(status: &mut MachineInventoryStatus, network: &Ob
 }
 
 fn record_running_system(host: &mut HostStatus, system: &SystemState) {
-    host.image = bounded(&system.image);
+    host.image = truncate_text(&system.image);
     let boot_mode = match system.boot_mode() {
         BootMode::Unspecified => "",
         BootMode::Live => "live",
@@ -177,11 +177,11 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     };
     boot_mode.clone_into(&mut host.boot_mode);
     host.snapshot = (system.snapshot > 0).then_some(i64::from(system.snapshot));
-    host.hostname = bounded(&system.hostname);
-    host.addresses = system.addresses.iter().take(ADDRESSES).map(|address| bounded(address)).collect();
+    host.hostname = truncate_text(&system.hostname);
+    host.addresses = system.addresses.iter().take(ADDRESSES).map(|address| truncate_text(address)).collect();
 }
 
-/// The live system reported how far the install is.
+/// The live system reported the state of the install.
 pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallReport) {
     use install_report::Outcome;
     let known = status.host.as_ref().and_then(|host| host.install.clone());
@@ -204,8 +204,12 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
             (InstallState::LiveBootAfterInstall, device.as_str(), image.as_str(), String::new())
         }
     };
-    let install =
-        InstallStatus { state, device: bounded(device), image: bounded(image), message: bounded(&message) };
+    let install = InstallStatus {
+        state,
+        device: truncate_text(device),
+        image: truncate_text(image),
+        message: truncate_text(&message),
+    };
     status.host.get_or_insert_default().install = Some(install);
 }
 
@@ -222,7 +226,7 @@ pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan) {
     });
 }
 
-/// What a plan is for, as the status says it.
+/// Kind of a plan, as in the status.
 #[must_use]
 pub const fn plan_type(kind: Kind) -> PlanType {
     match kind {
@@ -233,7 +237,7 @@ pub const fn plan_type(kind: Kind) -> PlanType {
 }
 
 /// A plan ended; a newer one that was announced meanwhile stays. What the host
-/// carries follows from the plan, until the host states it anew.
+/// carries follows from the plan, until the host reports it again.
 pub fn record_plan_end(
     status: &mut MachineInventoryStatus,
     plan: &Plan,
@@ -252,7 +256,7 @@ pub fn record_plan_end(
     if let Some(status) = &mut status.plan {
         status.state = Some(state);
         status.reason = problem.map(|problem| problem.reason.as_str().to_owned());
-        status.message = problem.map(|problem| bounded(&problem.message));
+        status.message = problem.map(|problem| truncate_text(&problem.message));
     }
     let host = status.host.get_or_insert_default();
     if let Some(system) = system {
@@ -287,7 +291,7 @@ fn carried_after(plan: &Plan, state: PlanState, before: Option<CarriedNode>) -> 
 pub fn record_plan_problem(status: &mut MachineInventoryStatus, problem: Option<&Problem>) {
     if let Some(plan) = status.plan.as_mut().filter(|plan| plan.state.is_none()) {
         plan.reason = problem.map(|problem| problem.reason.as_str().to_owned());
-        plan.message = problem.map(|problem| bounded(&problem.message));
+        plan.message = problem.map(|problem| truncate_text(&problem.message));
     }
 }
 
@@ -304,7 +308,7 @@ pub fn record_step(status: &mut MachineInventoryStatus, plan: &Plan, step: usize
     }
 }
 
-fn bounded(text: &str) -> String {
+fn truncate_text(text: &str) -> String {
     let end = (0..=text.len().min(TEXT_BYTES)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text[..end].to_owned()
 }

@@ -157,10 +157,10 @@ fn plan_problem_is_shown_and_cleared() {
     let status = inventory.status.as_mut().unwrap();
     let problem = Problem { reason: Reason::PlanSecretAltered, message: "altered".into() };
     facts::record_plan_problem(status, Some(&problem));
-    assert_eq!(samples::record(&inventory).trouble(NOW), Some(problem));
+    assert_eq!(samples::record(&inventory).find_problem(NOW), Some(problem));
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanSecretAltered"));
     facts::record_plan_problem(inventory.status.as_mut().unwrap(), None);
-    assert_eq!(samples::record(&inventory).trouble(NOW), None);
+    assert_eq!(samples::record(&inventory).find_problem(NOW), None);
 }
 
 #[test]

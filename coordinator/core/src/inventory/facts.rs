@@ -49,9 +49,9 @@ const SHARED_UUIDS: [&str; 3] = [
     "03000200-0400-0500-0006-000700080009",
 ];
 
-/// Every key with a value that says something.
-pub(super) fn values(facts: &HostFacts) -> BTreeMap<String, String> {
-    let mut values = smbios(facts);
+/// Every key with a usable value.
+pub(super) fn fact_values(facts: &HostFacts) -> BTreeMap<String, String> {
+    let mut values = smbios_values(facts);
     for (key, source) in PRODUCT {
         if let Some(value) = values.get(source).cloned() {
             values.insert(key.to_owned(), value);
@@ -94,7 +94,7 @@ pub(super) fn values(facts: &HostFacts) -> BTreeMap<String, String> {
 }
 
 /// Sections by their titles; the last of a title counts, as a whole.
-fn smbios(facts: &HostFacts) -> BTreeMap<String, String> {
+fn smbios_values(facts: &HostFacts) -> BTreeMap<String, String> {
     let sections: BTreeMap<_, _> =
         facts.smbios.iter().map(|section| (&section.title, &section.values)).collect();
     let entries =

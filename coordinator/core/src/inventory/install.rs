@@ -1,4 +1,4 @@
-//! What the live system is told to do.
+//! The install command for the live system.
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
@@ -22,12 +22,12 @@ pub enum InstallError {
     Stages,
 }
 
-/// The install of one host: what its registration says, the disk that a person
-/// named on its inventory, and a seed that makes it no node yet.
+/// The install of one host: the settings of its registration, the disk that an
+/// operator named on its inventory, and a seed without a node.
 ///
 /// # Errors
 /// [`InstallError`], which names the next action.
-pub fn install(
+pub fn install_message(
     registration: &MachineRegistration,
     inventory: &MachineInventory,
 ) -> Result<wire::Install, InstallError> {
@@ -45,7 +45,7 @@ pub fn install(
     Ok(wire::Install {
         power_action: power_action(&install).into(),
         device: named.or(install.device).unwrap_or_default(),
-        device_selector: install.device_selector.iter().map(requirement).collect(),
+        device_selector: install.device_selector.iter().map(requirement_message).collect(),
         system_uri: install.system_uri.unwrap_or_default(),
         snapshotter_type: snapshotter.kind,
         snapshotter_max_snaps: u32::try_from(snapshotter.max_snaps).unwrap_or(2).max(2),
@@ -56,7 +56,7 @@ pub fn install(
         seed: Some(wire::Seed {
             user_data: cloud_config.map(|config| cloud_init::user_data(config).into_bytes()),
             meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
-            network_config: network::config(&inventory.spec)?,
+            network_config: network::network_config(&inventory.spec)?,
         }),
     })
 }
@@ -70,7 +70,7 @@ fn power_action(install: &Install) -> wire::PowerAction {
     }
 }
 
-fn requirement(requirement: &DeviceRequirement) -> wire::DeviceRequirement {
+fn requirement_message(requirement: &DeviceRequirement) -> wire::DeviceRequirement {
     let (key, operator): (&str, &str) = (requirement.key.into(), requirement.operator.into());
     wire::DeviceRequirement {
         key: key.to_owned(),

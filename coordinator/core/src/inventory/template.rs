@@ -1,4 +1,4 @@
-//! `${System Information/UUID}` and its kin, and the names that may come of
+//! `${System Information/UUID}` and similar templates, and the names that result from
 //! them. The keys are elemental-operator's.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Values {
 
     /// Nothing but the keys below `Random/`: `no-smbios`.
     #[must_use]
-    pub fn random(random: [u8; 32]) -> Self {
+    pub fn with_random(random: [u8; 32]) -> Self {
         Self::new(BTreeMap::new(), random)
     }
 
@@ -51,13 +51,13 @@ impl Values {
 
     /// Replaces each `${key}`. An unterminated `${` is text.
     #[must_use]
-    pub fn render(&self, template: &str) -> Rendered {
+    pub fn render_template(&self, template: &str) -> Rendered {
         let mut rendered = Rendered::default();
         let mut rest = template;
         while let Some((before, after)) = rest.split_once("${") {
             let Some((key, after)) = after.split_once('}') else { break };
             rendered.text.push_str(before);
-            match self.value(key.trim()) {
+            match self.look_up(key.trim()) {
                 Some(value) => rendered.text.push_str(&value),
                 None => rendered.missing.push(key.trim().to_owned()),
             }
@@ -67,26 +67,26 @@ impl Values {
         rendered
     }
 
-    fn value(&self, key: &str) -> Option<String> {
+    fn look_up(&self, key: &str) -> Option<String> {
         match key.strip_prefix("Random/") {
-            Some(kind) => self.drawn(key, kind),
+            Some(kind) => self.draw_random(key, kind),
             None => self.facts.get(key).cloned(),
         }
     }
 
-    /// One key has one value wherever it stands.
-    fn drawn(&self, key: &str, kind: &str) -> Option<String> {
+    /// A key has the same value at every place.
+    fn draw_random(&self, key: &str, kind: &str) -> Option<String> {
         let mut digest: [u8; 32] = Sha256::new_with_prefix(self.random).chain_update(key).finalize().into();
         match kind.split_once('/') {
             None if kind == "UUID" => {
                 digest[6] = digest[6] & 0x0f | 0x40;
                 digest[8] = digest[8] & 0x3f | 0x80;
-                let hex = hexadecimal(&digest);
+                let hex = encode_hex(&digest);
                 Some([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32]].join("-"))
             }
             Some(("Hex", length)) => {
                 let length = length.parse().ok().filter(|length| (1..=32).contains(length))?;
-                Some(hexadecimal(&digest)[..length].to_owned())
+                Some(encode_hex(&digest)[..length].to_owned())
             }
             Some(("Int", bound)) => {
                 let bound = bound.parse::<u64>().ok().filter(|bound| *bound > 0)?;
@@ -98,7 +98,7 @@ impl Values {
     }
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -108,25 +108,25 @@ fn hexadecimal(bytes: &[u8]) -> String {
 /// The name of an object: lower case, and nothing but letters, digits, dots
 /// and single dashes.
 #[must_use]
-pub fn name(text: &str) -> String {
-    sanitise(text, ".").to_ascii_lowercase()
+pub fn sanitise_name(text: &str) -> String {
+    sanitise_text(text, ".").to_ascii_lowercase()
 }
 
 /// The value of a label.
 #[must_use]
-pub fn label(text: &str) -> String {
-    sanitise(text, "._")
+pub fn sanitise_label(text: &str) -> String {
+    sanitise_text(text, "._")
 }
 
 /// The value of an annotation: one line.
 #[must_use]
-pub fn annotation(text: &str) -> String {
+pub fn sanitise_annotation(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// Cut after trimming, as the field does it, and then trimmed once more: a
 /// dash at the end would make the name invalid.
-fn sanitise(text: &str, kept: &str) -> String {
+fn sanitise_text(text: &str, kept: &str) -> String {
     let mut result = String::with_capacity(text.len());
     for c in text.chars() {
         let c = if c.is_ascii_alphanumeric() || kept.contains(c) { c } else { '-' };
@@ -191,18 +191,22 @@ mod tests {
         ];
         for (given, text, missing) in cases {
             let missing = missing.into_iter().map(str::to_owned).collect();
-            assert_eq!(values().render(given), Rendered { text: text.to_owned(), missing }, "{given}");
+            assert_eq!(
+                values().render_template(given),
+                Rendered { text: text.to_owned(), missing },
+                "{given}"
+            );
         }
     }
 
     #[test]
     fn random_values_have_their_form_and_are_the_same_for_the_same_bytes() {
-        let render = |values: &Values, text: &str| values.render(text).text;
+        let render = |values: &Values, text: &str| values.render_template(text).text;
         let uuid = render(&values(), "${Random/UUID}");
         let parts: Vec<_> = uuid.split('-').map(str::len).collect();
         assert_eq!((parts, &uuid[14..15]), (vec![8, 4, 4, 4, 12], "4"));
         assert_eq!(render(&values(), "${Random/UUID}"), uuid);
-        assert_ne!(render(&Values::random([8; 32]), "${Random/UUID}"), uuid);
+        assert_ne!(render(&Values::with_random([8; 32]), "${Random/UUID}"), uuid);
         for length in [1, 32] {
             assert_eq!(render(&values(), &format!("${{Random/Hex/{length}}}")).len(), length);
         }
@@ -221,9 +225,13 @@ mod tests {
             (long.as_str(), &"a".repeat(57), &"A".repeat(57)),
         ];
         for (given, want_name, want_label) in cases {
-            assert_eq!((name(given).as_str(), label(given).as_str()), (want_name, want_label), "{given}");
+            assert_eq!(
+                (sanitise_name(given).as_str(), sanitise_label(given).as_str()),
+                (want_name, want_label),
+                "{given}"
+            );
         }
-        assert_eq!(annotation("a\r\nb: <c>"), "ab: <c>");
+        assert_eq!(sanitise_annotation("a\r\nb: <c>"), "ab: <c>");
     }
 
     #[test]

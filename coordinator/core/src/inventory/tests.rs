@@ -11,7 +11,7 @@ fn drafted(network: &Value) -> Draft {
     }))
     .unwrap();
     let identity = Identity { hash: "h", class: KeyClass::Tpm };
-    draft(&registration, &HostFacts::default(), identity, &[7; 32]).unwrap()
+    draft_inventory(&registration, &HostFacts::default(), identity, &[7; 32]).unwrap()
 }
 
 #[test]

@@ -5,43 +5,43 @@ use std::collections::BTreeSet;
 use coordinator_api::network::{ObservedInterface, ObservedNetwork};
 use ipnet::IpNet;
 
-/// Differences told in one message; more are counted.
-const TOLD: usize = 8;
+/// Differences listed in one message; more are counted.
+const MAX_LISTED: usize = 8;
 
-/// What changed since `intended`, for a person; `None` when nothing did. Not
+/// What changed since `intended`, as a message; `None` when nothing did. Not
 /// counted as change: leases and advertised routes, which are meant to change,
 /// and interfaces that carry nothing.
 #[must_use]
-pub fn drift(intended: &ObservedNetwork, observed: &ObservedNetwork) -> Option<String> {
+pub fn describe_drift(intended: &ObservedNetwork, observed: &ObservedNetwork) -> Option<String> {
     let mut changes = Vec::new();
     for wanted in &intended.interfaces {
         match observed.interfaces.iter().find(|found| found.name == wanted.name) {
             Some(found) => compare_interface(wanted, found, &mut changes),
-            None if carries(wanted) => changes.push(format!("interface {} is gone", wanted.name)),
+            None if carries_addresses(wanted) => changes.push(format!("interface {} is gone", wanted.name)),
             None => {}
         }
     }
     for found in &observed.interfaces {
         let known = intended.interfaces.iter().any(|wanted| wanted.name == found.name);
-        if !known && carries(found) {
+        if !known && carries_addresses(found) {
             changes.push(format!("interface {} is new", found.name));
         }
     }
-    compare("route", &routes(intended), &routes(observed), &mut changes);
+    compare_sets("route", &route_set(intended), &route_set(observed), &mut changes);
     if !intended.interfaces.iter().any(is_dynamic) {
         let servers =
             |network: &ObservedNetwork| network.dns_servers.iter().cloned().collect::<BTreeSet<_>>();
-        compare("resolver", &servers(intended), &servers(observed), &mut changes);
+        compare_sets("resolver", &servers(intended), &servers(observed), &mut changes);
     }
-    tell(&changes)
+    join_changes(&changes)
 }
 
-fn tell(changes: &[String]) -> Option<String> {
-    let told = changes.iter().take(TOLD).cloned().collect::<Vec<_>>().join("; ");
+fn join_changes(changes: &[String]) -> Option<String> {
+    let listed = changes.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join("; ");
     match changes.len() {
         0 => None,
-        many if many > TOLD => Some(format!("{told}; and {} more", many - TOLD)),
-        _ => Some(told),
+        many if many > MAX_LISTED => Some(format!("{listed}; and {} more", many - MAX_LISTED)),
+        _ => Some(listed),
     }
 }
 
@@ -72,22 +72,22 @@ fn compare_interface(wanted: &ObservedInterface, found: &ObservedInterface, chan
         changes.push(format!("{name}: IPv4 comes no longer from DHCP"));
     }
     if wanted.master.is_none() {
-        compare(&format!("{name}: address"), &addresses(wanted), &addresses(found), changes);
+        compare_sets(&format!("{name}: address"), &address_set(wanted), &address_set(found), changes);
     }
 }
 
-fn compare(what: &str, wanted: &BTreeSet<String>, found: &BTreeSet<String>, changes: &mut Vec<String>) {
+fn compare_sets(what: &str, wanted: &BTreeSet<String>, found: &BTreeSet<String>, changes: &mut Vec<String>) {
     changes.extend(wanted.difference(found).map(|value| format!("{what} {value} is gone")));
     changes.extend(found.difference(wanted).map(|value| format!("{what} {value} is new")));
 }
 
-fn addresses(interface: &ObservedInterface) -> BTreeSet<String> {
+fn address_set(interface: &ObservedInterface) -> BTreeSet<String> {
     let special = |address: &str| address.parse::<IpNet>().is_ok_and(|net| super::is_special(net.addr()));
     let fixed = |address: &&String| !interface.dynamic_addresses.contains(address) && !special(address);
     interface.addresses.iter().filter(fixed).cloned().collect()
 }
 
-fn routes(network: &ObservedNetwork) -> BTreeSet<String> {
+fn route_set(network: &ObservedNetwork) -> BTreeSet<String> {
     let text = |value: &Option<String>, word: &str| {
         value.as_ref().map(|value| format!(" {word} {value}")).unwrap_or_default()
     };
@@ -103,6 +103,6 @@ fn is_dynamic(interface: &ObservedInterface) -> bool {
     interface.dhcp4 || interface.dhcp6 || interface.accept_ra
 }
 
-fn carries(interface: &ObservedInterface) -> bool {
-    is_dynamic(interface) || interface.master.is_some() || !addresses(interface).is_empty()
+fn carries_addresses(interface: &ObservedInterface) -> bool {
+    is_dynamic(interface) || interface.master.is_some() || !address_set(interface).is_empty()
 }

@@ -1,4 +1,4 @@
-//! `spec.network`: what a person wrote, taken as it is.
+//! `spec.network`: written by an operator, used unchanged.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use ipnet::IpNet;
 use serde_json::Value;
 use std::net::IpAddr;
 
-use super::{NetworkError, bad};
+use super::{NetworkError, bad_value};
 
-/// The network-config, or `None` when the template says nothing.
-pub(super) fn config(template: &NetworkTemplate) -> Result<Option<String>, NetworkError> {
+/// The network-config, or `None` when the template is empty.
+pub(super) fn explicit_config(template: &NetworkTemplate) -> Result<Option<String>, NetworkError> {
     let configurator = match template.configurator {
         Configurator::None => None,
         Configurator::Nmc => Some("nmc"),
@@ -30,8 +30,8 @@ pub(super) fn config(template: &NetworkTemplate) -> Result<Option<String>, Netwo
         return Err(NetworkError::NotVersion2);
     }
     let mut config = config.clone();
-    fill(&mut config, &template.ip_addresses)?;
-    crate::yaml::text(&config).map(Some).map_err(|error| NetworkError::Render(error.to_string()))
+    fill_value(&mut config, &template.ip_addresses)?;
+    crate::yaml::to_yaml(&config).map(Some).map_err(|error| NetworkError::Render(error.to_string()))
 }
 
 fn is_empty(config: &Value) -> bool {
@@ -39,17 +39,17 @@ fn is_empty(config: &Value) -> bool {
 }
 
 /// Replaces `{name}` in every text.
-fn fill(value: &mut Value, addresses: &BTreeMap<String, String>) -> Result<(), NetworkError> {
+fn fill_value(value: &mut Value, addresses: &BTreeMap<String, String>) -> Result<(), NetworkError> {
     match value {
-        Value::String(text) => *text = filled(text, addresses)?,
-        Value::Array(items) => items.iter_mut().try_for_each(|item| fill(item, addresses))?,
-        Value::Object(map) => map.values_mut().try_for_each(|value| fill(value, addresses))?,
+        Value::String(text) => *text = fill_text(text, addresses)?,
+        Value::Array(items) => items.iter_mut().try_for_each(|item| fill_value(item, addresses))?,
+        Value::Object(map) => map.values_mut().try_for_each(|value| fill_value(value, addresses))?,
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
     Ok(())
 }
 
-fn filled(text: &str, addresses: &BTreeMap<String, String>) -> Result<String, NetworkError> {
+fn fill_text(text: &str, addresses: &BTreeMap<String, String>) -> Result<String, NetworkError> {
     let mut result = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {
@@ -62,7 +62,7 @@ fn filled(text: &str, addresses: &BTreeMap<String, String>) -> Result<String, Ne
         let missing = || NetworkError::Placeholder { name: name.to_owned() };
         let address = addresses.get(name).ok_or_else(missing)?;
         if address.parse::<IpAddr>().is_err() && address.parse::<IpNet>().is_err() {
-            return Err(bad("spec.network.ipAddresses", address, "IP address"));
+            return Err(bad_value("spec.network.ipAddresses", address, "IP address"));
         }
         result.push_str(address);
         rest = after;

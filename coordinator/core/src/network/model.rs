@@ -8,11 +8,11 @@ use coordinator_api::network::{ObservedBond, ObservedInterface, ObservedNetwork,
 use ipnet::IpNet;
 
 use super::{
-    NetworkError, bad, check_domain, check_name, interface, is_special, missing, parse_address,
-    parse_destination, parse_mac, parse_net,
+    NetworkError, bad_value, check_domain, check_name, interface_path, is_special, missing_value,
+    parse_address, parse_destination, parse_mac, parse_net,
 };
 
-/// What Ethernet has when nobody says otherwise.
+/// Default MTU of Ethernet.
 const DEFAULT_MTU: i64 = 1500;
 
 /// Everything that is configured, by name.
@@ -49,7 +49,7 @@ pub(super) struct Route {
 
 impl Network {
     /// Reads and checks an observed network.
-    pub(super) fn parse(observed: &ObservedNetwork) -> Result<Self, NetworkError> {
+    pub(super) fn parse_observed(observed: &ObservedNetwork) -> Result<Self, NetworkError> {
         let mut found: BTreeMap<&str, &ObservedInterface> = BTreeMap::new();
         for given in &observed.interfaces {
             check_name(&given.name)?;
@@ -76,8 +76,8 @@ impl Network {
         Ok(network)
     }
 
-    /// A card that nothing configures and nobody stands on is left to the
-    /// image: naming it would make the boot wait for its link.
+    /// An interface without configuration that no other device uses is left to
+    /// the image: naming it would make the boot wait for its link.
     fn drop_unused(&mut self) {
         let used: BTreeSet<String> = self
             .devices
@@ -104,7 +104,7 @@ impl Network {
             let addresses = device.addresses.iter().map(|address| address.addr().to_string());
             for value in mac.into_iter().chain(addresses) {
                 if !seen.insert(value.clone()) {
-                    return Err(NetworkError::Duplicate { place: interface(name), value });
+                    return Err(NetworkError::Duplicate { place: interface_path(name), value });
                 }
             }
         }
@@ -129,9 +129,9 @@ impl Network {
 
     /// Resolvers are the host's, network-config has them per device: they go
     /// to the one with the static default route, else to the first that has
-    /// something static. Nobody can tell which of them DHCP brought: one too
-    /// many does no harm, one that is lost does. Where all comes from DHCP, the
-    /// resolvers do too.
+    /// something static. Which of them came from DHCP is unknown: an additional
+    /// one does no harm, a missing one does. Where all addresses come from
+    /// DHCP, the resolvers do too.
     fn place_resolvers(&mut self, observed: &ObservedNetwork) -> Result<(), NetworkError> {
         let servers = observed.dns_servers.iter().map(|server| parse_address("dnsServers", server));
         let mut servers = servers.collect::<Result<Vec<_>, _>>()?;
@@ -210,34 +210,35 @@ fn check_master(
     if matches!(kind, Some("bond" | "bridge")) {
         return Ok(());
     }
-    Err(missing(&given.name, "master", master))
+    Err(missing_value(&given.name, "master", master))
 }
 
 fn parse_kind(
     given: &ObservedInterface,
     found: &BTreeMap<&str, &ObservedInterface>,
 ) -> Result<Option<Kind>, NetworkError> {
-    let place = interface(&given.name);
+    let place = interface_path(&given.name);
     let mac = |text: &Option<String>| parse_mac(&place, text.as_deref().unwrap_or_default());
     Ok(Some(match given.kind.as_deref().unwrap_or_default() {
-        // An empty MAC is refused only once it is known that the card is used.
+        // An empty MAC is refused only once the interface is known to be used.
         "" => Kind::Ethernet { mac: mac(&given.permanent_mac)?.or(mac(&given.mac)?).unwrap_or_default() },
         "bond" => {
-            let members = members(given, found)?;
+            let members = parse_members(given, found)?;
             let parameters = given.bond.clone().unwrap_or_default();
             if let Some(primary) = parameters.primary.as_ref().filter(|primary| !members.contains(primary)) {
-                return Err(missing(&given.name, "primary", primary));
+                return Err(missing_value(&given.name, "primary", primary));
             }
             Kind::Bond { mac: mac(&given.mac)?, members, parameters }
         }
-        "bridge" => Kind::Bridge { mac: mac(&given.mac)?, members: members(given, found)? },
+        "bridge" => Kind::Bridge { mac: mac(&given.mac)?, members: parse_members(given, found)? },
         "vlan" => {
-            let vlan = given.vlan.as_ref().ok_or_else(|| missing(&given.name, "parent", "(not named)"))?;
+            let vlan =
+                given.vlan.as_ref().ok_or_else(|| missing_value(&given.name, "parent", "(not named)"))?;
             if !(1..=4094).contains(&vlan.id) {
-                return Err(bad(&place, &vlan.id.to_string(), "VLAN id (1 to 4094)"));
+                return Err(bad_value(&place, &vlan.id.to_string(), "VLAN id (1 to 4094)"));
             }
             if vlan.link == given.name || !found.contains_key(vlan.link.as_str()) {
-                return Err(missing(&given.name, "parent", &vlan.link));
+                return Err(missing_value(&given.name, "parent", &vlan.link));
             }
             Kind::Vlan { id: vlan.id, link: vlan.link.clone() }
         }
@@ -245,21 +246,21 @@ fn parse_kind(
     }))
 }
 
-fn members(
+fn parse_members(
     given: &ObservedInterface,
     found: &BTreeMap<&str, &ObservedInterface>,
 ) -> Result<Vec<String>, NetworkError> {
     let is_member = |other: &&&ObservedInterface| other.master.as_deref() == Some(given.name.as_str());
     let members: Vec<_> = found.values().filter(is_member).map(|member| member.name.clone()).collect();
-    // A bond is nothing without a card; a bridge may wait for one.
+    // A bond needs a hardware interface; a bridge may wait for one.
     if members.is_empty() && given.kind.as_deref() == Some("bond") {
-        return Err(missing(&given.name, "member", "(none names it as master)"));
+        return Err(missing_value(&given.name, "member", "(none names it as master)"));
     }
     Ok(members)
 }
 
 fn static_addresses(given: &ObservedInterface) -> Result<Vec<IpNet>, NetworkError> {
-    let place = interface(&given.name);
+    let place = interface_path(&given.name);
     let parse = |address: &String| parse_net(&place, address);
     let dynamic = given.dynamic_addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let mut addresses = given.addresses.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -284,7 +285,7 @@ fn parse_routes(
         let named = given.interface.as_deref().filter(|name| !name.is_empty());
         let name = match named {
             Some(name) => found.contains_key(name).then_some(name),
-            None => reaching(&route, found),
+            None => reaching_interface(&route, found),
         };
         let name = name.ok_or(NetworkError::RouteWithoutInterface { destination: route.destination })?;
         let routes = routes.entry(name.to_owned()).or_default();
@@ -309,7 +310,7 @@ fn parse_route(given: &ObservedRoute) -> Result<Route, NetworkError> {
 }
 
 /// The interface that has an address beside the gateway.
-fn reaching<'a>(route: &Route, found: &BTreeMap<&'a str, &ObservedInterface>) -> Option<&'a str> {
+fn reaching_interface<'a>(route: &Route, found: &BTreeMap<&'a str, &ObservedInterface>) -> Option<&'a str> {
     let gateway = route.gateway?;
     let beside = |address: &String| address.parse::<IpNet>().is_ok_and(|net| net.contains(&gateway));
     found.iter().find(|(_, given)| given.addresses.iter().any(beside)).map(|(name, _)| *name)
@@ -318,7 +319,7 @@ fn reaching<'a>(route: &Route, found: &BTreeMap<&'a str, &ObservedInterface>) ->
 /// Leaves out what addresses imply, and refuses what could never carry a
 /// packet: cloud-init would drop such a route without a word.
 fn check_routes(given: &ObservedInterface, routes: Vec<Route>) -> Result<Vec<Route>, NetworkError> {
-    let addresses = given.addresses.iter().map(|address| parse_net(&interface(&given.name), address));
+    let addresses = given.addresses.iter().map(|address| parse_net(&interface_path(&given.name), address));
     let subnets = addresses.map(|net| Ok(net?.trunc())).collect::<Result<Vec<_>, NetworkError>>()?;
     let on_link: Vec<_> =
         routes.iter().filter(|route| route.gateway.is_none()).map(|route| route.destination).collect();

@@ -79,7 +79,7 @@ struct RouteEntry {
     to: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     via: Option<String>,
-    /// netplan refuses a route without gateway that does not say so.
+    /// netplan rejects a route without gateway that is not marked so.
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ struct Nameservers<'a> {
 }
 
 /// The document: devices by kind and name, in their order.
-pub(super) fn yaml(network: &Network) -> Result<String, NetworkError> {
+pub(super) fn render_yaml(network: &Network) -> Result<String, NetworkError> {
     let mut document = Document {
         version: 2,
         ethernets: BTreeMap::new(),
@@ -110,20 +110,20 @@ pub(super) fn yaml(network: &Network) -> Result<String, NetworkError> {
             Kind::Bridge { .. } => &mut document.bridges,
             Kind::Vlan { .. } => &mut document.vlans,
         };
-        section.insert(name, entry(name, device));
+        section.insert(name, device_entry(name, device));
     }
-    crate::yaml::text(&document).map_err(|error| NetworkError::Render(error.to_string()))
+    crate::yaml::to_yaml(&document).map_err(|error| NetworkError::Render(error.to_string()))
 }
 
-fn entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
+fn device_entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
     let mut entry = Entry {
         mtu: device.mtu,
         dhcp4: device.dhcp4,
         dhcp6: device.dhcp6,
         accept_ra: device.accept_ra,
         addresses: device.addresses.iter().map(ToString::to_string).collect(),
-        routes: device.routes.iter().map(route).collect(),
-        nameservers: nameservers(device),
+        routes: device.routes.iter().map(route_entry).collect(),
+        nameservers: nameserver_entry(device),
         ..Entry::default()
     };
     match &device.kind {
@@ -154,7 +154,7 @@ fn entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
     entry
 }
 
-fn route(route: &Route) -> RouteEntry {
+fn route_entry(route: &Route) -> RouteEntry {
     RouteEntry {
         to: route.destination.to_string(),
         via: route.gateway.map(|gateway| gateway.to_string()),
@@ -163,7 +163,7 @@ fn route(route: &Route) -> RouteEntry {
     }
 }
 
-fn nameservers(device: &Device) -> Option<Nameservers<'_>> {
+fn nameserver_entry(device: &Device) -> Option<Nameservers<'_>> {
     let some = !device.dns_servers.is_empty() || !device.search_domains.is_empty();
     some.then(|| Nameservers {
         addresses: device.dns_servers.iter().map(ToString::to_string).collect(),

@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use proto::{limits, v1alpha1 as wire};
 
 use super::{
-    NetworkError, bad, check_domain, check_name, interface, is_special, missing, parse_address,
-    parse_destination, parse_mac, parse_net,
+    NetworkError, bad_value, check_domain, check_name, interface_path, is_special, missing_value,
+    parse_address, parse_destination, parse_mac, parse_net,
 };
 
 /// Resolvers and search domains of one host; resolvers look at far fewer.
@@ -39,13 +39,13 @@ pub fn parse_observed(network: wire::ObservedNetwork) -> Observation {
     let mut interfaces = parse_interfaces(network.interfaces, &mut dropped);
     drop_dangling(&mut interfaces, &mut dropped);
     let names: BTreeSet<_> = interfaces.iter().map(|interface| interface.name.clone()).collect();
-    let routes = dropped.bounded("routes", network.routes, limits::ROUTES);
-    let routes = dropped.kept(routes.iter().map(|route| parse_route(route, &names)));
-    let servers = dropped.bounded("dnsServers", network.dns_servers, NAMES);
-    let servers = dropped.kept(servers.iter().map(|server| parse_address("dnsServers", server)));
-    let domains = dropped.bounded("searchDomains", network.search_domains, NAMES);
+    let routes = dropped.keep_bounded("routes", network.routes, limits::ROUTES);
+    let routes = dropped.keep_valid(routes.iter().map(|route| parse_route(route, &names)));
+    let servers = dropped.keep_bounded("dnsServers", network.dns_servers, NAMES);
+    let servers = dropped.keep_valid(servers.iter().map(|server| parse_address("dnsServers", server)));
+    let domains = dropped.keep_bounded("searchDomains", network.search_domains, NAMES);
     let domains = domains.into_iter().map(|domain| check_domain(&domain).map(|()| domain));
-    let search_domains = dropped.kept(domains);
+    let search_domains = dropped.keep_valid(domains);
     let network = ObservedNetwork {
         interfaces,
         routes,
@@ -64,19 +64,19 @@ pub fn parse_observed(network: wire::ObservedNetwork) -> Observation {
 struct Dropped(Vec<NetworkError>);
 
 impl Dropped {
-    fn push(&mut self, error: NetworkError) {
+    fn push_error(&mut self, error: NetworkError) {
         if self.0.len() < DROPPED {
             self.0.push(error);
         }
     }
 
-    fn kept<T>(&mut self, parsed: impl Iterator<Item = Result<T, NetworkError>>) -> Vec<T> {
-        parsed.filter_map(|parsed| parsed.map_err(|error| self.push(error)).ok()).collect()
+    fn keep_valid<T>(&mut self, parsed: impl Iterator<Item = Result<T, NetworkError>>) -> Vec<T> {
+        parsed.filter_map(|parsed| parsed.map_err(|error| self.push_error(error)).ok()).collect()
     }
 
-    fn bounded<T>(&mut self, what: &'static str, mut list: Vec<T>, max: usize) -> Vec<T> {
+    fn keep_bounded<T>(&mut self, what: &'static str, mut list: Vec<T>, max: usize) -> Vec<T> {
         if list.len() > max {
-            self.push(NetworkError::TooMany { what, count: list.len(), max });
+            self.push_error(NetworkError::TooMany { what, count: list.len(), max });
             list.truncate(max);
         }
         list
@@ -86,11 +86,11 @@ impl Dropped {
 fn parse_interfaces(given: Vec<wire::Interface>, dropped: &mut Dropped) -> Vec<ObservedInterface> {
     let mut names = BTreeSet::new();
     let mut interfaces = vec![];
-    for interface in dropped.bounded("interfaces", given, limits::INTERFACES) {
+    for interface in dropped.keep_bounded("interfaces", given, limits::INTERFACES) {
         let name = interface.name.clone();
         let parsed = parse_interface(interface, dropped);
         if names.contains(&name) {
-            dropped.push(NetworkError::Duplicate { place: "interfaces".into(), value: name });
+            dropped.push_error(NetworkError::Duplicate { place: "interfaces".into(), value: name });
             continue;
         }
         match parsed {
@@ -98,7 +98,7 @@ fn parse_interfaces(given: Vec<wire::Interface>, dropped: &mut Dropped) -> Vec<O
                 names.insert(name);
                 interfaces.push(parsed);
             }
-            Err(error) => dropped.push(error),
+            Err(error) => dropped.push_error(error),
         }
     }
     interfaces
@@ -112,13 +112,13 @@ fn drop_dangling(interfaces: &mut Vec<ObservedInterface>, dropped: &mut Dropped)
         interfaces.retain(|given| {
             let link = given.vlan.as_ref().map(|vlan| &vlan.link).filter(|link| !names.contains(*link));
             if let Some(link) = link {
-                dropped.push(missing(&given.name, "parent", link));
+                dropped.push_error(missing_value(&given.name, "parent", link));
             }
             link.is_none()
         });
         for given in interfaces.iter_mut() {
             if let Some(master) = given.master.take_if(|master| !names.contains(master)) {
-                dropped.push(missing(&given.name, "master", &master));
+                dropped.push_error(missing_value(&given.name, "master", &master));
             }
         }
         if interfaces.len() == before {
@@ -139,7 +139,7 @@ fn bounded_connections(
         bytes += name.len() + text.len();
         if bytes > CONNECTIONS_BYTES {
             let what = "bytes of connections";
-            dropped.push(NetworkError::TooMany { what, count: bytes, max: CONNECTIONS_BYTES });
+            dropped.push_error(NetworkError::TooMany { what, count: bytes, max: CONNECTIONS_BYTES });
             break;
         }
         kept.insert(name, text);
@@ -149,12 +149,12 @@ fn bounded_connections(
 
 fn parse_interface(given: wire::Interface, dropped: &mut Dropped) -> Result<ObservedInterface, NetworkError> {
     check_name(&given.name)?;
-    let place = interface(&given.name);
+    let place = interface_path(&given.name);
     let addresses = parse_addresses(&place, given.addresses, dropped);
     let mut dynamic_addresses = parse_addresses(&place, given.dynamic_addresses, dropped);
     dynamic_addresses.retain(|address| addresses.contains(address));
     if !["", "bond", "vlan", "bridge"].contains(&given.kind.as_str()) {
-        return Err(bad(&place, &given.kind, "kind (bond, vlan, bridge or nothing)"));
+        return Err(bad_value(&place, &given.kind, "kind (bond, vlan, bridge or nothing)"));
     }
     if !given.master.is_empty() {
         check_name(&given.master)?;
@@ -162,11 +162,11 @@ fn parse_interface(given: wire::Interface, dropped: &mut Dropped) -> Result<Obse
     Ok(ObservedInterface {
         mac: parse_mac(&place, &given.mac)?,
         permanent_mac: parse_mac(&place, &given.permanent_mac)?,
-        mtu: number(given.mtu),
+        mtu: optional_number(given.mtu),
         addresses,
         dynamic_addresses,
-        kind: text(given.kind),
-        master: text(given.master),
+        kind: optional_text(given.kind),
+        master: optional_text(given.master),
         dhcp4: given.dhcp4,
         dhcp6: given.dhcp6,
         accept_ra: given.accept_ra,
@@ -178,9 +178,9 @@ fn parse_interface(given: wire::Interface, dropped: &mut Dropped) -> Result<Obse
 
 /// An address that is none is left out alone.
 fn parse_addresses(place: &str, given: Vec<String>, dropped: &mut Dropped) -> Vec<String> {
-    let given = dropped.bounded("addresses of an interface", given, ADDRESSES);
+    let given = dropped.keep_bounded("addresses of an interface", given, ADDRESSES);
     let mut addresses = vec![];
-    for net in dropped.kept(given.iter().map(|address| parse_net(place, address))) {
+    for net in dropped.keep_valid(given.iter().map(|address| parse_net(place, address))) {
         let text = net.to_string();
         if !is_special(net.addr()) && !addresses.contains(&text) {
             addresses.push(text);
@@ -193,7 +193,7 @@ fn parse_bond(place: &str, bond: wire::Bond) -> Result<ObservedBond, NetworkErro
     let word = |text: &str| text.len() <= 32 && text.bytes().all(|byte| byte.is_ascii_graphic());
     for value in [&bond.mode, &bond.lacp_rate, &bond.transmit_hash_policy] {
         if !word(value) {
-            return Err(bad(place, value, "parameter of a bond"));
+            return Err(bad_value(place, value, "parameter of a bond"));
         }
     }
     if !bond.primary.is_empty() {
@@ -201,17 +201,17 @@ fn parse_bond(place: &str, bond: wire::Bond) -> Result<ObservedBond, NetworkErro
     }
     Ok(ObservedBond {
         mode: bond.mode,
-        miimon: number(bond.miimon),
-        lacp_rate: text(bond.lacp_rate),
-        transmit_hash_policy: text(bond.transmit_hash_policy),
-        primary: text(bond.primary),
+        miimon: optional_number(bond.miimon),
+        lacp_rate: optional_text(bond.lacp_rate),
+        transmit_hash_policy: optional_text(bond.transmit_hash_policy),
+        primary: optional_text(bond.primary),
     })
 }
 
 fn parse_vlan(place: &str, vlan: wire::Vlan) -> Result<ObservedVlan, NetworkError> {
     check_name(&vlan.link)?;
     if !(1..=4094).contains(&vlan.id) {
-        return Err(bad(place, &vlan.id.to_string(), "VLAN id (1 to 4094)"));
+        return Err(bad_value(place, &vlan.id.to_string(), "VLAN id (1 to 4094)"));
     }
     Ok(ObservedVlan { id: i64::from(vlan.id), link: vlan.link })
 }
@@ -226,17 +226,17 @@ fn parse_route(route: &wire::Route, names: &BTreeSet<String>) -> Result<Observed
         destination: destination.to_string(),
         gateway: gateway.map(|gateway| gateway.to_string()),
         interface: Some(route.interface.clone()),
-        metric: number(route.metric),
+        metric: optional_number(route.metric),
         dynamic: route.dynamic,
     })
 }
 
 /// The wire has no absent text.
-fn text(text: String) -> Option<String> {
+fn optional_text(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
 /// The wire has no absent number.
-fn number(number: u32) -> Option<i64> {
+fn optional_number(number: u32) -> Option<i64> {
     (number != 0).then(|| i64::from(number))
 }

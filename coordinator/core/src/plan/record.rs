@@ -139,7 +139,7 @@ impl PlanRecord {
     ///
     /// # Errors
     /// [`PlanRecordError::Checksum`].
-    pub fn verify(self, announced: &Checksum) -> Result<Self, PlanRecordError> {
+    pub fn verify_checksum(self, announced: &Checksum) -> Result<Self, PlanRecordError> {
         if self.plan.checksum == *announced {
             return Ok(self);
         }

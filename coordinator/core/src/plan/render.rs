@@ -136,7 +136,7 @@ struct Files {
 
 impl Files {
     /// The index of the file.
-    fn add(&mut self, name: &str, content: &[u8]) -> usize {
+    fn add_file(&mut self, name: &str, content: &[u8]) -> usize {
         self.files.push(File::encode(format!("{}/{name}", self.staging), content));
         self.files.len() - 1
     }
@@ -147,16 +147,16 @@ fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordEr
         Step::RequestCleanup => TypedStep::RequestCleanup,
         Step::CleanCloudInit => TypedStep::CleanCloudInit,
         Step::WriteSeed(seed) => TypedStep::WriteSeed {
-            user_data_file: seed.user_data.as_ref().map(|data| files.add("user-data", data.expose())),
-            meta_data_file: files.add("meta-data", seed.meta_data.as_bytes()),
+            user_data_file: seed.user_data.as_ref().map(|data| files.add_file("user-data", data.expose())),
+            meta_data_file: files.add_file("meta-data", seed.meta_data.as_bytes()),
             network_config_file: seed
                 .network_config
                 .as_ref()
-                .map(|network| files.add("network-config", network.as_bytes())),
+                .map(|network| files.add_file("network-config", network.as_bytes())),
         },
         Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id }) => {
             let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id });
-            files.add("node-identity.json", identity.to_string().as_bytes());
+            files.add_file("node-identity.json", identity.to_string().as_bytes());
             TypedStep::WriteNodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() }
         }
         Step::RemoveNodeIdentity => TypedStep::RemoveNodeIdentity,

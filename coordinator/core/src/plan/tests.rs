@@ -47,10 +47,10 @@ fn altered_record_is_refused() {
     for (name, altered) in cases {
         assert_ne!(altered, text(&record), "{name}");
         let read = read_record(altered.as_bytes()).unwrap().unwrap();
-        let refused = read.verify(&announced);
+        let refused = read.verify_checksum(&announced);
         assert!(matches!(refused, Err(PlanRecordError::Checksum { .. })), "{name}: {refused:?}");
     }
-    assert!(record.verify(&announced).is_ok());
+    assert!(record.verify_checksum(&announced).is_ok());
 }
 
 /// A coordinator of another version wrote other scripts and unknown fields: the
@@ -66,7 +66,7 @@ fn record_rendered_differently_is_read() {
     let read = read_record(&bytes).unwrap().unwrap();
     assert_eq!(read.plan.steps, record.plan.steps);
     assert_eq!((read.plan.checksum.clone(), read.plan.id.clone()), (Checksum::of(&bytes), record.plan.id));
-    assert!(read.verify(&Checksum::of(&bytes)).is_ok());
+    assert!(read.verify_checksum(&Checksum::of(&bytes)).is_ok());
 }
 
 #[test]

@@ -78,23 +78,23 @@ fn standing_follows_claim_plan_and_session() {
     for (name, change, want) in STANDINGS {
         let mut inventory = samples::inventory("host-1");
         change(&mut inventory);
-        assert_eq!(standing("workers", Some(&samples::record(&inventory))), want, "{name}");
+        assert_eq!(host_standing("workers", Some(&samples::record(&inventory))), want, "{name}");
     }
-    assert_eq!(standing("workers", None), Standing::Unavailable(Exclusion::Missing));
+    assert_eq!(host_standing("workers", None), Standing::Unavailable(Exclusion::Missing));
 }
 
 #[test]
 fn first_available_member_is_chosen() {
     let mut roster = Roster::new(samples::pool(&["z", "a", "m"]));
-    assert!(roster.choose(|_| false).is_err());
+    assert!(roster.choose_member(|_| false).is_err());
     assert!(roster.set_standing("a", Standing::Available));
     assert!(roster.set_standing("m", Standing::Available));
-    assert_eq!(roster.choose(|_| false).unwrap().name, "a");
-    assert_eq!(roster.choose(|name| name == "a").unwrap().name, "m");
+    assert_eq!(roster.choose_member(|_| false).unwrap().name, "a");
+    assert_eq!(roster.choose_member(|name| name == "a").unwrap().name, "m");
     assert!(roster.set_standing("z", Standing::Available));
-    assert_eq!(roster.choose(|_| false).unwrap().name, "z");
+    assert_eq!(roster.choose_member(|_| false).unwrap().name, "z");
     assert!(!roster.set_standing("z", Standing::Available), "nothing changed");
-    assert!(!roster.set_standing("stranger", Standing::Available), "not listed");
+    assert!(!roster.set_standing("unlisted", Standing::Available), "not listed");
 }
 
 #[test]
@@ -102,16 +102,16 @@ fn exhausted_pool_counts_its_exclusions() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
     roster.set_standing("a", Standing::Allocated);
     assert_eq!(
-        roster.choose(|_| false).unwrap_err(),
+        roster.choose_member(|_| false).unwrap_err(),
         "of 3 members: 1 allocated, 2 missing; add a host to it or free one"
     );
     roster.set_standing("b", Standing::Available);
     assert_eq!(
-        roster.choose(|_| true).unwrap_err(),
+        roster.choose_member(|_| true).unwrap_err(),
         "of 3 members: 1 reserved for other machines, 1 allocated, 1 missing; add a host to it or free one"
     );
     let empty = Roster::new(samples::pool(&[]));
-    assert!(empty.choose(|_| false).unwrap_err().contains("add machineInventories"));
+    assert!(empty.choose_member(|_| false).unwrap_err().contains("add machineInventories"));
 }
 
 #[test]

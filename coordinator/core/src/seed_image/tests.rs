@@ -13,7 +13,7 @@ fn image() -> SeedImage {
     image
 }
 
-/// A person edits the spec: the API server counts.
+/// The spec is edited: the API server increments the generation.
 fn edit(image: &mut SeedImage, change: impl FnOnce(&mut SeedImageSpec)) {
     change(&mut image.spec);
     image.metadata.generation = image.metadata.generation.map(|generation| generation + 1);
@@ -37,7 +37,7 @@ fn minute(minute: i64) -> Timestamp {
 fn completed(at: i64) -> SeedImage {
     let mut image = image();
     let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
-    image.status = Some(status(&image, &Progress::Completed(download), minute(at)));
+    image.status = Some(seed_image_status(&image, &Progress::Completed(download), minute(at)));
     image
 }
 
@@ -48,8 +48,8 @@ fn what_cannot_be_made_is_refused_with_the_next_action() {
     let mut empty = image();
     empty.spec.base_image = None;
     for image in [raw, empty] {
-        let Decision::Refuse(why) = decide(&image, Some(&registration()), minute(0)) else { panic!() };
-        let status = status(&image, &Progress::Refused(why), minute(0));
+        let Decision::Refuse(why) = decide_build(&image, Some(&registration()), minute(0)) else { panic!() };
+        let status = seed_image_status(&image, &Progress::Refused(why), minute(0));
         assert_eq!(status.state, Some(SeedImageState::Failed));
         assert!(status.conditions[0].message.contains(": "), "{why}");
     }
@@ -57,8 +57,8 @@ fn what_cannot_be_made_is_refused_with_the_next_action() {
 
 #[test]
 fn a_registration_is_waited_for() {
-    assert_eq!(decide(&image(), None, minute(0)), Decision::AwaitRegistration);
-    assert_eq!(decide(&image(), Some(&registration()), minute(0)), Decision::Begin);
+    assert_eq!(decide_build(&image(), None, minute(0)), Decision::AwaitRegistration);
+    assert_eq!(decide_build(&image(), Some(&registration()), minute(0)), Decision::Begin);
 }
 
 #[test]
@@ -73,27 +73,27 @@ fn a_completed_image_says_where_it_is() {
 fn a_download_closes_when_its_time_is_over_and_stays_closed() {
     let mut image = completed(0);
     let r = registration();
-    assert_eq!(decide(&image, Some(&r), minute(59)), Decision::Build);
-    assert_eq!(remaining(&image, minute(59)), Some(Duration::from_mins(1)));
-    assert_eq!(decide(&image, Some(&r), minute(60)), Decision::Expire);
-    image.status = Some(status(&image, &Progress::Expired, minute(60)));
+    assert_eq!(decide_build(&image, Some(&r), minute(59)), Decision::Build);
+    assert_eq!(remaining_lifetime(&image, minute(59)), Some(Duration::from_mins(1)));
+    assert_eq!(decide_build(&image, Some(&r), minute(60)), Decision::Expire);
+    image.status = Some(seed_image_status(&image, &Progress::Expired, minute(60)));
     assert_eq!(image.status.as_ref().unwrap().download_url, None);
-    assert_eq!(decide(&image, Some(&r), minute(61)), Decision::Expire);
+    assert_eq!(decide_build(&image, Some(&r), minute(61)), Decision::Expire);
     ask(&mut image);
-    assert_eq!(decide(&image, Some(&r), minute(61)), Decision::Begin);
+    assert_eq!(decide_build(&image, Some(&r), minute(61)), Decision::Begin);
 }
 
 #[test]
 fn zero_minutes_keep_a_download_open() {
     let mut image = completed(0);
     image.spec.cleanup_after_minutes = 0;
-    assert_eq!(decide(&image, Some(&registration()), minute(100_000)), Decision::Build);
+    assert_eq!(decide_build(&image, Some(&registration()), minute(100_000)), Decision::Build);
 }
 
 /// One reconcile as the controller does it, up to its one write of the status;
 /// what `fetch` says becomes of the base. The answer is the decision.
 fn look(image: &mut SeedImage, fetch: Result<&str, &str>, at: i64) -> Decision {
-    let decision = decide(image, Some(&registration()), minute(at));
+    let decision = decide_build(image, Some(&registration()), minute(at));
     let progress = match &decision {
         Decision::Begin => Progress::Started,
         Decision::Build => match fetch {
@@ -108,7 +108,7 @@ fn look(image: &mut SeedImage, fetch: Result<&str, &str>, at: i64) -> Decision {
         Decision::Expire => Progress::Expired,
         Decision::Refuse(_) | Decision::AwaitRegistration => panic!("{decision:?}"),
     };
-    image.status = Some(status(image, &progress, minute(at)));
+    image.status = Some(seed_image_status(image, &progress, minute(at)));
     decision
 }
 
@@ -122,15 +122,15 @@ fn a_retrigger_closes_the_old_link_before_it_opens_the_new_one() {
     ask(&mut image);
     assert!(is_asked(&image) && !is_answered(&image));
     assert_eq!(look(&mut image, Ok("new"), 5), Decision::Begin);
-    assert_eq!((state(&image), link(&image)), (Some(SeedImageState::Started), None));
-    assert_eq!(base(&image), Base::Fresh);
+    assert_eq!((recorded_state(&image), link(&image)), (Some(SeedImageState::Started), None));
+    assert_eq!(base_image(&image), Base::Fresh);
     // A crash here does the same again; so does a base that is not there.
     assert_eq!(look(&mut image, Err("no answer"), 6), Decision::Build);
-    assert_eq!((state(&image), link(&image)), (Some(SeedImageState::Failed), None));
-    assert!(is_asked(&image) && base(&image) == Base::Fresh, "tried until it is done");
+    assert_eq!((recorded_state(&image), link(&image)), (Some(SeedImageState::Failed), None));
+    assert!(is_asked(&image) && base_image(&image) == Base::Fresh, "tried until it is done");
     assert_eq!(look(&mut image, Ok("new"), 7), Decision::Build);
-    assert_eq!((state(&image), link(&image)), (Some(SeedImageState::Completed), Some("new")));
-    assert_eq!(remaining(&image, minute(7)), Some(Duration::from_hours(1)), "the hour begins anew");
+    assert_eq!((recorded_state(&image), link(&image)), (Some(SeedImageState::Completed), Some("new")));
+    assert_eq!(remaining_lifetime(&image, minute(7)), Some(Duration::from_hours(1)), "the hour starts again");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_retrigger_that_cannot_be_taken_back_is_done_once() {
     look(&mut image, Ok("new"), 1);
     look(&mut image, Ok("new"), 1);
     for at in [2, 3] {
-        assert!(is_answered(&image) && base(&image) == Base::Kept);
+        assert!(is_answered(&image) && base_image(&image) == Base::Kept);
         assert_eq!(look(&mut image, Ok("newer"), at), Decision::Build);
         assert_eq!(link(&image), Some("new"));
     }
@@ -176,7 +176,7 @@ fn a_download_is_what_the_status_names_and_no_more() {
     let mut asked = completed(0);
     ask(&mut asked);
     let mut started = open.clone();
-    started.status = Some(status(&started, &Progress::Started, minute(0)));
+    started.status = Some(seed_image_status(&started, &Progress::Started, minute(0)));
     for (name, image, registration, file, at, want) in [
         ("open", &open, Some(&ready), "r.iso", 1, true),
         ("another name", &open, Some(&ready), "s.iso", 1, false),

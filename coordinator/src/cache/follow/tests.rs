@@ -53,21 +53,21 @@ fn host(name: &str, replica: &str) -> DeserializeGuard<MachineInventory> {
 
 #[test]
 fn an_unparsable_object_stops_no_other() {
-    let kind = capi::cluster("v1beta2");
+    let kind = capi::cluster_resource("v1beta2");
     let mut feed = feed(Writer::<Cluster>::new(kind.clone()), kind.clone());
     let store = feed.writer.as_reader();
     let known = |name: &str| store.get(&Key::new("fleet", name).object_ref_with(kind.clone()));
-    feed.take(Event::Init);
+    feed.take_event(Event::Init);
     for name in ["c1", "c2"] {
-        feed.take(Event::InitApply(cluster(name, Some(json!({ "paused": true })))));
+        feed.take_event(Event::InitApply(cluster(name, Some(json!({ "paused": true })))));
     }
-    feed.take(Event::InitApply(cluster("broken", None)));
-    feed.take(Event::InitDone);
+    feed.take_event(Event::InitApply(cluster("broken", None)));
+    feed.take_event(Event::InitDone);
     assert!(known("c1").is_some() && known("c2").is_some());
     assert!(known("broken").is_none());
-    feed.take(Event::Apply(cluster("c1", None)));
+    feed.take_event(Event::Apply(cluster("c1", None)));
     assert_eq!(known("c1").unwrap().spec.paused, Some(true), "the last usable version");
-    let text = feed.sinks.metrics.encode().unwrap();
+    let text = feed.sinks.metrics.encode_text().unwrap();
     let counted = "baremetal_coordinator_unparsable_objects_total{kind=\"Cluster\"} 2";
     assert!(text.lines().any(|line| line == counted), "{text}");
 }
@@ -76,17 +76,17 @@ fn an_unparsable_object_stops_no_other() {
 fn a_relist_reports_what_was_deleted() {
     let mut feed = feed(Writer::<MachineInventory>::default(), ());
     let list = |feed: &mut Feed<MachineInventory>, names: &[&str]| {
-        feed.take(Event::Init);
+        feed.take_event(Event::Init);
         for name in names {
-            feed.take(Event::InitApply(host(name, "r1")));
+            feed.take_event(Event::InitApply(host(name, "r1")));
         }
-        feed.take(Event::InitDone);
+        feed.take_event(Event::InitDone);
     };
     list(&mut feed, &["h1", "h2"]);
     assert_eq!(feed.sinks.index.hosts_by_replica("r1").len(), 2);
     list(&mut feed, &["h2"]);
     let left = feed.sinks.index.hosts_by_replica("r1");
     assert_eq!(left.into_iter().collect::<Vec<_>>(), [Key::new("fleet", "h2")]);
-    feed.take(Event::Delete(host("h2", "r1")));
+    feed.take_event(Event::Delete(host("h2", "r1")));
     assert!(feed.sinks.index.hosts_by_replica("r1").is_empty());
 }

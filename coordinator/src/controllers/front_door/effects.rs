@@ -13,7 +13,7 @@ use crate::store::plan_record::StoredSecret;
 use crate::store::{StoreError, host, machine, plan_record};
 
 /// Applies the one effect of a decision.
-pub(super) async fn apply<K: FrontDoor>(
+pub(super) async fn apply_effect<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
@@ -31,23 +31,23 @@ pub(super) async fn apply<K: FrontDoor>(
     match effect {
         Effect::ReadSecret(_) => Ok(()),
         Effect::Choose { host } => machine::choose(client, machine, host).await,
-        Effect::Claim { names } => claim(context, machine, gathered, inventory, names).await,
+        Effect::Claim { names } => claim_host(context, machine, gathered, inventory, names).await,
         Effect::Adopt { uid } => {
             host::adopt(client, inventory, uid).await?;
             let note = format!("{} is held by names; the UID of its claim was updated", inventory.name_any());
             context.events.normal(machine, "ClaimAdopted", &note).await;
             Ok(())
         }
-        Effect::Assign(assignment) => assign(context, machine, inventory, assignment, secret).await,
+        Effect::Assign(assignment) => assign_plan(context, machine, inventory, assignment, secret).await,
         Effect::Mark(state) => host::mark(client, inventory, *state).await.map(drop),
-        Effect::SetProviderId(provider_id) => provide(context, machine, inventory, provider_id).await,
-        Effect::Release => release(context, inventory).await,
-        Effect::Abandon => abandon(context, machine, inventory).await,
+        Effect::SetProviderId(provider_id) => provide_machine(context, machine, inventory, provider_id).await,
+        Effect::Release => release_host(context, inventory).await,
+        Effect::Abandon => abandon_host(context, machine, inventory).await,
         Effect::RemoveFinalizer => machine::remove_finalizer(client, machine, &gathered.demand).await,
     }
 }
 
-async fn claim<K: FrontDoor>(
+async fn claim_host<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
@@ -62,7 +62,7 @@ async fn claim<K: FrontDoor>(
 }
 
 /// Writes the record, then announces it: only an announced plan is streamed.
-async fn assign<K: FrontDoor>(
+async fn assign_plan<K: FrontDoor>(
     context: &Context,
     machine: &K,
     inventory: &MachineInventory,
@@ -97,7 +97,7 @@ pub(in crate::controllers) async fn write_plan(
     host::change_status(&context.client, &marked, context.clock.now(), announce).await
 }
 
-async fn provide<K: FrontDoor>(
+async fn provide_machine<K: FrontDoor>(
     context: &Context,
     machine: &K,
     inventory: &MachineInventory,
@@ -112,7 +112,7 @@ async fn provide<K: FrontDoor>(
     Ok(())
 }
 
-async fn release(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
+async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {
     host::release(&context.client, inventory, AllocationState::Available).await?;
     let note = format!("{} is available again", inventory.name_any());
     context.events.normal(inventory, "Released", &note).await;
@@ -120,7 +120,7 @@ async fn release(context: &Context, inventory: &MachineInventory) -> Result<(), 
     Ok(())
 }
 
-async fn abandon<K: FrontDoor>(
+async fn abandon_host<K: FrontDoor>(
     context: &Context,
     machine: &K,
     inventory: &MachineInventory,

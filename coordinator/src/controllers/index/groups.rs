@@ -13,11 +13,11 @@ impl<K, V> Default for Groups<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone + Ord> Groups<K, V> {
-    pub(super) fn insert(&mut self, key: &K, value: &V) {
+    pub(super) fn insert_member(&mut self, key: &K, value: &V) {
         self.0.entry(key.clone()).or_default().insert(value.clone());
     }
 
-    pub(super) fn remove(&mut self, key: &K, value: &V) {
+    pub(super) fn remove_member(&mut self, key: &K, value: &V) {
         if let Some(members) = self.0.get_mut(key) {
             members.remove(value);
             if members.is_empty() {
@@ -27,23 +27,23 @@ impl<K: Clone + Eq + Hash, V: Clone + Ord> Groups<K, V> {
     }
 
     /// Moves `value` from the group `old` to the group `new`.
-    pub(super) fn replace(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
+    pub(super) fn replace_group(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
         if old == new {
             return;
         }
         if let Some(old) = old {
-            self.remove(old, value);
+            self.remove_member(old, value);
         }
         if let Some(new) = new {
-            self.insert(new, value);
+            self.insert_member(new, value);
         }
     }
 
-    pub(super) fn members(&self, key: &K) -> impl Iterator<Item = &V> {
+    pub(super) fn group_members(&self, key: &K) -> impl Iterator<Item = &V> {
         self.0.get(key).into_iter().flatten()
     }
 
-    pub(super) fn contains(&self, key: &K, value: &V) -> bool {
+    pub(super) fn contains_member(&self, key: &K, value: &V) -> bool {
         self.0.get(key).is_some_and(|members| members.contains(value))
     }
 }

@@ -15,13 +15,13 @@ struct Facts {
 }
 
 impl Facts {
-    fn read(host: &Key, record: Option<&Arc<HostRecord>>) -> Self {
+    fn read_entry(host: &Key, record: Option<&Arc<HostRecord>>) -> Self {
         let claim = record.and_then(|record| record.claim.as_ref());
         let cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
         let session = record.and_then(|record| record.session.as_ref());
         Self {
-            claim: claim.map(|claim| (claim.kind.clone(), host.beside(&claim.baremetal_machine))),
-            cluster: cluster.map(|name| host.beside(name)),
+            claim: claim.map(|claim| (claim.kind.clone(), host.in_namespace_of(&claim.baremetal_machine))),
+            cluster: cluster.map(|name| host.in_namespace_of(name)),
             replica: session.filter(|session| session.ended.is_none()).map(|session| session.replica.clone()),
         }
     }
@@ -33,10 +33,10 @@ impl Inner {
             Some(record) => self.hosts.insert(host.clone(), record.clone()),
             None => self.hosts.remove(host),
         };
-        let (old, new) = (Facts::read(host, old_record.as_ref()), Facts::read(host, record));
-        self.hosts_by_claim.replace(old.claim.as_ref(), new.claim.as_ref(), host);
-        self.hosts_by_cluster.replace(old.cluster.as_ref(), new.cluster.as_ref(), host);
-        self.hosts_by_replica.replace(old.replica.as_ref(), new.replica.as_ref(), host);
+        let (old, new) = (Facts::read_entry(host, old_record.as_ref()), Facts::read_entry(host, record));
+        self.hosts_by_claim.replace_group(old.claim.as_ref(), new.claim.as_ref(), host);
+        self.hosts_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), host);
+        self.hosts_by_replica.replace_group(old.replica.as_ref(), new.replica.as_ref(), host);
         let mut triggers = Triggers::default();
         triggers.hosts.insert(host.clone());
         for (kind, machine) in [&old.claim, &new.claim].into_iter().flatten() {
@@ -44,12 +44,12 @@ impl Inner {
                 triggers.machines.insert(machine.clone());
             }
         }
-        triggers.machines.extend(self.machines_by_host.members(host).cloned());
+        triggers.machines.extend(self.machines_by_host.group_members(host).cloned());
         if new.claim.is_some() || record.is_none() {
             self.reservations.release_host(host);
         }
         if is_pool_fact_changed(old_record.as_ref(), record) {
-            triggers.pools.extend(self.pools_by_member.members(host).cloned());
+            triggers.pools.extend(self.pools_by_member.group_members(host).cloned());
         }
         self.update_member(host, &mut triggers);
         triggers

@@ -22,12 +22,12 @@ pub(super) struct MachineFacts {
 }
 
 impl MachineFacts {
-    pub(super) fn read(machine: &BaremetalMachine) -> Self {
+    pub(super) fn read_entry(machine: &BaremetalMachine) -> Self {
         let key = Key::of(machine);
         Self {
-            host: named_host(machine).map(|host| key.beside(host.as_str())),
-            cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.beside(name)),
-            pool: key.beside(&machine.spec.machine_inventory_pool_ref.name),
+            host: named_host(machine).map(|host| key.in_namespace_of(host.as_str())),
+            cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
+            pool: key.in_namespace_of(&machine.spec.machine_inventory_pool_ref.name),
             is_paused: machine.annotations().contains_key(annotation::PAUSED),
         }
     }
@@ -41,7 +41,7 @@ pub(super) struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    pub(super) fn read(cluster: &Cluster) -> Self {
+    pub(super) fn read_entry(cluster: &Cluster) -> Self {
         Self {
             is_paused: cluster.spec.paused == Some(true),
             registry: cluster.annotations().get(annotation::REGISTRY_ADDRESS).cloned(),
@@ -73,19 +73,19 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn for_pool(&self, pool: &Key) -> BTreeSet<Key> {
-        self.by_pool.members(pool).cloned().collect()
+        self.by_pool.group_members(pool).cloned().collect()
     }
 
     pub(super) fn for_catalog(&self) -> BTreeSet<Key> {
         self.catalog.clone()
     }
 
-    fn set(&mut self, machine: &Key, pool: Option<&Key>, for_image: bool) {
+    fn set_waiting(&mut self, machine: &Key, pool: Option<&Key>, for_image: bool) {
         let old = match pool {
             Some(pool) => self.pools.insert(machine.clone(), pool.clone()),
             None => self.pools.remove(machine),
         };
-        self.by_pool.replace(old.as_ref(), pool, machine);
+        self.by_pool.replace_group(old.as_ref(), pool, machine);
         if for_image {
             self.catalog.insert(machine.clone());
         } else {
@@ -108,7 +108,7 @@ impl Reservations {
         self.machines.get(host).is_some_and(|holder| holder != machine)
     }
 
-    fn insert(&mut self, host: &Key, machine: &Key) -> bool {
+    fn insert_reservation(&mut self, host: &Key, machine: &Key) -> bool {
         if self.is_taken(host, machine) {
             return false;
         }
@@ -141,9 +141,9 @@ impl Inner {
         let host = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.host.clone());
         let cluster = |facts: Option<&MachineFacts>| facts.and_then(|facts| facts.cluster.clone());
         let pool = |facts: Option<&MachineFacts>| facts.map(|facts| facts.pool.clone());
-        self.machines_by_host.replace(host(before).as_ref(), host(after).as_ref(), machine);
-        self.machines_by_cluster.replace(cluster(before).as_ref(), cluster(after).as_ref(), machine);
-        self.machines_by_pool.replace(pool(before).as_ref(), pool(after).as_ref(), machine);
+        self.machines_by_host.replace_group(host(before).as_ref(), host(after).as_ref(), machine);
+        self.machines_by_cluster.replace_group(cluster(before).as_ref(), cluster(after).as_ref(), machine);
+        self.machines_by_pool.replace_group(pool(before).as_ref(), pool(after).as_ref(), machine);
         let mut triggers = Triggers::default();
         if facts.is_some() {
             triggers.machines.insert(machine.clone());
@@ -151,11 +151,13 @@ impl Inner {
         if old.as_ref() != facts {
             triggers.hosts.extend(host(before));
             triggers.hosts.extend(host(after));
-            triggers.hosts.extend(self.hosts_by_claim.members(&(KIND.to_owned(), machine.clone())).cloned());
+            triggers
+                .hosts
+                .extend(self.hosts_by_claim.group_members(&(KIND.to_owned(), machine.clone())).cloned());
         }
         if facts.is_none() {
-            self.waiting.set(machine, None, false);
-            self.release(machine, &mut triggers);
+            self.waiting.set_waiting(machine, None, false);
+            self.release_reservation(machine, &mut triggers);
         }
         triggers
     }
@@ -170,8 +172,8 @@ impl Inner {
         };
         let mut triggers = Triggers::default();
         if is_changed {
-            triggers.machines.extend(self.machines_by_cluster.members(cluster).cloned());
-            triggers.hosts.extend(self.hosts_by_cluster.members(cluster).cloned());
+            triggers.machines.extend(self.machines_by_cluster.group_members(cluster).cloned());
+            triggers.hosts.extend(self.hosts_by_cluster.group_members(cluster).cloned());
         }
         triggers
     }
@@ -180,18 +182,18 @@ impl Inner {
         let facts = self.machines.get(machine);
         let pool = facts.filter(|_| waits.for_member).map(|facts| facts.pool.clone());
         let for_image = waits.for_image && facts.is_some();
-        self.waiting.set(machine, pool.as_ref(), for_image);
+        self.waiting.set_waiting(machine, pool.as_ref(), for_image);
     }
 
-    /// A machine that is gone reserves nothing.
-    pub(super) fn reserve(&mut self, host: &Key, machine: &Key) -> bool {
-        self.machines.contains_key(machine) && self.reservations.insert(host, machine)
+    /// A deleted machine reserves nothing.
+    pub(super) fn reserve_host(&mut self, host: &Key, machine: &Key) -> bool {
+        self.machines.contains_key(machine) && self.reservations.insert_reservation(host, machine)
     }
 
     /// Who waits for a member may have the host now.
-    pub(super) fn release(&mut self, machine: &Key, triggers: &mut Triggers) {
+    pub(super) fn release_reservation(&mut self, machine: &Key, triggers: &mut Triggers) {
         let Some(host) = self.reservations.release_machine(machine) else { return };
-        for pool in self.pools_by_member.members(&host) {
+        for pool in self.pools_by_member.group_members(&host) {
             triggers.machines.extend(self.waiting.for_pool(pool));
         }
     }

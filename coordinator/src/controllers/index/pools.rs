@@ -29,7 +29,13 @@ impl Inner {
 
     fn replace_roster(&mut self, key: &Key, roster: Option<Roster>, triggers: &mut Triggers) {
         let listed = |roster: &Roster| -> BTreeSet<Key> {
-            roster.pool().spec.machine_inventories.iter().map(|member| key.beside(&member.name)).collect()
+            roster
+                .pool()
+                .spec
+                .machine_inventories
+                .iter()
+                .map(|member| key.in_namespace_of(&member.name))
+                .collect()
         };
         let new = roster.as_ref().map(listed).unwrap_or_default();
         let old_roster = match roster {
@@ -38,11 +44,11 @@ impl Inner {
         };
         let old = old_roster.as_ref().map(listed).unwrap_or_default();
         for host in old.difference(&new) {
-            self.pools_by_member.remove(host, key);
+            self.pools_by_member.remove_member(host, key);
             self.set_unheld(key, &host.name, false);
         }
         for host in new.difference(&old) {
-            self.pools_by_member.insert(host, key);
+            self.pools_by_member.insert_member(host, key);
         }
         for host in &new {
             self.update_standing(key, host);
@@ -50,12 +56,12 @@ impl Inner {
         for host in old.union(&new) {
             self.update_holder(host, triggers);
         }
-        triggers.machines.extend(self.machines_by_pool.members(key).cloned());
+        triggers.machines.extend(self.machines_by_pool.group_members(key).cloned());
     }
 
-    /// After a change of a host: where it stands in the pools that list it.
+    /// After a change of a host: its state in the pools that list it.
     pub(super) fn update_member(&mut self, host: &Key, triggers: &mut Triggers) {
-        let pools: Vec<Key> = self.pools_by_member.members(host).cloned().collect();
+        let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
         for pool in pools {
             let Some(standing) = self.update_standing(&pool, host) else { continue };
             if standing == Standing::Available {
@@ -69,7 +75,7 @@ impl Inner {
     /// The new standing, when it changed.
     fn update_standing(&mut self, pool: &Key, host: &Key) -> Option<Standing> {
         self.count_touched();
-        let standing = pool::standing(&pool.name, self.hosts.get(host).map(Arc::as_ref));
+        let standing = pool::host_standing(&pool.name, self.hosts.get(host).map(Arc::as_ref));
         let roster = self.rosters.get_mut(pool)?;
         roster.set_standing(&host.name, standing).then_some(standing)
     }
@@ -77,7 +83,7 @@ impl Inner {
     /// Whether the pools that list `host` may take it.
     fn update_holder(&mut self, host: &Key, triggers: &mut Triggers) {
         let is_unheld = self.hosts.get(host).is_some_and(|record| self.is_unheld(host, record));
-        let pools: Vec<Key> = self.pools_by_member.members(host).cloned().collect();
+        let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
         for pool in pools {
             self.count_touched();
             if self.set_unheld(&pool, &host.name, is_unheld) {
@@ -89,7 +95,8 @@ impl Inner {
     /// No pool holds it, or one that does not list it any more; then only a
     /// host without a claim is taken over.
     fn is_unheld(&self, host: &Key, record: &HostRecord) -> bool {
-        let is_listed = |holder: &str| self.pools_by_member.contains(host, &host.beside(holder));
+        let is_listed =
+            |holder: &str| self.pools_by_member.contains_member(host, &host.in_namespace_of(holder));
         !record.is_deleting
             && match &record.pool {
                 None => true,

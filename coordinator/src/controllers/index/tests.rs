@@ -84,15 +84,18 @@ fn machine(name: &str, host: Option<&str>) -> BaremetalMachine {
 }
 
 fn cluster(paused: Option<bool>) -> Cluster {
-    let mut cluster =
-        Cluster::new("c1", &capi::cluster("v1beta2"), ClusterSpec { paused, infrastructure_ref: None });
+    let mut cluster = Cluster::new(
+        "c1",
+        &capi::cluster_resource("v1beta2"),
+        ClusterSpec { paused, infrastructure_ref: None },
+    );
     cluster.metadata.namespace = Some("fleet".to_owned());
     cluster
 }
 
 fn choose(index: &Index, for_machine: &str) -> Option<String> {
     index.with_roster(&key(for_machine), "p1", |roster, is_reserved| {
-        Some(roster?.choose(is_reserved).ok()?.name.clone())
+        Some(roster?.choose_member(is_reserved).ok()?.name.clone())
     })
 }
 
@@ -109,7 +112,7 @@ fn a_claimed_host_triggers_its_machine_and_pool() {
     let again = index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
     assert_eq!(again.pools, keys([]), "the standing did not change");
     let released = index.apply_host(&in_pool("h1", "p1"), EXISTS);
-    assert_eq!(released.machines, keys(["m1"]), "the former owner is told");
+    assert_eq!(released.machines, keys(["m1"]), "the former owner is triggered");
     assert_eq!(index.hosts_by_claim(KIND, &key("m1")), keys([]));
 }
 
@@ -163,16 +166,16 @@ fn reservations_end_with_claim_or_machine() {
     for name in ["m1", "m2", "m3"] {
         index.apply_machine(&machine(name, None), EXISTS);
     }
-    assert!(index.reserve("h1", &key("m1")));
-    assert!(!index.reserve("h1", &key("m2")));
+    assert!(index.reserve_host("h1", &key("m1")));
+    assert!(!index.reserve_host("h1", &key("m2")));
     assert_eq!(choose(&index, "m1").as_deref(), Some("h1"), "its own reservation");
     assert_eq!(choose(&index, "m2").as_deref(), Some("h2"));
-    assert!(index.reserve("h2", &key("m2")));
+    assert!(index.reserve_host("h2", &key("m2")));
     assert_eq!(choose(&index, "m3"), None);
     index.set_waiting(&key("m3"), &Waits::EVERYTHING);
     let triggers = index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(triggers.machines, keys(["m3"]), "who waits may have it");
-    assert!(!index.reserve("h2", &key("m2")), "a deleted machine reserves nothing");
+    assert!(!index.reserve_host("h2", &key("m2")), "a deleted machine reserves nothing");
     index.apply_host(&claimed("h1", "p1", "m1"), EXISTS);
     index.apply_host(&in_pool("h1", "p1"), EXISTS);
     assert_eq!(choose(&index, "m3").as_deref(), Some("h1"), "claimed and given back");
@@ -234,12 +237,15 @@ fn an_event_costs_the_same_in_large_pools() {
         for name in &names {
             index.apply_host(&in_pool(name, "p1"), EXISTS);
         }
-        let before = index.read().touched;
+        let before = index.read_inner().touched;
         index.apply_host(&claimed("h7", "p1", "m1"), EXISTS);
         index.apply_pool(&pool("p1", 1, &names), EXISTS);
         let triggers = index.apply_host(&in_pool("h7", "p1"), EXISTS);
         assert_eq!(choose(&index, "m2").as_deref(), Some("h0"));
-        (index.read().touched - before, triggers.hosts.len() + triggers.machines.len() + triggers.pools.len())
+        (
+            index.read_inner().touched - before,
+            triggers.hosts.len() + triggers.machines.len() + triggers.pools.len(),
+        )
     };
     assert_eq!(touched(100), touched(10_000));
     assert_eq!(touched(100).0, 4);

@@ -25,7 +25,7 @@ fn tracker() -> ReplicaTracker {
     let started = Instant::now();
     let clock = Clock::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
     let tracker = ReplicaTracker::new(OWN, clock);
-    tracker.observe(&lease("a", OWN, 1), Presence::Exists);
+    tracker.observe_lease(&lease("a", OWN, 1), Presence::Exists);
     tracker
 }
 
@@ -37,66 +37,66 @@ async fn advance_and_renew_own(tracker: &ReplicaTracker, seconds: u64) {
     for second in 0..seconds {
         advance(Duration::from_secs(1)).await;
         let renewal = 1000 + i64::try_from(second).unwrap();
-        tracker.observe(&lease("a", OWN, renewal), Presence::Exists);
+        tracker.observe_lease(&lease("a", OWN, renewal), Presence::Exists);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_dies_when_its_lease_stands_still() {
     let tracker = tracker();
-    tracker.observe(&lease("b", "b-1", 1), Presence::Exists);
+    tracker.observe_lease(&lease("b", "b-1", 1), Presence::Exists);
     advance_and_renew_own(&tracker, 14).await;
     // Seen again unchanged, as after a relist: no renewal.
-    tracker.observe(&lease("b", "b-1", 1), Presence::Exists);
-    assert_eq!(tracker.died("b-1"), None);
+    tracker.observe_lease(&lease("b", "b-1", 1), Presence::Exists);
+    assert_eq!(tracker.died_at("b-1"), None);
     assert!(tracker.take_expired().is_empty());
     advance_and_renew_own(&tracker, 3).await;
-    assert_eq!(tracker.died("b-1"), Some(at(15)));
+    assert_eq!(tracker.died_at("b-1"), Some(at(15)));
     assert_eq!(tracker.take_expired(), ["b-1"]);
     assert!(tracker.take_expired().is_empty(), "announced once");
-    tracker.observe(&lease("b", "b-1", 2), Presence::Exists);
-    assert_eq!(tracker.died("b-1"), None, "it renewed after all");
+    tracker.observe_lease(&lease("b", "b-1", 2), Presence::Exists);
+    assert_eq!(tracker.died_at("b-1"), None, "it renewed after all");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restarted_replica_is_another_one() {
     let tracker = tracker();
-    tracker.observe(&lease("b", "b-1", 1), Presence::Exists);
+    tracker.observe_lease(&lease("b", "b-1", 1), Presence::Exists);
     advance_and_renew_own(&tracker, 5).await;
-    assert_eq!(tracker.observe(&lease("b", "b-2", 2), Presence::Exists), ["b-1"]);
-    assert_eq!((tracker.died("b-1"), tracker.died("b-2")), (Some(at(5)), None));
+    assert_eq!(tracker.observe_lease(&lease("b", "b-2", 2), Presence::Exists), ["b-1"]);
+    assert_eq!((tracker.died_at("b-1"), tracker.died_at("b-2")), (Some(at(5)), None));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_released_or_deleted_lease_is_a_death() {
     let tracker = tracker();
-    tracker.observe(&lease("b", "b-1", 1), Presence::Exists);
-    tracker.observe(&lease("c", "c-1", 1), Presence::Exists);
+    tracker.observe_lease(&lease("b", "b-1", 1), Presence::Exists);
+    tracker.observe_lease(&lease("c", "c-1", 1), Presence::Exists);
     advance_and_renew_own(&tracker, 2).await;
-    assert_eq!(tracker.observe(&lease("b", "", 2), Presence::Exists), ["b-1"]);
-    assert_eq!(tracker.observe(&lease("c", "c-1", 1), Presence::Deleted), ["c-1"]);
+    assert_eq!(tracker.observe_lease(&lease("b", "", 2), Presence::Exists), ["b-1"]);
+    assert_eq!(tracker.observe_lease(&lease("c", "c-1", 1), Presence::Deleted), ["c-1"]);
     advance_and_renew_own(&tracker, 2).await;
-    assert_eq!((tracker.died("b-1"), tracker.died("c-1")), (Some(at(2)), Some(at(2))));
+    assert_eq!((tracker.died_at("b-1"), tracker.died_at("c-1")), (Some(at(2)), Some(at(2))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_replica_without_lease_is_dead_since_noticed() {
     let tracker = tracker();
     advance_and_renew_own(&tracker, 3).await;
-    assert_eq!(tracker.died("x-1"), Some(at(3)));
+    assert_eq!(tracker.died_at("x-1"), Some(at(3)));
     advance_and_renew_own(&tracker, 4).await;
-    assert_eq!(tracker.died("x-1"), Some(at(3)));
+    assert_eq!(tracker.died_at("x-1"), Some(at(3)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_watch_declares_no_death() {
     let tracker = tracker();
-    tracker.observe(&lease("b", "b-1", 1), Presence::Exists);
+    tracker.observe_lease(&lease("b", "b-1", 1), Presence::Exists);
     advance(Duration::from_mins(10)).await;
-    assert_eq!(tracker.died("b-1"), None);
+    assert_eq!(tracker.died_at("b-1"), None);
     assert!(tracker.take_expired().is_empty());
-    tracker.observe(&lease("a", OWN, 2), Presence::Exists);
-    assert_eq!(tracker.died("b-1"), Some(at(600)), "the grace begins with the observation");
-    tracker.observe(&lease("b", "b-1", 2), Presence::Exists);
-    assert_eq!(tracker.died("b-1"), None);
+    tracker.observe_lease(&lease("a", OWN, 2), Presence::Exists);
+    assert_eq!(tracker.died_at("b-1"), Some(at(600)), "the grace begins with the observation");
+    tracker.observe_lease(&lease("b", "b-1", 2), Presence::Exists);
+    assert_eq!(tracker.died_at("b-1"), None);
 }

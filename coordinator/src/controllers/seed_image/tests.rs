@@ -16,10 +16,10 @@ use super::*;
 use crate::clock::Clock;
 use crate::cluster_api;
 use crate::config::Config;
-use crate::controllers::lead;
+use crate::controllers::lead_controllers;
 use crate::health::Readiness;
 use crate::metrics::Metrics;
-use crate::run::{Setup, assemble};
+use crate::run::{Setup, assemble_parts};
 
 const USER: &str = "coordinator";
 const SEED: (&str, &str, &str) = ("seedimages.elemental.cattle.io", "fleet", "seed");
@@ -108,8 +108,8 @@ impl Setting {
             clock: Clock::system(),
         };
         tasks.spawn(async move {
-            let parts = assemble(&setup).await.unwrap();
-            Box::pin(lead(parts.context, std::future::pending())).await;
+            let parts = assemble_parts(&setup).await.unwrap();
+            Box::pin(lead_controllers(parts.context, std::future::pending())).await;
         });
         let base = base_server(&mut tasks).await;
         let object = |kind: &str, name: &str, spec: Value| {

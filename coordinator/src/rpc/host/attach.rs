@@ -12,7 +12,7 @@ use std::time::Duration;
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
 use coordinator_core::host::facts::{self, Attach};
 use coordinator_core::ids::Uid;
-use coordinator_core::retry::backoff;
+use coordinator_core::retry::failure_backoff;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::refusal::Refusal;
@@ -68,17 +68,17 @@ pub(super) async fn open_session(
 ) -> Result<OpenSession, RpcError> {
     let statement = Statement { hello: read_hello(messages).await?, peer };
     // A host that is refused takes no place in the table.
-    context.inventory(&statement.peer).await?;
+    context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
     let stored = tokio::select! {
-        reason = guard.closed() => Err(close_error(reason, &statement.peer)),
+        reason = guard.wait_closed() => Err(close_error(reason, &statement.peer)),
         stored = store_session(context, &statement) => stored,
     };
     match stored {
         Ok((inventory, former)) => Ok(OpenSession { statement, guard, inventory, former }),
         Err(error) => {
             // The end of an earlier session waited for this one.
-            if guard.close() {
+            if guard.close_session() {
                 schedule_session_end(context, &statement.peer, Freshness::Live);
             }
             Err(error)
@@ -113,7 +113,7 @@ async fn record_session_end(context: Context, peer: Peer, ended: Timestamp, mut 
         attempt += 1;
         freshness = Freshness::Live;
         tracing::warn!(error = chain(&error), attempt, "cannot record the end of the session: retrying");
-        tokio::time::sleep(backoff(attempt).min(LONGEST_END_RETRY)).await;
+        tokio::time::sleep(failure_backoff(attempt).min(LONGEST_END_RETRY)).await;
     }
 }
 
@@ -145,7 +145,7 @@ async fn read_hello(messages: &mut Messages) -> Result<wire::Hello, RpcError> {
         Some(host_message::Message::Hello(hello)) if has_boot_id(&hello) => Ok(hello),
         Some(_) | None => {
             let detail = "the first message of a stream is a Hello with the boot id";
-            Err(RpcError::refused(Refusal::BadRequest, detail))
+            Err(RpcError::from_refusal(Refusal::BadRequest, detail))
         }
     }
 }
@@ -164,9 +164,9 @@ async fn open_locally(context: &Context, statement: &Statement) -> Result<Sessio
             "another boot attaches: waiting for the end of the open stream"
         );
         if !conflict.ends_within(context.timing.probe).await {
-            let inventory = context.inventory(peer).await?;
-            let error = quarantine(context, &inventory, [&conflict.boot_id, boot_id]).await;
-            SessionConflict::quarantine(&conflict);
+            let inventory = context.find_inventory(peer).await?;
+            let error = quarantine_host(context, &inventory, [&conflict.boot_id, boot_id]).await;
+            SessionConflict::quarantine_host(&conflict);
             return Err(error);
         }
     }
@@ -178,7 +178,7 @@ async fn store_session(
     context: &Context,
     statement: &Statement,
 ) -> Result<(Arc<MachineInventory>, Option<SessionStatus>), RpcError> {
-    let mut inventory = context.inventory(&statement.peer).await?;
+    let mut inventory = context.find_inventory(&statement.peer).await?;
     loop {
         if let Some(other) = find_conflict(context, inventory.status.as_ref(), statement.boot_id()) {
             wait_for_end(context, statement, &inventory, &other).await?;
@@ -267,7 +267,7 @@ async fn wait_for_end(
         }
     }
     let live = context.read_inventory(peer).await?;
-    Err(quarantine(context, &live, [&other.boot_id, boot_id]).await)
+    Err(quarantine_host(context, &live, [&other.boot_id, boot_id]).await)
 }
 
 /// Whether the caches show within `patience` that the session is over.
@@ -283,9 +283,9 @@ async fn has_ended_within(
     // The caches may be behind `inventory`.
     let mut was_seen = false;
     loop {
-        let latest = state.latest();
+        let latest = state.latest_state();
         if latest.is_quarantined {
-            return Err(RpcError::refused(Refusal::Quarantined, peer.name_hint.clone()));
+            return Err(RpcError::from_refusal(Refusal::Quarantined, peer.name_hint.clone()));
         }
         let is_seen = latest.session.as_ref() == Some(other);
         if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {
@@ -293,7 +293,7 @@ async fn has_ended_within(
         }
         was_seen |= is_seen;
         tokio::select! {
-            () = state.changed() => {}
+            () = state.wait_changed() => {}
             () = tokio::time::sleep(REPLICA_CHECK) => {}
             () = tokio::time::sleep_until(deadline) => return Ok(false),
         }
@@ -301,7 +301,7 @@ async fn has_ended_within(
 }
 
 /// Marks the inventory: streams of every replica end by it.
-async fn quarantine(context: &Context, inventory: &MachineInventory, boot_ids: [&str; 2]) -> RpcError {
+async fn quarantine_host(context: &Context, inventory: &MachineInventory, boot_ids: [&str; 2]) -> RpcError {
     let why = boot_ids.join(" ");
     let api = context.inventory_api(&inventory.namespace().unwrap_or_default());
     match store::host::quarantine(&api, inventory, &why).await {
@@ -310,7 +310,7 @@ async fn quarantine(context: &Context, inventory: &MachineInventory, boot_ids: [
                 boot_ids = why,
                 "host quarantined: two live systems have its identity; switch one off, reinstall it, then remove the annotation"
             );
-            RpcError::refused(Refusal::Quarantined, format!("boot ids {why}"))
+            RpcError::from_refusal(Refusal::Quarantined, format!("boot ids {why}"))
         }
         Err(error) => error.into(),
     }
@@ -319,7 +319,7 @@ async fn quarantine(context: &Context, inventory: &MachineInventory, boot_ids: [
 pub(super) fn close_error(reason: CloseReason, peer: &Peer) -> RpcError {
     match reason {
         CloseReason::Replaced => RpcError::Replaced,
-        CloseReason::Quarantined => RpcError::refused(Refusal::Quarantined, peer.name_hint.clone()),
+        CloseReason::Quarantined => RpcError::from_refusal(Refusal::Quarantined, peer.name_hint.clone()),
         CloseReason::ShuttingDown => RpcError::ShuttingDown,
     }
 }

@@ -29,7 +29,7 @@ pub(super) async fn record_step_report(
     peer: &Peer,
     report: &wire::StepReport,
 ) -> Result<(), RpcError> {
-    let inventory = context.inventory(peer).await?;
+    let inventory = context.find_inventory(peer).await?;
     for _ in 0..TRIES {
         let Some(verified) = find_plan(context, peer, &inventory, report).await? else {
             return Ok(());
@@ -48,7 +48,7 @@ pub(super) async fn record_step_report(
         let recorded =
             plan_record::record_end(&secrets, &verified.secret, checksum, &end, &outputs, context.now());
         match recorded.await {
-            Err(error) if error.is_changed() => context.running_plans.remove(&peer.key),
+            Err(error) if error.is_changed() => context.running_plans.remove_plan(&peer.key),
             Err(error) => return Err(error.into()),
             Ok(()) => return record_plan_end(context, peer, inventory, &verified, &end, report).await,
         }
@@ -86,7 +86,7 @@ pub(super) async fn record_acknowledgement(
 
 fn refuse_stale(report: &wire::StepReport) -> RpcError {
     let plan: String = report.plan_id.chars().take(64).collect();
-    RpcError::refused(Refusal::StalePlan, format!("plan {plan} generation {}", report.generation))
+    RpcError::from_refusal(Refusal::StalePlan, format!("plan {plan} generation {}", report.generation))
 }
 
 fn is_meant(plan: &AnnouncedPlan, report: &wire::StepReport) -> bool {
@@ -127,8 +127,8 @@ async fn find_plan(
         Ok(verified) => {
             let verified = Arc::new(verified);
             // Without a stream nothing would remove it.
-            if context.sessions.contains(&peer.key) {
-                context.running_plans.insert(&peer.key, verified.clone());
+            if context.sessions.contains_host(&peer.key) {
+                context.running_plans.insert_plan(&peer.key, verified.clone());
             }
             Ok(Some(verified))
         }
@@ -174,7 +174,7 @@ async fn record_plan_end(
     let plan = &verified.plan;
     let record = |status: &mut _| facts::record_plan_end(status, plan, end, system);
     context.update_status(inventory, record).await?;
-    context.running_plans.remove(&peer.key);
+    context.running_plans.remove_plan(&peer.key);
     tracing::info!(plan = %plan.id, generation = %plan.generation, ?end, "plan ended");
     Ok(())
 }
@@ -186,9 +186,9 @@ pub(super) async fn record_install_report(
     report: &wire::InstallReport,
 ) -> Result<String, RpcError> {
     if report.outcome.is_none() {
-        return Err(RpcError::refused(Refusal::BadRequest, "the install report is empty"));
+        return Err(RpcError::from_refusal(Refusal::BadRequest, "the install report is empty"));
     }
-    let inventory = context.inventory(peer).await?;
+    let inventory = context.find_inventory(peer).await?;
     let record = |status: &mut _| facts::record_install(status, report);
     let inventory = context.update_status(inventory, record).await?;
     let device = inventory.annotations().get(annotation::INSTALL_DEVICE);
@@ -202,7 +202,7 @@ pub(super) async fn record_observed_report(
     report: wire::ObservedReport,
 ) -> Result<(), RpcError> {
     let network = report.network.map(|network| parse_network(network, &peer.name_hint));
-    let inventory = context.inventory(peer).await?;
+    let inventory = context.find_inventory(peer).await?;
     let record = |status: &mut _| {
         if let Some(network) = &network {
             facts::record_observed_network(status, network);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use coordinator_api::inventory::SessionStatus;
 use coordinator_core::host::{Problem, facts};
 use coordinator_core::ids::Uid;
-use coordinator_core::retry::backoff;
+use coordinator_core::retry::failure_backoff;
 use futures::stream::{BoxStream, StreamExt as _};
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
@@ -48,7 +48,7 @@ pub(super) fn open_stream(
     );
     let stream = async_stream::stream! {
         let opened = attach::open_session(&context, peer, &mut messages).instrument(span.clone()).await;
-        let mut attachment = match span.in_scope(|| context.answer(opened)) {
+        let mut attachment = match span.in_scope(|| context.to_status(opened)) {
             Ok(session) => span.in_scope(|| Attachment::new(context.clone(), session)),
             Err(status) => {
                 yield Err(status);
@@ -60,7 +60,7 @@ pub(super) fn open_stream(
                 Ok(Some(message)) => yield Ok(message),
                 Ok(None) => return,
                 Err(error) => {
-                    let ended: Result<(), _> = span.in_scope(|| context.answer(Err(error)));
+                    let ended: Result<(), _> = span.in_scope(|| context.to_status(Err(error)));
                     if let Err(status) = ended {
                         yield Err(status);
                     }
@@ -130,7 +130,7 @@ impl Attachment {
         messages: &mut Messages,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
         loop {
-            let state = self.state.latest();
+            let state = self.state.latest_state();
             if let Some(message) = self.follow_state(&state).await? {
                 return Ok(Some(message));
             }
@@ -138,8 +138,8 @@ impl Attachment {
             self.record_progress().await;
             let wake = self.next_wake();
             tokio::select! {
-                () = self.state.changed() => {}
-                reason = self.guard.closed() => return Err(attach::close_error(reason, self.peer())),
+                () = self.state.wait_changed() => {}
+                reason = self.guard.wait_closed() => return Err(attach::close_error(reason, self.peer())),
                 () = tokio::time::sleep_until(wake) => {}
                 message = messages.message() => match message {
                     Ok(Some(message)) => self.handle_message(message).await?,
@@ -161,7 +161,7 @@ impl Attachment {
             return Err(RpcError::CertificateExpired);
         }
         if self.deleted_at.is_some_and(|at| now >= at + self.context.timing.deletion_grace) {
-            return Err(RpcError::refused(Refusal::InventoryGone, self.peer().name_hint.clone()));
+            return Err(RpcError::from_refusal(Refusal::InventoryGone, self.peer().name_hint.clone()));
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Attachment {
         state: &HostState,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
         if state.is_quarantined {
-            return Err(RpcError::refused(Refusal::Quarantined, self.peer().name_hint.clone()));
+            return Err(RpcError::from_refusal(Refusal::Quarantined, self.peer().name_hint.clone()));
         }
         if state.is_deleted {
             if self.deleted_at.is_none() {
@@ -246,7 +246,7 @@ impl Attachment {
                 let message = coordinator_message::Message::Plan((&verified.plan).into());
                 self.sent = Some(announced.checksum.clone());
                 tracing::info!(plan = %announced.id, generation = %announced.generation, "sending plan");
-                self.context.running_plans.insert(&self.statement.peer.key, Arc::new(verified));
+                self.context.running_plans.insert_plan(&self.statement.peer.key, Arc::new(verified));
                 if announced.has_problem {
                     self.record_problem(None).await?;
                 }
@@ -262,13 +262,13 @@ impl Attachment {
                 self.record_problem(Some(problem)).await?;
             }
         }
-        let at = Instant::now() + backoff(attempt).min(LONGEST_RETRY);
+        let at = Instant::now() + failure_backoff(attempt).min(LONGEST_RETRY);
         self.retry = Some(Retry { checksum: announced.checksum.clone(), at, attempt });
         Ok(None)
     }
 
     async fn record_problem(&self, problem: Option<Problem>) -> Result<(), RpcError> {
-        let inventory = match self.context.inventory(self.peer()).await {
+        let inventory = match self.context.find_inventory(self.peer()).await {
             Err(error) if error.is_inventory_gone() => return Ok(()),
             read => read?,
         };
@@ -300,11 +300,11 @@ impl Attachment {
         let (peer, plans) = (&self.statement.peer, &self.context.running_plans);
         let plan = plans.find_plan(&peer.key, &step.plan_id, step.generation);
         let Some(plan) = plan.filter(|_| !plans.is_reported(&peer.key, step.step)) else {
-            return self.progress.clear();
+            return self.progress.clear_timer();
         };
         let RunningStep { step, attempt, .. } = step;
         let written = async {
-            let inventory = self.context.inventory(peer).await?;
+            let inventory = self.context.find_inventory(peer).await?;
             let index = usize::try_from(step).unwrap_or(usize::MAX);
             let record = |status: &mut _| facts::record_step(status, &plan.plan, index, attempt);
             self.context.update_status(inventory, record).await
@@ -317,10 +317,10 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if !self.guard.close() {
+        if !self.guard.close_session() {
             return;
         }
-        self.context.running_plans.remove(&self.statement.peer.key);
+        self.context.running_plans.remove_plan(&self.statement.peer.key);
         attach::schedule_session_end(&self.context, &self.statement.peer, Freshness::Cached);
     }
 }

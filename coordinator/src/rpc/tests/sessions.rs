@@ -22,9 +22,9 @@ async fn first_attach_costs_one_write() {
     assert_eq!(condition(&inventory, "Installed"), pair("True", "InstallDone"));
     let context = world.context();
     drop((link, stream));
-    world.until(|| context.sessions.count() == 0).await;
+    world.until(|| context.sessions.count_sessions() == 0).await;
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
-    world.until(|| context.sessions.count() == 1).await;
+    world.until(|| context.sessions.count_sessions() == 1).await;
     let back = world.connect(None).await.register(&host, "token").await.unwrap();
     assert!(matches!(back.next, Some(proto::v1alpha1::complete_response::Next::BootDisk(_))));
     assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
@@ -93,8 +93,8 @@ async fn same_boot_moves_to_another_replica() {
     let ended = stream.message().await.unwrap_err();
     assert_eq!((ended.code(), refusal(&ended)), (tonic::Code::Aborted, None), "{ended:?}");
     assert_eq!(world.spent().writes, 1);
-    world.until(|| world.context().sessions.count() == 0).await;
-    assert_eq!(world.replicas[1].context.sessions.count(), 1);
+    world.until(|| world.context().sessions.count_sessions() == 0).await;
+    assert_eq!(world.replicas[1].context.sessions.count_sessions(), 1);
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn other_boot_waits_for_the_other_replica() {
     let (host, chain, link, stream) = attached(&world).await;
     let mut rebooted = world.connect_to(1, Some((&host, &chain))).await;
     let _rebooted = rebooted.attach(Host::hello("boot-2")).await.unwrap();
-    world.until(|| world.replicas[1].context.sessions.count() == 1).await;
+    world.until(|| world.replicas[1].context.sessions.count_sessions() == 1).await;
     assert_eq!(session(&world)["bootId"], "boot-1", "it waits");
     drop((link, stream));
     world.until(|| session(&world)["bootId"] == "boot-2").await;
@@ -141,7 +141,7 @@ async fn recreated_inventory_gets_its_facts_back() {
     let before = world.inventory("m-a").unwrap();
     world.recreate("m-a").await;
     let ended = stream.message().await.unwrap_err();
-    assert_eq!(ended.code(), tonic::Code::Aborted, "the host states anew what it carries: {ended:?}");
+    assert_eq!(ended.code(), tonic::Code::Aborted, "the host reports its node again: {ended:?}");
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
     let after = world.inventory("m-a").unwrap();
     assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);
@@ -212,7 +212,7 @@ async fn returning_host_has_no_session_end() {
     drop((link, stream));
     world.until(|| sessions.pending_ends() == 1).await;
     let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
-    world.until(|| sessions.pending_ends() == 0 && sessions.contains(&host.host_key())).await;
+    world.until(|| sessions.pending_ends() == 0 && sessions.contains_host(&host.host_key())).await;
     assert_eq!(world.spent().writes, 0);
 }
 

@@ -200,8 +200,8 @@ impl World {
         let acceptor = Acceptor::new(&self.authority, identity).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = listener::router(&context, None);
-        self.tasks.spawn(listener::run(listener, acceptor, router, std::future::pending()));
+        let router = listener::build_router(&context, None);
+        self.tasks.spawn(listener::run_listener(listener, acceptor, router, std::future::pending()));
         ReplicaServer { context, address }
     }
 
@@ -219,7 +219,7 @@ impl World {
     }
 
     pub(super) fn metrics(&self) -> String {
-        self.metrics.encode().unwrap()
+        self.metrics.encode_text().unwrap()
     }
 
     pub(super) fn inventory(&self, name: &str) -> Option<Value> {
@@ -305,7 +305,7 @@ impl World {
         identity: Option<(&Host, &str)>,
     ) -> std::io::Result<Link> {
         let mut roots = RootCertStore::empty();
-        roots.add(authority.der().clone()).unwrap();
+        roots.add(authority.certificate_der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])

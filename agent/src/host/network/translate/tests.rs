@@ -66,7 +66,7 @@ fn route(protocol: RouteProtocol, to: &str, via: &str, link: u32, metric: u32) -
 
 fn interface_of(addresses: Vec<AddressMessage>, routes: Vec<RouteMessage>) -> Interface {
     let links = vec![link(2, "ens3", vec![])];
-    translate(&Dump { links, addresses, routes }).interfaces.remove(0)
+    translate_dump(&Dump { links, addresses, routes }).interfaces.remove(0)
 }
 
 #[test]
@@ -83,11 +83,11 @@ fn links_of_containers_and_tunnels_are_not_told() {
         ("kind of tomorrow", virtual_link("x0", InfoKind::Other("quantum".into())), false),
     ] {
         let dump = Dump { links: vec![given], ..Dump::default() };
-        assert_eq!(!translate(&dump).interfaces.is_empty(), want, "{name}");
+        assert_eq!(!translate_dump(&dump).interfaces.is_empty(), want, "{name}");
     }
     let mut lo = link(1, "lo", vec![]);
     lo.header.link_layer_type = LinkLayerType::Loopback;
-    assert_eq!(translate(&Dump { links: vec![lo], ..Dump::default() }).interfaces, []);
+    assert_eq!(translate_dump(&Dump { links: vec![lo], ..Dump::default() }).interfaces, []);
 }
 
 /// Two cards in a bond, a VLAN on it, a bridge on that, and a VLAN without a parent.
@@ -115,18 +115,18 @@ fn layers() -> Dump {
 
 #[test]
 fn bonds_vlans_and_bridges_are_translated() {
-    let network = translate(&layers());
+    let network = translate_dump(&layers());
     let names: Vec<_> = network.interfaces.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, ["bond0", "bond0.7", "br0", "ens3", "ens4"]);
     let [bond, vlan, bridge, _, member] = network.interfaces.as_slice() else { panic!("{names:?}") };
-    let told = Bond {
+    let want = Bond {
         mode: "802.3ad".into(),
         miimon: 100,
         lacp_rate: "fast".into(),
         transmit_hash_policy: "layer3+4".into(),
         primary: "ens3".into(),
     };
-    assert_eq!(bond.bond, Some(told));
+    assert_eq!(bond.bond, Some(want));
     assert_eq!(vlan.vlan, Some(Vlan { id: 7, link: "bond0".into() }));
     assert_eq!((vlan.kind.as_str(), vlan.master.as_str()), ("vlan", "br0"));
     assert_eq!(bridge.kind, "bridge");
@@ -153,8 +153,8 @@ fn only_lasting_global_addresses_are_told() {
         ("advertised", global("2001:db8::5/64", AddressFlags::Managetempaddr), Some(true)),
     ] {
         let interface = interface_of(vec![address], vec![]);
-        let told = interface.addresses.first();
-        let got = told.map(|_| !interface.dynamic_addresses.is_empty());
+        let address = interface.addresses.first();
+        let got = address.map(|_| !interface.dynamic_addresses.is_empty());
         assert_eq!(got, dynamic, "{name}");
     }
 }
@@ -197,8 +197,8 @@ fn connected_routes_are_left_out() {
         hole,
     ];
     let links = vec![link(2, "ens3", vec![])];
-    let network = translate(&Dump { links, routes, ..Dump::default() });
-    let told: Vec<_> = network
+    let network = translate_dump(&Dump { links, routes, ..Dump::default() });
+    let routes: Vec<_> = network
         .routes
         .iter()
         .map(|r| (r.destination.as_str(), r.gateway.as_str(), r.metric, r.dynamic))
@@ -208,5 +208,5 @@ fn connected_routes_are_left_out() {
         ("203.0.113.0/24", "192.0.2.1", 50, false),
         ("::/0", "fe80::1", 1024, true),
     ];
-    assert_eq!(told, want);
+    assert_eq!(routes, want);
 }

@@ -22,7 +22,7 @@ pub fn project_status(
     let mut status = machine.status.clone().unwrap_or_default();
     let is_paused = state.blocker.as_ref().is_some_and(|blocker| blocker.condition == Type::Paused);
     let generation = machine.metadata.generation;
-    let mut shown = vec![cluster::paused(is_paused)];
+    let mut shown = vec![cluster::paused_condition(is_paused)];
     if !is_paused {
         shown.extend(updates.iter().cloned());
         status.phase = Some(choose_phase(machine, state, status.phase));

@@ -10,18 +10,18 @@ use agent::host::network::{NetworkError, NetworkObserver};
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
 use tokio::io::DuplexStream;
 
-use super::Metal;
+use super::Machine;
 
-impl Transport for Metal {
+impl Transport for Machine {
     type Stream = DuplexStream;
 
     async fn dial(&self, config: &Config) -> Result<DuplexStream, ConnectError> {
         let failed = |source| ConnectError::Away { address: config.address(), source };
-        self.cables.dial(&self.name).map_err(failed)
+        self.network.dial(&self.name).map_err(failed)
     }
 }
 
-impl NetworkObserver for Metal {
+impl NetworkObserver for Machine {
     /// One interface by DHCP, one with a static address and route.
     fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
         let interface = |name: &str, mac: &str| Interface {

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 /// Bytes on the way in each direction.
 const WINDOW: usize = 64 * 1024;
-/// Connections that nobody has accepted yet.
+/// Connections that wait to be accepted.
 const BACKLOG: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,30 +22,30 @@ enum State {
     Silent,
 }
 
-struct Cable {
+struct Connection {
     host: String,
     coordinator: String,
     state: watch::Sender<State>,
 }
 
 #[derive(Default)]
-struct Room {
+struct Topology {
     ports: BTreeMap<String, mpsc::Sender<DuplexStream>>,
-    cables: Vec<Cable>,
+    network: Vec<Connection>,
     dials: usize,
 }
 
-/// All of them.
+/// All connections.
 #[derive(Clone, Default)]
-pub(crate) struct Cables(Arc<Mutex<Room>>);
+pub(crate) struct Network(Arc<Mutex<Topology>>);
 
-/// Where one coordinator accepts.
+/// The listener of one coordinator.
 pub(crate) struct Socket(mpsc::Receiver<DuplexStream>);
 
 impl Port for Socket {
     type Stream = DuplexStream;
 
-    async fn accept(&mut self) -> (DuplexStream, SocketAddr) {
+    async fn accept_stream(&mut self) -> (DuplexStream, SocketAddr) {
         match self.0.recv().await {
             Some(stream) => (stream, SocketAddr::from((Ipv4Addr::LOCALHOST, 1))),
             None => std::future::pending().await,
@@ -53,56 +53,56 @@ impl Port for Socket {
     }
 }
 
-impl Cables {
-    fn room(&self) -> MutexGuard<'_, Room> {
+impl Network {
+    fn topology(&self) -> MutexGuard<'_, Topology> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `coordinator` can be reached.
+    /// Opens the listener of `coordinator`.
     pub(crate) fn listen(&self, coordinator: &str) -> Socket {
         let (port, accepted) = mpsc::channel(BACKLOG);
-        self.room().ports.insert(coordinator.to_owned(), port);
+        self.topology().ports.insert(coordinator.to_owned(), port);
         Socket(accepted)
     }
 
     /// A coordinator's process ends: the kernel closes what it had open.
     pub(crate) fn close(&self, coordinator: &str) {
-        self.room().ports.remove(coordinator);
-        self.end(State::Cut, |cable| cable.coordinator == coordinator);
+        self.topology().ports.remove(coordinator);
+        self.end(State::Cut, |connection| connection.coordinator == coordinator);
     }
 
     /// The connections of a host break.
     pub(crate) fn cut(&self, host: &str) {
-        self.end(State::Cut, |cable| cable.host == host);
+        self.end(State::Cut, |connection| connection.host == host);
     }
 
-    /// A host loses power: nobody tells the other ends.
+    /// A host loses power: its connections stay open without traffic.
     pub(crate) fn silence(&self, host: &str) {
-        self.end(State::Silent, |cable| cable.host == host);
+        self.end(State::Silent, |connection| connection.host == host);
     }
 
-    fn end(&self, state: State, of: impl Fn(&Cable) -> bool) {
-        self.room().cables.retain(|cable| {
-            if of(cable) {
-                cable.state.send_replace(state);
+    fn end(&self, state: State, of: impl Fn(&Connection) -> bool) {
+        self.topology().network.retain(|connection| {
+            if of(connection) {
+                connection.state.send_replace(state);
             }
-            !of(cable)
+            !of(connection)
         });
     }
 
     /// One more connection of `host`, each to the next coordinator.
     pub(crate) fn dial(&self, host: &str) -> io::Result<DuplexStream> {
-        let mut room = self.room();
-        let ports: Vec<_> = room.ports.iter().map(|(name, port)| (name.clone(), port.clone())).collect();
-        let dials = room.dials;
-        room.dials += 1;
+        let mut topology = self.topology();
+        let ports: Vec<_> = topology.ports.iter().map(|(name, port)| (name.clone(), port.clone())).collect();
+        let dials = topology.dials;
+        topology.dials += 1;
         let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
         let (coordinator, port) = ports.get(dials % ports.len().max(1)).ok_or_else(refused)?;
         let (near, mut near_end) = duplex(WINDOW);
         let (mut far_end, far) = duplex(WINDOW);
         port.try_send(far).map_err(|_full| refused())?;
         let (state, mut ended) = watch::channel(State::Up);
-        room.cables.push(Cable { host: host.to_owned(), coordinator: coordinator.clone(), state });
+        topology.network.push(Connection { host: host.to_owned(), coordinator: coordinator.clone(), state });
         tokio::spawn(async move {
             let carry = copy_bidirectional(&mut near_end, &mut far_end);
             let end = async { ended.wait_for(|state| *state != State::Up).await.map(|state| *state) };

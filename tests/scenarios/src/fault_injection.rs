@@ -1,5 +1,5 @@
-//! The simulated operating system with a trap: at one chosen call into it the
-//! agent dies, or the whole host loses power, before or after the call took
+//! The simulated operating system with fault injection: at one chosen call into
+//! it the agent is killed, or the whole host loses power, before or after the call took
 //! effect.
 
 use std::path::Path;
@@ -13,47 +13,47 @@ use proto::v1alpha1::SystemState;
 use simulated_host::SimulatedSystem;
 use tokio::sync::Notify;
 
-/// What the trap does.
+/// What happens at the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum Fault {
     /// kill -9 and a restart by systemd.
     Killed,
     /// Unflushed writes are lost, and no connection is closed.
     PowerCut,
 }
 
-/// When it does so.
+/// When it happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The call had no effect.
     Before,
-    /// It had, and nobody took note.
+    /// The call took effect, and its result was lost.
     After,
 }
 
 #[derive(Default)]
 struct Set {
     calls: usize,
-    at: Option<(usize, Side, Ending)>,
-    sprung: Option<Ending>,
+    at: Option<(usize, Side, Fault)>,
+    triggered: Option<Fault>,
 }
 
-/// The trap of one host.
+/// The injected fault of one host.
 #[derive(Default)]
-pub(crate) struct Trap {
+pub(crate) struct FaultPoint {
     set: Mutex<Set>,
     news: Notify,
 }
 
-impl Trap {
+impl FaultPoint {
     fn set(&self) -> MutexGuard<'_, Set> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Springs at the `call`th call from now, counted from 1.
-    pub(crate) fn arm(&self, call: usize, side: Side, ending: Ending) {
+    /// Triggers at the `call`th call from now, counted from 1.
+    pub(crate) fn arm(&self, call: usize, side: Side, fault: Fault) {
         let mut set = self.set();
-        set.at = Some((set.calls + call, side, ending));
+        set.at = Some((set.calls + call, side, fault));
     }
 
     pub(crate) fn calls(&self) -> usize {
@@ -64,16 +64,16 @@ impl Trap {
         self.set().at.is_some()
     }
 
-    pub(crate) fn spring(&self, ending: Ending) {
-        self.set().sprung = Some(ending);
+    pub(crate) fn trigger(&self, fault: Fault) {
+        self.set().triggered = Some(fault);
         self.news.notify_one();
     }
 
-    /// Waits until it springs.
-    pub(crate) async fn sprung(&self) -> Ending {
+    /// Waits until the fault is triggered.
+    pub(crate) async fn triggered(&self) -> Fault {
         loop {
-            if let Some(ending) = self.set().sprung.take() {
-                return ending;
+            if let Some(fault) = self.set().triggered.take() {
+                return fault;
             }
             self.news.notified().await;
         }
@@ -87,11 +87,11 @@ impl Trap {
             }
             let calls = set.calls;
             let hit = set.at.take_if(|(at, when, _)| *at == calls && *when == side);
-            hit.map(|(_, _, ending)| ending)
+            hit.map(|(_, _, fault)| fault)
         };
-        if let Some(ending) = due {
-            self.spring(ending);
-            // Whoever called is dead.
+        if let Some(fault) = due {
+            self.trigger(fault);
+            // The caller was killed.
             std::future::pending::<()>().await;
         }
     }
@@ -99,21 +99,21 @@ impl Trap {
 
 /// The host's operating system as its agent sees it.
 #[derive(Clone)]
-pub(crate) struct Rigged {
+pub(crate) struct FaultySystem {
     pub(crate) system: SimulatedSystem,
-    pub(crate) trap: Arc<Trap>,
+    pub(crate) faults: Arc<FaultPoint>,
 }
 
-impl Rigged {
+impl FaultySystem {
     async fn call<T>(&self, work: impl Future<Output = T>) -> T {
-        self.trap.pass(Side::Before).await;
+        self.faults.pass(Side::Before).await;
         let done = work.await;
-        self.trap.pass(Side::After).await;
+        self.faults.pass(Side::After).await;
         done
     }
 }
 
-impl System for Rigged {
+impl System for FaultySystem {
     async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
         self.call(self.system.install(installation)).await
     }

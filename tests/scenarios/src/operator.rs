@@ -1,4 +1,4 @@
-//! What people do, and what they see.
+//! Actions of an operator, and the objects that an operator reads.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,8 +26,9 @@ impl World {
         let elemental = json!({ "registration": registration, "install": { "device": device } });
         let spec = json!({ "machineName": template, "config": { "elemental": elemental } });
         self.create("MachineRegistration", name, json!({ "spec": spec })).await;
-        self.until("the registration has a token", |world| {
-            let object = world.look("machineregistrations.elemental.cattle.io", name).unwrap_or_default();
+        self.wait_until("the registration has a token", |world| {
+            let object =
+                world.get_object("machineregistrations.elemental.cattle.io", name).unwrap_or_default();
             !text(&object, "/status/registrationToken").is_empty()
         })
         .await;
@@ -53,8 +54,8 @@ impl World {
 
     /// What the seed ISO of a registration says, as the coordinator writes it.
     #[must_use]
-    pub fn seed(&self, registration: &str) -> String {
-        let object = self.look("machineregistrations.elemental.cattle.io", registration).unwrap();
+    pub fn seed_config(&self, registration: &str) -> String {
+        let object = self.get_object("machineregistrations.elemental.cattle.io", registration).unwrap();
         let url = text(&object, "/status/registrationURL").to_owned();
         let secret = self.fake.look("secrets", OWN_NAMESPACE, "baremetal-coordinator-ca").unwrap();
         let authority = decode(text(&secret, "/data/ca.crt"));
@@ -66,12 +67,12 @@ impl World {
 
     /// An object of [`NAMESPACE`] as it is.
     #[must_use]
-    pub fn look(&self, resource: &str, name: &str) -> Option<Value> {
+    pub fn get_object(&self, resource: &str, name: &str) -> Option<Value> {
         self.fake.look(resource, NAMESPACE, name)
     }
 
     fn typed<K: DeserializeOwned>(&self, resource: &str, name: &str) -> Option<K> {
-        self.look(resource, name).map(|object| serde_json::from_value(object).unwrap())
+        self.get_object(resource, name).map(|object| serde_json::from_value(object).unwrap())
     }
 
     /// An inventory.
@@ -112,15 +113,15 @@ impl World {
         conditions::find_condition(self.inventory(host)?.conditions(), kind).cloned()
     }
 
-    /// Waits until a machine says why it does not go on; the answer is the
-    /// message, which must name the next action `action`.
-    pub async fn explains(&self, machine: &str, kind: Type, reason: Reason, action: &str) -> String {
+    /// Waits for a condition that is False with this reason. Returns its
+    /// message, which must contain the next action `action`.
+    pub async fn wait_for_reason(&self, machine: &str, kind: Type, reason: Reason, action: &str) -> String {
         let what = format!("{machine}: {} because {}", kind.as_str(), reason.as_str());
         let why = |world: &Self| {
             let found = world.machine_condition(machine, kind)?;
             (found.status == "False" && found.reason == reason.as_str()).then_some(found.message)
         };
-        self.until(&what, |world| why(world).is_some()).await;
+        self.wait_until(&what, |world| why(world).is_some()).await;
         let message = why(self).unwrap();
         assert!(message.contains(action), "{what}: {message}");
         let ready = self.machine_condition(machine, Type::Ready).unwrap();
@@ -128,7 +129,7 @@ impl World {
         message
     }
 
-    /// Whether somebody was told by an Event with this reason.
+    /// Whether an Event with this reason exists.
     #[must_use]
     pub fn has_event(&self, reason: Reason) -> bool {
         let events = self.fake.look_at_all("events.events.k8s.io");

@@ -1,5 +1,5 @@
-//! A client that dies with its process: what a dead coordinator still asks for
-//! is never sent, though its tasks may live on in this one.
+//! A client that stops with its coordinator: after the kill no request is sent
+//! and no response is delivered, though tasks of it may still run.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use kube::Client;
 use kube::client::Body;
 use tower::Service;
 
-/// Whether a process lives.
+/// Whether a simulated process runs.
 #[derive(Clone, Default)]
-pub(crate) struct Life(Arc<AtomicBool>);
+pub(crate) struct Liveness(Arc<AtomicBool>);
 
-impl Life {
-    pub(crate) fn end(&self) {
+impl Liveness {
+    pub(crate) fn kill(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
 
@@ -27,17 +27,17 @@ impl Life {
 }
 
 #[derive(Clone)]
-struct Mortal {
-    life: Life,
+struct KillableClient {
+    life: Liveness,
     client: Client,
 }
 
-/// `client`, for as long as `life` lasts.
-pub(crate) fn mortal(client: Client, life: Life) -> Client {
-    Client::new(Mortal { life, client }, "default")
+/// `client`, until `life` is killed.
+pub(crate) fn killable_client(client: Client, life: Liveness) -> Client {
+    Client::new(KillableClient { life, client }, "default")
 }
 
-impl Service<Request<Body>> for Mortal {
+impl Service<Request<Body>> for KillableClient {
     type Response = Response<Body>;
     type Error = tower::BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
