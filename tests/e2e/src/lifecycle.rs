@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use control_plane::apply;
 use control_plane::audit::{Counts, Mark};
 use coordinator_api::capi;
 use coordinator_api::conditions::{Type, is_true};
@@ -195,7 +196,33 @@ impl<'a> Lifecycle<'a> {
             ("ENDPOINT_HOST", &endpoint.ip().to_string()),
             ("ENDPOINT_PORT", &endpoint.port().to_string()),
         ];
-        self.management().apply(&fill(manifests::CLUSTER, &values)).await
+        self.management().apply(&fill(manifests::CLUSTER, &values)).await?;
+        self.initialize_control_plane().await
+    }
+
+    /// Records what a control-plane provider would: until then Cluster API does
+    /// not watch the Nodes of the cluster, and misses one that registers late.
+    async fn initialize_control_plane(&self) -> anyhow::Result<()> {
+        let api = cluster_api(&self.management().admin, "Cluster");
+        let initialized = json!({
+            "apiVersion": format!("{}/v1beta2", capi::GROUP),
+            "kind": "Cluster",
+            "status": {
+                "initialization": { "controlPlaneInitialized": true },
+                "conditions": [{
+                    "type": "ControlPlaneInitialized",
+                    "status": "True",
+                    "reason": "Initialized",
+                    "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }],
+            },
+        });
+        let params = PatchParams::apply(apply::FIELD_MANAGER).force();
+        let patch = Patch::Apply(&initialized);
+        retry("initialize the control plane", async || api.patch_status("lab", &params, &patch).await)
+            .await?;
+        Ok(())
     }
 
     /// The host becomes a node with the image at `index` of the catalog.
