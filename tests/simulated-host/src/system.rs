@@ -199,9 +199,9 @@ impl SimulatedSystem {
         {
             self.effect(&format!("cloud-init {instance}"))?;
             let user_data = seed.user_data.as_ref().map_or(&[][..], |data| data.expose());
-            let copy = format!("/var/lib/cloud/instances/{instance}/user-data.txt");
-            self.put(&copy, &String::from_utf8_lossy(user_data))?;
             if !user_data.is_empty() {
+                let copy = format!("/var/lib/cloud/instances/{instance}/user-data.txt");
+                self.put(&copy, &String::from_utf8_lossy(user_data))?;
                 self.join_node()?;
             }
             self.put("/var/lib/cloud/data/instance-id", &instance)?;
