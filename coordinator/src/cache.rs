@@ -25,7 +25,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ApiResource;
 use kube::runtime::reflector::Store;
-use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
@@ -110,53 +109,6 @@ pub struct Sinks {
     pub metrics: Metrics,
 }
 
-/// The writers of the stores.
-struct Writers {
-    inventories: Writer<MachineInventory>,
-    registrations: Writer<MachineRegistration>,
-    seed_images: Writer<SeedImage>,
-    pools: Writer<MachineInventoryPool>,
-    baremetal_clusters: Writer<BaremetalCluster>,
-    baremetal_machines: Writer<BaremetalMachine>,
-    machines: Writer<Machine>,
-    clusters: Writer<Cluster>,
-    catalog: Writer<ConfigMap>,
-    leases: Writer<Lease>,
-}
-
-impl Writers {
-    fn new(versions: &ApiVersions) -> Self {
-        Self {
-            inventories: Writer::default(),
-            registrations: Writer::default(),
-            seed_images: Writer::default(),
-            pools: Writer::default(),
-            baremetal_clusters: Writer::default(),
-            baremetal_machines: Writer::default(),
-            machines: Writer::new(versions.machine.clone()),
-            clusters: Writer::new(versions.cluster.clone()),
-            catalog: Writer::default(),
-            leases: Writer::default(),
-        }
-    }
-
-    fn build_cache(&self, versions: ApiVersions) -> Cache {
-        Cache {
-            inventories: self.inventories.as_reader(),
-            registrations: self.registrations.as_reader(),
-            seed_images: self.seed_images.as_reader(),
-            pools: self.pools.as_reader(),
-            baremetal_clusters: self.baremetal_clusters.as_reader(),
-            baremetal_machines: self.baremetal_machines.as_reader(),
-            machines: self.machines.as_reader(),
-            clusters: self.clusters.as_reader(),
-            catalog: self.catalog.as_reader(),
-            leases: self.leases.as_reader(),
-            versions,
-        }
-    }
-}
-
 /// Starts every watch and gives the stores that they fill.
 #[must_use]
 pub fn start_watches(
@@ -166,23 +118,23 @@ pub fn start_watches(
     sinks: &Sinks,
     tasks: &mut JoinSet<()>,
 ) -> Cache {
-    let writers = Writers::new(versions);
-    let cache = writers.build_cache(versions.clone());
     let catalog = config.catalog_key();
     let one = watcher::Config::default().fields(&format!("metadata.name={}", catalog.name));
     let replicas = watcher::Config::default().labels(LABEL_SELECTOR);
     let own = Api::namespaced(client.clone(), &config.namespace);
     let catalogs = Api::namespaced(client.clone(), &catalog.namespace);
     let mut watch = Watch { client, sinks, tasks };
-    watch.follow_all(writers.inventories, ());
-    watch.follow_all(writers.registrations, ());
-    watch.follow_all(writers.seed_images, ());
-    watch.follow_all(writers.pools, ());
-    watch.follow_all(writers.baremetal_clusters, ());
-    watch.follow_all(writers.baremetal_machines, ());
-    watch.follow_all(writers.machines, versions.machine.clone());
-    watch.follow_all(writers.clusters, versions.cluster.clone());
-    watch.follow_kind(catalogs, one, writers.catalog, ());
-    watch.follow_kind(own, replicas, writers.leases, ());
-    cache
+    Cache {
+        inventories: watch.follow_all(()),
+        registrations: watch.follow_all(()),
+        seed_images: watch.follow_all(()),
+        pools: watch.follow_all(()),
+        baremetal_clusters: watch.follow_all(()),
+        baremetal_machines: watch.follow_all(()),
+        machines: watch.follow_all(versions.machine.clone()),
+        clusters: watch.follow_all(versions.cluster.clone()),
+        catalog: watch.follow_kind(catalogs, one, ()),
+        leases: watch.follow_kind(own, replicas, ()),
+        versions: versions.clone(),
+    }
 }

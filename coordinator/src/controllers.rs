@@ -34,7 +34,7 @@ use crate::seed_iso::SeedIsos;
 use crate::store::{Class, StoreError, kind_name};
 use crate::telemetry::chain;
 use failures::Failures;
-use index::{Index, Key, Triggers};
+use index::{Index, Key};
 use replicas::ReplicaTracker;
 use triggers::Router;
 
@@ -63,14 +63,6 @@ pub struct Context {
     pub waits: Intervals,
     pub pool_writes: pool::Throttle,
     pub router: Router,
-}
-
-impl Context {
-    /// Has objects reconciled.
-    #[allow(clippy::needless_pass_by_value)] // As `Index` returns them.
-    pub fn send_triggers(&self, triggers: Triggers) {
-        self.router.send_keys(&triggers);
-    }
 }
 
 /// Runs every controller until `ended`. What was reserved or triggered before

@@ -218,9 +218,14 @@ impl Election {
 
 impl Observation {
     fn expires_at(&self) -> Instant {
-        let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        self.at + seconds.map_or(DURATION, Duration::from_secs)
+        self.at + read_lifetime(&self.spec, DURATION)
     }
+}
+
+/// How long a holder keeps the Lease without renewing it.
+pub(crate) fn read_lifetime(spec: &LeaseSpec, default: Duration) -> Duration {
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    seconds.map_or(default, Duration::from_secs)
 }
 
 fn keep_unless_conflict(result: Result<Lease, AttemptError>) -> Result<Option<Lease>, AttemptError> {

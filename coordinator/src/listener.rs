@@ -147,7 +147,7 @@ fn record_failure(rejections: &Rejections, remote: SocketAddr, error: &TlsError)
     }
 }
 
-/// Classifies a connection that ended before the first call.
+/// Why a connection ended before the first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     /// One side has a certificate that the other's authority did not sign.

@@ -65,7 +65,7 @@ impl Metrics {
         self.unparsable.get_or_create(&Unparsable { kind }).inc();
     }
 
-    /// A host was refused; `reason` is one of a few, or the label is unbounded.
+    /// Counts a refused host; `reason` is one of a few, or the label is unbounded.
     pub fn count_refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&Refused { reason }).inc();
     }

@@ -173,21 +173,15 @@ impl Context {
 
     /// The inventory of a host, not from the caches.
     async fn read_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
+        refuse_quarantined(self.read_any_inventory(peer).await?)
+    }
+
+    /// As [`Self::read_inventory`], of a quarantined host too.
+    async fn read_any_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         let name = self.caches.notifications.find_name(&peer.key);
         let name = name.as_deref().unwrap_or(&peer.name_hint);
         let api = self.inventory_api(&peer.key.namespace);
-        let found = store::host::read(&api, name, Some(&peer.key.tpm_hash)).await?;
-        refuse_quarantined(Arc::new(found))
-    }
-
-    /// As [`Self::find_inventory`], for a stream that has ended: also a quarantined
-    /// host has no session then.
-    async fn inventory_of_ended(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
-        if let Some(cached) = self.cached_inventory(&peer.key) {
-            return Ok(cached);
-        }
-        let api = self.inventory_api(&peer.key.namespace);
-        Ok(Arc::new(store::host::read(&api, &peer.name_hint, Some(&peer.key.tpm_hash)).await?))
+        Ok(Arc::new(store::host::read(&api, name, Some(&peer.key.tpm_hash)).await?))
     }
 
     /// Changes the stored facts of a host; no request when nothing differs.

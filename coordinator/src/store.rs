@@ -68,11 +68,6 @@ impl StoreError {
         }
     }
 
-    #[must_use]
-    pub fn is_gone(&self) -> bool {
-        matches!(self, Self::Gone { .. })
-    }
-
     /// Whether the object has to be read again.
     #[must_use]
     pub fn is_changed(&self) -> bool {
@@ -118,7 +113,12 @@ pub fn kind_name<K>() -> &'static str {
 }
 
 /// Merges `patch` into an object, with its `resourceVersion` as precondition.
-async fn patch<K>(client: &Client, object: &K, verb: &'static str, mut patch: Value) -> Result<K, StoreError>
+pub(crate) async fn patch<K>(
+    client: &Client,
+    object: &K,
+    verb: &'static str,
+    mut patch: Value,
+) -> Result<K, StoreError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone

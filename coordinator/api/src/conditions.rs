@@ -34,7 +34,7 @@ pub enum Type {
 /// Reasons of conditions, over all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, EnumString)]
 pub enum Reason {
-    // Of the seeds' systems.
+    // Of the systems whose manifests apply unchanged.
     /// No pool of that name in the namespace.
     PoolMissing,
     /// No member of the pool can be claimed.

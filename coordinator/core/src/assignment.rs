@@ -6,7 +6,7 @@
 //!                           Release ◄──────── Preparing ◄──────Assign(clean)────────────┘
 //! ```
 //!
-//! [`decide`] sees parsed values and names at most one effect. Stored facts are
+//! [`decide_outcome`] sees parsed values and names at most one effect. Stored facts are
 //! the claim, the plan, the providerID and what the host states to carry; the
 //! [`State`] is projected from them.
 
@@ -28,7 +28,8 @@ pub use outcome::{
 use crate::demand::{Blocker, Demand, Want};
 use crate::host::{HostRecord, Problem};
 use crate::ids::Uid;
-use crate::plan::{PlanInputs, PlanRecord, StoredPlan, render};
+use crate::network::{self, NetworkError};
+use crate::plan::{Clean, PlanInputs, PlanRecord, StoredPlan, render};
 
 /// Everything that a decision looks at, as read at one time.
 #[derive(Clone, Copy, Debug)]
@@ -112,14 +113,28 @@ fn claim_text(host: &HostRecord) -> String {
     claim.map(|claim| format!("{}/{}", claim.kind, claim.baremetal_machine)).unwrap_or_default()
 }
 
+/// What the plan renders of the host's network.
+fn host_network(spec: &MachineInventorySpec) -> Result<Option<String>, Blocker> {
+    let invalid = |error: NetworkError| {
+        Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
+    };
+    network::network_config(spec).map_err(invalid)
+}
+
+/// Assigns the plan that makes the host free.
+pub(crate) fn assign_clean(
+    host: &HostRecord,
+    spec: &MachineInventorySpec,
+    stored: &StoredPlan,
+) -> Result<Assignment, Blocker> {
+    let network_config = host_network(spec)?;
+    assign_plan(host, &PlanInputs::Clean(Clean { network_config }), stored)
+}
+
 /// Assigns the plan of `inputs`. A record that was written and not announced
 /// (a crash came in between) is announced where it is the same plan; a plan of
 /// a higher generation replaces any other.
-pub(crate) fn assign_plan(
-    host: &HostRecord,
-    inputs: &PlanInputs,
-    stored: &StoredPlan,
-) -> Result<Assignment, Blocker> {
+fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> Result<Assignment, Blocker> {
     let newest = host.newest_generation();
     let unusable = |error: crate::plan::PlanRecordError| {
         Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, error.to_string())

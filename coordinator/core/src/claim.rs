@@ -6,10 +6,9 @@ use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanStat
 use jiff::Timestamp;
 
 use crate::assignment::{self, Assignment, Wake};
-use crate::host::{AnnouncedPlan, HostRecord, Problem, UNREACHABLE_AFTER};
+use crate::host::{AnnouncedPlan, HostRecord, Problem, grace_end};
 use crate::ids::HostName;
-use crate::network;
-use crate::plan::{Clean, PlanInputs, StoredPlan};
+use crate::plan::StoredPlan;
 
 /// The machine that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +78,7 @@ fn check_session(situation: &HostSituation<'_>) -> (Option<HostEffect>, Wake) {
     let Some(died) = situation.replica_died.filter(|_| situation.host.is_attached()) else {
         return (None, Wake::OnChange);
     };
-    let end = died.saturating_add(UNREACHABLE_AFTER).unwrap_or(Timestamp::MAX);
+    let end = grace_end(died);
     if situation.now >= end {
         return (Some(HostEffect::EndSession { ended: died }), Wake::OnChange);
     }
@@ -141,7 +140,7 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
     if host.carries_nothing() {
         return Some(HostEffect::Release);
     }
-    if !host.is_attached() || host.carried.is_none() {
+    if !host.is_known() {
         return None;
     }
     let clean = host.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
@@ -154,9 +153,7 @@ fn clean_abandoned(situation: &HostSituation<'_>) -> Option<HostEffect> {
 
 fn assign_clean(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let Some(stored) = situation.plan else { return Some(HostEffect::ReadPlan) };
-    let network_config = network::network_config(situation.spec).ok()?;
-    let inputs = PlanInputs::Clean(Clean { network_config });
-    assignment::assign_plan(situation.host, &inputs, stored).ok().map(HostEffect::Assign)
+    assignment::assign_clean(situation.host, situation.spec, stored).ok().map(HostEffect::Assign)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
 
 use crate::ids::{HostName, Uid};
+use crate::provider_id::ProviderId;
 
 /// A host without a session is unreachable after this long: longer than a
 /// server takes to restart.
@@ -84,7 +85,7 @@ impl HostRecord {
     pub fn parse(inventory: &MachineInventory) -> Option<Self> {
         let status = inventory.status.as_ref();
         let host = status.and_then(|status| status.host.as_ref());
-        let plan = status.and_then(|status| status.plan.as_ref());
+        let plan = inventory.plan();
         let annotated = |key| inventory.annotations().contains_key(key);
         Some(Self {
             name: HostName::parse(inventory.metadata.name.as_deref()?)?,
@@ -129,6 +130,18 @@ impl HostRecord {
     #[must_use]
     pub fn carries_nothing(&self) -> bool {
         self.is_attached() && self.carried.as_ref().is_some_and(is_empty)
+    }
+
+    /// Whether it is attached and stated what it carries.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.is_attached() && self.carried.is_some()
+    }
+
+    /// Whether it states to carry the node of this providerID.
+    #[must_use]
+    pub fn carries_node_of(&self, provider_id: &ProviderId) -> bool {
+        self.carried_node().is_some_and(|node| node.provider_id == provider_id.as_str())
     }
 
     /// The node that it states to carry.
@@ -179,14 +192,13 @@ impl HostRecord {
 }
 
 /// The host has no session.
-#[must_use]
-pub fn unreachable_problem() -> Problem {
+fn unreachable_problem() -> Problem {
     let message =
         "the host has no connection to the coordinator: check its power, its network and its console";
     Problem { reason: Reason::HostUnreachable, message: message.to_owned() }
 }
 
-fn grace_end(ended: Timestamp) -> Timestamp {
+pub(crate) fn grace_end(ended: Timestamp) -> Timestamp {
     ended.saturating_add(UNREACHABLE_AFTER).unwrap_or(Timestamp::MAX)
 }
 

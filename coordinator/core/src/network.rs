@@ -177,8 +177,8 @@ fn parse_destination(place: &str, text: &str) -> Result<IpNet, NetworkError> {
     Ok(parse_net(place, text)?.trunc())
 }
 
-/// Six octets, lower case; `None` for nothing and for zeros, which no interface
-/// is found.
+/// Six octets, lower case; `None` for nothing and for zeros, by which no
+/// interface is found.
 fn parse_mac(place: &str, text: &str) -> Result<Option<String>, NetworkError> {
     let mac = text.trim().to_ascii_lowercase().replace('-', ":");
     if mac.is_empty() || mac == "00:00:00:00:00:00" {

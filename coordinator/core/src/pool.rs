@@ -115,7 +115,7 @@ impl Roster {
     }
 
     #[must_use]
-    pub fn pool(&self) -> &MachineInventoryPool {
+    pub fn pool(&self) -> &Arc<MachineInventoryPool> {
         &self.pool
     }
 

@@ -11,8 +11,7 @@ pub const RETRY_MAX: Duration = Duration::from_mins(5);
 /// [`RETRY_MIN`] to [`RETRY_MAX`].
 #[must_use]
 pub fn failure_backoff(attempt: u32) -> Duration {
-    let doublings = attempt.saturating_sub(1).min(16);
-    RETRY_MIN.saturating_mul(1 << doublings).min(RETRY_MAX)
+    double_interval(attempt, RETRY_MIN, RETRY_MAX)
 }
 
 /// The first interval after a resourceVersion conflict.
@@ -24,8 +23,11 @@ pub const CONFLICT_RETRY_MAX: Duration = Duration::from_secs(5);
 /// is short; a cache that stays behind must not make a storm of conflicts.
 #[must_use]
 pub fn conflict_backoff(attempt: u32) -> Duration {
-    let doublings = attempt.saturating_sub(1).min(16);
-    CONFLICT_RETRY_MIN.saturating_mul(1 << doublings).min(CONFLICT_RETRY_MAX)
+    double_interval(attempt, CONFLICT_RETRY_MIN, CONFLICT_RETRY_MAX)
+}
+
+fn double_interval(attempt: u32, min: Duration, max: Duration) -> Duration {
+    min.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(max)
 }
 
 #[cfg(test)]

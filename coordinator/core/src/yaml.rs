@@ -40,7 +40,7 @@ fn write_node(text: &mut String, value: &Value, indent: usize) {
         Value::Sequence(_) => text.push_str("[]"),
         Value::Null => text.push_str("null"),
         Value::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
-        Value::Number(number) => text.push_str(&write_number(number)),
+        Value::Number(number) => text.push_str(&number_text(number)),
         Value::String(value) if is_word(value) => text.push_str(value),
         Value::String(value) => text.push_str(&quote_text(value)),
         Value::Tagged(tagged) => write_node(text, &tagged.value, indent),
@@ -60,7 +60,7 @@ fn write_value(text: &mut String, value: &Value, indent: usize) {
 }
 
 /// YAML 1.1 recognises a float by its point, and its exponent by a sign.
-fn write_number(number: &Number) -> String {
+fn number_text(number: &Number) -> String {
     let text = number.to_string();
     match text.split_once('e') {
         Some((mantissa, exponent)) => {

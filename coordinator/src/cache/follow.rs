@@ -38,26 +38,29 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Watches a kind in every namespace.
-    pub(super) fn follow_all<K: Watched>(&mut self, writer: Writer<K>, kind: K::DynamicType)
+    /// Watches a kind in every namespace; gives the store that is filled.
+    pub(super) fn follow_all<K: Watched>(&mut self, kind: K::DynamicType) -> Store<K>
     where
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
     {
         let api = Api::all_with(self.client.clone(), &kind);
-        self.follow_kind(api, watcher::Config::default(), writer, kind);
+        self.follow_kind(api, watcher::Config::default(), kind)
     }
 
     pub(super) fn follow_kind<K: Watched>(
         &mut self,
         api: Api<DeserializeGuard<K>>,
         config: watcher::Config,
-        writer: Writer<K>,
         kind: K::DynamicType,
-    ) where
+    ) -> Store<K>
+    where
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
     {
+        let writer = Writer::new(kind.clone());
+        let store = writer.as_reader();
         let feed = Feed { writer, kind, sinks: self.sinks.clone() };
         self.tasks.spawn(feed.run_watch(api, config));
+        store
     }
 }
 

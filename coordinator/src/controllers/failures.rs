@@ -36,7 +36,7 @@ impl Failures {
         *attempt
     }
 
-    /// Whether there were failures other than conflicts.
+    /// Forgets the object; whether there were failures other than conflicts.
     pub(super) fn reset_count(&self, key: &Key) -> bool {
         self.lock_counts().remove(key).is_some_and(|count| count.failures > 0)
     }

@@ -24,7 +24,7 @@ use kube::runtime::controller::Action;
 use serde::Serialize;
 
 use super::Context;
-use super::index::{Key, Waits};
+use super::index::Key;
 use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{Class, StoreError, plan_record, status};
@@ -89,13 +89,13 @@ pub async fn reconcile_machine<K: FrontDoor>(
 ) -> Result<Action, StoreError> {
     let key = Key::of(&*machine);
     // Registered as waiting before the caches are read, so that no event is missed.
-    context.index.set_waiting(&key, &Waits::EVERYTHING);
+    context.index.set_waiting(&key, true);
     let gathered = machine.gather_inputs(&context);
     let (outcome, secret) = decide_outcome(&context, &gathered).await?;
     if K::CHOOSES && !reserve_host(&context, &key, outcome.effect.as_ref()) {
         return Ok(Action::requeue(retry::CONFLICT_RETRY_MIN));
     }
-    context.index.set_waiting(&key, &waits_of(&outcome));
+    context.index.set_waiting(&key, lacks_host_or_image(&outcome));
     let applied = match &outcome.effect {
         Some(effect) => effects::apply_effect(&context, &*machine, &gathered, effect, secret.as_ref()).await,
         None => Ok(()),
@@ -140,18 +140,15 @@ fn reserve_host(context: &Context, key: &Key, effect: Option<&Effect>) -> bool {
         // What another leader chose is claimed, whichever machine reserved it here.
         Some(Effect::Claim { .. }) => true,
         _ => {
-            context.send_triggers(context.index.release_reservation(key));
+            context.router.send_keys(&context.index.release_reservation(key));
             true
         }
     }
 }
 
-fn waits_of(outcome: &Outcome) -> Waits {
-    let Some(blocker) = outcome.state.as_ref().and_then(|state| state.blocker.as_ref()) else {
-        return Waits::NOTHING;
-    };
-    let needs = blocker.severity != Severity::Waiting;
-    Waits { for_member: needs, for_image: needs }
+fn lacks_host_or_image(outcome: &Outcome) -> bool {
+    let blocker = outcome.state.as_ref().and_then(|state| state.blocker.as_ref());
+    blocker.is_some_and(|blocker| blocker.severity != Severity::Waiting)
 }
 
 /// Shows the state, and with it an effect that the API server refused. What a
@@ -168,11 +165,10 @@ async fn write_state<K: FrontDoor>(
         Err(error) => Some(assignment::effect_failed(&chain(error))),
         Ok(()) => None,
     };
-    let held = || State { phase: None, ..State::of_host(gathered.host.as_ref(), &gathered.demand) };
-    let state = match (&outcome.state, &failed) {
-        (Some(state), _) => state.clone(),
-        (None, Some(_)) => held(),
-        (None, None) => return Ok(()),
+    let state = match &outcome.state {
+        Some(state) => state.clone(),
+        None if failed.is_some() => State::of_host(gathered.host.as_ref(), &gathered.demand),
+        None => return Ok(()),
     };
     let mut updates = assignment::project_conditions(&state);
     if let Some(failed) = failed {

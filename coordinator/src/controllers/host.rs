@@ -170,7 +170,7 @@ async fn end_session(
 ) -> Result<(), StoreError> {
     let Some(session) = &record.session else { return Ok(()) };
     host::change_status(&context.client, inventory, context.clock.now(), |status| {
-        facts::record_session_end(status, &session.replica, &session.boot_id, ended);
+        facts::record_session_end(status, &session.replica, ended);
     })
     .await
 }

@@ -15,7 +15,7 @@ mod pools;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use coordinator_api::capi::{Cluster, Machine};
@@ -30,7 +30,6 @@ use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::{Resource, ResourceExt};
 
 use groups::Groups;
-pub use machines::Waits;
 
 /// An object of a kind that the context tells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,9 +60,17 @@ impl Key {
         ObjectRef::new_with(&self.name, kind).within(&self.namespace)
     }
 
-    fn in_namespace_of(&self, name: &str) -> Self {
+    pub(super) fn in_namespace_of(&self, name: &str) -> Self {
         Self::new(self.namespace.clone(), name)
     }
+}
+
+/// The registration that a seed image names.
+pub(super) fn registration_key(image: &SeedImage) -> Key {
+    let reference = &image.spec.registration_ref;
+    let namespace =
+        reference.namespace.clone().or_else(|| image.metadata.namespace.clone()).unwrap_or_default();
+    Key::new(namespace, reference.name.clone().unwrap_or_default())
 }
 
 /// The objects that are to be reconciled after an event.
@@ -98,7 +105,7 @@ struct Inner {
     rosters: HashMap<Key, Roster>,
     pools_by_member: Groups<Key, Key>,
     /// Members that a pool lists and no pool holds.
-    unheld: BTreeMap<Key, BTreeSet<String>>,
+    unheld: Groups<Key, String>,
     registrations_by_seed_image: HashMap<Key, Key>,
     seed_images_by_registration: Groups<Key, Key>,
     #[cfg(test)]
@@ -130,7 +137,7 @@ impl Index {
     }
 
     pub(crate) fn apply_machine(&self, machine: &BaremetalMachine, presence: Presence) -> Triggers {
-        let facts = (presence == Presence::Exists).then(|| machines::MachineFacts::read_entry(machine));
+        let facts = (presence == Presence::Exists).then(|| machines::MachineFacts::of_object(machine));
         self.write_inner().update_machine(&Key::of(machine), facts.as_ref())
     }
 
@@ -145,7 +152,7 @@ impl Index {
     }
 
     pub(crate) fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
-        let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::read_entry(cluster));
+        let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::of_object(cluster));
         let mut triggers = self.write_inner().update_cluster(&Key::of(cluster), facts);
         let reference = cluster.spec.infrastructure_ref.as_ref();
         let infrastructure = reference.filter(|reference| reference.kind == "BaremetalCluster");
@@ -157,11 +164,8 @@ impl Index {
 
     pub(crate) fn apply_seed_image(&self, image: &SeedImage, presence: Presence) -> Triggers {
         let key = Key::of(image);
-        let reference = &image.spec.registration_ref;
-        let namespace = reference.namespace.clone().unwrap_or_else(|| key.namespace.clone());
-        let registration = Key::new(namespace, reference.name.clone().unwrap_or_default());
         let mut inner = self.write_inner();
-        let new = (presence == Presence::Exists).then_some(registration);
+        let new = (presence == Presence::Exists).then(|| registration_key(image));
         let old = match &new {
             Some(new) => inner.registrations_by_seed_image.insert(key.clone(), new.clone()),
             None => inner.registrations_by_seed_image.remove(&key),
@@ -189,8 +193,8 @@ impl Index {
     }
 
     /// The hosts that name a machine as their owner.
-    #[must_use]
-    pub fn hosts_by_claim(&self, kind: &str, machine: &Key) -> BTreeSet<Key> {
+    #[cfg(test)]
+    fn hosts_by_claim(&self, kind: &str, machine: &Key) -> BTreeSet<Key> {
         self.read_inner().hosts_by_claim.group_members(&(kind.to_owned(), machine.clone())).cloned().collect()
     }
 
@@ -215,14 +219,14 @@ impl Index {
     /// Members of a pool that no pool holds: it may take them.
     #[must_use]
     pub fn unheld_members(&self, pool: &Key) -> Vec<String> {
-        self.read_inner().unheld.get(pool).into_iter().flatten().cloned().collect()
+        self.read_inner().unheld.group_members(pool).cloned().collect()
     }
 
-    /// What a machine waits for that is not its own. To be called before the
-    /// objects are read that the decision depends on: an event between the
-    /// two must not be missed.
-    pub fn set_waiting(&self, machine: &Key, waits: &Waits) {
-        self.write_inner().set_waiting(machine, waits);
+    /// Whether a machine waits for an available member of its pool, or for an
+    /// entry of the image catalog. To be called before the objects are read that
+    /// the decision depends on: an event between the two must not be missed.
+    pub fn set_waiting(&self, machine: &Key, is_waiting: bool) {
+        self.write_inner().set_waiting(machine, is_waiting);
     }
 
     /// Reserves `host` for `machine` until it is claimed; `false` when it is

@@ -55,7 +55,7 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
     let projected =
         context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
     if let Some((pool, projected)) = projected
-        && status::write_status(&context.client, &pool, &projected).await?.is_some()
+        && status::write_status(&context.client, &*pool, &projected).await?.is_some()
     {
         context.pool_writes.record_write(&key);
     }
@@ -74,11 +74,11 @@ async fn take_members(pool: &Key, context: &Context) -> Result<(), StoreError> {
 }
 
 async fn take_member(pool: &Key, member: &str, context: &Context) -> Result<(), StoreError> {
-    let key = Key::new(&*pool.namespace, member);
+    let key = pool.in_namespace_of(member);
     let Some(inventory) = context.cache.inventories.get(&key.object_ref()) else { return Ok(()) };
     let former = inventory.annotations().get(annotation::POOL).filter(|name| !name.is_empty());
     if let Some(former) = former {
-        let former = Key::new(&*pool.namespace, &**former);
+        let former = pool.in_namespace_of(former);
         if inventory.claim().is_some() || is_holding(&former, member, context).await? {
             return Ok(());
         }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use coordinator_api::conditions::{self, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::names::annotation;
-use coordinator_api::registration::{MachineRegistration, Registration};
+use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
@@ -36,12 +36,10 @@ pub async fn reconcile(
     } else {
         stored.token
     };
-    let mut projected = registration.status.clone().unwrap_or_default();
+    let ready = condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register");
+    let mut projected = with_ready(&registration, ready, &context);
     projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
     projected.registration_token = Some(token);
-    let ready = condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register");
-    let generation = registration.metadata.generation;
-    conditions::set_conditions(&mut projected.conditions, &[ready], generation, context.clock.now());
     let written = status::write_status(&context.client, &*registration, &projected).await?;
     if written.is_some() {
         tracing::info!("registration is ready");
@@ -59,12 +57,21 @@ async fn show_failure(
     if error.class() != Class::Terminal {
         return error;
     }
-    let mut projected = registration.status.clone().unwrap_or_default();
     let message = format!("{}; correct or delete it: it is created again", chain(&error));
     let failed = condition_false(Type::Ready, Reason::ApiRequestFailed, message);
-    let generation = registration.metadata.generation;
-    conditions::set_conditions(&mut projected.conditions, &[failed], generation, context.clock.now());
+    let projected = with_ready(registration, failed, context);
     status::write_status(&context.client, registration, &projected).await.err().unwrap_or(error)
+}
+
+fn with_ready(
+    registration: &MachineRegistration,
+    ready: ConditionUpdate,
+    context: &Context,
+) -> MachineRegistrationStatus {
+    let mut projected = registration.status.clone().unwrap_or_default();
+    let generation = registration.metadata.generation;
+    conditions::set_conditions(&mut projected.conditions, &[ready], generation, context.clock.now());
+    projected
 }
 
 /// The token is replaced before the annotation is removed: a crash between

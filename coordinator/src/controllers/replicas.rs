@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::index::{Index, Presence, Triggers};
 use super::triggers::Router;
 use crate::clock::Clock;
-use crate::lease::replica::DURATION;
+use crate::lease::{read_lifetime, replica};
 
 /// How often expired Leases are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl ReplicaTracker {
             state.leases.remove(&lease.name_any());
         } else {
             state.dead.remove(&holder);
-            let expires = now + lease_lifetime(&spec);
+            let expires = now + read_lifetime(&spec, replica::DURATION);
             let observed = Observed { holder: holder.clone(), spec, expires };
             state.leases.insert(lease.name_any(), observed);
         }
@@ -158,11 +158,6 @@ impl State {
             self.dead.entry(lease.holder.clone()).or_insert(death);
         }
     }
-}
-
-fn lease_lifetime(spec: &LeaseSpec) -> Duration {
-    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    seconds.map_or(DURATION, Duration::from_secs)
 }
 
 fn log_death(replica: &str, hosts: usize) {

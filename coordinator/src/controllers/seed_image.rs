@@ -7,15 +7,13 @@ use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::retry;
 use coordinator_core::seed_image::{self, Decision, Download, Progress};
-use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::Context;
-use super::index::Key;
+use super::index::registration_key;
 use crate::seed_iso::SeedIsos;
-use crate::store::{StoreError, kind_name, status};
+use crate::store::{self, StoreError, status};
 use crate::telemetry::chain;
 
 /// Interval after an error that may end by itself.
@@ -30,10 +28,8 @@ pub async fn reconcile_seed_image(
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
     let now = context.clock.now();
-    let reference = &image.spec.registration_ref;
-    let namespace = reference.namespace.clone().or_else(|| image.namespace()).unwrap_or_default();
-    let name = reference.name.clone().unwrap_or_default();
-    let registration = context.cache.registrations.get(&Key::new(namespace, &*name).object_ref());
+    let key = registration_key(&image);
+    let registration = context.cache.registrations.get(&key.object_ref());
     let decision = seed_image::decide_build(&image, registration.as_deref(), now);
     let (progress, retry) = match (decision, registration) {
         (Decision::Refuse(why), _) => (Progress::Refused(why), None),
@@ -43,7 +39,7 @@ pub async fn reconcile_seed_image(
             build_iso(&image, &registration, &context.isos, &context.server_url).await
         }
         (Decision::AwaitRegistration | Decision::Begin | Decision::Build, _) => {
-            (Progress::NoRegistration(name), None)
+            (Progress::NoRegistration(key.name), None)
         }
     };
     let projected = seed_image::seed_image_status(&image, &progress, context.clock.now());
@@ -91,15 +87,8 @@ fn download_token(image: &SeedImage) -> String {
 /// The `resourceVersion` is the precondition: from a stale cache the next
 /// request of an operator must not be taken for the one that was served.
 async fn clear_request(image: &SeedImage, context: &Context) -> Result<(), StoreError> {
-    let api: Api<SeedImage> = Api::namespaced(context.client.clone(), &image.namespace().unwrap_or_default());
-    let name = image.name_any();
-    let patch = json!({
-        "metadata": { "resourceVersion": image.resource_version() },
-        "spec": { "retriggerBuild": false },
-    });
-    let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    written.map_err(StoreError::request("clear spec.retriggerBuild of", kind_name::<SeedImage>(), &name))?;
-    Ok(())
+    let change = json!({ "spec": { "retriggerBuild": false } });
+    store::patch(&context.client, image, "clear spec.retriggerBuild of", change).await.map(drop)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// A refusal with its own next action.
+    /// A refusal with the next action that its kind always has.
     pub fn from_refusal(refusal: Refusal, detail: impl Into<String>) -> Self {
         Self::refused_with(refusal, detail, refusal.next_action())
     }

@@ -198,7 +198,7 @@ impl SessionConflict {
     }
 
     /// Closes the other stream.
-    pub fn quarantine_host(&self) {
+    pub fn close_other(&self) {
         self.closer.send_replace(Some(CloseReason::Quarantined));
     }
 }
@@ -249,7 +249,7 @@ mod tests {
         let conflict = table.open_session(&key(), "b").err().unwrap();
         assert_eq!(conflict.boot_id, "a");
         assert!(!conflict.ends_within(PROBE).await, "it answers pings");
-        conflict.quarantine_host();
+        conflict.close_other();
         assert_eq!(old.wait_closed().await, CloseReason::Quarantined);
     }
 

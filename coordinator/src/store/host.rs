@@ -27,7 +27,7 @@ pub async fn claim(
     inventory: &MachineInventory,
     machine: &MachineKey,
     names: &ClaimNames,
-) -> Result<MachineInventory, StoreError> {
+) -> Result<(), StoreError> {
     let state: &str = AllocationState::Allocated.into();
     let kind = (machine.kind != coordinator_core::demand::baremetal_machine::KIND).then_some(machine.kind);
     let annotations = json!({
@@ -42,7 +42,7 @@ pub async fn claim(
         annotation::ABANDONED: null,
     });
     let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
-    patch(client, inventory, "claim", &annotations, Some(finalizers)).await
+    patch(client, inventory, "claim", &annotations, Some(finalizers)).await.map(drop)
 }
 
 /// Updates the UID of a claim whose names hold.
@@ -136,7 +136,7 @@ pub async fn hold_in_pool(
     pool: &str,
 ) -> Result<(), StoreError> {
     let annotations = json!({ annotation::POOL: pool });
-    patch(client, inventory, "hold in its pool", &annotations, None).await.map(drop)
+    patch(client, inventory, "record the pool of", &annotations, None).await.map(drop)
 }
 
 /// Makes the network that was reported last the intended one, whole: what the
@@ -187,10 +187,7 @@ pub async fn update_status(
         Api::namespaced(client.clone(), &known.namespace().unwrap_or_default());
     let mut known = known;
     for _ in 0..TRIES {
-        let mut changed = MachineInventory::clone(&known);
-        change(changed.status.get_or_insert_default());
-        project_conditions(&mut changed, now);
-        let status = changed.status.unwrap_or_default();
+        let status = project_status(&known, now, &change);
         match status::write_status(client, &*known, &status).await {
             Ok(Some(written)) => return Ok(Arc::new(written)),
             Ok(None) => return Ok(known),
@@ -217,10 +214,18 @@ pub async fn change_status(
     now: Timestamp,
     change: impl FnOnce(&mut MachineInventoryStatus),
 ) -> Result<(), StoreError> {
+    status::write_status(client, known, &project_status(known, now, change)).await.map(drop)
+}
+
+fn project_status(
+    known: &MachineInventory,
+    now: Timestamp,
+    change: impl FnOnce(&mut MachineInventoryStatus),
+) -> MachineInventoryStatus {
     let mut changed = known.clone();
     change(changed.status.get_or_insert_default());
     project_conditions(&mut changed, now);
-    status::write_status(client, known, &changed.status.unwrap_or_default()).await.map(drop)
+    changed.status.unwrap_or_default()
 }
 
 /// Reads an inventory, which must have the identity `tpm_hash` where one is

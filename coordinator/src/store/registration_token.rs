@@ -64,7 +64,7 @@ pub async fn replace(
     let mut secret = stored.secret;
     secret.metadata.namespace = registration.namespace();
     let data = json!({ registration_secret::TOKEN: ByteString(token.clone().into_bytes()) });
-    patch(client, &secret, "replace the token of", json!({ "metadata": {}, "data": data })).await?;
+    patch(client, &secret, "replace the token of", json!({ "data": data })).await?;
     Ok(token)
 }
 

@@ -25,7 +25,7 @@ const OUTSIDE_SCENARIOS: [(&str, &str, &str); 3] = [
     (
         "* patch elemental.cattle.io/seedimages",
         "controllers/seed_image.rs",
-        "api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch))",
+        "store::patch(&context.client, image, \"clear spec.retriggerBuild of\"",
     ),
 ];
 

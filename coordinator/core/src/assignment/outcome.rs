@@ -1,9 +1,7 @@
 //! The result of a decision: one effect, the state that is shown, and when to
 //! decide again.
 
-use coordinator_api::conditions::{
-    ConditionStatus, ConditionUpdate, Reason, Type, condition_false, condition_true,
-};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::AllocationState;
 use coordinator_api::machine::Phase;
 use jiff::Timestamp;
@@ -187,12 +185,7 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
         updates.push(condition_true(Type::Ready, Reason::Running, ""));
         return updates;
     };
-    let shown = |kind| ConditionUpdate {
-        kind,
-        status: ConditionStatus::False,
-        reason: blocker.reason,
-        message: blocker.message.clone(),
-    };
+    let shown = |kind| condition_false(kind, blocker.reason, blocker.message.clone());
     if blocker.condition != Type::Ready {
         updates.retain(|update| update.kind != blocker.condition);
         updates.push(shown(blocker.condition));

@@ -4,21 +4,22 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
-use proto::plan::{Checksum, Image, Secret};
+use proto::plan::{Checksum, PlanId, Secret};
 
 use super::{
-    Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake, assign_plan,
+    Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake,
+    assign_plan, host_network,
 };
 use crate::bootstrap::{self, NodeNames};
 use crate::demand::{Blocker, BootstrapEdit, NodeDemand};
 use crate::host::{AnnouncedPlan, HostRecord};
-use crate::network;
-use crate::plan::{Names, PlanInputs, Reprovision};
+use crate::plan::{Names, PlanInputs, Reprovision, StoredPlan};
 use crate::pool::{self, Exclusion, Standing};
 use crate::provider_id::ProviderId;
 
 /// Where kubeadm finds containerd on our hosts.
 const CRI_SOCKET: &str = "unix:///run/containerd/containerd.sock";
+const NOT_STATED: &str = "the host has not stated yet what it carries: it does when it attaches";
 
 /// The machine holds no host.
 pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Outcome {
@@ -79,7 +80,7 @@ fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &Prov
         host.claim.is_none()
             && !host.is_quarantined
             && host.is_attached()
-            && host.carried_node().is_some_and(|carried| carried.provider_id == provider_id.as_str())
+            && host.carries_node_of(provider_id)
     };
     if let Some(host) = host.filter(carries) {
         // The plan that made the node belongs to the claim.
@@ -108,20 +109,11 @@ fn run_host(situation: &Situation<'_>, host: &HostRecord, provider_id: &Provider
     let state = State { has_inputs: true, is_applied: true, ..State::new(Phase::Running, Some(host)) };
     let mark = mark_allocation(host, AllocationState::Allocated);
     let waiting = |reason, message: &str| Blocker::waiting_for(Type::Ready, reason, message);
-    let blocker = match &host.carried {
-        _ if host.find_problem(situation.now).is_some() => {
-            host.find_problem(situation.now).map(|problem| waiting(problem.reason, &problem.message))
-        }
-        None => Some(waiting(
-            Reason::HostStatementMissing,
-            "the host has not stated yet what it carries: it does when it attaches",
-        )),
-        Some(carried)
-            if carried.node.as_ref().is_some_and(|node| node.provider_id == provider_id.as_str()) =>
-        {
-            None
-        }
-        Some(_) => Some(Blocker::needs_operator(
+    let blocker = match (host.find_problem(situation.now), &host.carried) {
+        (Some(problem), _) => Some(waiting(problem.reason, &problem.message)),
+        (None, None) => Some(waiting(Reason::HostStatementMissing, NOT_STATED)),
+        (None, Some(_)) if host.carries_node_of(provider_id) => None,
+        (None, Some(_)) => Some(Blocker::needs_operator(
             Type::Ready,
             Reason::HostCarriesNoNode,
             "the host states that it does not carry the node of this machine: delete the Machine to have another one created",
@@ -172,8 +164,12 @@ pub(super) fn in_flight(
         let message = format!("plan {} is blocked: {}", plan.id, problem.message);
         return Blocker::waiting_for(Type::PlanApplied, problem.reason, message);
     }
-    let message = format!("the host executes plan {}", plan.id);
-    Blocker::waiting_for(Type::PlanApplied, reason, message)
+    executing(&plan.id, reason)
+}
+
+/// The plan is assigned and has no result yet.
+pub(super) fn executing(plan: &PlanId, reason: Reason) -> Blocker {
+    Blocker::waiting_for(Type::PlanApplied, reason, format!("the host executes plan {plan}"))
 }
 
 /// A failed plan stays failed.
@@ -204,8 +200,8 @@ fn begin_plan(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> O
     match gather_inputs(situation, node, host) {
         Err(Next::Read(secret)) => Outcome::from_effect(Effect::ReadSecret(secret)),
         Err(Next::Blocked(blocker, wake)) => Outcome::from_blocker(state, blocker).with_wake(wake),
-        Ok(data) => match assign_reprovision(situation, node, host, &data) {
-            Ok(assignment) => assigned_outcome(host.record, assignment, &data),
+        Ok((data, stored)) => match assign_reprovision(node, host, data, stored) {
+            Ok(assignment) => assigned_outcome(host.record, assignment, data),
             Err(blocker) => Outcome::from_blocker(state, blocker).with_wake(Wake::Backoff),
         },
     }
@@ -216,12 +212,17 @@ enum Next {
     Blocked(Blocker, Wake),
 }
 
-/// The bootstrap data, once everything that a plan is made of is there.
-fn gather_inputs(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Result<Secret, Next> {
+/// The bootstrap data and the plan Secret, once everything that a plan is made
+/// of is there.
+fn gather_inputs<'a>(
+    situation: &Situation<'a>,
+    node: &NodeDemand,
+    host: Host<'_>,
+) -> Result<(&'a Secret, &'a StoredPlan), Next> {
     let blocked = |blocker| Next::Blocked(blocker, Wake::OnChange);
     let waiting = |condition, reason, message: String| Blocker::waiting_for(condition, reason, message);
     if host.record.carried.is_none() {
-        let message = "the host has not stated yet what it carries: it does when it attaches".to_owned();
+        let message = NOT_STATED.to_owned();
         return Err(blocked(waiting(Type::PlanApplied, Reason::HostStatementMissing, message)));
     }
     let Some(name) = &node.bootstrap_secret else {
@@ -239,44 +240,27 @@ fn gather_inputs(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -
             let missing = waiting(Type::BootstrapReady, Reason::BootstrapWaiting, message);
             return Err(Next::Blocked(missing, Wake::Backoff));
         }
-        SecretRead::Read(data) => data.clone(),
+        SecretRead::Read(data) => data,
     };
-    if situation.secrets.plan.is_none() {
-        return Err(Next::Read(SecretRef::Plan));
-    }
-    Ok(data)
+    let stored = situation.secrets.plan.as_ref().ok_or(Next::Read(SecretRef::Plan))?;
+    Ok((data, stored))
 }
 
 fn assign_reprovision(
-    situation: &Situation<'_>,
     node: &NodeDemand,
     host: Host<'_>,
     data: &Secret,
+    stored: &StoredPlan,
 ) -> Result<Assignment, Blocker> {
     let image = node.image.clone()?;
-    let invalid = |reason, message: String| Blocker::failed_with(Type::BootstrapReady, reason, message);
+    let invalid = |message| Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, message);
     let Some(names) = &node.names else {
-        return Err(invalid(Reason::BootstrapInvalid, "the node has no name".to_owned()));
+        return Err(invalid("the node has no name".to_owned()));
     };
-    let user_data = edit_bootstrap(node.bootstrap_edit, data, names)
-        .map_err(|message| invalid(Reason::BootstrapInvalid, message))?;
-    let network_config = network::network_config(host.spec)
-        .map_err(|error| invalid(Reason::NetworkInvalid, error.to_string()))?;
-    let inputs = reprovision_plan(image, user_data, network_config, names);
-    assign_plan(
-        host.record,
-        &inputs,
-        situation.secrets.plan.as_ref().unwrap_or(&crate::plan::StoredPlan::Missing),
-    )
-}
-
-fn reprovision_plan(
-    image: Image,
-    user_data: Secret,
-    network_config: Option<String>,
-    names: &Names,
-) -> PlanInputs {
-    PlanInputs::Reprovision(Reprovision { image, user_data, network_config, names: names.clone() })
+    let user_data = edit_bootstrap(node.bootstrap_edit, data, names).map_err(invalid)?;
+    let network_config = host_network(host.spec)?;
+    let plan = Reprovision { image, user_data, network_config, names: names.clone() };
+    assign_plan(host.record, &PlanInputs::Reprovision(plan), stored)
 }
 
 fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<Secret, String> {
@@ -295,8 +279,7 @@ fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<S
 /// costs no further write.
 fn assigned_outcome(host: &HostRecord, assignment: Assignment, data: &Secret) -> Outcome {
     let plan = &assignment.record.plan;
-    let message = format!("the host executes plan {}", plan.id);
-    let blocker = Blocker::waiting_for(Type::PlanApplied, Reason::PlanRunning, message);
+    let blocker = executing(&plan.id, Reason::PlanRunning);
     let state = State {
         has_inputs: true,
         plan_checksum: Some(plan.checksum.to_string()),

@@ -5,12 +5,10 @@ use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 
-use super::provision::{grace_wake, in_flight, mark_allocation, plan_failed};
-use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, assign_plan};
+use super::provision::{executing, grace_wake, in_flight, mark_allocation, plan_failed};
+use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake};
 use crate::demand::Blocker;
 use crate::host::{AnnouncedPlan, HostRecord};
-use crate::network;
-use crate::plan::{Clean, PlanInputs};
 
 /// The machine in deletion holds `host`.
 pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
@@ -31,7 +29,7 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
         _ if was_never_used(situation, record) && record.carries_nothing() => {
             Outcome::from_effect(Effect::Release)
         }
-        _ if was_never_used(situation, record) && !is_known(record) => await_statement(situation, record),
+        _ if was_never_used(situation, record) && !record.is_known() => await_statement(situation, record),
         _ => assign_clean(situation, host),
     }
 }
@@ -41,11 +39,6 @@ pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome
 fn was_never_used(situation: &Situation<'_>, host: &HostRecord) -> bool {
     let carries = host.carried.as_ref().is_some_and(|carried| carried.node.is_some());
     host.claimed_plan().is_none() && situation.demand.provider_id.is_none() && !carries
-}
-
-/// Whether the host is attached and stated what it carries.
-fn is_known(host: &HostRecord) -> bool {
-    host.is_attached() && host.carried.is_some()
 }
 
 fn await_statement(situation: &Situation<'_>, host: &HostRecord) -> Outcome {
@@ -61,9 +54,10 @@ fn await_statement(situation: &Situation<'_>, host: &HostRecord) -> Outcome {
 fn follow_clean(situation: &Situation<'_>, host: &HostRecord, plan: &AnnouncedPlan) -> Outcome {
     let mut blocker = in_flight(situation, host, plan, Reason::Cleaning);
     if blocker.reason != Reason::Cleaning {
-        blocker.message.push_str(
-            "; if the host is dead, power it off for good, then set the annotation baremetal.cluster.io/release-without-clean on this object",
-        );
+        blocker.message.push_str(&format!(
+            "; if the host is dead, power it off for good, then set the annotation {} on this object",
+            annotation::RELEASE_WITHOUT_CLEAN
+        ));
     }
     Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
         .with_effect(mark_allocation(host, AllocationState::Preparing))
@@ -75,21 +69,13 @@ fn assign_clean(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
         return Outcome::from_effect(Effect::ReadSecret(SecretRef::Plan));
     };
     let state = State::new(Phase::Preparing, Some(host.record));
-    let assigned = network::network_config(host.spec)
-        .map_err(|error| {
-            Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
-        })
-        .and_then(|network_config| {
-            assign_plan(host.record, &PlanInputs::Clean(Clean { network_config }), stored)
-        });
-    let assignment = match assigned {
+    let assignment = match super::assign_clean(host.record, host.spec, stored) {
         Ok(assignment) => assignment,
         Err(blocker) => return Outcome::from_blocker(state, blocker),
     };
     let plan = &assignment.record.plan;
-    let message = format!("the host executes plan {}", plan.id);
+    let blocker = executing(&plan.id, Reason::Cleaning);
     let state = State { is_applied: false, plan_checksum: Some(plan.checksum.to_string()), ..state };
-    let blocker = Blocker::waiting_for(Type::PlanApplied, Reason::Cleaning, message);
     Outcome::from_blocker(state, blocker)
         .with_effect(Some(Effect::Assign(assignment)))
         .with_wake(release_wake(situation, host.record))

@@ -92,7 +92,8 @@ impl Carrier {
     }
 }
 
-/// The rewritten value, in the style that it had where that can hold it.
+/// The edit that rewrites the value as a whole, in the style that it had where
+/// that can hold it.
 fn replace_whole(
     data: &str,
     (style, span): (ScalarStyle, &Range<usize>),

@@ -97,9 +97,9 @@ impl File<'_> {
         };
         refuse_merge(root)?;
         match root.find_entry("nodeRegistration")? {
-            None => self.insert_entries(root, &[("nodeRegistration", edit_registration(node, arguments))]),
+            None => self.insert_entries(root, &[("nodeRegistration", registration_entry(node, arguments))]),
             Some((key, value)) if value.is_null() => {
-                self.fill_argument((key, value), &edit_registration(node, arguments), "nodeRegistration")
+                self.fill_value((key, value), &registration_entry(node, arguments), "nodeRegistration")
             }
             Some((_, value)) => self.edit_registration(value, node, arguments),
         }
@@ -121,14 +121,14 @@ impl File<'_> {
             ("nodeRegistration.criSocket", "criSocket", node.cri_socket),
         ] {
             match value.find_entry(key)? {
-                Some(found) => self.set_argument(found, wanted, field)?,
+                Some(found) => self.set_value(found, wanted, field)?,
                 None => missing.push((key, New::Text(wanted))),
             }
         }
         match value.find_entry("kubeletExtraArgs")? {
             None => missing.push(("kubeletExtraArgs", extra_arguments(node, arguments))),
             Some((key, value)) if value.is_null() => {
-                self.fill_argument((key, value), &extra_arguments(node, arguments), ARGUMENTS)?;
+                self.fill_value((key, value), &extra_arguments(node, arguments), ARGUMENTS)?;
             }
             Some((_, value)) => self.edit_arguments(value, node, arguments)?,
         }
@@ -149,7 +149,7 @@ impl File<'_> {
             (Arguments::Map, Value::Mapping { .. }) => {
                 refuse_merge(value)?;
                 match value.find_entry("provider-id")? {
-                    Some(found) => self.set_argument(found, node.provider_id, ARGUMENTS),
+                    Some(found) => self.set_value(found, node.provider_id, ARGUMENTS),
                     None => self.insert_entries(value, &[("provider-id", New::Text(node.provider_id))]),
                 }
             }
@@ -161,7 +161,7 @@ impl File<'_> {
                         let line = item.line;
                         let found = item.find_entry("value")?;
                         let found = found.ok_or(KubeadmError::Shape { field: ARGUMENTS, line })?;
-                        self.set_argument(found, node.provider_id, ARGUMENTS)?;
+                        self.set_value(found, node.provider_id, ARGUMENTS)?;
                         present = true;
                     }
                 }
@@ -175,7 +175,7 @@ impl File<'_> {
     }
 
     /// Replaces a scalar with another value.
-    fn set_argument(
+    fn set_value(
         &mut self,
         (key, value): (&Rc<Node>, &Rc<Node>),
         wanted: &str,
@@ -186,7 +186,7 @@ impl File<'_> {
             return Err(shape);
         }
         if value.is_null() {
-            return self.fill_argument((key, value), &New::Text(wanted), field);
+            return self.fill_value((key, value), &New::Text(wanted), field);
         }
         let replace = match &value.value {
             Value::Scalar { text, style: ScalarStyle::Plain } => text != wanted || !is_string(wanted),
@@ -209,7 +209,7 @@ impl File<'_> {
     }
 
     /// Puts a value where a key has none, or a null.
-    fn fill_argument(
+    fn fill_value(
         &mut self,
         (key, value): (&Rc<Node>, &Rc<Node>),
         new: &New<'_>,
@@ -283,7 +283,7 @@ impl File<'_> {
 
 const ARGUMENTS: &str = "nodeRegistration.kubeletExtraArgs";
 
-fn edit_registration(node: NodeNames<'_>, arguments: Arguments) -> New<'_> {
+fn registration_entry(node: NodeNames<'_>, arguments: Arguments) -> New<'_> {
     New::Map(vec![
         ("name", New::Text(node.hostname)),
         ("criSocket", New::Text(node.cri_socket)),

@@ -42,15 +42,16 @@ pub fn named_host(machine: &BaremetalMachine) -> Option<HostName> {
     chosen.and_then(|name| HostName::parse(name)).or_else(provided)
 }
 
-/// Reads the demand. `reserved` tells which hosts are reserved for other
+/// Reads the demand. `is_reserved` tells which hosts are reserved for other
 /// machines.
 #[must_use]
 pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> Demand {
     let machine = inputs.machine;
     let annotated = |key| machine.annotations().contains_key(key);
+    let host = named_host(machine);
     let (want, hold) = match (machine.metadata.deletion_timestamp.is_some(), inputs.owner) {
         // A machine that names no host loses nothing by its deletion.
-        (true, _) => (Want::Release, named_host(machine).and_then(|_| owner_mismatch(inputs))),
+        (true, _) => (Want::Release, host.as_ref().and_then(|_| owner_mismatch(inputs))),
         (false, None) => (Want::Release, Some(owner_missing())),
         (false, Some(owner)) => (Want::Node(Box::new(read_node(inputs, owner, is_reserved))), None),
     };
@@ -61,7 +62,7 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
             name: machine.name_any(),
             uid: machine.uid().as_deref().and_then(Uid::parse),
         },
-        host: named_host(machine),
+        host,
         provider_id: machine.spec.provider_id.as_deref().and_then(ProviderId::parse),
         has_finalizer: machine.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE),
         retry_clean: annotated(annotation::RETRY_PLAN),
@@ -77,11 +78,9 @@ fn pause_blocker(inputs: &Inputs<'_>) -> Option<Blocker> {
         return Some(Blocker::waiting_for(Type::Paused, Reason::Paused, cluster::PAUSED_MESSAGE));
     }
     // A cluster that is not found is not a cluster that is not paused.
-    (inputs.cluster.is_none() && inputs.owner.is_some()).then(|| {
-        let cluster = inputs.owner.map(|owner| owner.spec.cluster_name.clone()).unwrap_or_default();
-        let message = format!("Cluster {cluster} is not found: create or restore it");
-        Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message)
-    })
+    let owner = inputs.owner.filter(|_| inputs.cluster.is_none())?;
+    let message = format!("Cluster {} is not found: create or restore it", owner.spec.cluster_name);
+    Some(Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message))
 }
 
 fn owner_missing() -> Blocker {

@@ -139,17 +139,11 @@ fn parse_carried_plan(plan: &wire::CarriedPlan) -> Option<CarriedPlan> {
     })
 }
 
-/// A stream ended, or its replica did. A newer session stays.
-pub fn record_session_end(
-    status: &mut MachineInventoryStatus,
-    replica: &str,
-    boot_id: &str,
-    ended: Timestamp,
-) {
+/// A stream ended, or its replica did. The session of another replica stays.
+pub fn record_session_end(status: &mut MachineInventoryStatus, replica: &str, ended: Timestamp) {
     let session = status.host.as_mut().and_then(|host| host.session.as_mut());
     if let Some(session) = session
         && session.replica == replica
-        && session.boot_id == boot_id
         && session.ended.is_none()
     {
         session.ended = Some(Time(ended));
@@ -309,6 +303,5 @@ pub fn record_step(status: &mut MachineInventoryStatus, plan: &Plan, step: usize
 }
 
 fn truncate_text(text: &str) -> String {
-    let end = (0..=text.len().min(TEXT_BYTES)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text[..end].to_owned()
+    text[..text.floor_char_boundary(TEXT_BYTES)].to_owned()
 }

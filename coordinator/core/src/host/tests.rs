@@ -113,9 +113,9 @@ fn only_its_own_session_ends() {
     let mut status = MachineInventoryStatus::default();
     attach(&mut status, Carried::default(), "replica-1", NOW);
     attach(&mut status, Carried::default(), "replica-2", seconds(5));
-    facts::record_session_end(&mut status, "replica-1", "boot-1", seconds(6));
+    facts::record_session_end(&mut status, "replica-1", seconds(6));
     assert!(samples::record(&with_status(status.clone())).is_attached());
-    facts::record_session_end(&mut status, "replica-2", "boot-1", seconds(7));
+    facts::record_session_end(&mut status, "replica-2", seconds(7));
     let inventory = with_status(status);
     let record = samples::record(&inventory);
     assert!(!record.is_attached() && record.unreachable_since(seconds(306)).is_none());

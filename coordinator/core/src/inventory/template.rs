@@ -2,7 +2,6 @@
 //! them. The keys are elemental-operator's.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
@@ -81,12 +80,12 @@ impl Values {
             None if kind == "UUID" => {
                 digest[6] = digest[6] & 0x0f | 0x40;
                 digest[8] = digest[8] & 0x3f | 0x80;
-                let hex = encode_hex(&digest);
+                let hex = hex::encode(digest);
                 Some([&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..32]].join("-"))
             }
             Some(("Hex", length)) => {
                 let length = length.parse().ok().filter(|length| (1..=32).contains(length))?;
-                Some(encode_hex(&digest)[..length].to_owned())
+                Some(hex::encode(digest)[..length].to_owned())
             }
             Some(("Int", bound)) => {
                 let bound = bound.parse::<u64>().ok().filter(|bound| *bound > 0)?;
@@ -96,13 +95,6 @@ impl Values {
             None | Some(_) => None,
         }
     }
-}
-
-fn encode_hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The name of an object: lower case, and nothing but letters, digits, dots

@@ -21,29 +21,28 @@ pub(super) async fn apply_effect<K: FrontDoor>(
     secret: Option<&StoredSecret>,
 ) -> Result<(), StoreError> {
     let client = &context.client;
-    let Some(inventory) = gathered.inventory.as_deref() else {
-        return match effect {
-            Effect::Choose { host } => machine::choose(client, machine, host).await,
-            Effect::RemoveFinalizer => machine::remove_finalizer(client, machine, &gathered.demand).await,
-            _ => Ok(()),
-        };
-    };
-    match effect {
-        Effect::ReadSecret(_) => Ok(()),
-        Effect::Choose { host } => machine::choose(client, machine, host).await,
-        Effect::Claim { names } => claim_host(context, machine, gathered, inventory, names).await,
-        Effect::Adopt { uid } => {
+    match (effect, gathered.inventory.as_deref()) {
+        (Effect::Choose { host }, _) => machine::choose(client, machine, host).await,
+        (Effect::RemoveFinalizer, _) => machine::remove_finalizer(client, machine, &gathered.demand).await,
+        (Effect::ReadSecret(_), _) | (_, None) => Ok(()),
+        (Effect::Claim { names }, Some(inventory)) => {
+            claim_host(context, machine, gathered, inventory, names).await
+        }
+        (Effect::Adopt { uid }, Some(inventory)) => {
             host::adopt(client, inventory, uid).await?;
             let note = format!("{} is held by names; the UID of its claim was updated", inventory.name_any());
             context.events.normal(machine, "ClaimAdopted", &note).await;
             Ok(())
         }
-        Effect::Assign(assignment) => assign_plan(context, machine, inventory, assignment, secret).await,
-        Effect::Mark(state) => host::mark(client, inventory, *state).await.map(drop),
-        Effect::SetProviderId(provider_id) => provide_machine(context, machine, inventory, provider_id).await,
-        Effect::Release => release_host(context, inventory).await,
-        Effect::Abandon => abandon_host(context, machine, inventory).await,
-        Effect::RemoveFinalizer => machine::remove_finalizer(client, machine, &gathered.demand).await,
+        (Effect::Assign(assignment), Some(inventory)) => {
+            assign_plan(context, machine, inventory, assignment, secret).await
+        }
+        (Effect::Mark(state), Some(inventory)) => host::mark(client, inventory, *state).await.map(drop),
+        (Effect::SetProviderId(provider_id), Some(inventory)) => {
+            provide_machine(context, machine, inventory, provider_id).await
+        }
+        (Effect::Release, Some(inventory)) => release_host(context, inventory).await,
+        (Effect::Abandon, Some(inventory)) => abandon_host(context, machine, inventory).await,
     }
 }
 

@@ -13,8 +13,9 @@ impl<K, V> Default for Groups<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone + Ord> Groups<K, V> {
-    pub(super) fn insert_member(&mut self, key: &K, value: &V) {
-        self.0.entry(key.clone()).or_default().insert(value.clone());
+    /// Whether it was not a member before.
+    pub(super) fn insert_member(&mut self, key: &K, value: &V) -> bool {
+        self.0.entry(key.clone()).or_default().insert(value.clone())
     }
 
     pub(super) fn remove_member(&mut self, key: &K, value: &V) {

@@ -15,7 +15,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn read_entry(host: &Key, record: Option<&Arc<HostRecord>>) -> Self {
+    fn of_record(host: &Key, record: Option<&Arc<HostRecord>>) -> Self {
         let claim = record.and_then(|record| record.claim.as_ref());
         let cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
         let session = record.and_then(|record| record.session.as_ref());
@@ -33,7 +33,7 @@ impl Inner {
             Some(record) => self.hosts.insert(host.clone(), record.clone()),
             None => self.hosts.remove(host),
         };
-        let (old, new) = (Facts::read_entry(host, old_record.as_ref()), Facts::read_entry(host, record));
+        let (old, new) = (Facts::of_record(host, old_record.as_ref()), Facts::of_record(host, record));
         self.hosts_by_claim.replace_group(old.claim.as_ref(), new.claim.as_ref(), host);
         self.hosts_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), host);
         self.hosts_by_replica.replace_group(old.replica.as_ref(), new.replica.as_ref(), host);

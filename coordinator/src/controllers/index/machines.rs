@@ -22,7 +22,7 @@ pub(super) struct MachineFacts {
 }
 
 impl MachineFacts {
-    pub(super) fn read_entry(machine: &BaremetalMachine) -> Self {
+    pub(super) fn of_object(machine: &BaremetalMachine) -> Self {
         let key = Key::of(machine);
         Self {
             host: named_host(machine).map(|host| key.in_namespace_of(host.as_str())),
@@ -41,7 +41,7 @@ pub(super) struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    pub(super) fn read_entry(cluster: &Cluster) -> Self {
+    pub(super) fn of_object(cluster: &Cluster) -> Self {
         Self {
             is_paused: cluster.spec.paused == Some(true),
             registry: cluster.annotations().get(annotation::REGISTRY_ADDRESS).cloned(),
@@ -49,26 +49,11 @@ impl ClusterFacts {
     }
 }
 
-/// What a machine waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
-    /// An available member of its pool.
-    pub for_member: bool,
-    /// An entry of the image catalog.
-    pub for_image: bool,
-}
-
-impl Waits {
-    pub const EVERYTHING: Self = Self { for_member: true, for_image: true };
-    pub const NOTHING: Self = Self { for_member: false, for_image: false };
-}
-
-/// Machines by what they wait for.
+/// Machines that wait, with the pool of each.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     by_pool: Groups<Key, Key>,
     pools: HashMap<Key, Key>,
-    catalog: BTreeSet<Key>,
 }
 
 impl Waiting {
@@ -77,20 +62,15 @@ impl Waiting {
     }
 
     pub(super) fn for_catalog(&self) -> BTreeSet<Key> {
-        self.catalog.clone()
+        self.pools.keys().cloned().collect()
     }
 
-    fn set_waiting(&mut self, machine: &Key, pool: Option<&Key>, for_image: bool) {
+    fn set_waiting(&mut self, machine: &Key, pool: Option<&Key>) {
         let old = match pool {
             Some(pool) => self.pools.insert(machine.clone(), pool.clone()),
             None => self.pools.remove(machine),
         };
         self.by_pool.replace_group(old.as_ref(), pool, machine);
-        if for_image {
-            self.catalog.insert(machine.clone());
-        } else {
-            self.catalog.remove(machine);
-        }
     }
 }
 
@@ -156,7 +136,7 @@ impl Inner {
                 .extend(self.hosts_by_claim.group_members(&(KIND.to_owned(), machine.clone())).cloned());
         }
         if facts.is_none() {
-            self.waiting.set_waiting(machine, None, false);
+            self.waiting.set_waiting(machine, None);
             self.release_reservation(machine, &mut triggers);
         }
         triggers
@@ -178,11 +158,10 @@ impl Inner {
         triggers
     }
 
-    pub(super) fn set_waiting(&mut self, machine: &Key, waits: &Waits) {
-        let facts = self.machines.get(machine);
-        let pool = facts.filter(|_| waits.for_member).map(|facts| facts.pool.clone());
-        let for_image = waits.for_image && facts.is_some();
-        self.waiting.set_waiting(machine, pool.as_ref(), for_image);
+    pub(super) fn set_waiting(&mut self, machine: &Key, is_waiting: bool) {
+        let facts = self.machines.get(machine).filter(|_| is_waiting);
+        let pool = facts.map(|facts| facts.pool.clone());
+        self.waiting.set_waiting(machine, pool.as_ref());
     }
 
     /// A deleted machine reserves nothing.

@@ -45,7 +45,7 @@ impl Inner {
         let old = old_roster.as_ref().map(listed).unwrap_or_default();
         for host in old.difference(&new) {
             self.pools_by_member.remove_member(host, key);
-            self.set_unheld(key, &host.name, false);
+            self.set_unheld(key, host, false);
         }
         for host in new.difference(&old) {
             self.pools_by_member.insert_member(host, key);
@@ -86,7 +86,7 @@ impl Inner {
         let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
         for pool in pools {
             self.count_touched();
-            if self.set_unheld(&pool, &host.name, is_unheld) {
+            if self.set_unheld(&pool, host, is_unheld) {
                 triggers.pools.insert(pool);
             }
         }
@@ -105,16 +105,11 @@ impl Inner {
     }
 
     /// Whether the member was not unheld before and is now.
-    fn set_unheld(&mut self, pool: &Key, member: &str, is_unheld: bool) -> bool {
+    fn set_unheld(&mut self, pool: &Key, member: &Key, is_unheld: bool) -> bool {
         if is_unheld {
-            return self.unheld.entry(pool.clone()).or_default().insert(member.to_owned());
+            return self.unheld.insert_member(pool, &member.name);
         }
-        if let Some(members) = self.unheld.get_mut(pool) {
-            members.remove(member);
-            if members.is_empty() {
-                self.unheld.remove(pool);
-            }
-        }
+        self.unheld.remove_member(pool, &member.name);
         false
     }
 

@@ -145,13 +145,13 @@ fn an_available_member_triggers_waiting_machines() {
     index.apply_pool(&pool("p1", 1, &names(["h1"])), EXISTS);
     index.apply_machine(&machine("m1", None), EXISTS);
     index.apply_machine(&machine("m2", None), EXISTS);
-    index.set_waiting(&key("m1"), &Waits::EVERYTHING);
+    index.set_waiting(&key("m1"), true);
     assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys(["m1"]));
     assert_eq!(index.apply_host(&in_pool("h1", "p1"), EXISTS).machines, keys([]));
     assert_eq!(index.apply_catalog().machines, keys(["m1"]));
-    index.set_waiting(&key("m1"), &Waits::NOTHING);
+    index.set_waiting(&key("m1"), false);
     assert_eq!(index.apply_catalog().machines, keys([]));
-    index.set_waiting(&key("m2"), &Waits::EVERYTHING);
+    index.set_waiting(&key("m2"), true);
     index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(index.apply_catalog().machines, keys([]), "a deleted machine waits for nothing");
 }
@@ -172,7 +172,7 @@ fn reservations_end_with_claim_or_machine() {
     assert_eq!(choose(&index, "m2").as_deref(), Some("h2"));
     assert!(index.reserve_host("h2", &key("m2")));
     assert_eq!(choose(&index, "m3"), None);
-    index.set_waiting(&key("m3"), &Waits::EVERYTHING);
+    index.set_waiting(&key("m3"), true);
     let triggers = index.apply_machine(&machine("m2", None), DELETED);
     assert_eq!(triggers.machines, keys(["m3"]), "who waits may have it");
     assert!(!index.reserve_host("h2", &key("m2")), "a deleted machine reserves nothing");

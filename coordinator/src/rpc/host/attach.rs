@@ -23,7 +23,7 @@ use tracing::Instrument as _;
 use wire::host_message;
 
 use crate::ca::Peer;
-use crate::rpc::sessions::{CloseReason, SessionConflict, SessionGuard};
+use crate::rpc::sessions::{CloseReason, SessionGuard};
 use crate::rpc::{Context, RpcError};
 use crate::store;
 use crate::telemetry::chain;
@@ -123,14 +123,17 @@ async fn end_own_session(
     ended: Timestamp,
     freshness: Freshness,
 ) -> Result<(), RpcError> {
-    let inventory = match freshness {
-        Freshness::Cached => context.inventory_of_ended(peer).await?,
-        Freshness::Live => context.read_inventory(peer).await?,
+    let cached = match freshness {
+        Freshness::Cached => context.cached_inventory(&peer.key),
+        Freshness::Live => None,
+    };
+    // A quarantined host has no session either.
+    let inventory = match cached {
+        Some(cached) => cached,
+        None => context.read_any_inventory(peer).await?,
     };
     let record = |status: &mut MachineInventoryStatus| {
-        let session = status.host.as_ref().and_then(|host| host.session.as_ref());
-        let boot_id = session.map(|session| session.boot_id.clone()).unwrap_or_default();
-        facts::record_session_end(status, &context.replica.name, &boot_id, ended);
+        facts::record_session_end(status, &context.replica.name, ended);
     };
     context.update_status(inventory, record).await.map(drop)
 }
@@ -166,7 +169,7 @@ async fn open_locally(context: &Context, statement: &Statement) -> Result<Sessio
         if !conflict.ends_within(context.timing.probe).await {
             let inventory = context.find_inventory(peer).await?;
             let error = quarantine_host(context, &inventory, [&conflict.boot_id, boot_id]).await;
-            SessionConflict::quarantine_host(&conflict);
+            conflict.close_other();
             return Err(error);
         }
     }
@@ -181,8 +184,7 @@ async fn store_session(
     let mut inventory = context.find_inventory(&statement.peer).await?;
     loop {
         if let Some(other) = find_conflict(context, inventory.status.as_ref(), statement.boot_id()) {
-            wait_for_end(context, statement, &inventory, &other).await?;
-            inventory = context.read_inventory(&statement.peer).await?;
+            inventory = wait_for_end(context, statement, inventory, &other).await?;
             continue;
         }
         let former = session_of(&inventory).cloned();
@@ -214,7 +216,11 @@ pub(super) async fn record_session(
 }
 
 pub(super) fn session_of(inventory: &MachineInventory) -> Option<&SessionStatus> {
-    inventory.status.as_ref()?.host.as_ref()?.session.as_ref()
+    session_in(inventory.status.as_ref()?)
+}
+
+fn session_in(status: &MachineInventoryStatus) -> Option<&SessionStatus> {
+    status.host.as_ref()?.session.as_ref()
 }
 
 /// Whether it is the open session of this stream.
@@ -233,7 +239,7 @@ fn find_conflict(
     status: Option<&MachineInventoryStatus>,
     boot_id: &str,
 ) -> Option<SessionStatus> {
-    let session = status?.host.as_ref()?.session.as_ref()?;
+    let session = session_in(status?)?;
     let is_open = session.ended.is_none()
         && session.replica != context.replica.name
         && !(context.replica.is_dead)(&session.replica);
@@ -241,13 +247,13 @@ fn find_conflict(
 }
 
 /// Waits until the session of another boot on another replica is over, and
-/// quarantines both when it is not.
+/// quarantines both when it is not. The answer is the inventory as it is then.
 async fn wait_for_end(
     context: &Context,
     statement: &Statement,
-    inventory: &MachineInventory,
+    inventory: Arc<MachineInventory>,
     other: &SessionStatus,
-) -> Result<(), RpcError> {
+) -> Result<Arc<MachineInventory>, RpcError> {
     let (peer, boot_id) = (&statement.peer, statement.boot_id());
     tracing::info!(
         replica = other.replica,
@@ -257,16 +263,14 @@ async fn wait_for_end(
     );
     // The second time begins when the API server answers: the other replica may
     // have waited for that too.
+    let mut live = inventory.clone();
     for patience in [context.timing.probe, context.timing.probe / 2] {
-        if has_ended_within(context, peer, inventory, other, patience).await? {
-            return Ok(());
-        }
-        let live = context.read_inventory(peer).await?;
-        if session_of(&live) != Some(other) {
-            return Ok(());
+        let has_ended = has_ended_within(context, peer, &inventory, other, patience).await?;
+        live = context.read_inventory(peer).await?;
+        if has_ended || session_of(&live) != Some(other) {
+            return Ok(live);
         }
     }
-    let live = context.read_inventory(peer).await?;
     Err(quarantine_host(context, &live, [&other.boot_id, boot_id]).await)
 }
 
@@ -285,7 +289,7 @@ async fn has_ended_within(
     loop {
         let latest = state.latest_state();
         if latest.is_quarantined {
-            return Err(RpcError::from_refusal(Refusal::Quarantined, peer.name_hint.clone()));
+            return Err(close_error(CloseReason::Quarantined, peer));
         }
         let is_seen = latest.session.as_ref() == Some(other);
         if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {

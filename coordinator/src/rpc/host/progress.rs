@@ -60,7 +60,7 @@ impl StepProgress {
     }
 
     /// The step was reported: nothing runs.
-    pub(super) fn clear_timer(&mut self) {
+    pub(super) fn clear_step(&mut self) {
         self.running = None;
     }
 }
@@ -90,7 +90,7 @@ mod tests {
         steps.note_progress(progress(1, 3), at(70));
         assert_eq!(steps.take_due(at(79)).map(|step| step.attempt), Some(3));
         steps.note_progress(progress(2, 1), at(200));
-        steps.clear_timer();
+        steps.clear_step();
         assert_eq!(steps.take_due(at(900)), None, "reported");
     }
 }

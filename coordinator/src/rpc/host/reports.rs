@@ -117,12 +117,11 @@ async fn find_plan(
         // The caches may not have the announcement yet.
         record = parse(&*context.read_inventory(peer).await?)?;
     }
-    match record.plan.as_ref().filter(|plan| is_meant(plan, report)) {
-        None => return Err(refuse_stale(report)),
-        Some(plan) if plan.state.is_some() => return Ok(None),
-        Some(_) => {}
+    if !record.plan.as_ref().is_some_and(|plan| is_meant(plan, report)) {
+        return Err(refuse_stale(report));
     }
-    let announced = PlanInFlight::of(&record).ok_or_else(|| refuse_stale(report))?;
+    // Its end is stored.
+    let Some(announced) = PlanInFlight::of(&record) else { return Ok(None) };
     match read_plan(&context.secret_api(&peer.key.namespace), &announced).await {
         Ok(verified) => {
             let verified = Arc::new(verified);

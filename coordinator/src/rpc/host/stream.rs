@@ -23,7 +23,7 @@ use super::reports;
 use crate::ca::Peer;
 use crate::rpc::plan_notifications::{HostState, PlanInFlight, Subscription};
 use crate::rpc::running_plans::{PlanReadError, read_plan};
-use crate::rpc::sessions::SessionGuard;
+use crate::rpc::sessions::{CloseReason, SessionGuard};
 use crate::rpc::{Context, RpcError};
 use crate::telemetry::chain;
 
@@ -150,7 +150,8 @@ impl Attachment {
     }
 
     fn next_wake(&self) -> Instant {
-        let retry = self.retry.as_ref().map(|retry| retry.at);
+        // While the inventory is deleted no plan is read.
+        let retry = self.retry.as_ref().filter(|_| self.deleted_at.is_none()).map(|retry| retry.at);
         let deleted = self.deleted_at.map(|at| at + self.context.timing.deletion_grace);
         [retry, deleted, self.progress.due_at()].into_iter().flatten().fold(self.expires_at, Instant::min)
     }
@@ -173,7 +174,7 @@ impl Attachment {
         state: &HostState,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
         if state.is_quarantined {
-            return Err(RpcError::from_refusal(Refusal::Quarantined, self.peer().name_hint.clone()));
+            return Err(attach::close_error(CloseReason::Quarantined, self.peer()));
         }
         if state.is_deleted {
             if self.deleted_at.is_none() {
@@ -227,19 +228,17 @@ impl Attachment {
         &mut self,
         announced: &PlanInFlight,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
+        self.retry.take_if(|retry| retry.checksum != announced.checksum);
         if self.sent.as_ref() == Some(&announced.checksum) {
             if announced.has_problem {
                 self.record_problem(None).await?;
             }
             return Ok(None);
         }
-        let retry = self.retry.take().filter(|retry| retry.checksum == announced.checksum);
-        if let Some(retry) = retry.as_ref().filter(|retry| Instant::now() < retry.at) {
-            let Retry { checksum, at, attempt } = retry;
-            self.retry = Some(Retry { checksum: checksum.clone(), at: *at, attempt: *attempt });
+        if self.retry.as_ref().is_some_and(|retry| Instant::now() < retry.at) {
             return Ok(None);
         }
-        let attempt = retry.map_or(1, |retry| retry.attempt.saturating_add(1));
+        let attempt = self.retry.take().map_or(1, |retry| retry.attempt.saturating_add(1));
         let secrets = self.context.secret_api(&self.peer().key.namespace);
         match read_plan(&secrets, announced).await {
             Ok(verified) => {
@@ -300,7 +299,7 @@ impl Attachment {
         let (peer, plans) = (&self.statement.peer, &self.context.running_plans);
         let plan = plans.find_plan(&peer.key, &step.plan_id, step.generation);
         let Some(plan) = plan.filter(|_| !plans.is_reported(&peer.key, step.step)) else {
-            return self.progress.clear_timer();
+            return self.progress.clear_step();
         };
         let RunningStep { step, attempt, .. } = step;
         let written = async {

@@ -127,6 +127,22 @@ async fn duplicate_on_another_replica_is_quarantined() {
 }
 
 #[tokio::test]
+async fn session_of_a_quarantined_host_ends() {
+    let SessionTiming { end_delay, .. } = short();
+    let timing = SessionTiming { probe: Duration::from_millis(200), end_delay, ..Default::default() };
+    let world = World::with_replicas(2, timing).await;
+    let (host, chain, _link, mut stream) = attached(&world).await;
+    let mut copy = world.connect_to(1, Some((&host, &chain))).await;
+    let mut other = copy.attach(Host::hello("boot-2")).await.unwrap();
+    assert_refused(&mut other, Refusal::Quarantined).await;
+    assert_refused(&mut stream, Refusal::Quarantined).await;
+    world.until(|| session(&world)["ended"].is_string()).await;
+    for replica in &world.replicas {
+        world.until(|| replica.context.sessions.pending_ends() == 0).await;
+    }
+}
+
+#[tokio::test]
 async fn dead_replica_holds_no_session() {
     let world = World::with_replicas(2, SessionTiming::default()).await;
     let (host, chain, _link, _stream) = attached(&world).await;
