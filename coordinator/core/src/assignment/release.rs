@@ -41,10 +41,17 @@ fn was_never_used(situation: &Situation<'_>, host: &HostRecord) -> bool {
     host.claimed_plan().is_none() && situation.demand.provider_id.is_none() && !carries
 }
 
+fn advise_dead_host() -> String {
+    format!(
+        "if it is dead, power it off for good, then set the annotation {} on this object",
+        annotation::RELEASE_WITHOUT_CLEAN
+    )
+}
+
 fn await_statement(situation: &Situation<'_>, host: &HostRecord) -> Outcome {
     let message = format!(
-        "the host is not attached and has not stated that it carries nothing; if it is dead, power it off for good, then set the annotation {} on this object",
-        annotation::RELEASE_WITHOUT_CLEAN
+        "the host is not attached and has not stated that it carries nothing; {}",
+        advise_dead_host()
     );
     let blocker = Blocker::waiting_for(Type::PlanApplied, Reason::HostStatementMissing, message);
     Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
@@ -54,10 +61,8 @@ fn await_statement(situation: &Situation<'_>, host: &HostRecord) -> Outcome {
 fn follow_clean(situation: &Situation<'_>, host: &HostRecord, plan: &AnnouncedPlan) -> Outcome {
     let mut blocker = in_flight(situation, host, plan, Reason::Cleaning);
     if blocker.reason != Reason::Cleaning {
-        blocker.message.push_str(&format!(
-            "; if the host is dead, power it off for good, then set the annotation {} on this object",
-            annotation::RELEASE_WITHOUT_CLEAN
-        ));
+        blocker.message += "; ";
+        blocker.message += &advise_dead_host();
     }
     Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker)
         .with_effect(mark_allocation(host, AllocationState::Preparing))
