@@ -9,16 +9,34 @@ use crate::plan::{
 use crate::v1alpha1 as wire;
 use wire::step::Action;
 
+impl Kind {
+    /// The kind that a message names.
+    #[must_use]
+    pub fn from_wire(kind: i32) -> Option<Self> {
+        match wire::PlanKind::try_from(kind).ok()? {
+            wire::PlanKind::Clean => Some(Self::Clean),
+            wire::PlanKind::Reprovision => Some(Self::Reprovision),
+            wire::PlanKind::Custom => Some(Self::Custom),
+            wire::PlanKind::Unspecified => None,
+        }
+    }
+}
+
+impl From<Kind> for wire::PlanKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Clean => Self::Clean,
+            Kind::Reprovision => Self::Reprovision,
+            Kind::Custom => Self::Custom,
+        }
+    }
+}
+
 impl TryFrom<wire::Plan> for Plan {
     type Error = PlanError;
 
     fn try_from(plan: wire::Plan) -> Result<Self, PlanError> {
-        let kind = match wire::PlanKind::try_from(plan.kind) {
-            Ok(wire::PlanKind::Clean) => Kind::Clean,
-            Ok(wire::PlanKind::Reprovision) => Kind::Reprovision,
-            Ok(wire::PlanKind::Custom) => Kind::Custom,
-            Ok(wire::PlanKind::Unspecified) | Err(_) => return Err(PlanError::Kind(plan.kind)),
-        };
+        let kind = Kind::from_wire(plan.kind).ok_or(PlanError::Kind(plan.kind))?;
         let steps = plan
             .steps
             .into_iter()
@@ -84,16 +102,11 @@ impl From<&Seed> for wire::Seed {
 
 impl From<&Plan> for wire::Plan {
     fn from(plan: &Plan) -> Self {
-        let kind = match plan.kind {
-            Kind::Clean => wire::PlanKind::Clean,
-            Kind::Reprovision => wire::PlanKind::Reprovision,
-            Kind::Custom => wire::PlanKind::Custom,
-        };
         Self {
             id: plan.id.to_string(),
             generation: plan.generation.0,
             checksum: plan.checksum.to_string(),
-            kind: kind.into(),
+            kind: wire::PlanKind::from(plan.kind).into(),
             steps: plan.steps.iter().map(|step| wire::Step { action: Some(step.into()) }).collect(),
         }
     }

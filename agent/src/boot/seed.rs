@@ -58,14 +58,14 @@ pub enum Restored {
 /// [`DurableError`]; the former copy is still there then.
 pub fn store(state: &StateDir, seed: &Seed) -> Result<(), DurableError> {
     durable::create_directory(state.path())?;
+    durable::replace_directory(&state.seed(), &list_files(seed))
+}
+
+fn list_files(seed: &Seed) -> Vec<(&'static str, &[u8])> {
     let mut files = vec![(META_DATA, seed.meta_data.as_bytes())];
-    if let Some(user_data) = &seed.user_data {
-        files.push((USER_DATA, user_data.expose()));
-    }
-    if let Some(network_config) = &seed.network_config {
-        files.push((NETWORK_CONFIG, network_config.as_bytes()));
-    }
-    durable::replace_directory(&state.seed(), &files)
+    files.extend(seed.user_data.as_ref().map(|data| (USER_DATA, data.expose())));
+    files.extend(seed.network_config.as_ref().map(|text| (NETWORK_CONFIG, text.as_bytes())));
+    files
 }
 
 /// The authoritative copy.
@@ -164,13 +164,7 @@ pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
     if let Some(parent) = directory.parent() {
         durable::create_directory_with_mode(parent, 0o755)?;
     }
-    let empty: &[u8] = &[];
-    let user_data = wanted.user_data.as_ref().map_or(empty, Secret::expose);
-    let mut files = vec![(USER_DATA, user_data), (META_DATA, wanted.meta_data.as_bytes())];
-    if let Some(network_config) = &wanted.network_config {
-        files.push((NETWORK_CONFIG, network_config.as_bytes()));
-    }
-    durable::replace_directory(&directory, &files)?;
+    durable::replace_directory(&directory, &list_files(&wanted))?;
     Ok(Restored::Written)
 }
 

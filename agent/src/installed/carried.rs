@@ -68,10 +68,10 @@ fn holds_entries(directory: &Path) -> bool {
 /// A record that cannot be parsed is still one of an install.
 fn read_installed(root: &Root) -> Option<InstallDone> {
     let record = InstallRecord::read(&root.state()).unwrap_or_else(|error| {
-        tracing::warn!(error = explain(&error), "the install record is unreadable");
+        tracing::warn!(error = explain(&error), "the install record cannot be read");
         Some(InstallRecord::default())
-    })?;
-    Some(InstallDone { device: record.device, image: record.image })
+    });
+    record.map(InstallDone::from)
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
-    CoordinatorMessage, Hello, HostMessage, InstallDone, ObservedReport, RenewCertificateRequest,
-    StepProgress, StepReport, SystemState,
+    CoordinatorMessage, Hello, HostMessage, ObservedReport, RenewCertificateRequest, StepProgress,
+    StepReport, SystemState,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -277,8 +277,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// The coordinator may have no report of this disk.
     async fn report_installed(&self) -> Result<(), LinkError> {
         let record = InstallRecord::read(&self.root.state())?.unwrap_or_default();
-        let done = InstallDone { device: record.device, image: record.image };
-        InstallReporter::new(self.caller).report_outcome(Outcome::Done(done)).await?;
+        InstallReporter::new(self.caller).report_outcome(Outcome::Done(record.into())).await?;
         Ok(())
     }
 
@@ -315,7 +314,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     async fn serve_stream(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
         let pending = self.progress.borrow_and_update().pending.clone();
         if let Some(report) = pending {
-            return self.report_network(&mut attached.client, report).await.map(|()| None);
+            return self.report_step(&mut attached.client, report).await.map(|()| None);
         }
         let due = self.pace.due();
         tokio::select! {
@@ -378,7 +377,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    async fn report_network(
+    async fn report_step(
         &mut self,
         client: &mut HostClient<Channel>,
         report: StepReport,
@@ -411,20 +410,15 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .ok();
         let report = ObservedReport { network, system: Some(self.read_state().await?) };
         match client.report_observed(unary_request(report)).await.map_err(CallError::from) {
-            Err(error) if error.refusal().is_none() => Err(error.into()),
-            answered => {
-                log_refusal(answered.err());
-                Ok(())
+            Err(error) if error.refusal().is_none() => return Err(error.into()),
+            // The stream is for plans: a network that the coordinator refuses
+            // must not keep the host from them.
+            Err(error) => {
+                tracing::warn!(error = explain(&error), "the coordinator refused the network report");
             }
+            Ok(_) => {}
         }
-    }
-}
-
-/// The stream is for plans: a network that the coordinator refuses must not
-/// keep the host from them.
-fn log_refusal(refused: Option<CallError>) {
-    if let Some(error) = refused {
-        tracing::warn!(error = explain(&error), "the coordinator refused the network report");
+        Ok(())
     }
 }
 

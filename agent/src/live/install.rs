@@ -28,6 +28,7 @@ use crate::durable;
 use crate::error::{NextAction, describe_error, explain, format_line};
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::os_release::parse_image;
+use crate::host::observed;
 use crate::host::system::{Installation, RebootMethod, System, SystemError};
 use crate::identity::Certificate;
 use crate::paths::Root;
@@ -144,14 +145,16 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     let device = disk.device_path();
     flow.report_outcome(Outcome::Started(InstallStarted { device: show_path(&device) })).await?;
     flow.live.console.print_message(&format!("installing on {}", device.display()));
-    if let Err(error) = flow.put_on(&disk, request).await {
-        log_output(&error);
-        flow.live.console.print_message(&explain(&error));
-        flow.report_outcome(Outcome::Failed(failure_message(&error))).await?;
-        return Err(error);
-    }
-    let done = InstallDone { device: show_path(&device), image: flow.choose_image(request) };
-    flow.report_outcome(Outcome::Done(done)).await?;
+    let record = match flow.put_on(&disk, request).await {
+        Ok(record) => record,
+        Err(error) => {
+            log_output(&error);
+            flow.live.console.print_message(&explain(&error));
+            flow.report_outcome(Outcome::Failed(failure_message(&error))).await?;
+            return Err(error);
+        }
+    };
+    flow.report_outcome(Outcome::Done(record.into())).await?;
     flow.live.console.print_message(&format!("installed on {}", device.display()));
     flow.turn_to(request.power_action()).await
 }
@@ -285,7 +288,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         }
     }
 
-    async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<(), InstallError> {
+    async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, InstallError> {
         let device = disk.device_path();
         let installation = Installation { device: &device, request, cloud_init: &[] };
         let installed = self.live.system.install(installation).await;
@@ -297,7 +300,8 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
             inventory: self.live.inventory.clone(),
         };
         self.leave_everything(&partition, request, &record)?;
-        self.sync_disks().await
+        self.sync_disks().await?;
+        Ok(record)
     }
 
     async fn persistent_partition(&self, disk: &str) -> Result<String, InstallError> {
@@ -333,11 +337,11 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     /// Certificate and coordinator of this ISO for the installed system: the
     /// stored ones may be those of years ago.
     async fn refresh_installed(&mut self, found: &InstalledDisk) -> Result<bool, InstallError> {
-        let boot_id = fs::read_to_string(self.live.root.boot_id()).unwrap_or_default();
+        let boot_id = observed::boot_id(self.live.root).unwrap_or_default();
         let may_reboot = {
             let mounted = self.mount_partition(&found.partition)?;
             handover::write(&mounted.state(), self.build_handover())?;
-            handover::may_boot_disk(&mounted.state(), boot_id.trim())?
+            handover::may_boot_disk(&mounted.state(), &boot_id)?
         };
         self.sync_disks().await?;
         Ok(may_reboot)

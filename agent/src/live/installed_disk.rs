@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use proto::v1alpha1::InstallDone;
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, DurableError};
@@ -39,6 +40,12 @@ impl InstallRecord {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(DurableError { attempt: "read", path, source }),
         }
+    }
+}
+
+impl From<InstallRecord> for InstallDone {
+    fn from(record: InstallRecord) -> Self {
+        Self { device: record.device, image: record.image }
     }
 }
 

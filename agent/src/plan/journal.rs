@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use proto::plan::{Checksum, Generation, Kind, Plan, PlanId};
+use proto::plan::{Checksum, Generation, Plan, PlanId};
 use proto::v1alpha1::{CarriedPlan, FailureReason, PlanKind, PlanOutcome, StepReport};
 use serde::{Deserialize, Serialize};
 
@@ -137,11 +137,7 @@ impl Journal {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
             checksum: plan.checksum.to_string(),
-            kind: match plan.kind {
-                Kind::Clean => PlanKind::Clean,
-                Kind::Reprovision => PlanKind::Reprovision,
-                Kind::Custom => PlanKind::Custom,
-            },
+            kind: plan.kind.into(),
             steps: plan.steps.iter().map(entry).collect(),
             last: None,
         }
@@ -266,7 +262,7 @@ fn render_json(journal: &Journal) -> Vec<u8> {
     format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes())).into_bytes()
 }
 
-/// The reverse of what [`write()`] leaves.
+/// The reverse of what [`write_journal`] leaves.
 ///
 /// # Errors
 /// [`JournalError::Damaged`] for anything else, down to one bit.

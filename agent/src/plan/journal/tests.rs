@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use proto::plan::{Image, Step};
+use proto::plan::{Image, Kind, Step};
 
 use proto::v1alpha1::{Failure, StepDone, StepFailed};
 

@@ -52,11 +52,9 @@ fn is_in_place(wanted: &Image, running: &SystemState, next: Option<&str>, prior:
     let is_next = next.map(|next| image::is_same_image(wanted.as_str(), next));
     let names_itself = image::is_same_image(wanted.as_str(), &running.image);
     let active = running.boot_mode == i32::from(BootMode::Active);
-    let runs = if image::is_only_a_source(wanted.as_str()) {
-        false
-    } else {
-        names_itself && active && is_next != Some(false)
-    };
+    // What a file or a directory holds may have changed since.
+    let tells = !image::is_only_a_source(wanted.as_str());
+    let runs = tells && names_itself && active && is_next != Some(false);
     runs || (prior == PriorAttempt::SameBoot && is_next == Some(true))
 }
 

@@ -125,12 +125,7 @@ fn parse_carried_plan(plan: &wire::CarriedPlan) -> Option<CarriedPlan> {
             .ok()
             .filter(|generation| *generation < i64::from(u32::MAX))?,
         checksum: Checksum::parse(&plan.checksum).ok()?.to_string(),
-        kind: match plan.kind() {
-            wire::PlanKind::Clean => PlanType::Clean,
-            wire::PlanKind::Reprovision => PlanType::Reprovision,
-            wire::PlanKind::Custom => PlanType::Custom,
-            wire::PlanKind::Unspecified => return None,
-        },
+        kind: plan_type(Kind::from_wire(plan.kind)?),
         state: match plan.outcome() {
             wire::PlanOutcome::Applied => Some(PlanState::Applied),
             wire::PlanOutcome::Failed => Some(PlanState::Failed),
