@@ -11,7 +11,10 @@ cp -r --remove-destination "$here/root/." "$tree/"
 install -D -m 755 "$AGENT" "$tree/usr/bin/baremetal-agent"
 install -m 755 "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$tree/usr/bin/"
 install -m 755 "$CONTAINERD_BIN/containerd" "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" "$tree/usr/bin/"
-install -m 644 "$here"/../systemd/*.service "$tree/usr/lib/systemd/system/"
+install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.mount "$tree/usr/lib/systemd/system/"
+for unit in kubelet containerd; do
+  install -D -m 644 "$here/../systemd/baremetal-agent-gate.conf" "$tree/usr/lib/systemd/system/$unit.service.d/20-baremetal-agent.conf"
+done
 mkdir -p "$tree/opt/cni" "$tree/oem" "$tree/system" "$tree/etc/kubernetes" "$tree/var/log/journal"
 mkdir -p "$tree/var/lib/cloud" "$tree/var/lib/kubelet" "$tree/var/lib/containerd" "$tree/var/lib/etcd"
 install -d -m 700 "$tree/var/lib/baremetal-agent"

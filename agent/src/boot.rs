@@ -106,25 +106,48 @@ pub fn run(root: &Root) -> Summary {
         }
         return summary;
     }
-    let seed = match read_decision(root, &mut summary) {
-        Decision::Continue => SeedPart::All,
+    let may_start = match read_decision(root, &mut summary) {
+        Decision::Continue => true,
         Decision::Hold { why } => {
             summary.add_note(format!("{why}: at this boot no node is wiped or started"));
-            SeedPart::Network
+            false
         }
-        Decision::Wipe(plan) => match summary.keep_result(clean_up(root, &plan)) {
-            Some(note) => {
-                summary.add_note(note);
-                SeedPart::All
-            }
-            None => SeedPart::Network,
-        },
+        Decision::Wipe(plan) => {
+            let wiped = summary.keep_result(clean_up(root, &plan));
+            let may_start = wiped.is_some();
+            summary.done.extend(wiped);
+            may_start
+        }
     };
-    restore_seed(root, seed, &mut summary);
-    failpoint("boot::seed::after");
-    write_identity(root, &mut summary);
-    failpoint("boot::identity::after");
+    if may_start {
+        prepare_node(root, &mut summary);
+    } else {
+        hold_node(root, &mut summary);
+    }
     summary
+}
+
+/// The units of kubelet and containerd start only where [`Root::node_gate`]
+/// is: a verb that was killed or never ran has not opened it.
+fn prepare_node(root: &Root, summary: &mut Summary) {
+    keep_seed(seed::restore_seed(root), summary);
+    failpoint("boot::seed::after");
+    write_identity(root, summary);
+    failpoint("boot::identity::after");
+    summary.keep_result(open_gate(root));
+}
+
+fn hold_node(root: &Root, summary: &mut Summary) {
+    summary.keep_result(durable::remove(&root.node_gate()));
+    keep_seed(seed::restore_network(root), summary);
+}
+
+fn open_gate(root: &Root) -> Result<(), DurableError> {
+    let gate = root.node_gate();
+    if let Some(parent) = gate.parent() {
+        durable::create_directory_with_mode(parent, 0o755)?;
+    }
+    durable::write_with_mode(&gate, b"", durable::PUBLIC)
 }
 
 /// What early boot does about the nodes of this host.
@@ -140,12 +163,6 @@ enum Decision {
         /// For the console.
         why: &'static str,
     },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SeedPart {
-    All,
-    Network,
 }
 
 fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
@@ -197,23 +214,25 @@ enum Evidence<'a> {
 /// nor let the new seed start a node. The hold ends with a newer plan, not
 /// with another boot: a boot loader may try the new system again.
 fn decide_cleanup(marker: Option<PlanId>, evidence: Evidence<'_>, mode: BootMode) -> Decision {
-    let fell_back = matches!(mode, BootMode::Passive | BootMode::Recovery);
+    let held_by = match mode {
+        BootMode::Active => None,
+        BootMode::Passive | BootMode::Recovery => Some("the boot loader fell back"),
+        BootMode::Live | BootMode::Unspecified => Some("nothing says which system the boot loader chose"),
+    };
     if let Evidence::Journal(journal) = evidence
         && journal.kind() == PlanKind::Reprovision
     {
         match journal.outcome() {
             PlanOutcome::Failed => return Decision::Hold { why: "the plan has failed" },
-            PlanOutcome::InProgress if fell_back => {
-                return Decision::Hold { why: "the boot loader fell back before the plan was applied" };
-            }
+            PlanOutcome::InProgress if let Some(why) = held_by => return Decision::Hold { why },
             PlanOutcome::InProgress | PlanOutcome::Applied | PlanOutcome::Unspecified => {}
         }
     }
     let Some(plan) = marker else {
         return Decision::Continue;
     };
-    if fell_back {
-        return Decision::Hold { why: "the boot loader fell back" };
+    if let Some(why) = held_by {
+        return Decision::Hold { why };
     }
     match evidence {
         Evidence::Journal(journal) => decide_by_journal(plan, journal),
@@ -263,11 +282,7 @@ fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
     Ok(format!("wiped the former node for plan {plan}"))
 }
 
-fn restore_seed(root: &Root, part: SeedPart, summary: &mut Summary) {
-    let restored = match part {
-        SeedPart::All => seed::restore_seed(root),
-        SeedPart::Network => seed::restore_network(root),
-    };
+fn keep_seed(restored: Result<seed::Restored, seed::SeedError>, summary: &mut Summary) {
     if summary.keep_result(restored) == Some(seed::Restored::Written) {
         summary.add_note("wrote the NoCloud seed");
     }

@@ -1,14 +1,16 @@
 //! Every path of the host that the agent touches, below one root: `/` in
 //! production, a temporary directory in tests.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use proto::plan::PlanId;
 use proto::v1alpha1::BootMode;
 
 /// Where the agent's state lies on the persistent partition of an installed
-/// disk (Elemental's bind layout), relative to that partition.
-const PERSISTENT_STATE: &str = ".state/var-lib-baremetal-agent.bind";
+/// disk, relative to that partition: `var-lib-baremetal\x2dagent.mount` brings
+/// it to its place.
+const PERSISTENT_STATE: &str = "baremetal-agent";
 
 /// The root directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,18 +66,29 @@ impl Root {
         self.join("/run/initramfs/live/livecd-cloud-config.yaml")
     }
 
-    /// How the system was booted, by Elemental's sentinel; unspecified where
-    /// there is none.
+    /// Early boot of this boot has ended, and a node may start: what the
+    /// drop-ins of its units wait for.
+    #[must_use]
+    pub fn node_gate(&self) -> PathBuf {
+        self.join("/run/baremetal-agent/node-may-start")
+    }
+
+    /// How the system was booted: by Elemental's sentinel, else by the kernel's
+    /// command line; unspecified where neither says.
     #[must_use]
     pub fn boot_mode(&self) -> BootMode {
-        let sentinels = [
-            ("live_mode", BootMode::Live),
-            ("active_mode", BootMode::Active),
-            ("passive_mode", BootMode::Passive),
-            ("recovery_mode", BootMode::Recovery),
+        let modes = [
+            ("live", BootMode::Live),
+            ("active", BootMode::Active),
+            ("passive", BootMode::Passive),
+            ("recovery", BootMode::Recovery),
         ];
-        let here = |name: &str| self.join("/run/elemental").join(name).exists();
-        sentinels.into_iter().find(|(name, _)| here(name)).map_or(BootMode::Unspecified, |(_, mode)| mode)
+        let command_line = fs::read_to_string(self.join("/proc/cmdline")).unwrap_or_default();
+        let named = command_line.split_whitespace().find_map(|word| word.strip_prefix("elemental.mode="));
+        let has_sentinel = |name: &str| self.join(format!("/run/elemental/{name}_mode")).exists();
+        let by_sentinel = modes.iter().find(|(name, _)| has_sentinel(name));
+        let found = by_sentinel.or_else(|| modes.iter().find(|(name, _)| Some(*name) == named));
+        found.map_or(BootMode::Unspecified, |(_, mode)| *mode)
     }
 }
 
@@ -165,10 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn the_sentinel_tells_the_boot_mode() {
+    fn sentinel_or_command_line_tells_the_boot_mode() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         assert_eq!(root.boot_mode(), BootMode::Unspecified);
+        std::fs::create_dir_all(root.join("/proc")).unwrap();
+        std::fs::write(root.join("/proc/cmdline"), "root=LABEL=x elemental.mode=active quiet\n").unwrap();
+        assert_eq!(root.boot_mode(), BootMode::Active);
         std::fs::create_dir_all(root.join("/run/elemental")).unwrap();
         std::fs::write(root.join("/run/elemental/passive_mode"), "1").unwrap();
         assert_eq!(root.boot_mode(), BootMode::Passive);

@@ -243,14 +243,15 @@ fn read_left(root: &Root, name: &str) -> Result<Left> {
 }
 
 fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result<()> {
-    // Numbers of boots and attempts differ from run to run, and cloud-init
-    // runs in every boot that finds a new seed.
-    const DIFFERENT: [&str; 6] = [
+    // Numbers of boots and attempts differ from run to run, cloud-init runs in
+    // every boot that finds a new seed, and a run may have had no early boot.
+    const DIFFERENT: [&str; 7] = [
         "/simulation",
         "/proc",
         "/var/lib/baremetal-agent/journal",
         "/var/lib/baremetal-agent/cleanup-receipt.json",
         "/run/elemental",
+        "/run/baremetal-agent",
         "/var/lib/cloud/data",
     ];
     let mut pending = vec![directory.to_owned()];

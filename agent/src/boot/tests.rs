@@ -42,7 +42,7 @@ fn only_the_plans_own_reboot_wipes() {
         ("damaged journal", Err(Evidence::DamagedJournal), active, false),
         ("power cut before the reboot", Ok(begun), active, false),
         ("rebooting", Ok(rebooting.clone()), active, true),
-        ("no sentinel", Ok(rebooting.clone()), BootMode::Unspecified, true),
+        ("unknown boot mode", Ok(rebooting.clone()), BootMode::Unspecified, false),
         ("fell back", Ok(rebooting.clone()), passive, false),
         ("recovery", Ok(rebooting.clone()), BootMode::Recovery, false),
         ("rebooted", Ok(rebooted.clone()), active, true),
@@ -71,6 +71,8 @@ fn a_plan_that_is_not_applied_holds_without_marker() {
     let cases = [
         ("wiped, new system", reprovision(2), active, false),
         ("wiped, then fell back", reprovision(2), passive, true),
+        ("wiped, unknown boot mode", reprovision(2), BootMode::Unspecified, true),
+        ("applied, unknown boot mode", reprovision(3), BootMode::Unspecified, false),
         ("failed, new system", fail(reprovision(2), 2), active, true),
         ("failed, old system", fail(reprovision(2), 2), passive, true),
         ("failed before its marker", fail(reprovision(0), 0), active, true),
@@ -136,6 +138,11 @@ impl Host {
         wipe::NODE_DIRECTORIES.iter().all(|path| left(path) == 0)
     }
 
+    fn may_start_node(&self) -> bool {
+        let kubelet = fs::read_to_string(self.root.join("/etc/default/kubelet")).unwrap();
+        self.root.node_gate().exists() || !kubelet.is_empty()
+    }
+
     fn user_data(&self) -> Vec<u8> {
         fs::read(self.root.nocloud_seed().join("user-data")).unwrap()
     }
@@ -151,6 +158,7 @@ fn the_plans_reboot_wipes_seeds_and_names_the_node() {
     assert_eq!((receipt.plan_id.as_str(), receipt.boot_id.as_str()), ("reprovision-01", "boot-2"));
     let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
     assert!(kubelet.contains("--provider-id=baremetal:///h"), "{kubelet}");
+    assert!(host.root.node_gate().exists());
 }
 
 #[test]
@@ -196,6 +204,7 @@ fn an_unrequested_boot_is_held() {
         assert!(host.root.state().cleanup_marker().exists(), "{name}");
         assert_eq!(host.user_data(), b"", "{name}");
         assert!(receipt::read_receipt(&host.root).is_none(), "{name}");
+        assert!(!host.may_start_node(), "{name}");
     }
 }
 
@@ -210,6 +219,7 @@ fn a_failed_wipe_leaves_no_receipt() {
     assert!(receipt::read_receipt(&host.root).is_none());
     assert!(host.root.state().cleanup_marker().exists());
     assert_eq!(host.user_data(), b"");
+    assert!(!host.may_start_node());
 }
 
 #[test]

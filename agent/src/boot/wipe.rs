@@ -1,10 +1,17 @@
 //! Emptying the directories of a former node, and nothing beside them: links
-//! are removed, never followed; other file systems are never entered.
+//! are removed, never followed; mounts are never entered.
 
+use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, openat, statx, unlinkat,
+};
+use rustix::path::Arg;
 
 use crate::durable::{self, DurableError};
 use crate::error::NextAction;
@@ -52,24 +59,15 @@ fn wipe_error_at(path: &Path) -> impl FnOnce(io::Error) -> WipeError {
 /// [`WipeError`]; a part may be removed then.
 pub fn empty_directory(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
     let path = root.join(directory);
-    let metadata = match fs::symlink_metadata(&path) {
+    match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Ok(metadata) if metadata.is_symlink() => return Err(WipeError::Link(path)),
         found => found.map_err(wipe_error_at(&path))?,
     };
-    if metadata.is_symlink() {
-        return Err(WipeError::Link(path));
-    }
-    let mut walk = Walk {
-        device: metadata.dev(),
-        mounts: mounts_below(root, directory),
-        pending: vec![path],
-        emptied: Vec::new(),
-        kept: Vec::new(),
-    };
-    while let Some(next) = walk.pending.pop() {
-        walk.empty_recursively(&next)?;
-    }
-    walk.remove_directories()?;
+    let mounts = mounts_below(root, directory)?;
+    let opened = open_directory(rustix::fs::CWD, &path).map_err(wipe_error_at(&path))?;
+    let mut walk = Walk { mounts, levels: vec![Level { opened, kept_before: 0 }], path, kept: Vec::new() };
+    walk.run().map_err(wipe_error_at(&walk.path))?;
     Ok(walk.kept)
 }
 
@@ -83,48 +81,104 @@ pub fn flush_directories(root: &Root, directories: &[&str]) -> Result<(), Durabl
     durable::flush_file_systems(&directories)
 }
 
+/// A walk by open directories: what swaps a directory for a link meanwhile
+/// redirects nothing.
 struct Walk {
-    device: u64,
-    /// A bind mount has the device of its source: the device is not enough.
+    /// As the host's first process sees them: the agent may have a mount
+    /// namespace of its own.
     mounts: Vec<PathBuf>,
-    pending: Vec<PathBuf>,
-    /// Parents before their children.
-    emptied: Vec<PathBuf>,
+    /// From the directory itself to the one that is being emptied.
+    levels: Vec<Level>,
+    /// What is being looked at, for messages.
+    path: PathBuf,
     kept: Vec<PathBuf>,
 }
 
+struct Level {
+    opened: Dir,
+    kept_before: usize,
+}
+
 impl Walk {
-    fn empty_recursively(&mut self, directory: &Path) -> Result<(), WipeError> {
-        for entry in fs::read_dir(directory).map_err(wipe_error_at(directory))? {
-            let path = entry.map_err(wipe_error_at(directory))?.path();
-            let metadata = fs::symlink_metadata(&path).map_err(wipe_error_at(&path))?;
-            if metadata.dev() != self.device || self.mounts.contains(&path) {
-                self.kept.push(path);
-            } else if metadata.is_dir() {
-                self.pending.push(path.clone());
-                self.emptied.push(path);
-            } else {
-                fs::remove_file(&path).map_err(wipe_error_at(&path))?;
+    fn run(&mut self) -> io::Result<()> {
+        while let Some(level) = self.levels.last_mut() {
+            match level.opened.next() {
+                Some(entry) => self.remove_entry(entry?.file_name())?,
+                None => self.leave_directory()?,
             }
         }
         Ok(())
     }
 
-    fn remove_directories(&self) -> Result<(), WipeError> {
-        for path in self.emptied.iter().rev() {
-            if !self.kept.iter().any(|kept| kept.starts_with(path)) {
-                fs::remove_dir(path).map_err(wipe_error_at(path))?;
+    fn remove_entry(&mut self, name: &CStr) -> io::Result<()> {
+        let Some(level) = self.levels.last().filter(|_| name != c"." && name != c"..") else {
+            return Ok(());
+        };
+        let parent = level.opened.fd()?;
+        self.path.push(OsStr::from_bytes(name.to_bytes()));
+        let found = look_at(parent, name)?;
+        if found.is_mount || self.mounts.contains(&self.path) {
+            self.kept.push(self.path.clone());
+        } else if found.is_directory {
+            let opened = open_directory(parent, name)?;
+            self.levels.push(Level { opened, kept_before: self.kept.len() });
+            return Ok(());
+        } else {
+            unlinkat(parent, name, AtFlags::empty())?;
+        }
+        self.path.pop();
+        Ok(())
+    }
+
+    /// Removes it where nothing was kept in it; the outermost one stays.
+    fn leave_directory(&mut self) -> io::Result<()> {
+        let left = self.levels.pop();
+        if let (Some(left), Some(parent)) = (left, self.levels.last()) {
+            if left.kept_before == self.kept.len() {
+                let name = self.path.file_name().unwrap_or_default();
+                unlinkat(parent.opened.fd()?, name, AtFlags::REMOVEDIR)?;
             }
+            self.path.pop();
         }
         Ok(())
     }
+}
+
+struct Found {
+    is_mount: bool,
+    is_directory: bool,
+}
+
+/// The kernel says what a mount is. A device number does not: on an overlay
+/// every file has one of its own, and a bind mount has that of its source.
+fn look_at(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<Found> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let found = statx(parent, name, flags, StatxFlags::TYPE)?;
+    if !found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(Found {
+        is_mount: found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        is_directory: FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory,
+    })
+}
+
+fn open_directory(parent: impl AsFd, path: impl Arg) -> io::Result<Dir> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(Dir::new(openat(parent, path, flags, Mode::empty())?)?)
 }
 
 /// Mount points strictly below `directory`, as the host's first process sees
 /// them, the deepest first.
-#[must_use]
-pub fn mounts_below(root: &Root, directory: &str) -> Vec<PathBuf> {
-    let text = fs::read_to_string(root.join("/proc/1/mountinfo")).unwrap_or_default();
+///
+/// # Errors
+/// [`WipeError::Remove`] when the kernel does not say.
+pub fn mounts_below(root: &Root, directory: &str) -> Result<Vec<PathBuf>, WipeError> {
+    let mountinfo = root.join("/proc/1/mountinfo");
+    let text = match fs::read_to_string(&mountinfo) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        read => read.map_err(wipe_error_at(&mountinfo))?,
+    };
     let mut found: Vec<PathBuf> = parse_mount_points(&text)
         .into_iter()
         .filter(|path| path.starts_with(directory) && path != Path::new(directory))
@@ -133,7 +187,7 @@ pub fn mounts_below(root: &Root, directory: &str) -> Vec<PathBuf> {
     found.sort();
     found.dedup();
     found.reverse();
-    found
+    Ok(found)
 }
 
 /// Mount points of a `mountinfo` file.

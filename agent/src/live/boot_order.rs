@@ -1,16 +1,20 @@
-//! Makes the firmware boot the installed disk. Only UEFI can be changed from
-//! here; a BIOS keeps its own order.
+//! Makes the firmware boot the installed disk, by the variables that the kernel
+//! shows in efivarfs. A BIOS keeps its own order.
 
 use std::fs;
-use std::time::Duration;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
-use tokio::process::Command;
-use tokio::time::timeout;
+use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
+use crate::error::describe_error;
 use crate::host::facts::disks::{self, Disk};
 use crate::paths::Root;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+/// The vendor of the variables that UEFI itself defines.
+const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
+/// efivarfs puts a variable's attributes before its value.
+const ATTRIBUTES: usize = 4;
 
 /// What became of the boot order, for the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,85 +38,149 @@ impl std::fmt::Display for BootOrder {
 }
 
 /// Puts the entry of `disk` first in the firmware's boot order.
-pub async fn prefer_disk(root: &Root, disk: &Disk) -> BootOrder {
-    if !root.join("/sys/firmware/efi/efivars").exists() {
+#[must_use]
+pub fn prefer_disk(root: &Root, disk: &Disk) -> BootOrder {
+    let variables = Variables(root.join("/sys/firmware/efi/efivars"));
+    if !variables.0.exists() {
         return BootOrder::LeftAlone;
     }
-    let Some(listing) = run_efibootmgr(&["-v"]).await else {
-        return BootOrder::LeftAlone;
-    };
-    match preferred_order(&listing, &partition_uuids(root, disk)) {
-        None => BootOrder::LeftAlone,
-        Some(Preferred::Already) => BootOrder::Unchanged,
-        Some(Preferred::Order(order)) => match run_efibootmgr(&["-o", &order]).await {
-            Some(_) => BootOrder::Set,
-            None => BootOrder::LeftAlone,
-        },
-    }
+    variables.prefer_partitions(&partition_uuids(root, disk)).unwrap_or_else(|error| {
+        tracing::warn!(error = describe_error(&error), "cannot change the firmware's boot order");
+        BootOrder::LeftAlone
+    })
 }
 
-async fn run_efibootmgr(arguments: &[&str]) -> Option<String> {
-    let run = Command::new("efibootmgr").args(arguments).kill_on_drop(true).output();
-    let output = timeout(DEADLINE, run).await.ok()?.ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn partition_uuids(root: &Root, disk: &Disk) -> Vec<String> {
+fn partition_uuids(root: &Root, disk: &Disk) -> Vec<[u8; 16]> {
     let uuid = |partition: &disks::Partition| {
         let directory = root.join("/sys/class/block").join(&partition.name);
         let number = fs::read_to_string(directory.join("dev")).ok()?;
         let record = root.join("/run/udev/data").join(format!("b{}", number.trim()));
-        let uuid = disks::parse_udev(&fs::read_to_string(record).ok()?, "ID_PART_ENTRY_UUID");
-        (!uuid.is_empty()).then(|| uuid.to_ascii_lowercase())
+        parse_guid(&disks::parse_udev(&fs::read_to_string(record).ok()?, "ID_PART_ENTRY_UUID"))
     };
     disk.partitions.iter().filter_map(uuid).collect()
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Preferred {
-    Already,
-    Order(String),
+/// The bytes of a GUID as UEFI stores it: the first three groups are
+/// little-endian.
+fn parse_guid(text: &str) -> Option<[u8; 16]> {
+    let mut bytes: [u8; 16] = hex::decode(text.replace('-', "")).ok()?.try_into().ok()?;
+    bytes[..4].reverse();
+    bytes[4..6].reverse();
+    bytes[6..8].reverse();
+    Some(bytes)
 }
 
-/// The order with the first entry of these partitions in front, in the words
-/// of `efibootmgr -v`; nothing when there is no such entry.
-fn preferred_order(listing: &str, partitions: &[String]) -> Option<Preferred> {
-    let order: Vec<_> =
-        listing.lines().find_map(|line| line.strip_prefix("BootOrder: "))?.trim().split(',').collect();
-    let entry = listing.lines().find_map(|line| {
-        let number = line.strip_prefix("Boot")?.get(..4)?;
-        let known = number.chars().all(|c| c.is_ascii_hexdigit());
-        let lower = line.to_ascii_lowercase();
-        (known && partitions.iter().any(|uuid| lower.contains(uuid))).then_some(number)
-    })?;
-    if order.first() == Some(&entry) {
-        return Some(Preferred::Already);
+/// The directory of an efivarfs.
+struct Variables(PathBuf);
+
+impl Variables {
+    fn prefer_partitions(&self, partitions: &[[u8; 16]]) -> io::Result<BootOrder> {
+        let path = self.path("BootOrder");
+        let stored = fs::read(&path)?;
+        let (attributes, value) = stored.split_at_checked(ATTRIBUTES).ok_or(io::ErrorKind::InvalidData)?;
+        let order: Vec<[u8; 2]> = value.as_chunks().0.to_vec();
+        let Some(wanted) = self.find_entry(&order, partitions)? else {
+            return Ok(BootOrder::LeftAlone);
+        };
+        if order.first() == Some(&wanted) {
+            return Ok(BootOrder::Unchanged);
+        }
+        let rest = order.into_iter().filter(|other| *other != wanted);
+        let changed: Vec<_> = std::iter::once(wanted).chain(rest).flatten().collect();
+        write_variable(&path, &[attributes, changed.as_slice()].concat())?;
+        Ok(BootOrder::Set)
     }
-    let rest = order.iter().copied().filter(|other| *other != entry);
-    Some(Preferred::Order(std::iter::once(entry).chain(rest).collect::<Vec<_>>().join(",")))
+
+    /// An entry whose device path names one of the partitions: of the boot
+    /// order if possible, else the lowest one.
+    fn find_entry(&self, order: &[[u8; 2]], partitions: &[[u8; 16]]) -> io::Result<Option<[u8; 2]>> {
+        let names_partition = |entry: &[u8; 2]| {
+            let name = format!("Boot{:04X}", u16::from_le_bytes(*entry));
+            let option = fs::read(self.path(&name)).unwrap_or_default();
+            partitions.iter().any(|partition| option.windows(partition.len()).any(|part| part == partition))
+        };
+        if let Some(entry) = order.iter().find(|entry| names_partition(entry)) {
+            return Ok(Some(*entry));
+        }
+        let mut others: Vec<_> = fs::read_dir(&self.0)?
+            .filter_map(|found| parse_entry(found.ok()?.file_name().to_str()?))
+            .collect();
+        others.sort_unstable();
+        Ok(others.into_iter().map(u16::to_le_bytes).find(names_partition))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}-{GLOBAL}"))
+    }
+}
+
+/// The number of a boot entry's variable.
+fn parse_entry(name: &str) -> Option<u16> {
+    let number = name.strip_suffix(GLOBAL)?.strip_suffix('-')?.strip_prefix("Boot")?;
+    u16::from_str_radix(number, 16).ok().filter(|_| number.len() == 4)
+}
+
+/// The kernel marks variables immutable against a stray `rm`, and takes a value
+/// in one write only.
+fn write_variable(path: &Path, content: &[u8]) -> io::Result<()> {
+    let readable = fs::File::open(path)?;
+    if let Ok(flags) = ioctl_getflags(&readable)
+        && flags.contains(IFlags::IMMUTABLE)
+    {
+        ioctl_setflags(&readable, flags - IFlags::IMMUTABLE)?;
+    }
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
+    file.write_all(content)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const OURS: &str = "c12a7328-f81f-11d2-ba4b-00a0c93ec93b";
+
+    fn firmware(order: &[u16], entries: &[(u16, &str)]) -> (tempfile::TempDir, Variables) {
+        let directory = tempfile::tempdir().unwrap();
+        let variables = Variables(directory.path().to_owned());
+        let order = order.iter().flat_map(|entry| entry.to_le_bytes());
+        fs::write(variables.path("BootOrder"), [7, 0, 0, 0].into_iter().chain(order).collect::<Vec<_>>())
+            .unwrap();
+        for (entry, partition) in entries {
+            let mut option = b"\x07\0\0\0\x01\0\0\0\x5c\0e\0l\0\0\0\x04\x01\x2a\0".to_vec();
+            option.extend(parse_guid(partition).unwrap());
+            option.extend(b"\x02\x02\x7f\xff\x04\0");
+            fs::write(variables.path(&format!("Boot{entry:04X}")), option).unwrap();
+        }
+        (directory, variables)
+    }
+
+    /// Name, order, entries, what is done, order after it.
+    type Case<'a> = (&'a str, &'a [u16], &'a [(u16, &'a str)], BootOrder, &'a [u16]);
+
     #[test]
     fn the_entry_of_the_disk_comes_first() {
-        let listing = |order: &str| {
-            format!(
-                "BootCurrent: 0001\nBootOrder: {order}\nBoot0001* UEFI DVD\tPciRoot(0x0)\nBoot0004* elemental-shim\tHD(1,GPT,AAAA-BB,0x800,0x20000)/File(\\EFI\\elemental\\shimx64.efi)\nBoot0005* other\tHD(1,GPT,cccc,0x800)\n"
-            )
-        };
-        let ours = vec!["aaaa-bb".to_owned()];
-        for (name, order, partitions, want) in [
-            ("behind", "0001,0005,0004", ours.clone(), Some(Preferred::Order("0004,0001,0005".into()))),
-            ("not in the order", "0001", ours.clone(), Some(Preferred::Order("0004,0001".into()))),
-            ("in front", "0004,0001", ours, Some(Preferred::Already)),
-            ("no entry", "0001", vec!["dddd".to_owned()], None),
-            ("nothing known of the disk", "0001", vec![], None),
-        ] {
-            assert_eq!(preferred_order(&listing(order), &partitions), want, "{name}");
+        let other = "11111111-2222-3333-4444-555555555555";
+        let cases: [Case<'_>; 5] = [
+            ("behind", &[1, 5, 0x1a], &[(5, other), (0x1a, OURS)], BootOrder::Set, &[0x1a, 1, 5]),
+            ("not in the order", &[1], &[(1, other), (4, OURS)], BootOrder::Set, &[4, 1]),
+            ("in front", &[4, 1], &[(4, OURS)], BootOrder::Unchanged, &[4, 1]),
+            ("the one in the order", &[1, 4], &[(2, OURS), (4, OURS)], BootOrder::Set, &[4, 1]),
+            ("no entry", &[1, 2], &[(2, other)], BootOrder::LeftAlone, &[1, 2]),
+        ];
+        for (name, order, entries, want, after) in cases {
+            let (_directory, variables) = firmware(order, entries);
+            let done = variables.prefer_partitions(&[parse_guid(OURS).unwrap()]).unwrap();
+            assert_eq!(done, want, "{name}");
+            let stored = fs::read(variables.path("BootOrder")).unwrap();
+            let after: Vec<_> = after.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            assert_eq!((&stored[..4], &stored[4..]), (&[7, 0, 0, 0][..], &after[..]), "{name}");
         }
-        assert_eq!(preferred_order("", &["a".to_owned()]), None);
+    }
+
+    #[test]
+    fn guids_are_stored_as_uefi_has_them() {
+        let bytes = parse_guid(OURS).unwrap();
+        assert_eq!(hex::encode(bytes), "28732ac11ff8d211ba4b00a0c93ec93b");
+        assert_eq!(parse_guid("c12a7328"), None);
     }
 }

@@ -188,7 +188,7 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     }
     let disks = disks::read_disks(flow.live.root);
     if let Some(disk) = disks.iter().find(|disk| disk.name == found.disk) {
-        let order = boot_order::prefer_disk(flow.live.root, disk).await;
+        let order = boot_order::prefer_disk(flow.live.root, disk);
         flow.live
             .console
             .print_message(&format!("this host is installed on {device}; {order}; rebooting into it"));

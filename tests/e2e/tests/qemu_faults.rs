@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::qemu::{BootOrder, Image, ImageInputs};
+use ::qemu::{Image, ImageInputs};
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
@@ -45,23 +45,33 @@ fn inventories(environment: &Environment) -> Api<MachineInventory> {
 }
 
 async fn install_record(host: &Qemu) -> String {
-    host.inside("sha256sum /var/lib/baremetal-agent/install.json /var/lib/baremetal-agent/identity/key.pem; cat /etc/machine-id").await.unwrap()
+    let files = "/var/lib/baremetal-agent/install.json /var/lib/baremetal-agent/identity/key.pem /run/initramfs/elemental-state/.snapshots/*/snapshot.img";
+    host.inside(&format!("sha256sum {files}; cat /etc/machine-id")).await.unwrap()
 }
 
-/// The ISO stays in the drive and boots first: nothing is installed over.
+/// Entries of the firmware in their order, by name.
+async fn boot_order(host: &Qemu) -> String {
+    let names = "efibootmgr | sed -n 's/^BootOrder: //p' | tr , '\\n' | while read -r n; do efibootmgr | sed -n \"s/^Boot$n[* ] *//p\"; done";
+    host.inside(names).await.unwrap()
+}
+
+/// Somebody puts the CD first in the firmware while the ISO is in the drive:
+/// nothing is installed over, and the disk comes first again.
 async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
     let host = lifecycle.qemu().unwrap();
     let before = install_record(host).await;
+    assert!(boot_order(host).await.starts_with("elemental-shim"));
+    let cd_first = "cd=$(efibootmgr | sed -n 's/^Boot\\(....\\)[* ] .*DVD.*/\\1/p'); \
+        efibootmgr -q -o $cd,$(efibootmgr | sed -n 's/^BootOrder: //p' | sed \"s/,$cd\\|$cd,//\")";
+    host.inside(cd_first).await.unwrap();
+    assert!(boot_order(host).await.contains("DVD"));
     let machine = host.host_mut().unwrap();
-    machine.set_boot_order(BootOrder::Cd);
     machine.power_cut().await;
     machine.power_on().await.unwrap();
-    machine.wait_for_console("came back to the ISO", LONG).await.unwrap();
-    machine.set_boot_order(BootOrder::Disk);
-    machine.power_cut().await;
-    machine.power_on().await.unwrap();
-    machine.wait_for_boot(1, LONG).await.unwrap();
+    machine.wait_for_console("the boot order was changed", LONG).await.unwrap();
+    machine.wait_for_boot(2, LONG).await.unwrap();
     assert_eq!(install_record(host).await, before, "the ISO has changed an installed host");
+    assert!(boot_order(host).await.starts_with("elemental-shim"));
 }
 
 /// The agent dies while the OS is written, and the plug is pulled right after
@@ -89,6 +99,42 @@ async fn a_new_image_that_does_not_boot(
 ) {
     let damage = "mkdir -p /tmp/s; mount LABEL=COS_STATE /tmp/s; dd if=/dev/zero of=/tmp/s/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; umount /tmp/s";
     hold_upgrades(lifecycle.qemu().unwrap(), damage).await;
+    fail_upgrade(lifecycle, environment, inventory).await;
+    lifecycle.scale_down(inventory).await.unwrap();
+}
+
+/// A power cut in the first boot of the new image, which is good: the old one
+/// comes up, the plan fails, and when the boot loader tries the new one again,
+/// that wipes nothing, starts no node and attaches.
+async fn a_new_image_that_boots_too_late(
+    lifecycle: &mut Lifecycle<'_>,
+    environment: &Environment,
+    inventory: &MachineInventory,
+) {
+    // What such a power cut leaves for the boot loader.
+    hold_upgrades(lifecycle.qemu().unwrap(), "grub-editenv /oem/grubenv set last_boot_attempt=active").await;
+    fail_upgrade(lifecycle, environment, inventory).await;
+    let host = lifecycle.qemu().unwrap();
+    host.inside("echo witness > /var/lib/kubelet/witness; systemctl --no-block reboot").await.unwrap();
+    let is_v2 = |inventory: &MachineInventory| {
+        let system = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+        system.is_some_and(|host| host.image.ends_with(":v2"))
+    };
+    let seen = until(&inventories(environment), &inventory.name_any(), LONG, is_v2).await.unwrap();
+    assert_eq!(seen.plan().and_then(|plan| plan.state), Some(PlanState::Failed));
+    let host = lifecycle.qemu().unwrap();
+    let state = "cat /var/lib/kubelet/witness; wc -c </var/lib/cloud/seed/nocloud/user-data; \
+        systemctl is-active kubelet containerd; ls /run/baremetal-agent/node-may-start 2>&1 | grep -c 'No such'";
+    assert_eq!(host.inside(state).await.unwrap().trim(), "witness\n0\ninactive\ninactive\n1");
+    lifecycle.scale_down(inventory).await.unwrap();
+}
+
+/// A machine with the second image, whose plan fails.
+async fn fail_upgrade(
+    lifecycle: &mut Lifecycle<'_>,
+    environment: &Environment,
+    inventory: &MachineInventory,
+) {
     let version = json!({ "spec": { "replicas": 1, "template": { "spec": { "version": "v1.36.3-2" } } } });
     lifecycle.scale(version).await.unwrap();
     let failed = |inventory: &MachineInventory| {
@@ -106,7 +152,6 @@ async fn a_new_image_that_does_not_boot(
     let conditions = machine.status.unwrap_or_default().conditions;
     assert_eq!(find_condition(&conditions, Type::PlanApplied).map(|c| c.reason.as_str()), Some("PlanFailed"));
     assert_eq!(machine.spec.provider_id, None, "a failed plan must not provide");
-    lifecycle.scale_down(inventory).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -129,5 +174,7 @@ async fn real_host_survives_faults() {
     death_and_power_cut_in_the_os_switch(&mut lifecycle, &inventory).await;
     progress.step("fault: the new image does not boot");
     a_new_image_that_does_not_boot(&mut lifecycle, &environment, &inventory).await;
+    progress.step("fault: the new image boots after its plan has failed");
+    a_new_image_that_boots_too_late(&mut lifecycle, &environment, &inventory).await;
     progress.end();
 }

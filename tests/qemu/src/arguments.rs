@@ -45,8 +45,9 @@ fn machine(config: &HostConfig) -> Vec<String> {
 
 fn disks(config: &HostConfig) -> Vec<String> {
     let (cd, disk) = match config.boot_order {
-        BootOrder::Cd => (1, 2),
-        BootOrder::Disk => (2, 1),
+        BootOrder::Cd => (",bootindex=1", ",bootindex=2"),
+        BootOrder::Disk => (",bootindex=2", ",bootindex=1"),
+        BootOrder::Variables => ("", ""),
     };
     // writeback honours flushes: what the guest synced survives a power cut, what it did not is lost.
     let system = config.directory.join("system.qcow2");
@@ -54,7 +55,7 @@ fn disks(config: &HostConfig) -> Vec<String> {
         "-drive".into(),
         format!("if=none,id=system,format=qcow2,cache=writeback,file={}", system.display()),
         "-device".into(),
-        format!("virtio-blk-pci,drive=system,serial=system,bootindex={disk}"),
+        format!("virtio-blk-pci,drive=system,serial=system{disk}"),
     ];
     for (index, image) in config.images.iter().enumerate() {
         let drive = format!("if=none,id=image{index},format=raw,readonly=on,file={}", image.path.display());
@@ -63,7 +64,7 @@ fn disks(config: &HostConfig) -> Vec<String> {
     }
     if let Some(iso) = &config.cd {
         let drive = format!("if=none,id=cd,format=raw,media=cdrom,readonly=on,file={}", iso.display());
-        list.extend(["-drive".into(), drive, "-device".into(), format!("ide-cd,drive=cd,bootindex={cd}")]);
+        list.extend(["-drive".into(), drive, "-device".into(), format!("ide-cd,drive=cd{cd}")]);
     }
     list
 }
@@ -109,18 +110,21 @@ mod tests {
 
     #[test]
     fn the_command_line_says_what_the_configuration_says() {
-        let plain =
+        let mut plain =
             HostConfig::new("one", Path::new("/d"), 7).forward(Ipv4Addr::new(10, 0, 2, 100), 443, 8443);
         let mut full = plain.clone();
+        plain.firmware = Firmware::Bios;
         full.cd = Some(PathBuf::from("/live.iso"));
-        full.firmware = Firmware::Uefi;
         full.images = vec![ImageDisk { serial: "os".into(), path: "/os.iso".into() }];
         let mut cd_first = full.clone();
         cd_first.boot_order = BootOrder::Cd;
+        let mut by_variables = full.clone();
+        by_variables.boot_order = BootOrder::Variables;
         let cases = [
             ("no CD, no drive", &plain, "ide-cd", false),
             ("the disk is first", &full, "ide-cd,drive=cd,bootindex=2", true),
             ("the CD is first", &cd_first, "ide-cd,drive=cd,bootindex=1", true),
+            ("the firmware decides", &by_variables, "bootindex", false),
             ("networks are closed", &plain, "id=net1,restrict=on,net=10.77.0.0/24", true),
             (
                 "a process a connection",

@@ -10,6 +10,8 @@ pub enum BootOrder {
     Cd,
     /// The system disk; an empty one falls through to the CD.
     Disk,
+    /// What the firmware's own variables say: for [`Firmware::Uefi`].
+    Variables,
 }
 
 /// The firmware that starts the host.
@@ -99,7 +101,7 @@ impl HostConfig {
             cpus: 2,
             memory_mib: 2048,
             disk_gib: 16,
-            firmware: Firmware::Bios,
+            firmware: Firmware::Uefi,
             cd: None,
             boot_order: BootOrder::Disk,
             images: Vec::new(),

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ::qemu::{BootOrder, Host, HostConfig, HostState, Image, ImageDisk, ImageInputs, Stop, build};
+use ::qemu::{BootOrder, Firmware, Host, HostConfig, HostState, Image, ImageDisk, ImageInputs, Stop, build};
 
 /// Five times what a boot takes on a quiet machine, and more.
 const BOOT: Duration = Duration::from_secs(400);
@@ -54,6 +54,7 @@ async fn new_host() -> Host {
     let os = build(Image::Os, &inputs).await.unwrap();
     let directory = std::env::temp_dir().join(format!("life-of-a-host-{}", std::process::id()));
     let mut config = HostConfig::new("life", &directory, 1);
+    config.firmware = Firmware::Bios;
     config.cd = Some(iso);
     config.images = vec![ImageDisk { serial: "os-images".into(), path: os }];
     Host::start(config).await.unwrap()
@@ -84,10 +85,13 @@ async fn the_disk_boots(host: &Host) -> String {
     reboot(host, 2).await;
     assert_eq!(running(host).await, "active_mode live");
     shell(host, "echo kept >/var/lib/baremetal-agent/witness; echo lost >/etc/witness").await;
+    // The image's files and modes come back at each boot, and what is beside them stays.
+    shell(host, "rm /var/log/journal -r; chmod 700 /var/log; echo kept >/var/log/witness").await;
     wait_for_assessment(host).await;
     assert!(shell(host, "elemental state").await.contains("source: dir:/run/rootfsbase"));
-    assert_eq!(code(host, &["elemental", "upgrade", "--system", "nonsense:x"]).await, 20);
-    assert_eq!(code(host, &["elemental", "upgrade", "--system", "file:/nowhere"]).await, 18);
+    assert_eq!(code(host, &["elemental", "upgrade", "--system", "nonsense:x"]).await, 33);
+    assert_eq!(code(host, &["elemental", "upgrade", "--system", "10.0.2.100:5000/os:v1"]).await, 33);
+    assert_eq!(code(host, &["elemental", "upgrade", "--system", "file:/nowhere"]).await, 1);
     shell(host, "cat /etc/machine-id").await
 }
 
@@ -101,12 +105,13 @@ async fn an_upgrade_boots(host: &Host, machine_id: &str) {
         shell(host, "cat /var/lib/baremetal-agent/witness; ls /etc/witness 2>/dev/null; true").await,
         "kept"
     );
+    assert_eq!(shell(host, "stat -c %a /var/log; cat /var/log/witness").await, "755\nkept");
     assert_eq!(shell(host, "cat /etc/machine-id").await, machine_id);
     wait_for_assessment(host).await;
 }
 
-/// Boots 4 to 6: the new image is damaged, grub goes back to the old one, and stays there.
-async fn a_broken_upgrade_falls_back_and_latches(host: &Host) {
+/// Boots 4 to 7: the new image is damaged and grub goes back to the old one; once that came up, it tries again.
+async fn a_broken_upgrade_falls_back_and_is_tried_again(host: &Host) {
     shell(host, "elemental upgrade --reboot=false --system file:/run/os-images/v2.squashfs").await;
     let damage = "set -e; mkdir -p /tmp/state; mount LABEL=COS_STATE /tmp/state; \
         dd if=/dev/zero of=/tmp/state/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; sync; umount /tmp/state";
@@ -114,8 +119,16 @@ async fn a_broken_upgrade_falls_back_and_latches(host: &Host) {
     // Boot 4 is the damaged image, whose initramfs reboots.
     reboot(host, 5).await;
     assert_eq!(running(host).await, "passive_mode v1");
-    reboot(host, 6).await;
-    assert_eq!(running(host).await, "passive_mode v1", "a fallback is not left by itself");
+    host.wait_until("the end of the passive boot's trial", BOOT, || async {
+        let listed = shell(host, "grub-editenv /oem/grubenv list").await;
+        if listed.contains("last_boot_attempt") { Err(listed) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+    reboot(host, 7).await;
+    assert_eq!(running(host).await, "passive_mode v1");
+    let listed = shell(host, "grub-editenv /oem/grubenv list").await;
+    assert!(listed.contains("boot_assessment_check=yes"), "{listed}");
     assert!(shell(host, "elemental state").await.contains("v2.squashfs"), "state names what should run");
 }
 
@@ -125,19 +138,19 @@ async fn a_host_installs_upgrades_and_falls_back() {
     the_live_iso_registers_and_installs(&host).await;
     let machine_id = the_disk_boots(&host).await;
     an_upgrade_boots(&host, &machine_id).await;
-    a_broken_upgrade_falls_back_and_latches(&host).await;
+    a_broken_upgrade_falls_back_and_is_tried_again(&host).await;
 
     // A good upgrade ends the fallback; a plug pulled after a sync costs nothing.
     shell(&host, "elemental upgrade --reboot=false --system file:/run/os-images/v2.squashfs && sync").await;
     host.power_cut().await;
     assert_eq!(host.state(), HostState::Off(Stop::PowerCut));
     host.power_on().await.unwrap();
-    host.wait_for_boot(7, BOOT).await.unwrap();
+    host.wait_for_boot(8, BOOT).await.unwrap();
     assert_eq!(running(&host).await, "active_mode v2");
 
     // The CD first: the ISO still knows that it is only a guest here, and the agent decides what to do.
     host.set_boot_order(BootOrder::Cd);
-    reboot(&host, 8).await;
+    reboot(&host, 9).await;
     assert_eq!(running(&host).await, "live_mode live");
     let _ = host.exec(&["systemctl", "--no-block", "poweroff"]).await;
     assert_eq!(host.wait_for_off(BOOT).await.unwrap(), Stop::PowerOff);

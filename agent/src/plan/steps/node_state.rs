@@ -24,7 +24,7 @@ pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Re
     let mut kept = Vec::new();
     for directory in DIRECTORIES {
         // Pods' volumes: emptying them would empty what is mounted there.
-        for mount in wipe::mounts_below(context.root, directory) {
+        for mount in wipe::mounts_below(context.root, directory)? {
             context.system.unmount(&context.job, &mount).await?;
         }
         kept.extend(wipe::empty_directory(context.root, directory)?);

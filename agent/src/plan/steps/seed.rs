@@ -1,5 +1,8 @@
-//! The new `NoCloud` seed: first the authority, then cloud-init's copy, which
-//! early boot would make as well.
+//! The new `NoCloud` seed: first the authority, then cloud-init's copy.
+//!
+//! One that starts a node reaches cloud-init at early boot, after the wipe:
+//! until then its copy brings up the network only, whatever becomes of that
+//! boot.
 
 use proto::plan::Seed;
 use proto::v1alpha1::StepDone;
@@ -15,6 +18,10 @@ pub(super) fn write_seed(root: &Root, wanted: &Seed) -> Result<StepDone, StepErr
     } else {
         seed::store(&root.state(), wanted)?;
     }
-    seed::restore_seed(root)?;
+    if wanted.user_data.is_some() {
+        seed::restore_network(root)?;
+    } else {
+        seed::restore_seed(root)?;
+    }
     Ok(StepDone::default())
 }

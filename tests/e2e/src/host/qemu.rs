@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ::qemu::{BootOrder, Firmware, Host, HostConfig, Image, ImageDisk, ImageInputs};
+use ::qemu::{BootOrder, Host, HostConfig, Image, ImageDisk, ImageInputs};
 use anyhow::{Context as _, bail, ensure};
 
 use crate::environment::{Environment, GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY};
@@ -27,11 +27,7 @@ impl Qemu {
             .forward(GUEST_GATEWAY, GUEST_COORDINATOR, environment.forwarder.port())
             .forward(GUEST_GATEWAY, GUEST_API, api);
         config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images }];
-        config.boot_order = BootOrder::Disk;
-        if inputs.elemental.is_some() {
-            // The real CLI installs for nothing else.
-            config.firmware = Firmware::Uefi;
-        }
+        config.boot_order = BootOrder::Variables;
         Ok(Self { config, host: None })
     }
 
