@@ -1,7 +1,6 @@
 //! Makes the firmware boot the installed disk. Only UEFI can be changed from
 //! here; a BIOS keeps its own order.
 
-use std::fs;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -59,10 +58,8 @@ async fn run_efibootmgr(arguments: &[&str]) -> Option<String> {
 
 fn partition_uuids(root: &Root, disk: &Disk) -> Vec<String> {
     let uuid = |partition: &disks::Partition| {
-        let directory = root.join("/sys/class/block").join(&partition.name);
-        let number = fs::read_to_string(directory.join("dev")).ok()?;
-        let record = root.join("/run/udev/data").join(format!("b{}", number.trim()));
-        let uuid = disks::parse_udev(&fs::read_to_string(record).ok()?, "ID_PART_ENTRY_UUID");
+        let record = disks::read_udev(root, &root.join("/sys/class/block").join(&partition.name));
+        let uuid = disks::parse_udev(&record, "ID_PART_ENTRY_UUID");
         (!uuid.is_empty()).then(|| uuid.to_ascii_lowercase())
     };
     disk.partitions.iter().filter_map(uuid).collect()
