@@ -20,7 +20,7 @@ use proto::v1alpha1::{BootDisk, Install, Seed};
 use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, Memory};
 
 struct Host {
     directory: TempDir,
@@ -194,6 +194,35 @@ async fn a_failed_install_is_reported() {
     assert!(failed.message.contains("33") && !failed.next_action.is_empty(), "{failed:?}");
     assert!(!host.installed_state().install_record().exists());
     assert!(!host.system.reboot_was_asked_for());
+}
+
+#[tokio::test]
+async fn an_install_that_keeps_failing_waits_for_an_operator() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/vda"));
+    let host = Host::live(&coordinator);
+    host.system.fail("install", 33).unwrap();
+    for _ in 0..3 {
+        let message = host.register().await.unwrap_err();
+        assert!(message.contains("the install on /dev/vda failed"), "{message}");
+    }
+    let failed = |memory: &Memory| memory.installs.iter().filter(|o| matches!(o, Outcome::Failed(_))).count();
+    assert_eq!(failed(&coordinator.memory()), 3);
+    let is_waiting = |memory: &Memory| matches!(memory.installs.last(), Some(Outcome::Waiting(_)));
+    tokio::select! {
+        ended = host.register() => panic!("{ended:?}"),
+        () = coordinator.until("it waits", is_waiting) => {}
+    }
+    let Some(Outcome::Waiting(waiting)) = coordinator.memory().installs.last().cloned() else { panic!() };
+    assert!(waiting.message.contains("failed 3 times") && waiting.message.contains("33"), "{waiting:?}");
+    assert!(waiting.next_action.contains("baremetal.cluster.io/install-device"), "{waiting:?}");
+    coordinator.memory().install_device = "/dev/vdb".to_owned();
+    coordinator.memory().next = Some(install("/dev/vdb"));
+    let message = host.register().await.unwrap_err();
+    assert!(message.contains("/dev/vdb") && message.contains("starts again"), "{message}");
+    assert_eq!(failed(&coordinator.memory()), 3);
+    let message = host.register().await.unwrap_err();
+    assert!(message.contains("the install on /dev/vdb failed"), "{message}");
 }
 
 #[tokio::test]

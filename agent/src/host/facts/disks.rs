@@ -170,7 +170,7 @@ fn read_partition(root: &Root, disk: &Path, name: String) -> Partition {
         .ok()
         .filter(|label| !label.is_empty())
         .unwrap_or_else(|| parse_udev(&record, "ID_FS_LABEL"));
-    Partition { label, file_system, name }
+    Partition { name, label, file_system }
 }
 
 /// Record of udev's database of the block device with this directory in sysfs;
