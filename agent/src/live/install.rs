@@ -2,6 +2,7 @@
 //! installed system needs for its identity.
 
 mod attempts;
+mod choice;
 mod error;
 
 use std::fs;
@@ -12,7 +13,7 @@ use proto::plan::Seed;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
-    Install, InstallDone, InstallFailed, InstallStarted, InstallWaiting, LiveBootAfterInstall, PowerAction,
+    Install, InstallDone, InstallFailed, InstallWaiting, LiveBootAfterInstall, PowerAction,
     ReportInstallResponse,
 };
 use tokio::time::{Instant, sleep};
@@ -20,7 +21,6 @@ use tokio::time::{Instant, sleep};
 use self::attempts::Attempts;
 pub use self::error::InstallError;
 use super::boot_order;
-use super::disk_choice::{DiskChoiceError, DiskRequest, choose_disk};
 use super::handover::{self, Handover, HandoverError};
 use super::installed_disk::{self, Access, InstallRecord, InstalledDisk, Mounts};
 use crate::boot::seed;
@@ -37,8 +37,6 @@ use crate::host::system::{Installation, RebootMethod, System, SystemError, deadl
 use crate::identity::Certificate;
 use crate::paths::Root;
 
-/// How often the disks are looked at while none can be chosen.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// How often an unchanged reason is reported: the answer may name the disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the kernel and udev may take to show a new partition table.
@@ -77,11 +75,9 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     if attempts.are_used_up() {
         return Err(flow.await_operator(&attempts).await?);
     }
-    let disk = flow.choose_disk(request).await?;
-    let device = disk.device_path();
-    let response =
-        flow.report_outcome(Outcome::Started(InstallStarted { device: show_path(&device) })).await?;
-    let mut attempts = attempts.begin(flow.live.root, response.install_device)?;
+    let (disk, annotation) = flow.choose_disk(request).await?;
+    let device = disk.stable_path();
+    let mut attempts = attempts.begin(flow.live.root, annotation)?;
     flow.live.console.print_message(&format!("installing on {}", device.display()));
     let record = match flow.put_on(&disk, request).await {
         Ok(record) => record,
@@ -200,33 +196,6 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         }
     }
 
-    async fn choose_disk(&mut self, request: &Install) -> Result<Disk, InstallError> {
-        let mut annotation = String::new();
-        let mut reported: Option<(DiskChoiceError, Instant)> = None;
-        loop {
-            let disks = disks::read_disks(self.live.root);
-            if let Some(found) = installed_disk::find_installed_disk(&disks, self.live.mounts)? {
-                return Err(InstallError::AppearedLate { disk: found.disk });
-            }
-            let choice = match choose_disk(&disks, &request_disk(self.live.root, &annotation, request)) {
-                Ok(disk) => return Ok(disk.clone()),
-                Err(choice) => choice,
-            };
-            let due =
-                reported.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= REPORT_INTERVAL);
-            if due {
-                self.live.console.print_message(&explain(&choice));
-                let response = self.report_outcome(Outcome::Waiting(waiting_message(&choice))).await?;
-                reported = Some((choice, Instant::now()));
-                if response.install_device != annotation {
-                    annotation = response.install_device;
-                    continue;
-                }
-            }
-            sleep(POLL_INTERVAL).await;
-        }
-    }
-
     /// Reports that this host waits, until another install device is named:
     /// the registration that follows brings it.
     async fn await_operator(&mut self, attempts: &Attempts) -> Result<InstallError, InstallError> {
@@ -243,7 +212,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     }
 
     async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, InstallError> {
-        let device = disk.device_path();
+        let device = disk.stable_path();
         let installation = Installation { device: &device, request, cloud_init: &[] };
         let installed = self.live.system.install(installation).await;
         installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
@@ -252,6 +221,9 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
             device: show_path(&device),
             image: self.choose_image(request),
             inventory: self.live.inventory.clone(),
+            smbios_uuid: installed_disk::host_uuid(self.live.root).unwrap_or_default(),
+            wwn: disk.wwn.clone(),
+            serial: disk.serial.clone(),
         };
         self.leave_everything(&partition, request, &record)?;
         self.sync_disks().await?;
@@ -261,6 +233,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     async fn persistent_partition(&self, disk: &str) -> Result<String, InstallError> {
         let start = Instant::now();
         loop {
+            self.live.mounts.settle(Duration::ZERO).await;
             let disks = disks::read_disks(self.live.root);
             let found = disks.iter().find(|found| found.name == disk).and_then(Disk::persistent_partition);
             if let Some(partition) = found {
@@ -351,55 +324,9 @@ async fn power_off(command: &Invocation) -> Result<(), InstallError> {
     command.run().await.map(drop).map_err(failed)
 }
 
-/// What to choose by: the inventory's annotation, else the registration's
-/// device, else its selector.
-#[must_use]
-pub fn request_disk(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
-    match [annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
-        Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve_link(root, path) },
-        None => DiskRequest::Selector(install.device_selector.clone()),
-    }
-}
-
-/// Kernel name of the device that a path leads to.
-fn resolve_link(root: &Root, path: &str) -> Option<String> {
-    let device = root.join(Path::new(path)).canonicalize().ok()?;
-    Some(device.file_name()?.to_str()?.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::v1alpha1::DeviceRequirement;
-    use std::os::unix::fs::symlink;
-
-    #[test]
-    fn annotation_then_device_then_selector() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
-        fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
-        fs::write(root.join("/dev/sdb"), "").unwrap();
-        symlink("../../sdb", root.join("/dev/disk/by-id/one")).unwrap();
-        let selector =
-            DeviceRequirement { key: "Name".into(), operator: "In".into(), values: vec!["sda".into()] };
-        let install = |device: &str| Install {
-            device: device.into(),
-            device_selector: vec![selector.clone()],
-            ..Install::default()
-        };
-        let device = |path: &str, name: Option<&str>| DiskRequest::Device {
-            path: path.into(),
-            name: name.map(str::to_owned),
-        };
-        for (name, annotation, given, want) in [
-            ("selector", "", install(""), DiskRequest::Selector(vec![selector.clone()])),
-            ("device", "", install("/dev/disk/by-id/one"), device("/dev/disk/by-id/one", Some("sdb"))),
-            ("not there", "", install("/dev/target"), device("/dev/target", None)),
-            ("annotation", "/dev/sdb", install("/dev/target"), device("/dev/sdb", Some("sdb"))),
-        ] {
-            assert_eq!(request_disk(&root, annotation, &given), want, "{name}");
-        }
-    }
 
     #[tokio::test]
     async fn a_failed_power_off_is_no_success() {

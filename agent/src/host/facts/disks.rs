@@ -40,6 +40,12 @@ pub struct Disk {
     pub links: Vec<String>,
     /// The live system runs from it.
     pub live_medium: bool,
+    /// Devices that are built on it or on its partitions: md, LVM, multipath.
+    pub holders: Vec<String>,
+    /// Type of its partition table.
+    pub table: String,
+    /// What is on the disk as a whole; nothing where udev does not know it.
+    pub signature: Option<Signature>,
     /// In the order of their names.
     pub partitions: Vec<Partition>,
 }
@@ -54,6 +60,24 @@ pub struct Partition {
     pub label: String,
     /// Label of the file system inside.
     pub file_system: String,
+    /// What is inside.
+    pub signature: Signature,
+}
+
+/// What udev found on a device; empty where it found nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Signature {
+    /// Such as `ext4` or `LVM2_member`.
+    pub kind: String,
+    /// Such as `filesystem` or `raid`.
+    pub usage: String,
+}
+
+impl Signature {
+    fn parse(record: &str) -> Self {
+        Self { kind: parse_udev(record, "ID_FS_TYPE"), usage: parse_udev(record, "ID_FS_USAGE") }
+    }
 }
 
 impl Disk {
@@ -61,6 +85,24 @@ impl Disk {
     #[must_use]
     pub fn device_path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
+    }
+
+    /// A path that leads to this disk after a restart too, where there is one:
+    /// by its WWN, else by another of its identifiers.
+    #[must_use]
+    pub fn stable_path(&self) -> PathBuf {
+        let stable = || self.links.iter().filter(|link| link.starts_with("/dev/disk/by-id/"));
+        let link = stable().find(|link| link.starts_with("/dev/disk/by-id/wwn-")).or_else(|| stable().next());
+        link.map_or_else(|| self.device_path(), PathBuf::from)
+    }
+
+    /// Whether both are one disk: by WWN, serial number and size, whatever the
+    /// kernel calls it; by the kernel's name where it has neither.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let identity = |disk: &Self| (disk.wwn.clone(), disk.serial.clone(), disk.size_bytes);
+        let is_identified = !self.wwn.is_empty() || !self.serial.is_empty();
+        identity(self) == identity(other) && (is_identified || self.name == other.name)
     }
 
     /// The partition that Elemental calls persistent, of this very disk: by
@@ -92,7 +134,8 @@ impl From<Disk> for wire::Disk {
     }
 }
 
-/// Every disk, by name.
+/// Every disk, by name. A path of a disk that the kernel has joined with others
+/// and hidden is none.
 #[must_use]
 pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
@@ -101,6 +144,7 @@ pub fn read_disks(root: &Root) -> Vec<Disk> {
     let mut disks: Vec<_> = list_children(&root.join("/sys/block"))
         .into_iter()
         .filter(|name| !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|name| read_line(&root.join("/sys/block").join(name).join("hidden")) != "1")
         .map(|name| read_disk(root, name, &links, live.as_deref()))
         .filter(|disk| disk.size_bytes > 0)
         .collect();
@@ -149,6 +193,9 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
         removable: read_line(&path.join("removable")) == "1",
         links: links.get(&name).cloned().unwrap_or_default(),
         live_medium: live == Some(number.as_str()) || partitions.iter().any(holds_live),
+        holders: list_holders(&path, &partitions),
+        table: udev("ID_PART_TABLE_TYPE"),
+        signature: (!record.is_empty()).then(|| Signature::parse(&record)),
         partitions: partitions.into_iter().map(|part| read_partition(root, &path, part)).collect(),
         name,
     }
@@ -170,7 +217,12 @@ fn read_partition(root: &Root, disk: &Path, name: String) -> Partition {
         .ok()
         .filter(|label| !label.is_empty())
         .unwrap_or_else(|| parse_udev(&record, "ID_FS_LABEL"));
-    Partition { name, label, file_system }
+    Partition { name, label, file_system, signature: Signature::parse(&record) }
+}
+
+fn list_holders(disk: &Path, partitions: &[String]) -> Vec<String> {
+    let directories = std::iter::once(disk.to_owned()).chain(partitions.iter().map(|part| disk.join(part)));
+    directories.flat_map(|directory| list_children(&directory.join("holders"))).collect()
 }
 
 /// Record of udev's database of the block device with this directory in sysfs;

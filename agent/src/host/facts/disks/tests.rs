@@ -74,10 +74,14 @@ fn disks_are_told_with_all_that_identifies_them() {
             removable: false,
             links: vec!["/dev/disk/by-id/wwn-0x5000c500".into()],
             live_medium: false,
+            holders: vec![],
+            table: String::new(),
+            signature: Some(Signature::default()),
             partitions: vec![Partition {
                 name: "sda5".into(),
                 label: "persistent".into(),
-                file_system: String::new()
+                file_system: String::new(),
+                signature: Signature::default(),
             }],
         }
     );
@@ -112,5 +116,68 @@ fn names_and_labels_of_partitions_come_from_kernel_or_udev() {
         let partition = &disks[0].partitions[0];
         assert_eq!((partition.label.as_str(), partition.file_system.as_str()), want, "{name}");
         assert_eq!(disks[0].persistent_partition().is_some(), is_persistent, "{name}");
+    }
+}
+
+#[test]
+fn what_is_built_on_a_disk_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    for (name, number) in [("sda", "8:0"), ("sda/sda1", "8:1")] {
+        write(&root, &format!("/sys/block/{name}/dev"), number);
+    }
+    write(&root, "/sys/block/sda/size", "2097152\n");
+    write(&root, "/sys/block/sda/holders/md0/size", "");
+    write(&root, "/sys/block/sda/sda1/partition", "1\n");
+    write(&root, "/sys/block/sda/sda1/holders/dm-0/size", "");
+    write(&root, "/run/udev/data/b8:0", "E:ID_PART_TABLE_TYPE=gpt\n");
+    write(&root, "/run/udev/data/b8:1", "E:ID_FS_TYPE=LVM2_member\nE:ID_FS_USAGE=raid\n");
+    // A path of an NVMe disk that the kernel joined with another.
+    write(&root, "/sys/block/nvme0c0n1/size", "2097152\n");
+    write(&root, "/sys/block/nvme0c0n1/hidden", "1\n");
+    let disks = read_disks(&root);
+    let [disk] = disks.as_slice() else { panic!("{disks:?}") };
+    assert_eq!(
+        (disk.holders.as_slice(), disk.table.as_str()),
+        (&["md0".to_owned(), "dm-0".to_owned()][..], "gpt")
+    );
+    assert_eq!(disk.signature, Some(Signature::default()));
+    let member = Signature { kind: "LVM2_member".into(), usage: "raid".into() };
+    assert_eq!(disk.partitions[0].signature, member);
+}
+
+#[test]
+fn a_disk_is_the_same_by_its_identifiers() {
+    let disk = |name: &str, wwn: &str, serial: &str, size_bytes| Disk {
+        name: name.into(),
+        wwn: wwn.into(),
+        serial: serial.into(),
+        size_bytes,
+        ..Disk::default()
+    };
+    let first = disk("sda", "0x5", "S1", 100);
+    for (name, first, second, want) in [
+        ("renamed", &first, disk("sdb", "0x5", "S1", 100), true),
+        ("another WWN", &first, disk("sda", "0x6", "S1", 100), false),
+        ("another serial number", &first, disk("sda", "0x5", "S2", 100), false),
+        ("another size", &first, disk("sda", "0x5", "S1", 200), false),
+        ("no identifiers", &disk("vda", "", "", 100), disk("vda", "", "", 100), true),
+        ("no identifiers, another name", &disk("vda", "", "", 100), disk("vdb", "", "", 100), false),
+    ] {
+        assert_eq!(first.is_same(&second), want, "{name}");
+    }
+}
+
+#[test]
+fn stable_paths_are_preferred() {
+    for (links, want) in [
+        (&[][..], "/dev/sda"),
+        (&["/dev/disk/by-path/pci-1"], "/dev/sda"),
+        (&["/dev/disk/by-id/ata-x", "/dev/disk/by-path/pci-1"], "/dev/disk/by-id/ata-x"),
+        (&["/dev/disk/by-id/ata-x", "/dev/disk/by-id/wwn-0x5"], "/dev/disk/by-id/wwn-0x5"),
+    ] {
+        let links = links.iter().map(ToString::to_string).collect();
+        let disk = Disk { name: "sda".into(), links, ..Disk::default() };
+        assert_eq!(disk.stable_path(), Path::new(want));
     }
 }
