@@ -53,9 +53,7 @@ pub fn prefer_disk(root: &Root, disk: &Disk) -> BootOrder {
 fn partition_uuids(root: &Root, disk: &Disk) -> Vec<[u8; 16]> {
     let uuid = |partition: &disks::Partition| {
         let directory = root.join("/sys/class/block").join(&partition.name);
-        let number = fs::read_to_string(directory.join("dev")).ok()?;
-        let record = root.join("/run/udev/data").join(format!("b{}", number.trim()));
-        parse_guid(&disks::parse_udev(&fs::read_to_string(record).ok()?, "ID_PART_ENTRY_UUID"))
+        parse_guid(&disks::parse_udev(&disks::read_udev(root, &directory), "ID_PART_ENTRY_UUID"))
     };
     disk.partitions.iter().filter_map(uuid).collect()
 }

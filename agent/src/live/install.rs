@@ -1,116 +1,46 @@
 //! The live system's second half: choose the disk, install, leave what the
 //! installed system needs for its identity.
 
+mod attempts;
+mod choice;
+mod error;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use proto::plan::Seed;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
-    Install, InstallDone, InstallFailed, InstallStarted, InstallWaiting, LiveBootAfterInstall, PowerAction,
+    Install, InstallDone, InstallFailed, InstallWaiting, LiveBootAfterInstall, PowerAction,
     ReportInstallResponse,
 };
-use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
+use self::attempts::Attempts;
+pub use self::error::InstallError;
 use super::boot_order;
-use super::disk_choice::{DiskChoiceError, DiskRequest, choose_disk};
 use super::handover::{self, Handover, HandoverError};
 use super::installed_disk::{self, Access, InstallRecord, InstalledDisk, Mounts};
 use crate::boot::seed;
 use crate::client::backoff::Backoff;
-use crate::client::calls::{CallError, Caller, InstallReporter};
+use crate::client::calls::{Caller, InstallReporter};
 use crate::client::transport::Transport;
 use crate::console::Console;
-use crate::durable;
 use crate::error::{NextAction, describe_error, explain, format_line};
+use crate::host::command::Invocation;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::facts::os_release::parse_image;
 use crate::host::observed;
-use crate::host::system::{Installation, RebootMethod, System, SystemError};
+use crate::host::system::{Installation, RebootMethod, System, SystemError, deadlines};
 use crate::identity::Certificate;
 use crate::paths::Root;
 
-/// How often the disks are looked at while none can be chosen.
-const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// How often an unchanged reason is reported: the answer may name the disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the kernel and udev may take to show a new partition table.
 const PARTITION_DEADLINE: Duration = Duration::from_secs(30);
-
-/// Why this host is not on its way to its disk.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    /// The coordinator refuses the report.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// `elemental install` failed.
-    #[error("the install on {device} failed and is tried again")]
-    System {
-        /// The disk.
-        device: PathBuf,
-        /// Output of the command.
-        source: SystemError,
-    },
-    /// Flush or reboot failed.
-    #[error("cannot {attempt}")]
-    Power {
-        /// flush the disks, reboot or power off.
-        attempt: &'static str,
-        /// Output of the command.
-        source: SystemError,
-    },
-    /// The command that powers off.
-    #[error("cannot power off")]
-    PowerOff(#[source] std::io::Error),
-    /// The installed disk has no place for our state.
-    #[error("{device} has no partition named persistent after the install")]
-    NoPersistentPartition {
-        /// The disk.
-        device: PathBuf,
-    },
-    /// The persistent partition cannot be mounted.
-    #[error("cannot mount the persistent partition {partition} of the installed disk")]
-    Mount {
-        /// Which.
-        partition: String,
-        /// The error of the system call.
-        source: std::io::Error,
-    },
-    /// Our state could not be written there.
-    #[error(transparent)]
-    Leave(#[from] HandoverError),
-    /// Another disk came up late and carries an install.
-    #[error("{disk} carries an installed system and came up late, so nothing is installed")]
-    AppearedLate {
-        /// Kernel name.
-        disk: String,
-    },
-    /// Whether a disk carries an install is not known any more.
-    #[error(transparent)]
-    Find(#[from] installed_disk::FindError),
-    /// The coordinator has the host as installed, but no disk is.
-    #[error("the coordinator has this host as installed, but no disk carries the system")]
-    DiskMissing,
-}
-
-impl NextAction for InstallError {
-    fn next_action(&self) -> Option<&str> {
-        Some(match self {
-            Self::Call(error) => return error.next_action(),
-            Self::System { source, .. } => return source.next_action(),
-            Self::Power { .. } | Self::PowerOff(_) => "do it at the host",
-            Self::NoPersistentPartition { .. } => "use an image that is built for Elemental",
-            Self::Mount { source, .. } => durable::next_action(source.kind()),
-            Self::Leave(error) => return error.next_action(),
-            Self::AppearedLate { .. } => "none: the registration starts again",
-            Self::Find(error) => return error.next_action(),
-            Self::DiskMissing => "attach the disk, or delete the MachineInventory to install again",
-        })
-    }
-}
 
 /// The registered live system.
 #[derive(Debug)]
@@ -141,14 +71,19 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
     request: &Install,
 ) -> Result<(), InstallError> {
     let mut flow = Flow::new(live);
-    let disk = flow.choose_disk(request).await?;
-    let device = disk.device_path();
-    flow.report_outcome(Outcome::Started(InstallStarted { device: show_path(&device) })).await?;
+    let attempts = Attempts::read(flow.live.root);
+    if attempts.are_used_up() {
+        return Err(flow.await_operator(&attempts).await?);
+    }
+    let (disk, annotation) = flow.choose_disk(request).await?;
+    let device = disk.stable_path();
+    let mut attempts = attempts.begin(flow.live.root, annotation)?;
     flow.live.console.print_message(&format!("installing on {}", device.display()));
     let record = match flow.put_on(&disk, request).await {
         Ok(record) => record,
         Err(error) => {
             log_output(&error);
+            attempts.record_failure(flow.live.root, &error)?;
             flow.live.console.print_message(&explain(&error));
             flow.report_outcome(Outcome::Failed(failure_message(&error))).await?;
             return Err(error);
@@ -261,35 +196,23 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         }
     }
 
-    async fn choose_disk(&mut self, request: &Install) -> Result<Disk, InstallError> {
-        let mut annotation = String::new();
-        let mut reported: Option<(DiskChoiceError, Instant)> = None;
+    /// Reports that this host waits, until another install device is named:
+    /// the registration that follows brings it.
+    async fn await_operator(&mut self, attempts: &Attempts) -> Result<InstallError, InstallError> {
+        let error = attempts.describe();
+        self.live.console.print_message(&explain(&error));
         loop {
-            let disks = disks::read_disks(self.live.root);
-            if let Some(found) = installed_disk::find_installed_disk(&disks, self.live.mounts)? {
-                return Err(InstallError::AppearedLate { disk: found.disk });
+            let response = self.report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+            if attempts.are_answered_by(&response.install_device) {
+                Attempts::forget(self.live.root)?;
+                return Ok(InstallError::DeviceNamed { device: response.install_device });
             }
-            let choice = match choose_disk(&disks, &request_disk(self.live.root, &annotation, request)) {
-                Ok(disk) => return Ok(disk.clone()),
-                Err(choice) => choice,
-            };
-            let due =
-                reported.as_ref().is_none_or(|(last, at)| *last != choice || at.elapsed() >= REPORT_INTERVAL);
-            if due {
-                self.live.console.print_message(&explain(&choice));
-                let response = self.report_outcome(Outcome::Waiting(waiting_message(&choice))).await?;
-                reported = Some((choice, Instant::now()));
-                if response.install_device != annotation {
-                    annotation = response.install_device;
-                    continue;
-                }
-            }
-            sleep(POLL_INTERVAL).await;
+            sleep(REPORT_INTERVAL).await;
         }
     }
 
     async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, InstallError> {
-        let device = disk.device_path();
+        let device = disk.stable_path();
         let installation = Installation { device: &device, request, cloud_init: &[] };
         let installed = self.live.system.install(installation).await;
         installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
@@ -298,6 +221,9 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
             device: show_path(&device),
             image: self.choose_image(request),
             inventory: self.live.inventory.clone(),
+            smbios_uuid: installed_disk::host_uuid(self.live.root).unwrap_or_default(),
+            wwn: disk.wwn.clone(),
+            serial: disk.serial.clone(),
         };
         self.leave_everything(&partition, request, &record)?;
         self.sync_disks().await?;
@@ -307,6 +233,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     async fn persistent_partition(&self, disk: &str) -> Result<String, InstallError> {
         let start = Instant::now();
         loop {
+            self.live.mounts.settle(Duration::ZERO).await;
             let disks = disks::read_disks(self.live.root);
             let found = disks.iter().find(|found| found.name == disk).and_then(Disk::persistent_partition);
             if let Some(partition) = found {
@@ -382,8 +309,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
                 Ok(())
             }
             PowerAction::Poweroff => {
-                let asked = Command::new("systemctl").arg("poweroff").status().await;
-                asked.map(|_| ()).map_err(InstallError::PowerOff)
+                power_off(&Invocation::new("systemctl", &["poweroff"], deadlines::QUERY)).await
             }
             PowerAction::Reboot | PowerAction::Unspecified => {
                 let failed = |source| InstallError::Power { attempt: "reboot", source };
@@ -393,53 +319,27 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     }
 }
 
-/// What to choose by: the inventory's annotation, else the registration's
-/// device, else its selector.
-#[must_use]
-pub fn request_disk(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
-    match [annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
-        Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve_link(root, path) },
-        None => DiskRequest::Selector(install.device_selector.clone()),
-    }
-}
-
-/// Kernel name of the device that a path leads to.
-fn resolve_link(root: &Root, path: &str) -> Option<String> {
-    let device = root.join(Path::new(path)).canonicalize().ok()?;
-    Some(device.file_name()?.to_str()?.to_owned())
+async fn power_off(command: &Invocation) -> Result<(), InstallError> {
+    let failed = |source| InstallError::Power { attempt: "power off", source };
+    command.run().await.map(drop).map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proto::v1alpha1::DeviceRequirement;
-    use std::os::unix::fs::symlink;
 
-    #[test]
-    fn annotation_then_device_then_selector() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
-        fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
-        fs::write(root.join("/dev/sdb"), "").unwrap();
-        symlink("../../sdb", root.join("/dev/disk/by-id/one")).unwrap();
-        let selector =
-            DeviceRequirement { key: "Name".into(), operator: "In".into(), values: vec!["sda".into()] };
-        let install = |device: &str| Install {
-            device: device.into(),
-            device_selector: vec![selector.clone()],
-            ..Install::default()
-        };
-        let device = |path: &str, name: Option<&str>| DiskRequest::Device {
-            path: path.into(),
-            name: name.map(str::to_owned),
-        };
-        for (name, annotation, given, want) in [
-            ("selector", "", install(""), DiskRequest::Selector(vec![selector.clone()])),
-            ("device", "", install("/dev/disk/by-id/one"), device("/dev/disk/by-id/one", Some("sdb"))),
-            ("not there", "", install("/dev/target"), device("/dev/target", None)),
-            ("annotation", "/dev/sdb", install("/dev/target"), device("/dev/sdb", Some("sdb"))),
-        ] {
-            assert_eq!(request_disk(&root, annotation, &given), want, "{name}");
+    #[tokio::test]
+    async fn a_failed_power_off_is_no_success() {
+        let deadline = Duration::from_millis(100);
+        for (program, arguments, is_done) in
+            [("true", &[][..], true), ("false", &[], false), ("sleep", &["60"], false)]
+        {
+            let ended = power_off(&Invocation::new(program, arguments, deadline)).await;
+            assert_eq!(ended.is_ok(), is_done, "{program}");
+            assert!(
+                matches!(ended, Ok(()) | Err(InstallError::Power { attempt: "power off", .. })),
+                "{ended:?}"
+            );
         }
     }
 }

@@ -4,14 +4,18 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use proto::v1alpha1::InstallDone;
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, DurableError};
-use crate::error::NextAction;
+use crate::error::{NextAction, describe_error};
+use crate::host::command::Invocation;
 use crate::host::facts::disks::{Disk, Partition};
+use crate::host::facts::smbios;
+use crate::host::system::deadlines;
 use crate::paths::{Root, StateDir};
 
 /// `install.json`: this disk is ours and was installed completely. Written
@@ -25,6 +29,13 @@ pub struct InstallRecord {
     pub image: String,
     /// `namespace/name` of the host's `MachineInventory`.
     pub inventory: String,
+    /// UUID of the host's firmware; empty in records of older agents, and
+    /// where the firmware has none.
+    pub smbios_uuid: String,
+    /// World wide name of the disk.
+    pub wwn: String,
+    /// Serial number of the disk.
+    pub serial: String,
 }
 
 impl InstallRecord {
@@ -41,6 +52,21 @@ impl InstallRecord {
             Err(source) => Err(DurableError { attempt: "read", path, source }),
         }
     }
+
+    /// Whether it names another host than the one with this UUID. Two UUIDs
+    /// that are known must differ for that.
+    fn is_of_another_host(&self, uuid: Option<&str>) -> bool {
+        let other = |uuid: &str| !self.smbios_uuid.eq_ignore_ascii_case(uuid);
+        !self.smbios_uuid.is_empty() && uuid.is_some_and(other)
+    }
+}
+
+/// UUID of this host's firmware.
+#[must_use]
+pub fn host_uuid(root: &Root) -> Option<String> {
+    let sections = smbios::read_sections(root);
+    let system = sections.into_iter().find(|section| section.title == "System Information");
+    system.and_then(|mut section| section.values.remove("UUID"))
 }
 
 impl From<InstallRecord> for InstallDone {
@@ -52,14 +78,22 @@ impl From<InstallRecord> for InstallDone {
 /// Whether a partition may be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Looking only.
+    /// Reading: nothing is written, not even a journal replayed, as the
+    /// disk may be in use by another host. A record is complete without that,
+    /// as the install unmounted the partition before it was reported.
     Read,
     /// Leaving something.
     Write,
 }
 
-/// Mounting partitions: the real one, or directories in tests.
-pub trait Mounts {
+/// Disks and their partitions: the real ones, or directories in tests.
+pub trait Mounts: Sync {
+    /// Waits for `pause`, and until every disk that the kernel has found by
+    /// then is known with all that is on it.
+    fn settle(&self, pause: Duration) -> impl Future<Output = ()> + Send {
+        tokio::time::sleep(pause)
+    }
+
     /// Makes the partition `/dev/NAME` readable below a directory, until the
     /// returned value is dropped.
     ///
@@ -113,7 +147,20 @@ impl KernelMounts {
     }
 }
 
+/// File systems that Elemental makes or its configuration allows, with the
+/// options that keep a read-only mount from writing.
+const FILE_SYSTEMS: [(&str, &str); 3] =
+    [("ext4", "noload"), ("btrfs", "rescue=nologreplay"), ("xfs", "norecovery")];
+
 impl Mounts for KernelMounts {
+    async fn settle(&self, pause: Duration) {
+        tokio::time::sleep(pause).await;
+        let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], deadlines::QUERY);
+        if let Err(error) = settle.run().await {
+            tracing::warn!(error = describe_error(&error), "udev does not settle");
+        }
+    }
+
     fn mount(&self, partition: &str, access: Access) -> io::Result<Mounted> {
         let path = self.directory.join(partition);
         durable::create_directory(&path).map_err(|error| error.source)?;
@@ -121,9 +168,9 @@ impl Mounts for KernelMounts {
         let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID;
         flags.set(MsFlags::MS_RDONLY, access == Access::Read);
         let mut last = io::Error::from(io::ErrorKind::InvalidInput);
-        // What Elemental makes, and what its configuration allows.
-        for kind in ["ext4", "btrfs", "xfs"] {
-            match mount(Some(&device), &path, Some(kind), flags, None::<&str>) {
+        for (kind, without_writing) in FILE_SYSTEMS {
+            let options = (access == Access::Read).then_some(without_writing);
+            match mount(Some(&device), &path, Some(kind), flags, options) {
                 Ok(()) => return Ok(Mounted { path, ours: true }),
                 // Another file system, or a kernel that lacks a rare one.
                 Err(nix::Error::EINVAL) => {}
@@ -177,22 +224,38 @@ impl NextAction for FindError {
     }
 }
 
-/// Looks on every disk.
+/// The installed systems on the disks of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstalledDisks {
+    /// This host's own.
+    pub own: Option<InstalledDisk>,
+    /// Those of other hosts: volumes of a SAN, or disks that were moved. They
+    /// are never adopted.
+    pub foreign: Vec<InstalledDisk>,
+}
+
+/// Looks on every disk of the host with this UUID.
 ///
 /// # Errors
 /// [`FindError`]: nothing may be installed then.
-pub fn find_installed_disk(disks: &[Disk], mounts: &impl Mounts) -> Result<Option<InstalledDisk>, FindError> {
-    let mut found = Vec::new();
+pub fn find_installed_disks(
+    disks: &[Disk],
+    mounts: &impl Mounts,
+    uuid: Option<&str>,
+) -> Result<InstalledDisks, FindError> {
+    let (mut own, mut foreign) = (Vec::new(), Vec::new());
     for disk in disks.iter().filter(|disk| !disk.live_medium) {
         if let Some(partition) = disk.persistent_partition()
             && let Some(record) = read_record(partition, mounts)?
         {
-            found.push(InstalledDisk { disk: disk.name.clone(), partition: partition.name.clone(), record });
+            let systems = if record.is_of_another_host(uuid) { &mut foreign } else { &mut own };
+            let (disk, partition) = (disk.name.clone(), partition.name.clone());
+            systems.push(InstalledDisk { disk, partition, record });
         }
     }
-    match found.len() {
-        0 | 1 => Ok(found.pop()),
-        _ => Err(FindError::Several { names: found.into_iter().map(|found| found.disk).collect() }),
+    match own.len() {
+        0 | 1 => Ok(InstalledDisks { own: own.pop(), foreign }),
+        _ => Err(FindError::Several { names: own.into_iter().map(|found| found.disk).collect() }),
     }
 }
 
@@ -235,6 +298,10 @@ mod tests {
     use super::fake::Directories;
     use super::*;
 
+    fn find_own(disks: &[Disk], mounts: &Directories) -> Result<Option<InstalledDisk>, FindError> {
+        find_installed_disks(disks, mounts, Some("uuid-1")).map(|found| found.own)
+    }
+
     fn disk(name: &str) -> Disk {
         let partition =
             Partition { name: format!("{name}5"), label: "persistent".to_owned(), ..Partition::default() };
@@ -252,16 +319,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mounts = Directories(directory.path().to_owned());
         let disks = [disk("sda"), disk("sdb"), Disk { name: "sdc".into(), ..Disk::default() }];
-        assert_eq!(find_installed_disk(&disks, &mounts).unwrap(), None, "not formatted");
+        assert_eq!(find_own(&disks, &mounts).unwrap(), None, "not formatted");
         fs::create_dir_all(directory.path().join("sda5")).unwrap();
-        assert_eq!(find_installed_disk(&disks, &mounts).unwrap(), None, "no record");
+        assert_eq!(find_own(&disks, &mounts).unwrap(), None, "no record");
         record(directory.path(), "sdb5", r#"{"device":"/dev/sda","image":"os:v1"}"#);
-        let found = find_installed_disk(&disks, &mounts).unwrap().unwrap();
+        let found = find_own(&disks, &mounts).unwrap().unwrap();
         assert_eq!((found.disk.as_str(), found.record.image.as_str()), ("sdb", "os:v1"));
         record(directory.path(), "sdb5", "garbled");
-        assert!(find_installed_disk(&disks, &mounts).unwrap().is_some(), "still a record");
+        assert!(find_own(&disks, &mounts).unwrap().is_some(), "still a record");
         record(directory.path(), "sda5", "{}");
-        let message = crate::error::explain(&find_installed_disk(&disks, &mounts).unwrap_err());
+        let message = crate::error::explain(&find_own(&disks, &mounts).unwrap_err());
         assert!(message.contains("sda, sdb") && message.contains("wipefs"), "{message}");
     }
 
@@ -270,12 +337,40 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("sda5"), "").unwrap();
         let mounts = Directories(directory.path().to_owned());
-        assert!(matches!(find_installed_disk(&[disk("sda")], &mounts), Err(FindError::Mount { .. })));
+        assert!(matches!(find_own(&[disk("sda")], &mounts), Err(FindError::Mount { .. })));
         let mut damaged = disk("sdb");
         damaged.partitions[0].file_system = "COS_PERSISTENT".to_owned();
         assert!(
-            matches!(find_installed_disk(&[damaged], &mounts), Err(FindError::Mount { .. })),
+            matches!(find_own(&[damaged], &mounts), Err(FindError::Mount { .. })),
             "formatted, not mountable"
         );
+    }
+
+    #[test]
+    fn the_system_of_another_host_is_not_adopted() {
+        let directory = tempfile::tempdir().unwrap();
+        let mounts = Directories(directory.path().to_owned());
+        let disks = [disk("sda"), disk("sdb")];
+        record(directory.path(), "sda5", r#"{"inventory":"fleet/host-1","smbiosUuid":"UUID-1"}"#);
+        for (name, other, uuid, own, foreign) in [
+            ("another host's", r#"{"smbiosUuid":"uuid-2"}"#, Some("uuid-1"), 1, 1),
+            ("all of other hosts", r#"{"smbiosUuid":"uuid-2"}"#, Some("uuid-3"), 0, 2),
+            ("an older record", "{}", Some("uuid-3"), 1, 1),
+            ("a second one", "{}", Some("uuid-1"), 2, 0),
+            ("no UUID here", r#"{"smbiosUuid":"uuid-2"}"#, None, 2, 0),
+        ] {
+            record(directory.path(), "sdb5", other);
+            match find_installed_disks(&disks, &mounts, uuid) {
+                Ok(found) => {
+                    assert_eq!(
+                        (usize::from(found.own.is_some()), found.foreign.len()),
+                        (own, foreign),
+                        "{name}"
+                    );
+                }
+                Err(FindError::Several { names }) => assert_eq!((names.len(), own), (2, 2), "{name}"),
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
     }
 }

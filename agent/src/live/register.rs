@@ -5,7 +5,7 @@
 //! at the host itself ends it with an error.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use proto::proof;
 use proto::v1alpha1::begin_request::Attestation;
@@ -24,7 +24,9 @@ use crate::host::network::NetworkObserver;
 use crate::host::system::System;
 use crate::identity::{Certificate, Identity, IdentityError};
 use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install_host};
-use crate::live::installed_disk::{self, Access, FindError, InstalledDisk, Mounts};
+use crate::live::installed_disk::{
+    self, Access, FindError, InstallRecord, InstalledDisk, InstalledDisks, Mounts,
+};
 use crate::paths::Root;
 
 /// Why the live system stopped. A restart starts over.
@@ -117,7 +119,16 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
 ) -> Result<(), RegisterError> {
     let mut console = Console::default();
     let config = config::read(&root.live_config())?;
-    let found = installed_disk::find_installed_disk(&disks::read_disks(root), mounts)?;
+    mounts.settle(Duration::ZERO).await;
+    let uuid = installed_disk::host_uuid(root);
+    let InstalledDisks { own: found, foreign } =
+        installed_disk::find_installed_disks(&disks::read_disks(root), mounts, uuid.as_deref())?;
+    for InstalledDisk { disk, record, .. } in &foreign {
+        let InstallRecord { inventory, smbios_uuid, .. } = record;
+        console.print_message(&format!(
+            "{disk} carries the installed system of another host, {inventory} with UUID {smbios_uuid}: it is left alone"
+        ));
+    }
     let identity = load_or_create(root, mounts, found.as_ref())?;
     let caller = Caller { config: &config, network, identity: &identity };
     console.print_message(&format!("identity {}; registering with {}", identity.hash(), config.address()));

@@ -36,7 +36,14 @@ fn node() -> NodeIdentity {
 }
 
 fn record() -> InstallRecord {
-    InstallRecord { device: "/dev/vda".into(), image: "os:v1".into(), inventory: "fleet/host-1".into() }
+    InstallRecord {
+        device: "/dev/vda".into(),
+        image: "os:v1".into(),
+        inventory: "fleet/host-1".into(),
+        smbios_uuid: "00112233-4455-6677-8899-aabbccddeeff".into(),
+        wwn: "0x5000".into(),
+        serial: "S1".into(),
+    }
 }
 
 /// Writes it once over an earlier version, as an install after another does.

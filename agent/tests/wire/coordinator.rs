@@ -36,6 +36,8 @@ use x509_parser::extensions::GeneralName;
 
 pub(crate) const TOKEN: &str = "token-1";
 
+type InstallHook = Box<dyn FnMut(&Outcome) + Send>;
+
 /// What was told and what is answered.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -45,6 +47,8 @@ pub(crate) struct Memory {
     pub(crate) plans: Vec<Plan>,
     pub(crate) registrations: Vec<CompleteRequest>,
     pub(crate) installs: Vec<Outcome>,
+    /// Runs when a report of an install arrives, before it is answered.
+    pub(crate) at_install_report: Option<InstallHook>,
     pub(crate) hellos: Vec<Hello>,
     pub(crate) acknowledgements: Vec<PlanAcknowledgement>,
     pub(crate) steps: Vec<StepReport>,
@@ -364,6 +368,9 @@ impl Host for Coordinator {
         self.told(|memory| {
             memory.installed =
                 memory.installed.map(|installed| installed || matches!(outcome, Outcome::Done(_)));
+            if let Some(run) = &mut memory.at_install_report {
+                run(&outcome);
+            }
             memory.installs.push(outcome);
         });
         Ok(Response::new(ReportInstallResponse { install_device: self.memory().install_device.clone() }))

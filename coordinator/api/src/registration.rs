@@ -89,12 +89,18 @@ pub struct Elemental {
 #[serde(rename_all = "kebab-case", default)]
 pub struct Install {
     /// Path of the disk; wins over the selector. A path that does not exist
-    /// yet is waited for.
+    /// yet is waited for. What is on the disk is erased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Requirements that must leave exactly one disk.
+    /// Requirements that must leave exactly one disk. With neither a device
+    /// nor a selector the host must have exactly one disk that can be chosen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub device_selector: Vec<DeviceRequirement>,
+    /// Take the disk that the selector leaves also when it is not empty. Disks
+    /// in use by RAID, LVM, multipath, ZFS or Ceph, and installed systems of
+    /// other hosts, stay out of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allow_erase: bool,
     /// Source of the system; the live image when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_uri: Option<String>,

@@ -238,7 +238,7 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
     let given = registration(json!({"config": {
         "cloud-config": {"users": [{"name": "root"}]},
         "elemental": {"install": {
-            "device": "/dev/elemental-install-target", "poweroff": true, "reboot": true, "debug": true, "eject-cd": true,
+            "device": "/dev/elemental-install-target", "poweroff": true, "reboot": true, "debug": true, "eject-cd": true, "allow-erase": true,
             "system-uri": "dir:/x", "no-format": true, "disable-boot-entry": true,
             "snapshotter": {"type": "btrfs", "maxSnaps": 4},
             "device-selector": [{"key": "WWN", "operator": "In", "values": ["0x5"]}, {"key": "Size", "operator": "Gt", "values": ["10Gi"]}],
@@ -259,6 +259,7 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
     let full = wire::Install {
         device: "/dev/vda".into(),
         device_selector: vec![requirement("WWN", "In", "0x5"), requirement("Size", "Gt", "10Gi")],
+        allow_erase: true,
         system_uri: "dir:/x".into(),
         snapshotter_type: "btrfs".into(),
         snapshotter_max_snaps: 4,

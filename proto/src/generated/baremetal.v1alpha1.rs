@@ -1536,6 +1536,10 @@ pub struct Install {
     /// What the installed system boots with.
     #[prost(message, optional, tag = "11")]
     pub seed: ::core::option::Option<Seed>,
+    /// The selector may choose a disk that is not empty; a device given by its
+    /// path is erased without this.
+    #[prost(bool, tag = "12")]
+    pub allow_erase: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -116,6 +116,12 @@ impl Host {
         SimulatedSystem::new(self.machine.files.disk())
     }
 
+    /// The live system, once its medium was booted.
+    #[must_use]
+    pub fn live_system(&self) -> SimulatedSystem {
+        SimulatedSystem::new(self.machine.files.live())
+    }
+
     /// The installed system's files.
     #[must_use]
     pub fn disk(&self) -> Root {

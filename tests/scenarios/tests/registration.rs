@@ -101,6 +101,39 @@ async fn missing_install_device_is_awaited_or_named() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failing_install_waits_for_another_annotation() {
+    let mut world = World::new().await;
+    let device = "/dev/elemental-install-target";
+    world.apply_registration_of("hosts", "${System Information/Serial Number}", device).await;
+    world.boot_host("host-1", "hosts");
+    let waits_for = |text: &'static str| {
+        move |world: &World| {
+            let installed = world.host_condition("host-1", Type::Installed);
+            installed.is_some_and(|found| {
+                found.reason == Reason::InstallWaiting.as_str() && found.message.contains(text)
+            })
+        }
+    };
+    world.wait_until("it waits for its disk", waits_for("is not there yet")).await;
+    let live = world.host("host-1").live_system();
+    live.fail("install", 1).unwrap();
+    world.host("host-1").link_install_device();
+    world.wait_until("it gives up", waits_for("the install failed 3 times")).await;
+    world.wait_until("the cause is named", waits_for("exit code 1")).await;
+    world.host("host-1").kill_agent();
+    world.advance_time(std::time::Duration::from_mins(2)).await;
+    assert!(waits_for("the install failed 3 times")(&world));
+    let attempts = world.host("host-1").errors();
+    let is_attempt = |error: &&String| error.contains("the install on /dev/vda failed");
+    assert_eq!(attempts.iter().filter(is_attempt).count(), 3, "{attempts:?}");
+    live.succeed("install").unwrap();
+    let named = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: "/dev/vda" } } });
+    world.patch("MachineInventory", "host-1", named).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn rebooted_iso_does_not_reinstall_the_host() {
     let mut world = World::with_hosts(&["host-1"]).await;
     let seed = world.seed_config("hosts");

@@ -89,6 +89,7 @@ impl SimulatedHost {
             ("/proc/sys/kernel/random/boot_id", medium.boot_id.as_bytes()),
             ("/run/initramfs/live/livecd-cloud-config.yaml", medium.seed),
             ("/sys/block/vda/size", b"33554432"),
+            ("/sys/block/vda/serial", medium.identity.serial.as_bytes()),
             ("/sys/block/vda/vda5/partition", b"5"),
             ("/sys/block/vda/vda5/uevent", b"PARTNAME=persistent\n"),
             ("/dev/vda", b""),

@@ -70,6 +70,14 @@ impl SimulatedSystem {
         self.write(&format!("fail/{verb}"), &code.to_string())
     }
 
+    /// The verb does not fail any more.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn succeed(&self, verb: &str) -> io::Result<()> {
+        remove(&self.path("fail").join(verb))
+    }
+
     /// Makes the image one that does not boot.
     ///
     /// # Errors

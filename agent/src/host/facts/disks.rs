@@ -40,6 +40,12 @@ pub struct Disk {
     pub links: Vec<String>,
     /// The live system runs from it.
     pub live_medium: bool,
+    /// Devices that are built on it or on its partitions: md, LVM, multipath.
+    pub holders: Vec<String>,
+    /// Type of its partition table.
+    pub table: String,
+    /// What is on the disk as a whole; nothing where udev does not know it.
+    pub signature: Option<Signature>,
     /// In the order of their names.
     pub partitions: Vec<Partition>,
 }
@@ -54,6 +60,24 @@ pub struct Partition {
     pub label: String,
     /// Label of the file system inside.
     pub file_system: String,
+    /// What is inside.
+    pub signature: Signature,
+}
+
+/// What udev found on a device; empty where it found nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Signature {
+    /// Such as `ext4` or `LVM2_member`.
+    pub kind: String,
+    /// Such as `filesystem` or `raid`.
+    pub usage: String,
+}
+
+impl Signature {
+    fn parse(record: &str) -> Self {
+        Self { kind: parse_udev(record, "ID_FS_TYPE"), usage: parse_udev(record, "ID_FS_USAGE") }
+    }
 }
 
 impl Disk {
@@ -63,11 +87,30 @@ impl Disk {
         Path::new("/dev").join(&self.name)
     }
 
-    /// The partition that Elemental calls persistent, by its name in the
-    /// partition table of this very disk.
+    /// A path that leads to this disk after a restart too, where there is one:
+    /// by its WWN, else by another of its identifiers.
+    #[must_use]
+    pub fn stable_path(&self) -> PathBuf {
+        let stable = || self.links.iter().filter(|link| link.starts_with("/dev/disk/by-id/"));
+        let link = stable().find(|link| link.starts_with("/dev/disk/by-id/wwn-")).or_else(|| stable().next());
+        link.map_or_else(|| self.device_path(), PathBuf::from)
+    }
+
+    /// Whether both are one disk: by WWN, serial number and size, whatever the
+    /// kernel calls it; by the kernel's name where it has neither.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let identity = |disk: &Self| (disk.wwn.clone(), disk.serial.clone(), disk.size_bytes);
+        let is_identified = !self.wwn.is_empty() || !self.serial.is_empty();
+        identity(self) == identity(other) && (is_identified || self.name == other.name)
+    }
+
+    /// The partition that Elemental calls persistent, of this very disk: by
+    /// its name in the partition table, else by the label of its file system.
     #[must_use]
     pub fn persistent_partition(&self) -> Option<&Partition> {
-        self.partitions.iter().find(|partition| partition.label == "persistent")
+        let named = self.partitions.iter().find(|partition| partition.label == "persistent");
+        named.or_else(|| self.partitions.iter().find(|partition| partition.file_system == "COS_PERSISTENT"))
     }
 
     /// Labels of Elemental's file systems on it.
@@ -91,7 +134,8 @@ impl From<Disk> for wire::Disk {
     }
 }
 
-/// Every disk, by name.
+/// Every disk, by name. A path of a disk that the kernel has joined with others
+/// and hidden is none.
 #[must_use]
 pub fn read_disks(root: &Root) -> Vec<Disk> {
     let links = read_links(root);
@@ -100,6 +144,7 @@ pub fn read_disks(root: &Root) -> Vec<Disk> {
     let mut disks: Vec<_> = list_children(&root.join("/sys/block"))
         .into_iter()
         .filter(|name| !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|name| read_line(&root.join("/sys/block").join(name).join("hidden")) != "1")
         .map(|name| read_disk(root, name, &links, live.as_deref()))
         .filter(|disk| disk.size_bytes > 0)
         .collect();
@@ -121,8 +166,8 @@ fn read_line(path: &Path) -> String {
 fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, live: Option<&str>) -> Disk {
     let path = root.join("/sys/block").join(&name);
     let number = read_line(&path.join("dev"));
-    let udev = read_line(&root.join("/run/udev/data").join(format!("b{number}")));
-    let udev = |key: &str| parse_udev(&udev, key);
+    let record = read_udev(root, &path);
+    let udev = |key: &str| parse_udev(&record, key);
     let first = |values: [String; 4]| values.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
     let partitions: Vec<_> = list_children(&path)
         .into_iter()
@@ -148,20 +193,44 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
         removable: read_line(&path.join("removable")) == "1",
         links: links.get(&name).cloned().unwrap_or_default(),
         live_medium: live == Some(number.as_str()) || partitions.iter().any(holds_live),
+        holders: list_holders(&path, &partitions),
+        table: udev("ID_PART_TABLE_TYPE"),
+        signature: (!record.is_empty()).then(|| Signature::parse(&record)),
         partitions: partitions.into_iter().map(|part| read_partition(root, &path, part)).collect(),
         name,
     }
 }
 
 fn read_partition(root: &Root, disk: &Path, name: String) -> Partition {
-    let uevent = fs::read_to_string(disk.join(&name).join("uevent")).unwrap_or_default();
-    let label = uevent.lines().find_map(|line| line.strip_prefix("PARTNAME=")).unwrap_or_default();
+    let path = disk.join(&name);
+    let record = read_udev(root, &path);
+    let uevent = fs::read_to_string(path.join("uevent")).unwrap_or_default();
+    // The kernel has no name for a partition that was added to a table in use.
+    let label = match uevent.lines().find_map(|line| line.strip_prefix("PARTNAME=")) {
+        Some(label) => label.to_owned(),
+        None => parse_udev(&record, "ID_PART_ENTRY_NAME"),
+    };
     let mut superblock = Vec::with_capacity(SUPERBLOCK);
     let file_system = File::open(root.join("/dev").join(&name))
         .and_then(|device| device.take(SUPERBLOCK as u64).read_to_end(&mut superblock))
         .map(|_| parse_label(&superblock))
-        .unwrap_or_default();
-    Partition { label: label.to_owned(), file_system, name }
+        .ok()
+        .filter(|label| !label.is_empty())
+        .unwrap_or_else(|| parse_udev(&record, "ID_FS_LABEL"));
+    Partition { name, label, file_system, signature: Signature::parse(&record) }
+}
+
+fn list_holders(disk: &Path, partitions: &[String]) -> Vec<String> {
+    let directories = std::iter::once(disk.to_owned()).chain(partitions.iter().map(|part| disk.join(part)));
+    directories.flat_map(|directory| list_children(&directory.join("holders"))).collect()
+}
+
+/// Record of udev's database of the block device with this directory in sysfs;
+/// empty where udev does not know it.
+#[must_use]
+pub fn read_udev(root: &Root, directory: &Path) -> String {
+    let number = read_line(&directory.join("dev"));
+    fs::read_to_string(root.join("/run/udev/data").join(format!("b{number}"))).unwrap_or_default()
 }
 
 fn read_links(root: &Root) -> HashMap<String, Vec<String>> {
@@ -215,91 +284,4 @@ fn parse_label(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_system_labels_are_read() {
-        let with = |parts: &[(usize, &[u8])]| {
-            let mut bytes = vec![0; SUPERBLOCK];
-            for (at, part) in parts {
-                bytes[*at..*at + part.len()].copy_from_slice(part);
-            }
-            bytes
-        };
-        for (name, bytes, want) in [
-            ("ext", with(&[(0x438, &[0x53, 0xef]), (0x478, b"COS_PERSISTENT")]), "COS_PERSISTENT"),
-            ("FAT32", with(&[(0x52, b"FAT32   "), (0x47, b"COS_GRUB   ")]), "COS_GRUB"),
-            ("FAT16", with(&[(0x36, b"FAT16   "), (0x2b, b"COS_GRUB   ")]), "COS_GRUB"),
-            ("nothing", with(&[]), ""),
-            ("too short", vec![0; 10], ""),
-        ] {
-            assert_eq!(parse_label(&bytes), want, "{name}");
-        }
-    }
-
-    #[test]
-    fn the_live_mediums_device_is_found_among_the_mounts() {
-        let mounts = "22 1 0:5 / /dev rw - devtmpfs devtmpfs rw\n30 1 8:17 / /run/initramfs/live ro - iso9660 /dev/sdb1 ro\n";
-        assert_eq!(parse_mounted_device(mounts, LIVE_MOUNT).as_deref(), Some("8:17"));
-        assert_eq!(parse_mounted_device(mounts, "/nowhere"), None);
-    }
-
-    fn write(root: &Root, path: &str, text: impl AsRef<[u8]>) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    #[test]
-    fn disks_are_told_with_all_that_identifies_them() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
-        for name in ["loop0", "sr0", "dm-0"] {
-            write(&root, &format!("/sys/block/{name}/size"), "100\n");
-        }
-        write(&root, "/sys/block/sda/size", "2097152\n");
-        write(&root, "/sys/block/sda/dev", "8:0\n");
-        write(&root, "/sys/block/sda/removable", "0\n");
-        write(&root, "/sys/block/sda/queue/rotational", "1\n");
-        write(&root, "/sys/block/sda/device/model", "Disk One   \n");
-        write(&root, "/sys/block/sda/sda5/partition", "5\n");
-        write(&root, "/sys/block/sda/sda5/uevent", "DEVTYPE=partition\nPARTNAME=persistent\n");
-        write(
-            &root,
-            "/run/udev/data/b8:0",
-            "I:1\nE:ID_SERIAL=Disk_One_S1\nE:ID_SERIAL_SHORT=S1\nE:ID_WWN=0x5000c500\n",
-        );
-        write(&root, "/sys/block/sdb/size", "1000\n");
-        write(&root, "/sys/block/sdb/removable", "1\n");
-        write(&root, "/sys/block/sdb/sdb1/partition", "1\n");
-        write(&root, "/sys/block/sdb/sdb1/dev", "8:17\n");
-        write(&root, "/proc/self/mountinfo", "30 1 8:17 / /run/initramfs/live ro - iso9660 /dev/sdb1 ro\n");
-        write(&root, "/sys/block/sdc/size", "0\n");
-        fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
-        std::os::unix::fs::symlink("../../sda", root.join("/dev/disk/by-id/wwn-0x5000c500")).unwrap();
-        let disks = read_disks(&root);
-        let [one, medium] = disks.as_slice() else { panic!("{disks:?}") };
-        assert_eq!(
-            one,
-            &Disk {
-                name: "sda".into(),
-                size_bytes: 1 << 30,
-                model: "Disk One".into(),
-                serial: "S1".into(),
-                wwn: "0x5000c500".into(),
-                rotational: true,
-                removable: false,
-                links: vec!["/dev/disk/by-id/wwn-0x5000c500".into()],
-                live_medium: false,
-                partitions: vec![Partition {
-                    name: "sda5".into(),
-                    label: "persistent".into(),
-                    file_system: String::new()
-                }],
-            }
-        );
-        assert!(medium.live_medium && medium.removable);
-        assert!(one.persistent_partition().is_some());
-    }
-}
+mod tests;

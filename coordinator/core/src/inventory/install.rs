@@ -46,6 +46,7 @@ pub fn install_message(
         power_action: power_action(&install).into(),
         device: named.or(install.device).unwrap_or_default(),
         device_selector: install.device_selector.iter().map(requirement_message).collect(),
+        allow_erase: install.allow_erase,
         system_uri: install.system_uri.unwrap_or_default(),
         snapshotter_type: snapshotter.kind,
         snapshotter_max_snaps: u32::try_from(snapshotter.max_snaps).unwrap_or(2).max(2),

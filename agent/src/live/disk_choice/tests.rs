@@ -1,0 +1,207 @@
+use super::*;
+use crate::error::explain;
+use crate::host::facts::disks::{Partition, Signature};
+use crate::live::installed_disk::InstallRecord;
+
+const GIB: u64 = 1 << 30;
+
+fn disk(name: &str, size_bytes: u64) -> Disk {
+    Disk {
+        name: name.to_owned(),
+        size_bytes,
+        model: "Model X".to_owned(),
+        serial: format!("serial-{name}"),
+        wwn: format!("0x5000{name}"),
+        links: vec![format!("/dev/disk/by-id/{name}-link")],
+        signature: Some(Signature::default()),
+        ..Disk::default()
+    }
+}
+
+fn with_label(name: &str, label: &str) -> Disk {
+    let partition = Partition { file_system: label.to_owned(), ..Partition::default() };
+    Disk { partitions: vec![partition], ..disk(name, 100 * GIB) }
+}
+
+fn require(key: &str, operator: &str, values: &[&str]) -> DeviceRequirement {
+    DeviceRequirement {
+        key: key.to_owned(),
+        operator: operator.to_owned(),
+        values: values.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn name_of(result: &Result<&Disk, DiskChoiceError>) -> Option<String> {
+    result.as_ref().ok().map(|disk| disk.name.clone())
+}
+
+#[test]
+fn a_selector_takes_exactly_one_disk() {
+    let disks = [
+        Disk { rotational: true, ..disk("sda", 4000 * GIB) },
+        disk("sdb", 100 * GIB),
+        disk("nvme0n1", 500 * GIB),
+        Disk { removable: true, ..disk("sdc", 16 * GIB) },
+        Disk { live_medium: true, ..disk("sdd", 8 * GIB) },
+    ];
+    for (name, requirements, want) in [
+        ("name", vec![require("Name", "In", &["sdb"])], Some("sdb")),
+        ("name with /dev", vec![require("Name", "In", &["/dev/sdb", "/dev/sdx"])], Some("sdb")),
+        ("several left", vec![require("Rotational", "In", &["false"])], None),
+        ("platters", vec![require("Rotational", "In", &["true"])], Some("sda")),
+        (
+            "all requirements",
+            vec![require("Rotational", "In", &["false"]), require("Size", "Gt", &["200Gi"])],
+            Some("nvme0n1"),
+        ),
+        ("smaller than", vec![require("Size", "Lt", &["101Gi"])], Some("sdb")),
+        ("exact size", vec![require("Size", "In", &["500Gi"])], Some("nvme0n1")),
+        ("serial", vec![require("Serial", "In", &["serial-sda"])], Some("sda")),
+        ("not in", vec![require("Name", "NotIn", &["sda", "sdb"])], Some("nvme0n1")),
+        ("WWN spelled as a link", vec![require("WWN", "In", &["wwn-0X5000SDB"])], Some("sdb")),
+        ("stable path", vec![require("Path", "In", &["/dev/disk/by-id/sdb-link"])], Some("sdb")),
+        ("model of all", vec![require("Model", "In", &["Model X"])], None),
+        ("removable only", vec![require("Name", "In", &["sdc"])], None),
+        ("live medium only", vec![require("Name", "In", &["sdd"])], None),
+        ("no requirement", vec![], None),
+    ] {
+        let chosen = choose_disk(&disks, &DiskRequest::Selector(requirements), &Rules::default());
+        assert_eq!(name_of(&chosen).as_deref(), want, "{name}");
+    }
+    let only = [disk("vda", GIB), Disk { live_medium: true, ..disk("vdb", GIB) }];
+    assert_eq!(
+        name_of(&choose_disk(&only, &DiskRequest::Selector(vec![]), &Rules::default())).as_deref(),
+        Some("vda")
+    );
+}
+
+#[test]
+fn a_named_device_must_be_a_whole_disk() {
+    let disks = [disk("sda", GIB), disk("sdb", GIB)];
+    let device = |name: Option<&str>| DiskRequest::Device {
+        path: "/dev/target".into(),
+        name: name.map(str::to_owned),
+    };
+    assert_eq!(
+        name_of(&choose_disk(&disks, &device(Some("sdb")), &Rules::default())).as_deref(),
+        Some("sdb")
+    );
+    for (name, wish, want) in [
+        ("not there", device(None), "not there yet"),
+        ("a partition", device(Some("sda1")), "no whole fixed disk"),
+    ] {
+        let message = explain(&choose_disk(&disks, &wish, &Rules::default()).unwrap_err());
+        assert!(message.contains(want) && message.contains("/dev/disk/by-id/sda-link"), "{name}: {message}");
+        assert!(message.contains("baremetal.cluster.io/install-device"), "{name}: {message}");
+    }
+}
+
+#[test]
+fn labels_of_elemental_on_another_disk_stop_the_install() {
+    for (name, disks, stops) in [
+        ("on another", vec![disk("sda", GIB), with_label("sdb", "COS_STATE")], true),
+        ("on the chosen one", vec![with_label("sda", "COS_STATE"), disk("sdb", GIB)], false),
+        ("of the live image", vec![disk("sda", GIB), with_label("sdb", "COS_LIVE")], false),
+        ("of another system", vec![disk("sda", GIB), with_label("sdb", "DATA")], false),
+    ] {
+        let wish = DiskRequest::Selector(vec![require("Name", "In", &["sda"])]);
+        let chosen = choose_disk(&disks, &wish, &Rules::default());
+        assert_eq!(matches!(chosen, Err(DiskChoiceError::ForeignLabels { .. })), stops, "{name}: {chosen:?}");
+    }
+}
+
+#[test]
+fn invalid_selectors_are_reported() {
+    for (name, requirement, want) in [
+        ("key", require("Colour", "In", &["red"]), "Colour"),
+        ("operator", require("Name", "Gt", &["sda"]), "Gt"),
+        ("operator of a size", require("Size", "Like", &["1G"]), "Like"),
+        ("two bounds", require("Size", "Gt", &["1G", "2G"]), "one value"),
+        ("no number", require("Size", "Gt", &["big"]), "big"),
+        ("too large a number", require("Size", "Gt", &["99999999999Ti"]), "99999999999Ti"),
+    ] {
+        let chosen =
+            choose_disk(&[disk("sda", GIB)], &DiskRequest::Selector(vec![requirement]), &Rules::default())
+                .map(drop);
+        let message = explain(&chosen.unwrap_err());
+        assert!(message.contains(want) && message.contains("correct it"), "{name}: {message}");
+    }
+}
+
+fn with_data(name: &str) -> Disk {
+    let signature = Signature { kind: "ext4".to_owned(), usage: "filesystem".to_owned() };
+    let partition = Partition { name: format!("{name}1"), signature, ..Partition::default() };
+    Disk { partitions: vec![partition], ..disk(name, 100 * GIB) }
+}
+
+fn named(name: &str) -> DiskRequest {
+    DiskRequest::Device { path: "/dev/target".to_owned(), name: Some(name.to_owned()) }
+}
+
+#[test]
+fn a_disk_with_data_is_taken_only_when_named_or_allowed() {
+    let all = DiskRequest::Selector(vec![]);
+    let second = DiskRequest::Selector(vec![require("Name", "In", &["sdb"])]);
+    let data = [with_data("sda")];
+    let both = [with_data("sda"), disk("sdb", GIB)];
+    for (name, disks, wish, allow_erase, want) in [
+        ("the only one", &data[..], &all, false, Err("sda, is not empty: ext4 on sda1")),
+        ("allowed", &data, &all, true, Ok("sda")),
+        ("named", &data, &named("sda"), false, Ok("sda")),
+        ("beside an empty one", &both, &all, false, Err("2 disks fit the device selector, sda, sdb")),
+        ("not selected", &both, &second, false, Ok("sdb")),
+    ] {
+        let rules = Rules { allow_erase, ..Rules::default() };
+        match (choose_disk(disks, wish, &rules), want) {
+            (Ok(chosen), Ok(want)) => assert_eq!(chosen.name, want, "{name}"),
+            (Err(error), Err(want)) => {
+                let message = explain(&error);
+                assert!(message.contains(want) && message.contains("[ext4 on sda1]"), "{name}: {message}");
+                assert!(message.contains("baremetal.cluster.io/install-device"), "{name}: {message}");
+            }
+            (chosen, _) => panic!("{name}: {chosen:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_others_are_built_on_is_never_taken() {
+    let held = Disk { holders: vec!["dm-0".to_owned()], ..disk("sda", 100 * GIB) };
+    let rules = Rules { allow_erase: true, is_annotated: true, ..Rules::default() };
+    let disks = [held, disk("sdb", GIB)];
+    let message = explain(&choose_disk(&disks, &named("sda"), &rules).unwrap_err());
+    assert!(message.contains("never installed on: in use by dm-0"), "{message}");
+    let all = DiskRequest::Selector(vec![]);
+    assert_eq!(name_of(&choose_disk(&disks, &all, &rules)).as_deref(), Some("sdb"));
+    let message = explain(&choose_disk(&disks[..1], &all, &rules).unwrap_err());
+    assert!(message.contains("no disk fits") && message.contains("[in use by dm-0]"), "{message}");
+}
+
+#[test]
+fn a_system_of_another_host_is_taken_by_annotation_only() {
+    let record = InstallRecord {
+        inventory: "fleet/host-2".to_owned(),
+        smbios_uuid: "uuid-2".to_owned(),
+        ..InstallRecord::default()
+    };
+    let foreign = [InstalledDisk { disk: "sdb".to_owned(), partition: "sdb5".to_owned(), record }];
+    let disks = [disk("sda", GIB), with_label("sdb", "COS_PERSISTENT")];
+    let only = DiskRequest::Selector(vec![require("Name", "In", &["sdb"])]);
+    for (name, wish, is_annotated, want) in [
+        (
+            "selected",
+            &only,
+            false,
+            "sdb fits, but carries the installed system of another host, fleet/host-2",
+        ),
+        ("named for all hosts", &named("sdb"), false, "another host, fleet/host-2 with UUID uuid-2"),
+        ("named for this host", &named("sdb"), true, ""),
+        ("another one named", &named("sda"), true, "COS_PERSISTENT, the system of fleet/host-2"),
+    ] {
+        let rules = Rules { allow_erase: true, is_annotated, foreign: &foreign };
+        let message =
+            choose_disk(&disks, wish, &rules).map_or_else(|error| explain(&error), |_| String::new());
+        assert_eq!(message.is_empty(), want.is_empty(), "{name}: {message}");
+        assert!(message.contains(want), "{name}: {message}");
+    }
+}

@@ -1,0 +1,110 @@
+//! How often this live boot began to install. Kept below `/run`: a restart of
+//! the agent goes on counting, a reboot starts again.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use super::InstallError;
+use crate::durable;
+use crate::error::{NextAction as _, describe_error};
+use crate::paths::Root;
+
+const DIRECTORY: &str = "/run/baremetal-agent";
+const FILE: &str = "install-attempts.json";
+/// Each attempt writes over the disk.
+const LIMIT: u32 = 3;
+
+/// The attempts since the host booted, or since an operator named a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Attempts {
+    begun: u32,
+    /// The annotation `install-device` at the last attempt.
+    install_device: String,
+    cause: String,
+    next_action: String,
+}
+
+impl Attempts {
+    pub(super) fn read(root: &Root) -> Self {
+        let text = fs::read_to_string(root.join(DIRECTORY).join(FILE)).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    pub(super) const fn are_used_up(&self) -> bool {
+        self.begun >= LIMIT
+    }
+
+    /// Whether the annotation was set to something new since the last attempt.
+    pub(super) fn are_answered_by(&self, install_device: &str) -> bool {
+        !install_device.is_empty() && install_device != self.install_device
+    }
+
+    /// Counts an attempt before it writes anything: one during which the agent
+    /// was killed counts too.
+    pub(super) fn begin(self, root: &Root, install_device: String) -> Result<Self, InstallError> {
+        let begun = if self.are_answered_by(&install_device) { 1 } else { self.begun + 1 };
+        let cause = "the agent was stopped while it installed".to_owned();
+        let next_action = "look at the host's system log (`journalctl -b`)".to_owned();
+        let attempts = Self { begun, install_device, cause, next_action };
+        attempts.write(root)?;
+        Ok(attempts)
+    }
+
+    pub(super) fn record_failure(&mut self, root: &Root, error: &InstallError) -> Result<(), InstallError> {
+        self.cause = describe_error(error);
+        error.next_action().unwrap_or_default().clone_into(&mut self.next_action);
+        self.write(root)
+    }
+
+    pub(super) fn forget(root: &Root) -> Result<(), InstallError> {
+        durable::remove(&root.join(DIRECTORY).join(FILE)).map_err(InstallError::Count)
+    }
+
+    pub(super) fn describe(&self) -> InstallError {
+        let again = "set the annotation baremetal.cluster.io/install-device on the MachineInventory to a path of the disk that it does not have yet, or boot the seed ISO again";
+        InstallError::GivenUp {
+            attempts: self.begun,
+            cause: self.cause.clone(),
+            next_action: format!("{}; then {again}", self.next_action),
+        }
+    }
+
+    fn write(&self, root: &Root) -> Result<(), InstallError> {
+        let directory = root.join(DIRECTORY);
+        let text = serde_json::json!(self).to_string();
+        durable::create_directory(&directory)
+            .and_then(|()| durable::write(&directory.join(FILE), text.as_bytes()))
+            .map_err(InstallError::Count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_counted_up_to_a_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        for (number, annotation, used_up) in
+            [(1, "", false), (2, "", false), (1, "/dev/sda", false), (2, "/dev/sda", false), (3, "", true)]
+        {
+            let attempts = Attempts::read(&root).begin(&root, annotation.to_owned()).unwrap();
+            assert_eq!((attempts.begun, attempts.are_used_up()), (number, used_up), "{number} {annotation}");
+            assert_eq!(Attempts::read(&root), attempts);
+        }
+        Attempts::forget(&root).unwrap();
+        assert_eq!(Attempts::read(&root), Attempts::default());
+    }
+
+    #[test]
+    fn nothing_is_installed_without_a_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        fs::write(root.join("/run"), "no directory").unwrap();
+        let error = Attempts::default().begin(&root, String::new()).unwrap_err();
+        assert!(matches!(error, InstallError::Count(_)), "{error}");
+    }
+}

@@ -1,0 +1,153 @@
+//! The disk to install on: the same answer twice, and once more directly
+//! before the first write.
+
+use std::path::Path;
+use std::time::Duration;
+
+use proto::v1alpha1::install_report::Outcome;
+use proto::v1alpha1::{Install, InstallStarted};
+use tokio::time::{Instant, sleep};
+
+use super::{Flow, InstallError, REPORT_INTERVAL, show_path, waiting_message};
+use crate::client::transport::Transport;
+use crate::error::explain;
+use crate::host::facts::disks::{self, Disk};
+use crate::host::system::System;
+use crate::live::disk_choice::{DiskChoiceError, DiskRequest, Rules, choose_disk};
+use crate::live::installed_disk::{self, Mounts};
+use crate::paths::Root;
+
+/// How often the disks are read while none can be chosen.
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// Controllers find their disks one after the other.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+type Choice = Result<Disk, DiskChoiceError>;
+
+impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
+    /// Chooses a disk and reports that the install starts; returns the disk and
+    /// the annotation `install-device` at that time.
+    pub(super) async fn choose_disk(&mut self, request: &Install) -> Result<(Disk, String), InstallError> {
+        let mut annotation = String::new();
+        let mut reported: Option<(DiskChoiceError, Instant)> = None;
+        loop {
+            let refusal = match self.evaluate_twice(request, &annotation).await? {
+                Ok(disk) => {
+                    let device = show_path(&disk.stable_path());
+                    let response = self.report_outcome(Outcome::Started(InstallStarted { device })).await?;
+                    let named = response.install_device;
+                    if !named.is_empty() && named != annotation && named != request.device {
+                        annotation = named;
+                        continue;
+                    }
+                    // The report may have taken hours.
+                    match compare_choices(&disk, self.evaluate_disks(request, &annotation)?) {
+                        Ok(disk) => return Ok((disk, named)),
+                        Err(changed) => changed,
+                    }
+                }
+                Err(refusal) => refusal,
+            };
+            let is_due = reported
+                .as_ref()
+                .is_none_or(|(last, at)| *last != refusal || at.elapsed() >= REPORT_INTERVAL);
+            if is_due {
+                self.live.console.print_message(&explain(&refusal));
+                let response = self.report_outcome(Outcome::Waiting(waiting_message(&refusal))).await?;
+                reported = Some((refusal, Instant::now()));
+                if response.install_device != annotation {
+                    annotation = response.install_device;
+                    continue;
+                }
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    async fn evaluate_twice(&self, request: &Install, annotation: &str) -> Result<Choice, InstallError> {
+        self.live.mounts.settle(Duration::ZERO).await;
+        let first = match self.evaluate_disks(request, annotation)? {
+            Ok(disk) => disk,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        self.live.mounts.settle(RECHECK_INTERVAL).await;
+        Ok(compare_choices(&first, self.evaluate_disks(request, annotation)?))
+    }
+
+    fn evaluate_disks(&self, request: &Install, annotation: &str) -> Result<Choice, InstallError> {
+        let root = self.live.root;
+        let disks = disks::read_disks(root);
+        let uuid = installed_disk::host_uuid(root);
+        let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref())?;
+        if let Some(own) = found.own {
+            return Err(InstallError::AppearedLate { disk: own.disk });
+        }
+        let rules = Rules {
+            allow_erase: request.allow_erase,
+            is_annotated: !annotation.is_empty(),
+            foreign: &found.foreign,
+        };
+        Ok(choose_disk(&disks, &request_disk(root, annotation, request), &rules).cloned())
+    }
+}
+
+/// The second answer, where it is the first one again.
+fn compare_choices(first: &Disk, second: Choice) -> Choice {
+    let second = second?;
+    if first.is_same(&second) {
+        return Ok(second);
+    }
+    let describe = |disk: &Disk| format!("{} (serial {}, wwn {})", disk.name, disk.serial, disk.wwn);
+    Err(DiskChoiceError::Unsteady { first: describe(first), second: describe(&second) })
+}
+
+/// What to choose by: the inventory's annotation, else the registration's
+/// device, else its selector.
+fn request_disk(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
+    match [annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
+        Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve_link(root, path) },
+        None => DiskRequest::Selector(install.device_selector.clone()),
+    }
+}
+
+/// Kernel name of the device that a path leads to.
+fn resolve_link(root: &Root, path: &str) -> Option<String> {
+    let device = root.join(Path::new(path)).canonicalize().ok()?;
+    Some(device.file_name()?.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::v1alpha1::DeviceRequirement;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn annotation_then_device_then_selector() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
+        fs::write(root.join("/dev/sdb"), "").unwrap();
+        symlink("../../sdb", root.join("/dev/disk/by-id/one")).unwrap();
+        let selector =
+            DeviceRequirement { key: "Name".into(), operator: "In".into(), values: vec!["sda".into()] };
+        let install = |device: &str| Install {
+            device: device.into(),
+            device_selector: vec![selector.clone()],
+            ..Install::default()
+        };
+        let device = |path: &str, name: Option<&str>| DiskRequest::Device {
+            path: path.into(),
+            name: name.map(str::to_owned),
+        };
+        for (name, annotation, given, want) in [
+            ("selector", "", install(""), DiskRequest::Selector(vec![selector.clone()])),
+            ("device", "", install("/dev/disk/by-id/one"), device("/dev/disk/by-id/one", Some("sdb"))),
+            ("not there", "", install("/dev/target"), device("/dev/target", None)),
+            ("annotation", "/dev/sdb", install("/dev/target"), device("/dev/sdb", Some("sdb"))),
+        ] {
+            assert_eq!(request_disk(&root, annotation, &given), want, "{name}");
+        }
+    }
+}
