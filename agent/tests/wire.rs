@@ -6,6 +6,8 @@
 
 #[path = "wire/coordinator.rs"]
 mod coordinator;
+#[path = "wire/disks.rs"]
+mod disks;
 #[path = "wire/link.rs"]
 mod link;
 #[path = "wire/register.rs"]

@@ -19,16 +19,16 @@ use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{BootDisk, Install, Seed};
-use simulated_host::{SimulatedSystem, firmware};
+use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
 use crate::coordinator::{Coordinator, Memory};
 
-struct Host {
+pub(crate) struct Host {
     directory: TempDir,
-    root: Root,
-    system: SimulatedSystem,
-    pauses: Pauses,
+    pub(crate) root: Root,
+    pub(crate) system: SimulatedSystem,
+    pub(crate) pauses: Pauses,
 }
 
 /// The persistent partition: it holds a file system once the install ran.
@@ -40,10 +40,10 @@ struct Partitions {
 
 /// The pauses between two checks of the disks, which take no time here.
 #[derive(Clone, Default)]
-struct Pauses {
-    taken: Arc<Mutex<Vec<Duration>>>,
+pub(crate) struct Pauses {
+    pub(crate) taken: Arc<Mutex<Vec<Duration>>>,
     /// Written during the first pause.
-    appears: Arc<Mutex<Vec<(PathBuf, String)>>>,
+    pub(crate) appears: Arc<Mutex<Vec<(PathBuf, String)>>>,
 }
 
 impl Mounts for Partitions {
@@ -69,7 +69,7 @@ impl Mounts for Partitions {
 }
 
 impl Host {
-    fn live(coordinator: &Coordinator) -> Self {
+    pub(crate) fn live(coordinator: &Coordinator) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path().join("root"));
         let system = SimulatedSystem::installed(root.clone(), "live-image").unwrap();
@@ -90,7 +90,7 @@ impl Host {
         self.write("/proc/sys/kernel/random/boot_id", id);
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         write(&self.root.join(path), text);
     }
 
@@ -100,18 +100,23 @@ impl Host {
     }
 
     /// Registers until the coordinator was told what a test waits for.
-    async fn register_until(&self, coordinator: &Coordinator, what: &str, holds: impl Fn(&Memory) -> bool) {
+    pub(crate) async fn register_until(
+        &self,
+        coordinator: &Coordinator,
+        what: &str,
+        holds: impl Fn(&Memory) -> bool,
+    ) {
         tokio::select! {
             ended = self.register() => panic!("{ended:?}"),
             () = coordinator.until(what, holds) => {}
         }
     }
 
-    fn installed_state(&self) -> StateDir {
+    pub(crate) fn installed_state(&self) -> StateDir {
         Mounted::directory(self.directory.path().join("partitions/vda5")).state()
     }
 
-    async fn register(&self) -> Result<(), String> {
+    pub(crate) async fn register(&self) -> Result<(), String> {
         register(&self.root, &self.system, &self.partitions(), &KernelNetwork::below(&self.root))
             .await
             .map_err(|error| explain(&error))
@@ -126,17 +131,17 @@ impl Host {
             .map(drop)
     }
 
-    fn installs(&self) -> usize {
+    pub(crate) fn installs(&self) -> usize {
         self.system.effects().iter().filter(|effect| effect.starts_with("install")).count()
     }
 }
 
-fn write(path: &Path, text: &str) {
+pub(crate) fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
 }
 
-fn install(device: &str) -> Next {
+pub(crate) fn install(device: &str) -> Next {
     let seed = Seed { user_data: None, meta_data: "instance-id: first\n".to_owned(), network_config: None };
     Next::Install(Install { device: device.to_owned(), seed: Some(seed), ..Install::default() })
 }
@@ -255,97 +260,8 @@ async fn an_install_that_keeps_failing_waits_for_an_operator() {
     assert!(message.contains("the install on /dev/vdb failed"), "{message}");
 }
 
-fn is_waiting(memory: &Memory) -> bool {
+pub(crate) fn is_waiting(memory: &Memory) -> bool {
     matches!(memory.installs.last(), Some(Outcome::Waiting(_)))
-}
-
-#[tokio::test]
-async fn a_disk_that_appears_between_two_checks_counts() {
-    let coordinator = Coordinator::start().await;
-    coordinator.memory().next = Some(install(""));
-    let host = Host::live(&coordinator);
-    for name in ["vda", "vdb"] {
-        fs::remove_dir_all(host.root.join(format!("/sys/block/{name}"))).unwrap();
-    }
-    for (disk, number) in [("sda", "8:0"), ("sdb", "8:16")] {
-        let size = (host.root.join(format!("/sys/block/{disk}/size")), "100000".to_owned());
-        host.write(&format!("/sys/block/{disk}/dev"), number);
-        host.write(&format!("/run/udev/data/b{number}"), "E:ID_SERIAL_SHORT=S1\n");
-        match disk {
-            "sda" => write(&size.0, &size.1),
-            _ => host.pauses.appears.lock().unwrap().push(size),
-        }
-    }
-    host.register_until(&coordinator, "it waits", is_waiting).await;
-    let memory = coordinator.memory();
-    let [Outcome::Waiting(waiting)] = memory.installs.as_slice() else { panic!("{:?}", memory.installs) };
-    assert!(waiting.message.contains("2 disks fit the device selector, sda, sdb"), "{waiting:?}");
-    assert!(host.pauses.taken.lock().unwrap().iter().all(|pause| *pause >= Duration::from_secs(5)));
-    assert_eq!(host.installs(), 0);
-}
-
-#[tokio::test]
-async fn a_disk_that_was_replaced_during_the_report_is_not_written() {
-    let coordinator = Coordinator::start().await;
-    coordinator.memory().next = Some(install("/dev/vda"));
-    let host = Host::live(&coordinator);
-    let serial = host.root.join("/sys/block/vda/serial");
-    coordinator.memory().at_install_report = Some(Box::new(move |outcome| {
-        if matches!(outcome, Outcome::Started(_)) {
-            write(&serial, "another");
-        }
-    }));
-    host.register_until(&coordinator, "it waits", is_waiting).await;
-    let memory = coordinator.memory();
-    let [Outcome::Started(_), Outcome::Waiting(waiting)] = memory.installs.as_slice() else {
-        panic!("{:?}", memory.installs)
-    };
-    assert!(waiting.message.contains("serial-vda") && waiting.message.contains("another"), "{waiting:?}");
-    assert_eq!(host.installs(), 0);
-}
-
-#[tokio::test]
-async fn the_disk_is_written_and_recorded_by_its_identifiers() {
-    let coordinator = Coordinator::start().await;
-    coordinator.memory().next = Some(install("/dev/vda"));
-    let host = Host::live(&coordinator);
-    let firmware = firmware::Identity::of_serial("S-1");
-    let tables = host.root.join("/sys/firmware/dmi/tables");
-    fs::create_dir_all(&tables).unwrap();
-    fs::write(tables.join("smbios_entry_point"), firmware::entry_point()).unwrap();
-    fs::write(tables.join("DMI"), firmware::tables(firmware)).unwrap();
-    host.write("/sys/block/vda/wwid", "0x5000");
-    let link = "/dev/disk/by-id/wwn-0x5000";
-    fs::create_dir_all(host.root.join("/dev/disk/by-id")).unwrap();
-    std::os::unix::fs::symlink("../../vda", host.root.join(link)).unwrap();
-    host.register().await.unwrap();
-    assert!(host.system.effects().contains(&format!("install {link}")), "{:?}", host.system.effects());
-    let record = InstallRecord::read(&host.installed_state()).unwrap().unwrap();
-    assert_eq!((record.device.as_str(), record.wwn.as_str()), (link, "0x5000"));
-    assert_eq!((record.serial, record.smbios_uuid), ("serial-vda".to_owned(), firmware.uuid()));
-}
-
-#[tokio::test]
-async fn a_system_of_another_host_is_no_identity() {
-    let coordinator = Coordinator::start().await;
-    coordinator.memory().next = Some(install("/dev/vdb"));
-    let host = Host::live(&coordinator);
-    let firmware = firmware::Identity::of_serial("S-1");
-    host.write("/sys/firmware/dmi/tables/smbios_entry_point", "");
-    fs::write(host.root.join("/sys/firmware/dmi/tables/DMI"), firmware::tables(firmware)).unwrap();
-    host.write("/dev/vda5", "");
-    host.write("/sys/block/vda/vda5/dev", "8:5");
-    host.write("/run/udev/data/b8:5", "E:ID_FS_TYPE=btrfs\nE:ID_FS_LABEL=COS_PERSISTENT\n");
-    let state = host.installed_state();
-    let other = Identity::load_or_make(&state.identity()).unwrap().hash();
-    write(&state.install_record(), r#"{"inventory":"fleet/host-2","smbiosUuid":"of-host-2"}"#);
-    host.register_until(&coordinator, "it waits", is_waiting).await;
-    let own = Identity::load(&host.root.state().identity()).unwrap().unwrap().hash();
-    assert_ne!(own, other);
-    let memory = coordinator.memory();
-    let Some(Outcome::Waiting(waiting)) = memory.installs.last() else { panic!("{:?}", memory.installs) };
-    assert!(waiting.message.contains("the system of fleet/host-2 with UUID of-host-2"), "{waiting:?}");
-    assert_eq!(host.installs(), 0);
 }
 
 #[tokio::test]

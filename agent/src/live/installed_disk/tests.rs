@@ -1,0 +1,74 @@
+use super::fake::Directories;
+use super::*;
+
+fn find_own(disks: &[Disk], mounts: &Directories) -> Result<Option<InstalledDisk>, FindError> {
+    find_installed_disks(disks, mounts, Some("uuid-1")).map(|found| found.own)
+}
+
+fn disk(name: &str) -> Disk {
+    let partition =
+        Partition { name: format!("{name}5"), label: "persistent".to_owned(), ..Partition::default() };
+    Disk { name: name.to_owned(), partitions: vec![partition], ..Disk::default() }
+}
+
+fn record(directory: &Path, partition: &str, text: &str) {
+    let state = Mounted::directory(directory.join(partition)).state();
+    fs::create_dir_all(state.path()).unwrap();
+    fs::write(state.install_record(), text).unwrap();
+}
+
+#[test]
+fn an_installed_disk_is_found_by_its_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounts = Directories(directory.path().to_owned());
+    let disks = [disk("sda"), disk("sdb"), Disk { name: "sdc".into(), ..Disk::default() }];
+    assert_eq!(find_own(&disks, &mounts).unwrap(), None, "not formatted");
+    fs::create_dir_all(directory.path().join("sda5")).unwrap();
+    assert_eq!(find_own(&disks, &mounts).unwrap(), None, "no record");
+    record(directory.path(), "sdb5", r#"{"device":"/dev/sda","image":"os:v1"}"#);
+    let found = find_own(&disks, &mounts).unwrap().unwrap();
+    assert_eq!((found.disk.as_str(), found.record.image.as_str()), ("sdb", "os:v1"));
+    record(directory.path(), "sdb5", "garbled");
+    assert!(find_own(&disks, &mounts).unwrap().is_some(), "still a record");
+    record(directory.path(), "sda5", "{}");
+    let message = crate::error::explain(&find_own(&disks, &mounts).unwrap_err());
+    assert!(message.contains("sda, sdb") && message.contains("wipefs"), "{message}");
+}
+
+#[test]
+fn a_partition_that_cannot_be_read_stops_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("sda5"), "").unwrap();
+    let mounts = Directories(directory.path().to_owned());
+    assert!(matches!(find_own(&[disk("sda")], &mounts), Err(FindError::Mount { .. })));
+    let mut damaged = disk("sdb");
+    damaged.partitions[0].file_system = "COS_PERSISTENT".to_owned();
+    assert!(
+        matches!(find_own(&[damaged], &mounts), Err(FindError::Mount { .. })),
+        "formatted, not mountable"
+    );
+}
+
+#[test]
+fn the_system_of_another_host_is_not_adopted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounts = Directories(directory.path().to_owned());
+    let disks = [disk("sda"), disk("sdb")];
+    record(directory.path(), "sda5", r#"{"inventory":"fleet/host-1","smbiosUuid":"UUID-1"}"#);
+    for (name, other, uuid, own, foreign) in [
+        ("another host's", r#"{"smbiosUuid":"uuid-2"}"#, Some("uuid-1"), 1, 1),
+        ("all of other hosts", r#"{"smbiosUuid":"uuid-2"}"#, Some("uuid-3"), 0, 2),
+        ("an older record", "{}", Some("uuid-3"), 1, 1),
+        ("a second one", "{}", Some("uuid-1"), 2, 0),
+        ("no UUID here", r#"{"smbiosUuid":"uuid-2"}"#, None, 2, 0),
+    ] {
+        record(directory.path(), "sdb5", other);
+        match find_installed_disks(&disks, &mounts, uuid) {
+            Ok(found) => {
+                assert_eq!((usize::from(found.own.is_some()), found.foreign.len()), (own, foreign), "{name}");
+            }
+            Err(FindError::Several { names }) => assert_eq!((names.len(), own), (2, 2), "{name}"),
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+}
