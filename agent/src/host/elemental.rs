@@ -2,6 +2,7 @@
 //! `systemctl`, `umount` and the container runtime. Which `elemental` it is
 //! makes no difference.
 
+pub mod failure;
 mod state;
 mod workload;
 
@@ -10,22 +11,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::plan::{CustomInstruction, Image};
+use proto::plan::{CustomInstruction, Image, to_source};
 use proto::v1alpha1::{BootMode, Install, SystemState};
 use tokio::sync::OnceCell;
 
 use super::command::Invocation;
 use super::system::{
-    CloudInit, ExitMeaning, Installation, Job, Output, RebootAsked, RebootMethod, Status, System,
-    SystemError, deadlines,
+    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, System, SystemError, deadlines,
 };
 use super::{observed, units};
 use crate::error::explain;
 use crate::paths::Root;
 
-/// `elemental` ends so, before it has touched anything, when udev has not yet
-/// filled in the file systems' labels.
-const LABELS_MISSING: Status = Status::Code(33);
+/// How often `elemental` is run until udev has filled in the labels.
 const LABEL_ATTEMPTS: u32 = 5;
 
 /// A real host.
@@ -46,15 +44,19 @@ impl Elemental {
     async fn run_elemental(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
         for _ in 1..LABEL_ATTEMPTS {
             settle_devices().await;
-            match units::run_unit(&self.root, job, work).await {
-                Err(SystemError::Failed { status: LABELS_MISSING, .. }) => {
+            match self.run_job(job, work).await {
+                Err(error) if failure::are_labels_missing(&error) => {
                     tracing::info!("elemental does not see its partitions yet, trying again");
                     tokio::time::sleep(Duration::from_secs(3)).await;
                 }
-                ended => return ended.map_err(add_meaning),
+                ended => return ended,
             }
         }
-        units::run_unit(&self.root, job, work).await.map_err(add_meaning)
+        self.run_job(job, work).await
+    }
+
+    async fn run_job(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+        units::run_unit(&self.root, job, work).await.map_err(failure::diagnose)
     }
 }
 
@@ -106,7 +108,7 @@ impl System for Elemental {
     async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
         let clean =
             Invocation::new("cloud-init", &["clean", "--logs", "--seed"], deadlines::CLEAN_CLOUD_INIT);
-        units::run_unit(&self.root, job, &clean).await
+        self.run_job(job, &clean).await
     }
 
     async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
@@ -118,7 +120,7 @@ impl System for Elemental {
             return Ok(Output(format!("there is no {unit}")));
         }
         let stop = Invocation::new("systemctl", &["stop", unit], deadlines::STOP_UNIT);
-        stop.run().await.map(|captured| captured.shown)
+        stop.run().await.map(|captured| captured.shown).map_err(failure::diagnose)
     }
 
     async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
@@ -137,12 +139,12 @@ impl System for Elemental {
     async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
         let path = path.display().to_string();
         let plain = Invocation::new("umount", &[&path], deadlines::QUERY);
-        if let Ok(output) = units::run_unit(&self.root, job, &plain).await {
+        if let Ok(output) = self.run_job(job, &plain).await {
             return Ok(output);
         }
         // A server that is away keeps its mount busy.
         let lazy = Invocation::new("umount", &["--lazy", &path], deadlines::QUERY);
-        units::run_unit(&self.root, job, &lazy).await
+        self.run_job(job, &lazy).await
     }
 
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
@@ -182,13 +184,14 @@ async fn booted_snapshot(root: &Root) -> u32 {
 async fn show_property(unit: &str, property: &str) -> Result<String, SystemError> {
     let property = format!("--property={property}");
     let args = ["show", &property, "--value", unit];
-    let captured = Invocation::new("systemctl", &args, deadlines::QUERY).run().await?;
-    Ok(captured.stdout.trim().to_owned())
+    let captured = Invocation::new("systemctl", &args, deadlines::QUERY).run().await;
+    Ok(captured.map_err(failure::diagnose)?.stdout.trim().to_owned())
 }
 
 fn upgrade_command(image: &Image) -> Invocation {
+    let image = to_source(image.as_str());
     // Its own reboot is forced and stops no service: ours comes as a step.
-    let args = ["upgrade", "--reboot=false", "--system", image.as_str()];
+    let args = ["upgrade", "--reboot=false", "--system", &image];
     Invocation::new("elemental", &args, deadlines::UPGRADE)
 }
 
@@ -216,7 +219,7 @@ fn install_command(installation: &Installation<'_>) -> Invocation {
     // An install that was cut short leaves a disk that looks installed; that it
     // carries none of ours was made sure of before.
     option(true, "--force".to_owned());
-    option(!system_uri.is_empty(), format!("--system={system_uri}"));
+    option(!system_uri.is_empty(), format!("--system={}", to_source(system_uri)));
     option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
     option(*eject_cd, "--eject-cd".to_owned());
     option(*no_format, "--no-format".to_owned());
@@ -251,53 +254,6 @@ fn custom_command(instruction: &CustomInstruction) -> Invocation {
         args: instruction.args.clone(),
         env: instruction.env.iter().filter_map(pair).collect(),
         deadline: deadlines::CUSTOM,
-    }
-}
-
-/// Adds what the exit code means.
-fn add_meaning(error: SystemError) -> SystemError {
-    match error {
-        SystemError::Failed { program, status: Status::Code(code), output, .. } => {
-            SystemError::Failed { program, status: Status::Code(code), meaning: exit_meaning(code), output }
-        }
-        other => other,
-    }
-}
-
-/// The exit codes of the Elemental toolkit that name a cause.
-fn exit_meaning(code: i32) -> ExitMeaning {
-    let known = |cause, next_action| ExitMeaning { cause, next_action: Some(next_action) };
-    let cause_only = |cause| ExitMeaning { cause, next_action: None };
-    match code {
-        18 => known(
-            "the source of the image cannot be pulled or unpacked",
-            "check that the image exists, that the host reaches its registry, and that the disk has room",
-        ),
-        20 => known("the reference of the image is invalid", "correct the image's reference"),
-        33 => known(
-            "the specification is invalid, or the disk's partitions are not visible",
-            "check with `elemental state` that this is an installed system",
-        ),
-        34 | 35 => known("the state or recovery partition cannot be mounted", "check the disk"),
-        36..=39 | 50..=52 | 61..=63 | 72..=74 => known("a hook failed", "see the output for which one"),
-        46 => cause_only("SELinux labels cannot be set"),
-        47 => known("the device is not a disk", "correct the install device"),
-        48 | 68 => known("the image holds no bootable system", "check how the image was built"),
-        49 => cause_only("the boot loader cannot be installed"),
-        54 => known("partitions cannot be mounted", "check the disk"),
-        55 => known("the disk is in use", "remove the device mapper, RAID or mount that holds it"),
-        56 => known("the disk cannot be partitioned", "check the disk"),
-        57 => known(
-            "the disk holds an installed system already",
-            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
-        ),
-        58 => cause_only("root is required"),
-        83 => cause_only("the size of the image is unknown"),
-        84 | 85 => {
-            known("the snapshot cannot be written or switched", "check that the state partition has room")
-        }
-        88 => cause_only("the recovery system cannot be written"),
-        _ => ExitMeaning::default(),
     }
 }
 

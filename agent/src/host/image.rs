@@ -1,5 +1,7 @@
 //! When two references name the same image.
 
+use proto::plan::IMAGE_SCHEMES;
+
 /// Whether `wanted` and `seen` name the same image: the scheme and the form of
 /// its slashes are how one gets it, not what it is.
 #[must_use]
@@ -8,8 +10,7 @@ pub fn is_same_image(wanted: &str, seen: &str) -> bool {
 }
 
 fn strip_scheme(reference: &str) -> &str {
-    let schemes = ["oci:", "docker:", "file:", "dir:"];
-    let rest = schemes.into_iter().find_map(|scheme| reference.strip_prefix(scheme));
+    let rest = IMAGE_SCHEMES.into_iter().find_map(|scheme| reference.strip_prefix(scheme));
     rest.map_or(reference, |rest| rest.strip_prefix("//").unwrap_or(rest))
 }
 

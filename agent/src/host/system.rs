@@ -187,14 +187,14 @@ pub enum SystemError {
         source: io::Error,
     },
     /// The command ended with an error.
-    #[error("{program} failed with {status}{}", .meaning.unit_suffix())]
+    #[error("{program} failed with {status}{diagnosis}")]
     Failed {
         /// Its name.
         program: String,
         /// Exit code or signal.
         status: Status,
-        /// What the exit code means.
-        meaning: ExitMeaning,
+        /// Why, where that is known.
+        diagnosis: Diagnosis,
         /// What it printed.
         output: Output,
     },
@@ -235,18 +235,64 @@ pub enum SystemError {
     },
 }
 
-/// What an exit code of a program means; empty where it is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExitMeaning {
+/// Why a command failed, from what it printed and its exit code; empty where it
+/// is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnosis {
     /// The cause.
     pub cause: &'static str,
     /// What the operator does about it.
     pub next_action: Option<&'static str>,
+    /// Whether trying again can help.
+    pub class: FailureClass,
+    /// The last line of its output that tells of an error.
+    pub line: String,
 }
 
-impl ExitMeaning {
-    fn unit_suffix(self) -> String {
-        if self.cause.is_empty() { String::new() } else { format!(": {}", self.cause) }
+/// Whether trying again can help.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailureClass {
+    /// It is not known: a few times are tried.
+    #[default]
+    Unknown,
+    /// It cannot.
+    Terminal,
+    /// It does once something else has changed, as a registry that is down.
+    Transient,
+    /// It does once there is room on the disk.
+    NoSpace,
+}
+
+impl std::fmt::Display for Diagnosis {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.cause.is_empty() {
+            write!(formatter, ": {}", self.cause)?;
+        }
+        if !self.line.is_empty() {
+            write!(formatter, " ({})", self.line)?;
+        }
+        Ok(())
+    }
+}
+
+impl SystemError {
+    /// Whether trying again can help.
+    #[must_use]
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Self::Failed { diagnosis, .. } => diagnosis.class,
+            Self::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureClass::Terminal,
+            Self::Run { .. } | Self::TimedOut { .. } => FailureClass::Transient,
+            // Each job has an end: what still runs after it does not end.
+            Self::Busy { .. } => FailureClass::Terminal,
+            Self::Read { .. } | Self::Parse { .. } => FailureClass::Unknown,
+        }
+    }
+
+    /// Whether trying again helps once something else has changed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self.class(), FailureClass::Transient | FailureClass::NoSpace)
     }
 }
 
@@ -257,7 +303,7 @@ impl NextAction for SystemError {
             Self::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "use an image that holds this program"
             }
-            Self::Failed { meaning, .. } => meaning.next_action.unwrap_or(LOG),
+            Self::Failed { diagnosis, .. } => diagnosis.next_action.unwrap_or(LOG),
             Self::Busy { .. } => "stop it on the host (`systemctl stop`)",
             Self::Run { .. } | Self::TimedOut { .. } | Self::Read { .. } | Self::Parse { .. } => LOG,
         })

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::command::{HeadTail, Invocation};
-use super::system::{ExitMeaning, JOB_PREFIX, Job, Output, SystemError, deadlines};
+use super::system::{Diagnosis, JOB_PREFIX, Job, Output, SystemError, deadlines};
 use crate::paths::Root;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Resul
         Err(SystemError::Failed { status, output: said, .. }) => Err(SystemError::Failed {
             program: work.program.clone(),
             status,
-            meaning: ExitMeaning::default(),
+            diagnosis: Diagnosis::default(),
             output: if output.0.is_empty() { said } else { output },
         }),
         Err(error) => Err(error),

@@ -15,9 +15,10 @@ use proto::v1alpha1::SystemState;
 use agent::boot::{seed, wipe};
 use agent::durable::shadow::Shadow;
 use agent::failpoint::failpoint;
+use agent::host::elemental::failure;
 use agent::host::observed;
 use agent::host::system::{
-    CloudInit, ExitMeaning, Installation, Job, Output, RebootAsked, RebootMethod, Status, System, SystemError,
+    CloudInit, Diagnosis, Installation, Job, Output, RebootAsked, RebootMethod, Status, System, SystemError,
 };
 use agent::paths::Root;
 
@@ -67,7 +68,35 @@ impl SimulatedSystem {
     /// # Errors
     /// As the file system has them.
     pub fn fail(&self, verb: &str, code: i32) -> io::Result<()> {
-        self.write(&format!("fail/{verb}"), &code.to_string())
+        self.fail_times(verb, u32::MAX, code, "as the test wants it")
+    }
+
+    /// Makes the verb fail so many times with this exit code and output.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn fail_times(&self, verb: &str, times: u32, code: i32, output: &str) -> io::Result<()> {
+        self.write(&format!("fail/{verb}"), &format!("{times} {code} {output}"))
+    }
+
+    /// The failure that a test wants of the verb, once.
+    fn take_failure(&self, verb: &str) -> io::Result<Option<SystemError>> {
+        let name = format!("fail/{verb}");
+        let Some(text) = self.read(&name) else { return Ok(None) };
+        let mut parts = text.splitn(3, ' ');
+        let mut next = || parts.next().unwrap_or_default();
+        let (times, code, output) = (next().parse().unwrap_or(1), next().parse().unwrap_or(1), next());
+        match times {
+            ..=1 => remove(&self.path(&name))?,
+            u32::MAX => {}
+            _ => self.write(&name, &format!("{} {code} {output}", times - 1))?,
+        }
+        Ok(Some(failure::diagnose(SystemError::Failed {
+            program: verb.to_owned(),
+            status: Status::Code(code),
+            diagnosis: Diagnosis::default(),
+            output: Output(output.to_owned()),
+        })))
     }
 
     /// Makes the image one that does not boot.
@@ -278,13 +307,8 @@ impl SimulatedSystem {
     ) -> Result<Output, SystemError> {
         let failed = |source| SystemError::Run { program: verb.to_owned(), source };
         failpoint("simulated::before");
-        if let Some(code) = self.read(&format!("fail/{verb}")) {
-            return Err(SystemError::Failed {
-                program: verb.to_owned(),
-                status: Status::Code(code.parse().unwrap_or(1)),
-                meaning: ExitMeaning::default(),
-                output: Output("as the test wants it".to_owned()),
-            });
+        if let Some(failure) = self.take_failure(verb).map_err(failed)? {
+            return Err(failure);
         }
         work().map_err(failed)?;
         self.effect(line).map_err(failed)?;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proto::plan::Image;
 
 use super::*;
-use crate::host::system::ExitMeaning;
+use crate::host::system::Diagnosis;
 
 #[test]
 fn a_timeout_names_the_step_and_an_action() {
@@ -35,7 +35,7 @@ fn a_command_that_fails_leaves_one_action() {
     let failed = |next_action| SystemError::Failed {
         program: "elemental".into(),
         status: crate::host::system::Status::Code(1),
-        meaning: ExitMeaning { cause: "no room", next_action },
+        diagnosis: Diagnosis { cause: "no room", next_action, ..Diagnosis::default() },
         output: crate::host::system::Output("why".into()),
     };
     let missing =

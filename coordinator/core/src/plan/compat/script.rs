@@ -5,7 +5,7 @@
 //! after the plan, which is written when the effect is on the disk. Our own
 //! agent never runs these; it gets typed steps.
 
-use proto::plan::{PlanId, Step};
+use proto::plan::{PlanId, Step, to_source};
 
 /// Where our state lives on a host (`docs/operations`).
 const STATE: &str = "/var/lib/baremetal-agent";
@@ -30,7 +30,7 @@ pub(super) fn arguments(step: &Step, id: &PlanId) -> Option<Vec<String>> {
     );
     let mut arguments = vec!["-ec".to_owned(), script, name.to_owned(), id.to_string()];
     if let Step::UpgradeSystem(image) = step {
-        arguments.push(image.to_string());
+        arguments.push(to_source(image.as_str()));
     }
     Some(arguments)
 }

@@ -222,3 +222,11 @@ fn what_is_done_is_not_done_again() {
     let mode = fs::metadata(host.path(STATE)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "the state is root's alone");
 }
+
+#[test]
+fn an_upgrade_names_a_source_that_elemental_reads() {
+    for (given, want) in [("10.0.0.1:5000/os:v1", "oci:10.0.0.1:5000/os:v1"), ("dir:/os", "dir:/os")] {
+        let image = proto::plan::Image::parse(given).unwrap();
+        assert_eq!(arguments(&Step::UpgradeSystem(image), &id()).unwrap().last().unwrap(), want);
+    }
+}
