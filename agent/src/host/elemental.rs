@@ -8,16 +8,15 @@ mod workload;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use proto::plan::{CustomInstruction, Image, to_source};
 use proto::v1alpha1::{BootMode, Install, SystemState};
-use tokio::sync::OnceCell;
 
 use super::command::Invocation;
 use super::system::{
-    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, System, SystemError, deadlines,
+    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, System, SystemError, deadlines,
 };
 use super::{observed, units};
 use crate::error::explain;
@@ -26,11 +25,14 @@ use crate::paths::Root;
 /// How often `elemental` is run until udev has filled in the labels.
 const LABEL_ATTEMPTS: u32 = 5;
 
+/// Number of the snapshot that booted.
+const BOOTED_SNAPSHOT: &str = "/run/baremetal-agent/booted-snapshot";
+
 /// A real host.
 #[derive(Clone, Debug)]
 pub struct Elemental {
     root: Root,
-    booted_snapshot: Arc<OnceCell<u32>>,
+    booted_snapshot: Arc<OnceLock<u32>>,
 }
 
 impl Elemental {
@@ -60,6 +62,42 @@ impl Elemental {
     }
 }
 
+impl Elemental {
+    /// Number of the snapshot that booted in active mode, `None` while it is
+    /// unknown.
+    ///
+    /// `elemental state` names the one that boots next, which is the booted one
+    /// until an upgrade. So the answer is kept for this boot, also for the
+    /// agents that start later in it.
+    async fn booted_snapshot(&self) -> Option<u32> {
+        if let Some(number) = self.booted_snapshot.get() {
+            return Some(*number);
+        }
+        let kept = fs::read_to_string(self.root.join(BOOTED_SNAPSHOT)).ok();
+        let number = match kept.and_then(|text| text.trim().parse().ok()) {
+            Some(number) => number,
+            None => match list_snapshots().await {
+                Ok(snapshots) => snapshots.iter().find(|snapshot| snapshot.active)?.number,
+                Err(error) => {
+                    tracing::warn!(error = explain(&error), "the number of the booted snapshot is unknown");
+                    return None;
+                }
+            },
+        };
+        self.keep_booted_snapshot(number);
+        Some(number)
+    }
+
+    fn keep_booted_snapshot(&self, number: u32) {
+        let _ = self.booted_snapshot.set(number);
+        let kept = self.root.join(BOOTED_SNAPSHOT);
+        let made = kept.parent().map_or(Ok(()), fs::create_dir_all);
+        if let Err(error) = made.and_then(|()| fs::write(&kept, number.to_string())) {
+            tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
+        }
+    }
+}
+
 async fn settle_devices() {
     let settle = Invocation::new("udevadm", &["settle", "--timeout=50"], deadlines::QUERY);
     if let Err(error) = settle.run().await {
@@ -74,11 +112,15 @@ impl System for Elemental {
     }
 
     async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
+        // Afterwards nobody can tell which snapshot booted.
+        if self.booted_snapshot().await.is_none() {
+            self.keep_booted_snapshot(0);
+        }
         self.run_elemental(job, &upgrade_command(image)).await
     }
 
-    async fn next_image(&self) -> Result<Option<String>, SystemError> {
-        Ok(active_snapshot().await?.map(|active| active.source))
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+        list_snapshots().await
     }
 
     async fn earlier_jobs(&self) -> Result<(), SystemError> {
@@ -88,7 +130,7 @@ impl System for Elemental {
     async fn running(&self) -> Result<SystemState, SystemError> {
         let mut state = observed::system_state(&self.root)?;
         if state.boot_mode() == BootMode::Active {
-            state.snapshot = *self.booted_snapshot.get_or_init(|| booted_snapshot(&self.root)).await;
+            state.snapshot = self.booted_snapshot().await.unwrap_or_default();
         }
         Ok(state)
     }
@@ -152,33 +194,9 @@ impl System for Elemental {
     }
 }
 
-async fn active_snapshot() -> Result<Option<state::Active>, SystemError> {
-    let printed = Invocation::new("elemental", &["state"], deadlines::QUERY).run().await?;
-    state::parse_active(&printed.stdout)
-}
-
-/// Number of the snapshot that booted in active mode, 0 where it is unknown.
-///
-/// `elemental state` names the one that boots next, which is the booted one
-/// until an upgrade. So it is asked once in a boot, and the answer is kept for
-/// the agents that start later in this boot.
-async fn booted_snapshot(root: &Root) -> u32 {
-    let kept = root.join("/run/baremetal-agent/booted-snapshot");
-    if let Some(number) = fs::read_to_string(&kept).ok().and_then(|text| text.trim().parse().ok()) {
-        return number;
-    }
-    let number = match active_snapshot().await {
-        Ok(active) => active.map_or(0, |active| active.number),
-        Err(error) => {
-            tracing::warn!(error = explain(&error), "the number of the booted snapshot is unknown");
-            0
-        }
-    };
-    let parent = root.join("/run/baremetal-agent");
-    if let Err(error) = fs::create_dir_all(&parent).and_then(|()| fs::write(&kept, number.to_string())) {
-        tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
-    }
-    number
+async fn list_snapshots() -> Result<Vec<Snapshot>, SystemError> {
+    let printed = Invocation::new("elemental", &["state"], deadlines::QUERY).run().await;
+    state::parse_snapshots(&printed.map_err(failure::diagnose)?.stdout)
 }
 
 async fn show_property(unit: &str, property: &str) -> Result<String, SystemError> {

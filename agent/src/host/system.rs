@@ -28,8 +28,8 @@ pub trait System: Send + Sync {
     /// boots next. Nothing of it is flushed: see [`System::sync`].
     fn upgrade(&self, job: &Job, image: &Image) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
-    /// Source of the image that boots next, where it can be determined.
-    fn next_image(&self) -> impl Future<Output = Result<Option<String>, SystemError>> + Send;
+    /// The systems on the disk, as `elemental state` names them.
+    fn snapshots(&self) -> impl Future<Output = Result<Vec<Snapshot>, SystemError>> + Send;
 
     /// Waits until no job runs that an agent before this one began. By default
     /// there are none: work ends with the process that began it.
@@ -75,6 +75,19 @@ pub trait System: Send + Sync {
         job: &Job,
         instruction: &CustomInstruction,
     ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+}
+
+/// A system on the disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Rises with each that is written.
+    pub number: u32,
+    /// The reference that it was written from; may be empty.
+    pub source: String,
+    /// Of the image, where it has one.
+    pub digest: String,
+    /// It boots next.
+    pub active: bool,
 }
 
 /// Parameters of `elemental install`.

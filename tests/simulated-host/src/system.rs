@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use proto::plan::{CustomInstruction, Image};
-use proto::v1alpha1::SystemState;
+use proto::v1alpha1::{BootMode, SystemState};
 
 use agent::boot::{seed, wipe};
 use agent::durable::shadow::Shadow;
@@ -18,7 +18,8 @@ use agent::failpoint::failpoint;
 use agent::host::elemental::failure;
 use agent::host::observed;
 use agent::host::system::{
-    CloudInit, Diagnosis, Installation, Job, Output, RebootAsked, RebootMethod, Status, System, SystemError,
+    CloudInit, Diagnosis, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, Status, System,
+    SystemError,
 };
 use agent::paths::Root;
 
@@ -124,6 +125,14 @@ impl SimulatedSystem {
         self.write("detach", "")
     }
 
+    /// Makes the next upgrade hang before it writes anything.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn hang_upgrade(&self) -> io::Result<()> {
+        self.write("hang", "")
+    }
+
     /// Whether an upgrade runs without its agent.
     #[must_use]
     pub fn has_job(&self) -> bool {
@@ -168,14 +177,36 @@ impl SimulatedSystem {
         for lost in ["unflushed", "reboot", "job"] {
             remove(&self.path(lost))?;
         }
-        let running = self.read("running").unwrap_or_default();
-        let next = self.read("next").unwrap_or_else(|| running.clone());
-        if self.read("spoilt").as_deref() == Some(bare(&next)) {
-            return self.start(&running, "passive_mode");
+        let running = self.slot("running").unwrap_or_default();
+        let next = self.slot("next").unwrap_or_else(|| running.clone());
+        if self.read("spoilt").as_deref() == Some(bare(&next.source)) {
+            return self.start(&running.source, "passive_mode");
         }
-        self.write("running", &next)?;
+        self.write_slot("running", &next.source, next.number)?;
         remove(&self.path("next"))?;
-        self.start(&next, "active_mode")
+        self.start(&next.source, "active_mode")
+    }
+
+    /// The snapshot in the file: its source, and its number in a second line.
+    fn slot(&self, name: &str) -> Option<Snapshot> {
+        let text = self.read(name)?;
+        let mut lines = text.lines();
+        let source = lines.next().unwrap_or_default().to_owned();
+        let number = lines.next().and_then(|line| line.parse().ok());
+        // Other programs write an image alone.
+        let number = number.unwrap_or(if name == "running" { 1 } else { 2 });
+        Some(Snapshot { number, source, ..Snapshot::default() })
+    }
+
+    fn write_slot(&self, name: &str, source: &str, number: u32) -> io::Result<()> {
+        self.write(name, &format!("{source}\n{number}"))
+    }
+
+    /// A snapshot that a power cut loses.
+    fn write_snapshot(&self, image: &str) -> io::Result<()> {
+        let slots = ["unflushed", "next", "running"].into_iter().filter_map(|name| self.slot(name));
+        let newest = slots.map(|slot| slot.number).max().unwrap_or_default();
+        self.write_slot("unflushed", image, newest + 1)
     }
 
     /// Everything that is written so far survives a power cut: for sync(2), for
@@ -252,8 +283,8 @@ impl SimulatedSystem {
     }
 
     fn join_node(&self) -> io::Result<()> {
-        let image = self.read("running").unwrap_or_default();
-        self.effect(&format!("node joins on {}", bare(&image)))?;
+        let running = self.slot("running").unwrap_or_default();
+        self.effect(&format!("node joins on {}", bare(&running.source)))?;
         self.put("/var/lib/kubelet/config.yaml", "of the new node")
     }
 
@@ -348,17 +379,22 @@ impl System for SimulatedSystem {
 
     async fn upgrade(&self, _: &Job, image: &Image) -> Result<Output, SystemError> {
         self.earlier_jobs().await?;
+        if self.path("hang").exists() {
+            let _ = remove(&self.path("hang"));
+            std::future::pending::<()>().await;
+        }
         if self.path("detach").exists() {
             let failed = |source| SystemError::Run { program: "upgrade".to_owned(), source };
             remove(&self.path("detach")).and_then(|()| self.write("job", image.as_str())).map_err(failed)?;
             std::future::pending::<()>().await;
         }
-        let write = || self.write("unflushed", image.as_str());
+        let write = || self.write_snapshot(image.as_str());
         self.perform("upgrade", &format!("upgrade {image}"), write)
     }
 
-    async fn next_image(&self) -> Result<Option<String>, SystemError> {
-        Ok(["unflushed", "next", "running"].into_iter().find_map(|name| self.read(name)))
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+        let slots = ["unflushed", "next", "running"].into_iter().filter_map(|name| self.slot(name));
+        Ok(slots.enumerate().map(|(index, slot)| Snapshot { active: index == 0, ..slot }).collect())
     }
 
     async fn earlier_jobs(&self) -> Result<(), SystemError> {
@@ -366,14 +402,16 @@ impl System for SimulatedSystem {
             return Ok(());
         };
         let write = || {
-            self.write("unflushed", &image)?;
+            self.write_snapshot(&image)?;
             remove(&self.path("job"))
         };
         self.perform("upgrade", &format!("upgrade {image}"), write).map(drop)
     }
 
     async fn running(&self) -> Result<SystemState, SystemError> {
-        observed::system_state(&self.root)
+        let state = observed::system_state(&self.root)?;
+        let booted = self.slot("running").filter(|_| state.boot_mode() == BootMode::Active);
+        Ok(SystemState { snapshot: booted.map_or(0, |booted| booted.number), ..state })
     }
 
     async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {

@@ -29,6 +29,7 @@ const RULES: [Rule; 9] = [
         texts: &[
             "could not parse reference",
             "invalid reference format",
+            "invalid image reference",
             "first path segment in url cannot contain colon",
             "undefined upgrade source",
             "undefined system source",
@@ -139,9 +140,9 @@ pub(super) fn are_labels_missing(error: &SystemError) -> bool {
 
 fn judge(status: Status, output: &str) -> Diagnosis {
     let lines = output.lines().rev().take(LAST_LINES).map(str::to_lowercase);
-    let rule = lines.into_iter().find_map(|line| {
-        RULES.iter().find(|rule| rule.texts.iter().any(|text| line.contains(text)))
-    });
+    let rule = lines
+        .into_iter()
+        .find_map(|line| RULES.iter().find(|rule| rule.texts.iter().any(|text| line.contains(text))));
     match (rule, status) {
         (Some(rule), _) => Diagnosis {
             cause: rule.cause,
@@ -237,7 +238,12 @@ mod tests {
                 Transient,
                 "the registry's name cannot be resolved",
             ),
-            ("credentials", "UNAUTHORIZED: authentication required", Terminal, "the registry refuses the host"),
+            (
+                "credentials",
+                "UNAUTHORIZED: authentication required",
+                Terminal,
+                "the registry refuses the host",
+            ),
             (
                 "no such tag",
                 "MANIFEST_UNKNOWN: manifest unknown; map[Tag:v2]",
@@ -251,7 +257,12 @@ mod tests {
                 "the reference of the image is invalid",
             ),
             ("no labels", "undefined state partition", Unknown, "the disk's partitions are not visible"),
-            ("the last counts", "i/o timeout\nmanifest unknown", Terminal, "the registry does not have the image"),
+            (
+                "the last counts",
+                "i/o timeout\nmanifest unknown",
+                Terminal,
+                "the registry does not have the image",
+            ),
             ("nothing known", "Error: hm", Unknown, ""),
         ];
         for (name, output, class, cause) in cases {
@@ -280,7 +291,8 @@ mod tests {
 
     #[test]
     fn the_message_repeats_the_last_error_line() {
-        let output = "level=info msg=\"starting\"\ntime=\"x\" level=error msg=\"hook: exit status 3\"\nclean-up\n\n";
+        let output =
+            "level=info msg=\"starting\"\ntime=\"x\" level=error msg=\"hook: exit status 3\"\nclean-up\n\n";
         assert_eq!(fail(1, output).to_string(), "elemental failed with exit code 1 (hook: exit status 3)");
         assert_eq!(fail(1, "one\ntwo\n").to_string(), "elemental failed with exit code 1 (two)");
     }

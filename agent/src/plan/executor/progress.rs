@@ -10,7 +10,6 @@ use crate::error::{NextAction, describe_error, explain};
 use crate::failpoint::failpoint;
 use crate::paths::Root;
 use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
-use crate::plan::steps::PriorAttempt;
 
 /// The journal and its file.
 pub(super) struct PlanProgress {
@@ -69,10 +68,19 @@ impl PlanProgress {
         Ok(())
     }
 
-    pub(super) fn start_step(&mut self, index: usize, boot: &str) -> Result<(), JournalError> {
+    /// `active_snapshot` boots next, where that is asked for.
+    pub(super) fn start_step(
+        &mut self,
+        index: usize,
+        boot: &str,
+        active_snapshot: Option<u32>,
+    ) -> Result<(), JournalError> {
         failpoint("executor::step::before");
         match self.journal().cloned() {
-            Some(journal) => self.save_journal(journal.with_started(index, boot)),
+            Some(journal) => {
+                let started = journal.with_started(index, boot);
+                self.save_journal(started.with_active_snapshot(index, active_snapshot))
+            }
             None => Ok(()),
         }
     }
@@ -153,10 +161,11 @@ impl PlanProgress {
         }
     }
 
-    pub(super) fn prior_attempt(&self, index: usize, boot: &str) -> PriorAttempt {
-        match self.state(index) {
-            Some(State::Started { boot_id, .. }) if boot_id == boot => PriorAttempt::SameBoot,
-            Some(_) | None => PriorAttempt::None,
+    /// The snapshot that was to boot next when this boot first started the step.
+    pub(super) fn active_snapshot(&self, index: usize) -> Option<u32> {
+        match self.state(index)? {
+            State::Started { active_snapshot, .. } => *active_snapshot,
+            State::Pending | State::Done { .. } | State::Failed => None,
         }
     }
 

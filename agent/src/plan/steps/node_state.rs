@@ -5,7 +5,7 @@ use proto::v1alpha1::{FailureReason, StepDone};
 use super::{Context, StepError, list_paths};
 use crate::boot::wipe;
 use crate::durable;
-use crate::host::system::System;
+use crate::host::system::{FailureClass, System};
 
 /// What holds credentials and pods, cloud-init's copy of the bootstrap data and
 /// kubeadm's file with the token; the deep wipe comes at the next boot.
@@ -38,5 +38,6 @@ pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Re
         return Ok(StepDone::default());
     }
     let message = format!("still mounted, so not removed: {}", list_paths(&kept));
-    Err(StepError::new(FailureReason::InputOutput, message, "unmount them by hand on the host"))
+    let error = StepError::new(FailureReason::InputOutput, message, "unmount them by hand on the host");
+    Err(error.with_class(FailureClass::Transient))
 }
