@@ -492,6 +492,14 @@ async fn a_report_of_another_plan_acknowledges_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn workload_that_outlives_its_runtime_is_removed() {
+    let host = Host::new();
+    host.play(&Plan { steps: vec![Step::StopContainerd], ..clean(1) }).await;
+    let effects = host.simulated.effects();
+    assert_eq!(effects[effects.len() - 2..], ["stop containerd.service", "remove workload"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_of_pods_are_unmounted_before_removal() {
     let host = Host::new();
     let volume = host.root.join("/var/lib/kubelet/pods/a/volume");

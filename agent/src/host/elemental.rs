@@ -2,11 +2,14 @@
 //! `systemctl`, `umount` and the container runtime. Which `elemental` it is
 //! makes no difference.
 
+mod cgroup;
 pub mod failure;
+mod flush;
 mod state;
 mod workload;
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -140,11 +143,14 @@ impl System for Elemental {
     }
 
     async fn sync(&self) -> Result<(), SystemError> {
-        // sync(2) may take minutes on a slow disk: not on the runtime's thread.
-        tokio::task::spawn_blocking(nix::unistd::sync).await.map_err(|error| SystemError::Run {
-            program: "sync".to_owned(),
-            source: std::io::Error::other(error),
-        })
+        let root = self.root.clone();
+        // A slow disk takes minutes: not on the runtime's thread.
+        let flushed = tokio::task::spawn_blocking(move || flush::flush_disks(&root));
+        let failed = |source| SystemError::Run { program: "syncfs".to_owned(), source };
+        match flushed.await {
+            Ok(flushed) => flushed.map_err(|error| failed(io::Error::other(error))),
+            Err(error) => Err(failed(io::Error::other(error))),
+        }
     }
 
     async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
@@ -171,7 +177,7 @@ impl System for Elemental {
     }
 
     async fn workload(&self) -> Result<Vec<String>, SystemError> {
-        workload::list_workload(&self.root).await
+        Ok(workload::list_workload(&self.root).await)
     }
 
     async fn remove_workload(&self) -> Result<Output, SystemError> {
@@ -187,6 +193,11 @@ impl System for Elemental {
         // A server that is away keeps its mount busy.
         let lazy = Invocation::new("umount", &["--lazy", &path], deadlines::QUERY);
         self.run_job(job, &lazy).await
+    }
+
+    async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
+        let path = self.root.state().path().display().to_string();
+        self.run_job(job, &Invocation::new("fstrim", &["--verbose", &path], deadlines::TRIM)).await
     }
 
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {

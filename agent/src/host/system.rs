@@ -44,7 +44,7 @@ pub trait System: Send + Sync {
     /// it happened is proven by another boot id.
     fn reboot(&self, method: RebootMethod) -> impl Future<Output = Result<RebootAsked, SystemError>> + Send;
 
-    /// Flushes every file system.
+    /// Flushes the file systems of the installed system.
     fn sync(&self) -> impl Future<Output = Result<(), SystemError>> + Send;
 
     /// `cloud-init clean --logs --seed`: removes the instance, deletes the seed.
@@ -59,8 +59,8 @@ pub trait System: Send + Sync {
     /// Whether a unit is running, starting or stopping.
     fn unit_runs(&self, unit: &str) -> impl Future<Output = Result<bool, SystemError>> + Send;
 
-    /// Names of what runs or lies in the container runtime for Kubernetes;
-    /// empty when the runtime is not running.
+    /// Names of what runs or lies in the container runtime for Kubernetes, and
+    /// of control groups in which its processes run.
     fn workload(&self) -> impl Future<Output = Result<Vec<String>, SystemError>> + Send;
 
     /// Removes all of it.
@@ -68,6 +68,9 @@ pub trait System: Send + Sync {
 
     /// Unmounts one mount point in the host's own mount namespace.
     fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
+    /// Tells the disk which blocks of the persistent partition are free.
+    fn trim(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
     /// Runs a custom instruction.
     fn run_custom(
@@ -118,6 +121,8 @@ pub mod deadlines {
     pub const CLEAN_CLOUD_INIT: Duration = Duration::from_mins(4);
     /// Removing every pod, with the pods' own grace periods cut short.
     pub const REMOVE_WORKLOAD: Duration = Duration::from_mins(5);
+    /// Trimming a large disk.
+    pub const TRIM: Duration = Duration::from_mins(5);
     /// A command that only asks, and one that changes little.
     pub const QUERY: Duration = Duration::from_mins(1);
     /// systemd stops a job at its deadline; the agent waits that much longer

@@ -86,10 +86,13 @@ impl StepSpec {
             | Step::RemoveNodeIdentity
             | Step::WriteCustomFile(_) => Self { retries: backoff(1, 10), ..spec(1) },
             // A job of systemd may take a minute longer than its command.
-            Step::CleanCloudInit | Step::StopKubelet | Step::StopContainerd => spec(6),
+            Step::CleanCloudInit | Step::StopKubelet => spec(6),
             // It is asked for in each way once, by the executor.
             Step::Reboot => Self { retries: RetryPolicy::Never, ..spec(6) },
-            Step::SyncFileSystems | Step::RemoveWorkload | Step::RemoveNodeState => spec(10),
+            Step::SyncFileSystems => spec(10),
+            Step::RemoveWorkload | Step::StopContainerd => spec(20),
+            // Secrets are overwritten: the database of etcd has gigabytes.
+            Step::RemoveNodeState => spec(30),
             Step::VerifySystem(_) => Self {
                 timeout_action: "look at cloud-init's log on the host (/var/log/cloud-init-output.log)",
                 ..spec(30)
@@ -166,9 +169,12 @@ mod tests {
             Step::CleanCloudInit => deadlines::CLEAN_CLOUD_INIT + deadlines::JOB_END,
             Step::UpgradeSystem(_) => deadlines::UPGRADE + deadlines::JOB_END + 3 * deadlines::QUERY,
             Step::Reboot | Step::VerifySystem(_) => deadlines::QUERY,
-            Step::StopKubelet | Step::StopContainerd => deadlines::STOP_UNIT + deadlines::QUERY,
-            Step::RemoveWorkload => deadlines::REMOVE_WORKLOAD + 2 * deadlines::QUERY,
-            Step::RemoveNodeState => 2 * (deadlines::QUERY + deadlines::JOB_END),
+            Step::StopKubelet => deadlines::STOP_UNIT + deadlines::QUERY,
+            Step::RemoveWorkload => deadlines::REMOVE_WORKLOAD + 4 * deadlines::QUERY,
+            Step::StopContainerd => deadlines::STOP_UNIT + deadlines::REMOVE_WORKLOAD + 5 * deadlines::QUERY,
+            Step::RemoveNodeState => {
+                2 * (deadlines::QUERY + deadlines::JOB_END) + deadlines::TRIM + deadlines::JOB_END
+            }
             Step::RunCustomInstruction(_) => deadlines::CUSTOM + deadlines::JOB_END,
         }
     }

@@ -170,6 +170,10 @@ impl System for FaultySystem {
         self.call(self.system.unmount(job, path)).await
     }
 
+    async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
+        self.system.trim(job).await
+    }
+
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
         self.call(self.system.run_custom(job, instruction)).await
     }

@@ -472,6 +472,10 @@ impl System for SimulatedSystem {
         self.perform("unmount", &line, || remove(&table))
     }
 
+    async fn trim(&self, _: &Job) -> Result<Output, SystemError> {
+        Ok(Output("trimmed".to_owned()))
+    }
+
     async fn run_custom(&self, _: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
         self.perform("custom", &format!("custom {}", instruction.name), || Ok(()))
     }

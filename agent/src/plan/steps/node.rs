@@ -20,7 +20,8 @@ pub(super) async fn stop_kubelet<S: System>(system: &S) -> Result<StepDone, Step
 
 pub(super) async fn stop_containerd<S: System>(system: &S) -> Result<StepDone, StepError> {
     stop_unit(system, CONTAINERD).await?;
-    Ok(StepDone::default())
+    // Containers outlive their runtime.
+    remove_workload(system).await
 }
 
 async fn stop_unit<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
