@@ -208,7 +208,7 @@ async fn an_upgrade_cut_off_after_a_fallback_is_repeated() {
         let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
         executor.reported(&report).unwrap();
     }
-    host.simulated.hang_upgrade().unwrap();
+    host.simulated.hang("upgrade").unwrap();
     assert!(tokio::time::timeout(Duration::from_secs(1), executor.advance()).await.is_err());
     let mut restarted = host.executor();
     restarted.accept(plan).unwrap();
@@ -417,6 +417,26 @@ async fn play_without_reboot(host: &Host) -> Vec<StepReport> {
     }
     assert_eq!(asked, 3, "each way once");
     reports
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_reboot_that_is_asked_for_is_orderly() {
+    let host = Host::new();
+    host.simulated.hang("reboot").unwrap();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    for _ in 0..6 {
+        let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+        executor.reported(&report).unwrap();
+    }
+    // The agent dies after it has journaled the step, before it asks.
+    assert!(tokio::time::timeout(Duration::from_secs(1), executor.advance()).await.is_err());
+    for want in ["reboot Orderly", "reboot Forced"] {
+        let mut restarted = host.executor();
+        restarted.accept(reprovision(1)).unwrap();
+        assert_eq!(restarted.advance().await.unwrap(), Advance::Rebooting);
+        assert_eq!(host.simulated.effects().last().map(String::as_str), Some(want));
+    }
 }
 
 #[tokio::test(start_paused = true)]

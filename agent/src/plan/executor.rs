@@ -296,7 +296,8 @@ impl<S: System> Executor<S> {
         index: usize,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let Some(method) = reboot_method(self.progress.count_attempts(index)) else {
+        let requests = self.progress.reboot_requests(plan);
+        let Some(method) = reboot_method(requests) else {
             let error = StepError::new(
                 FailureReason::Timeout,
                 "the host was asked to reboot in every way and did not",
@@ -311,6 +312,7 @@ impl<S: System> Executor<S> {
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
         self.request_reboot(method).await;
+        self.progress.note_reboot_request(plan, requests + 1);
         failpoint("executor::reboot::asked");
         Ok(Advance::Rebooting)
     }
@@ -382,9 +384,9 @@ fn interrupted_error() -> StepError {
     )
 }
 
-/// The way to ask for a reboot after so many attempts in vain.
-const fn reboot_method(attempts: u32) -> Option<RebootMethod> {
-    match attempts {
+/// The way to ask for a reboot after so many requests in vain.
+const fn reboot_method(requests: u32) -> Option<RebootMethod> {
+    match requests {
         0 => Some(RebootMethod::Orderly),
         1 => Some(RebootMethod::Forced),
         2 => Some(RebootMethod::Immediate),

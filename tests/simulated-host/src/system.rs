@@ -125,12 +125,20 @@ impl SimulatedSystem {
         self.write("detach", "")
     }
 
-    /// Makes the next upgrade hang before it writes anything.
+    /// Makes the next call of `upgrade` or `reboot` hang before it does anything.
     ///
     /// # Errors
     /// As the file system has them.
-    pub fn hang_upgrade(&self) -> io::Result<()> {
-        self.write("hang", "")
+    pub fn hang(&self, verb: &str) -> io::Result<()> {
+        self.write(&format!("hang/{verb}"), "")
+    }
+
+    async fn wait_if_hung(&self, verb: &str) {
+        let mark = self.path("hang").join(verb);
+        if mark.exists() {
+            let _ = remove(&mark);
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Whether an upgrade runs without its agent.
@@ -379,10 +387,7 @@ impl System for SimulatedSystem {
 
     async fn upgrade(&self, _: &Job, image: &Image) -> Result<Output, SystemError> {
         self.earlier_jobs().await?;
-        if self.path("hang").exists() {
-            let _ = remove(&self.path("hang"));
-            std::future::pending::<()>().await;
-        }
+        self.wait_if_hung("upgrade").await;
         if self.path("detach").exists() {
             let failed = |source| SystemError::Run { program: "upgrade".to_owned(), source };
             remove(&self.path("detach")).and_then(|()| self.write("job", image.as_str())).map_err(failed)?;
@@ -415,6 +420,7 @@ impl System for SimulatedSystem {
     }
 
     async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
+        self.wait_if_hung("reboot").await;
         let ask = || self.write("reboot", "");
         self.perform("reboot", &format!("reboot {method:?}"), ask).map(|_| RebootAsked)
     }

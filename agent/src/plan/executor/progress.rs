@@ -1,6 +1,8 @@
 //! State of the newest plan, and the reports due to the
 //! coordinator: the journal, and the one failure that cannot be journaled.
 
+use std::fs;
+
 use proto::plan::{Plan, Step};
 use proto::v1alpha1::{Failure, StepFailed, StepReport};
 
@@ -11,12 +13,17 @@ use crate::failpoint::failpoint;
 use crate::paths::Root;
 use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
 
+/// Plan and number of requests; gone with the boot.
+const REBOOT_REQUESTS: &str = "/run/baremetal-agent/reboot-requests";
+
 /// The journal and its file.
 pub(super) struct PlanProgress {
     root: Root,
     knowledge: Knowledge,
     /// A failure to journal, which cannot itself be journaled.
     unjournaled: Option<StepReport>,
+    /// Of the newest plan, by this agent.
+    reboot_requests: u32,
 }
 
 enum Knowledge {
@@ -36,7 +43,7 @@ impl PlanProgress {
                 Knowledge::Lost(describe_error(&error))
             }
         };
-        Ok(Self { root: root.clone(), knowledge, unjournaled: None })
+        Ok(Self { root: root.clone(), knowledge, unjournaled: None, reboot_requests: 0 })
     }
 
     /// The journal, `None` before the first plan.
@@ -59,6 +66,7 @@ impl PlanProgress {
         self.save_journal(Journal::begin_plan(plan))?;
         failpoint("executor::begin::after");
         self.unjournaled = None;
+        self.reboot_requests = 0;
         Ok(())
     }
 
@@ -166,6 +174,24 @@ impl PlanProgress {
         match self.state(index)? {
             State::Started { active_snapshot, .. } => *active_snapshot,
             State::Pending | State::Done { .. } | State::Failed => None,
+        }
+    }
+
+    /// How often this boot was asked to end. The journal cannot tell: an agent
+    /// that is killed after the step's start has not asked.
+    pub(super) fn reboot_requests(&self, plan: &Plan) -> u32 {
+        let text = fs::read_to_string(self.root.join(REBOOT_REQUESTS)).unwrap_or_default();
+        let noted = text.trim().split_once(' ').filter(|(id, _)| *id == plan.id.as_str());
+        let count: u32 = noted.and_then(|(_, count)| count.parse().ok()).unwrap_or_default();
+        count.max(self.reboot_requests)
+    }
+
+    pub(super) fn note_reboot_request(&mut self, plan: &Plan, count: u32) {
+        self.reboot_requests = count;
+        let path = self.root.join(REBOOT_REQUESTS);
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        if let Err(error) = made.and_then(|()| fs::write(&path, format!("{} {count}\n", plan.id))) {
+            tracing::warn!(path = %path.display(), %error, "cannot note the request of a reboot");
         }
     }
 
