@@ -2,5 +2,6 @@
 
 mod carried;
 pub mod link;
+pub mod mailbox;
 pub mod pace;
 pub mod worker;

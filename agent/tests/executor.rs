@@ -17,7 +17,11 @@ use proto::plan::{Plan, Step};
 use proto::v1alpha1::{FailureReason, StepReport};
 use simulated_host::SimulatedSystem;
 
+use agent::installed::mailbox::{Mailbox, Order};
+use agent::installed::worker::{self, Progress};
 use plans::{clean, custom, reprovision};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 const V1: &str = "oci:lab/os:v1";
 const V2: &str = plans::IMAGE;
@@ -190,6 +194,60 @@ async fn an_upgrade_outliving_its_agent_is_awaited() {
     assert_eq!(upgrades, 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_cut_off_after_a_fallback_is_repeated() {
+    let host = Host::new();
+    host.simulated.spoil_image(V2).unwrap();
+    host.play(&reprovision(1)).await;
+    // The state names the failed snapshot as the next one, and the agent dies
+    // while it pulls the same image for another plan.
+    let mut executor = host.executor();
+    let plan = reprovision(2);
+    executor.accept(plan.clone()).unwrap();
+    for _ in 0..4 {
+        let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+        executor.reported(&report).unwrap();
+    }
+    host.simulated.hang("upgrade").unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(1), executor.advance()).await.is_err());
+    let mut restarted = host.executor();
+    restarted.accept(plan).unwrap();
+    restarted.advance().await.unwrap();
+    let upgrades = host.simulated.effects().iter().filter(|effect| effect.starts_with("upgrade")).count();
+    assert_eq!(upgrades, 2, "{:?}", host.simulated.effects());
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledgements_that_cannot_be_written_are_paced() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let newest = executor.newest_plan();
+    let (publish, mut progress) = watch::channel(Progress { newest, pending: None });
+    let mailbox = Mailbox::default();
+    let blocker = host.root.state().path().join(".journal.new");
+    let link = async {
+        for reports in 0..1000 {
+            let pending = progress.borrow_and_update().pending.clone();
+            if let Some(report) = pending {
+                fs::create_dir_all(&blocker).unwrap();
+                mailbox.put(Order::Reported(report));
+            }
+            if progress.changed().await.is_err() {
+                return reports;
+            }
+        }
+        1000
+    };
+    let minute = tokio::time::sleep(Duration::from_mins(1));
+    tokio::select! {
+        never = worker::run_worker(executor, &mailbox, publish) => match never {},
+        reports = link => panic!("{reports} reports within a minute"),
+        () = minute => {}
+    }
+    assert!(blocker.exists(), "a report was acknowledged");
+}
+
 #[tokio::test]
 async fn refused_plans_change_nothing() {
     let host = Host::new();
@@ -276,6 +334,71 @@ async fn a_failed_step_ends_the_plan() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_transient_failure_is_retried_until_it_ends() {
+    let cases = [
+        ("registry", "upgrade", 7, "unexpected status code 503 Service Unavailable"),
+        ("name server", "upgrade", 5, "lookup r.example: no such host"),
+        ("full disk", "upgrade", 4, "write /x: no space left on device"),
+        ("cause not known", "cloud-init-clean", 2, "hm"),
+    ];
+    for (name, verb, times, output) in cases {
+        let host = Host::new();
+        host.simulated.fail_times(verb, times, 1, output).unwrap();
+        let mut executor = host.executor();
+        let mut running = executor.running_step();
+        executor.accept(reprovision(1)).unwrap();
+        let told = async {
+            let mut told = Vec::new();
+            while running.changed().await.is_ok() {
+                told.extend(running.borrow_and_update().clone());
+            }
+            told
+        };
+        let play = async {
+            while let Advance::Report(report) = executor.advance().await.unwrap() {
+                assert!(matches!(report.outcome, Some(Reported::Done(_))), "{name}: {report:?}");
+                executor.reported(&report).unwrap();
+                // The other future sees every state.
+                tokio::task::yield_now().await;
+            }
+            drop(executor);
+        };
+        let (told, ()) = tokio::join!(told, play);
+        let retried: Vec<_> = told.iter().filter(|progress| progress.attempt > 1).collect();
+        assert_eq!(retried.last().map(|progress| progress.attempt), Some(times + 1), "{name}: {told:?}");
+        assert!(retried.iter().all(|progress| progress.last_failure.contains(output)), "{name}: {told:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_ends_the_plan_when_retrying_cannot_help() {
+    let minutes = Duration::from_mins;
+    let cases = [
+        ("refused", "unauthorized: no", minutes(0)..minutes(1), FailureReason::Command, "registry refuses"),
+        ("not there", "manifest unknown", minutes(0)..minutes(1), FailureReason::Command, "push the image"),
+        ("cause not known", "hm", minutes(0)..minutes(5), FailureReason::Command, "(hm)"),
+        (
+            "down",
+            "connection refused",
+            minutes(60)..minutes(63),
+            FailureReason::Command,
+            "60 minutes: upgrade",
+        ),
+        ("full", "no space left on device", minutes(60)..minutes(63), FailureReason::NoSpace, "free space"),
+    ];
+    for (name, output, takes, reason, text) in cases {
+        let host = Host::new();
+        host.simulated.fail_times("upgrade", u32::MAX, 1, output).unwrap();
+        let start = Instant::now();
+        let reports = host.play(&reprovision(1)).await;
+        let (step, why, message) = failure(reports.last());
+        assert_eq!((step, why), (4, reason), "{name}: {message}");
+        assert!(message.contains(text), "{name}: {message}");
+        assert!(takes.contains(&start.elapsed()), "{name}: {:?}", start.elapsed());
+    }
+}
+
 /// The host ignores every request.
 async fn play_without_reboot(host: &Host) -> Vec<StepReport> {
     let mut executor = host.executor();
@@ -294,6 +417,26 @@ async fn play_without_reboot(host: &Host) -> Vec<StepReport> {
     }
     assert_eq!(asked, 3, "each way once");
     reports
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_reboot_that_is_asked_for_is_orderly() {
+    let host = Host::new();
+    host.simulated.hang("reboot").unwrap();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    for _ in 0..6 {
+        let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+        executor.reported(&report).unwrap();
+    }
+    // The agent dies after it has journaled the step, before it asks.
+    assert!(tokio::time::timeout(Duration::from_secs(1), executor.advance()).await.is_err());
+    for want in ["reboot Orderly", "reboot Forced"] {
+        let mut restarted = host.executor();
+        restarted.accept(reprovision(1)).unwrap();
+        assert_eq!(restarted.advance().await.unwrap(), Advance::Rebooting);
+        assert_eq!(host.simulated.effects().last().map(String::as_str), Some(want));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -368,7 +511,15 @@ async fn a_report_of_another_plan_acknowledges_nothing() {
     assert_eq!(executor.advance().await.unwrap(), Advance::Report(report));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn workload_that_outlives_its_runtime_is_removed() {
+    let host = Host::new();
+    host.play(&Plan { steps: vec![Step::StopContainerd], ..clean(1) }).await;
+    let effects = host.simulated.effects();
+    assert_eq!(effects[effects.len() - 2..], ["stop containerd.service", "remove workload"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_of_pods_are_unmounted_before_removal() {
     let host = Host::new();
     let volume = host.root.join("/var/lib/kubelet/pods/a/volume");

@@ -203,6 +203,19 @@ impl Image {
     }
 }
 
+/// Schemes of references that `elemental` knows.
+pub const IMAGE_SCHEMES: [&str; 4] = ["oci:", "docker:", "file:", "dir:"];
+
+/// The reference as `elemental --system` takes it: without a scheme it reads an
+/// IP address with a port as one, and fails.
+#[must_use]
+pub fn to_source(reference: &str) -> String {
+    if IMAGE_SCHEMES.iter().any(|scheme| reference.starts_with(scheme)) {
+        return reference.to_owned();
+    }
+    format!("oci:{reference}")
+}
+
 impl fmt::Display for Image {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
@@ -349,4 +362,22 @@ pub enum PlanError {
     /// A reboot must be proven by the step after it, and happen once.
     #[error("a plan reboots at most once, and verifies the system right after it")]
     Reboot,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_without_scheme_is_one_of_a_registry() {
+        let cases = [
+            ("port", "10.0.2.100:5000/os:v1", "oci:10.0.2.100:5000/os:v1"),
+            ("name", "lab/os:v1", "oci:lab/os:v1"),
+            ("registry", "oci:lab/os:v1", "oci:lab/os:v1"),
+            ("directory", "dir:/run/rootfsbase", "dir:/run/rootfsbase"),
+        ];
+        for (name, given, want) in cases {
+            assert_eq!(to_source(given), want, "{name}");
+        }
+    }
 }

@@ -11,12 +11,26 @@ const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Counts failures in a row.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     failures: u32,
+    first: Duration,
+    longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::between(FIRST, LONGEST)
+    }
 }
 
 impl Backoff {
+    /// Waits whose upper bound doubles from `first` to `longest`.
+    #[must_use]
+    pub const fn between(first: Duration, longest: Duration) -> Self {
+        Self { failures: 0, first, longest }
+    }
+
     /// Forgets the failures: the last attempt went well.
     pub const fn succeeded(&mut self) {
         self.failures = 0;
@@ -28,17 +42,16 @@ impl Backoff {
         // Without randomness the middle of the range is still a wait.
         let random =
             SystemRandom::new().fill(&mut random).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(random));
-        let pause = compute_delay(self.failures, random);
+        let pause = self.compute_delay(random);
         self.failures = self.failures.saturating_add(1);
         tokio::time::sleep(pause).await;
     }
-}
 
-/// Anywhere between nothing and a bound that doubles with each failure, from
-/// half a second to thirty.
-fn compute_delay(failures: u32, random: u32) -> Duration {
-    let bound = FIRST.saturating_mul(2_u32.saturating_pow(failures)).min(LONGEST);
-    bound.mul_f64(f64::from(random) / f64::from(u32::MAX))
+    /// Anywhere between nothing and a bound that doubles with each failure.
+    fn compute_delay(&self, random: u32) -> Duration {
+        let bound = self.first.saturating_mul(2_u32.saturating_pow(self.failures)).min(self.longest);
+        bound.mul_f64(f64::from(random) / f64::from(u32::MAX))
+    }
 }
 
 #[cfg(test)]
@@ -53,7 +66,8 @@ mod tests {
             ("third, lucky", 2, 0, 0),
             ("after hours", 4000, u32::MAX, 30_000),
         ] {
-            assert_eq!(compute_delay(failures, random), Duration::from_millis(want), "{name}");
+            let backoff = Backoff { failures, ..Backoff::default() };
+            assert_eq!(backoff.compute_delay(random), Duration::from_millis(want), "{name}");
         }
     }
 }

@@ -2,37 +2,40 @@
 //! `systemctl`, `umount` and the container runtime. Which `elemental` it is
 //! makes no difference.
 
+mod cgroup;
+pub mod failure;
+mod flush;
 mod state;
 mod workload;
 
 use std::fs;
+use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use proto::plan::{CustomInstruction, Image};
+use proto::plan::{CustomInstruction, Image, to_source};
 use proto::v1alpha1::{BootMode, Install, SystemState};
-use tokio::sync::OnceCell;
 
 use super::command::Invocation;
 use super::system::{
-    CloudInit, ExitMeaning, Installation, Job, Output, RebootAsked, RebootMethod, Status, System,
-    SystemError, deadlines,
+    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, System, SystemError, deadlines,
 };
 use super::{observed, units};
 use crate::error::explain;
 use crate::paths::Root;
 
-/// `elemental` ends so, before it has touched anything, when udev has not yet
-/// filled in the file systems' labels.
-const LABELS_MISSING: Status = Status::Code(33);
+/// How often `elemental` is run until udev has filled in the labels.
 const LABEL_ATTEMPTS: u32 = 5;
+
+/// Number of the snapshot that booted.
+const BOOTED_SNAPSHOT: &str = "/run/baremetal-agent/booted-snapshot";
 
 /// A real host.
 #[derive(Clone, Debug)]
 pub struct Elemental {
     root: Root,
-    booted_snapshot: Arc<OnceCell<u32>>,
+    booted_snapshot: Arc<OnceLock<u32>>,
 }
 
 impl Elemental {
@@ -46,15 +49,55 @@ impl Elemental {
     async fn run_elemental(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
         for _ in 1..LABEL_ATTEMPTS {
             settle_devices().await;
-            match units::run_unit(&self.root, job, work).await {
-                Err(SystemError::Failed { status: LABELS_MISSING, .. }) => {
+            match self.run_job(job, work).await {
+                Err(error) if failure::are_labels_missing(&error) => {
                     tracing::info!("elemental does not see its partitions yet, trying again");
                     tokio::time::sleep(Duration::from_secs(3)).await;
                 }
-                ended => return ended.map_err(add_meaning),
+                ended => return ended,
             }
         }
-        units::run_unit(&self.root, job, work).await.map_err(add_meaning)
+        self.run_job(job, work).await
+    }
+
+    async fn run_job(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
+        units::run_unit(&self.root, job, work).await.map_err(failure::diagnose)
+    }
+}
+
+impl Elemental {
+    /// Number of the snapshot that booted in active mode, `None` while it is
+    /// unknown.
+    ///
+    /// `elemental state` names the one that boots next, which is the booted one
+    /// until an upgrade. So the answer is kept for this boot, also for the
+    /// agents that start later in it.
+    async fn booted_snapshot(&self) -> Option<u32> {
+        if let Some(number) = self.booted_snapshot.get() {
+            return Some(*number);
+        }
+        let kept = fs::read_to_string(self.root.join(BOOTED_SNAPSHOT)).ok();
+        let number = match kept.and_then(|text| text.trim().parse().ok()) {
+            Some(number) => number,
+            None => match list_snapshots().await {
+                Ok(snapshots) => snapshots.iter().find(|snapshot| snapshot.active)?.number,
+                Err(error) => {
+                    tracing::warn!(error = explain(&error), "the number of the booted snapshot is unknown");
+                    return None;
+                }
+            },
+        };
+        self.keep_booted_snapshot(number);
+        Some(number)
+    }
+
+    fn keep_booted_snapshot(&self, number: u32) {
+        let _ = self.booted_snapshot.set(number);
+        let kept = self.root.join(BOOTED_SNAPSHOT);
+        let made = kept.parent().map_or(Ok(()), fs::create_dir_all);
+        if let Err(error) = made.and_then(|()| fs::write(&kept, number.to_string())) {
+            tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
+        }
     }
 }
 
@@ -72,11 +115,15 @@ impl System for Elemental {
     }
 
     async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
+        // Afterwards nobody can tell which snapshot booted.
+        if self.booted_snapshot().await.is_none() {
+            self.keep_booted_snapshot(0);
+        }
         self.run_elemental(job, &upgrade_command(image)).await
     }
 
-    async fn next_image(&self) -> Result<Option<String>, SystemError> {
-        Ok(active_snapshot().await?.map(|active| active.source))
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+        list_snapshots().await
     }
 
     async fn earlier_jobs(&self) -> Result<(), SystemError> {
@@ -86,7 +133,7 @@ impl System for Elemental {
     async fn running(&self) -> Result<SystemState, SystemError> {
         let mut state = observed::system_state(&self.root)?;
         if state.boot_mode() == BootMode::Active {
-            state.snapshot = *self.booted_snapshot.get_or_init(|| booted_snapshot(&self.root)).await;
+            state.snapshot = self.booted_snapshot().await.unwrap_or_default();
         }
         Ok(state)
     }
@@ -96,17 +143,20 @@ impl System for Elemental {
     }
 
     async fn sync(&self) -> Result<(), SystemError> {
-        // sync(2) may take minutes on a slow disk: not on the runtime's thread.
-        tokio::task::spawn_blocking(nix::unistd::sync).await.map_err(|error| SystemError::Run {
-            program: "sync".to_owned(),
-            source: std::io::Error::other(error),
-        })
+        let root = self.root.clone();
+        // A slow disk takes minutes: not on the runtime's thread.
+        let flushed = tokio::task::spawn_blocking(move || flush::flush_disks(&root));
+        let failed = |source| SystemError::Run { program: "syncfs".to_owned(), source };
+        match flushed.await {
+            Ok(flushed) => flushed.map_err(|error| failed(io::Error::other(error))),
+            Err(error) => Err(failed(io::Error::other(error))),
+        }
     }
 
     async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
         let clean =
             Invocation::new("cloud-init", &["clean", "--logs", "--seed"], deadlines::CLEAN_CLOUD_INIT);
-        units::run_unit(&self.root, job, &clean).await
+        self.run_job(job, &clean).await
     }
 
     async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
@@ -118,7 +168,7 @@ impl System for Elemental {
             return Ok(Output(format!("there is no {unit}")));
         }
         let stop = Invocation::new("systemctl", &["stop", unit], deadlines::STOP_UNIT);
-        stop.run().await.map(|captured| captured.shown)
+        stop.run().await.map(|captured| captured.shown).map_err(failure::diagnose)
     }
 
     async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
@@ -127,7 +177,7 @@ impl System for Elemental {
     }
 
     async fn workload(&self) -> Result<Vec<String>, SystemError> {
-        workload::list_workload(&self.root).await
+        Ok(workload::list_workload(&self.root).await)
     }
 
     async fn remove_workload(&self) -> Result<Output, SystemError> {
@@ -137,12 +187,17 @@ impl System for Elemental {
     async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
         let path = path.display().to_string();
         let plain = Invocation::new("umount", &[&path], deadlines::QUERY);
-        if let Ok(output) = units::run_unit(&self.root, job, &plain).await {
+        if let Ok(output) = self.run_job(job, &plain).await {
             return Ok(output);
         }
         // A server that is away keeps its mount busy.
         let lazy = Invocation::new("umount", &["--lazy", &path], deadlines::QUERY);
-        units::run_unit(&self.root, job, &lazy).await
+        self.run_job(job, &lazy).await
+    }
+
+    async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
+        let path = self.root.state().path().display().to_string();
+        self.run_job(job, &Invocation::new("fstrim", &["--verbose", &path], deadlines::TRIM)).await
     }
 
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
@@ -150,45 +205,22 @@ impl System for Elemental {
     }
 }
 
-async fn active_snapshot() -> Result<Option<state::Active>, SystemError> {
-    let printed = Invocation::new("elemental", &["state"], deadlines::QUERY).run().await?;
-    state::parse_active(&printed.stdout)
-}
-
-/// Number of the snapshot that booted in active mode, 0 where it is unknown.
-///
-/// `elemental state` names the one that boots next, which is the booted one
-/// until an upgrade. So it is asked once in a boot, and the answer is kept for
-/// the agents that start later in this boot.
-async fn booted_snapshot(root: &Root) -> u32 {
-    let kept = root.join("/run/baremetal-agent/booted-snapshot");
-    if let Some(number) = fs::read_to_string(&kept).ok().and_then(|text| text.trim().parse().ok()) {
-        return number;
-    }
-    let number = match active_snapshot().await {
-        Ok(active) => active.map_or(0, |active| active.number),
-        Err(error) => {
-            tracing::warn!(error = explain(&error), "the number of the booted snapshot is unknown");
-            0
-        }
-    };
-    let parent = root.join("/run/baremetal-agent");
-    if let Err(error) = fs::create_dir_all(&parent).and_then(|()| fs::write(&kept, number.to_string())) {
-        tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
-    }
-    number
+async fn list_snapshots() -> Result<Vec<Snapshot>, SystemError> {
+    let printed = Invocation::new("elemental", &["state"], deadlines::QUERY).run().await;
+    state::parse_snapshots(&printed.map_err(failure::diagnose)?.stdout)
 }
 
 async fn show_property(unit: &str, property: &str) -> Result<String, SystemError> {
     let property = format!("--property={property}");
     let args = ["show", &property, "--value", unit];
-    let captured = Invocation::new("systemctl", &args, deadlines::QUERY).run().await?;
-    Ok(captured.stdout.trim().to_owned())
+    let captured = Invocation::new("systemctl", &args, deadlines::QUERY).run().await;
+    Ok(captured.map_err(failure::diagnose)?.stdout.trim().to_owned())
 }
 
 fn upgrade_command(image: &Image) -> Invocation {
+    let image = to_source(image.as_str());
     // Its own reboot is forced and stops no service: ours comes as a step.
-    let args = ["upgrade", "--reboot=false", "--system", image.as_str()];
+    let args = ["upgrade", "--reboot=false", "--system", &image];
     Invocation::new("elemental", &args, deadlines::UPGRADE)
 }
 
@@ -216,7 +248,7 @@ fn install_command(installation: &Installation<'_>) -> Invocation {
     // An install that was cut short leaves a disk that looks installed; that it
     // carries none of ours was made sure of before.
     option(true, "--force".to_owned());
-    option(!system_uri.is_empty(), format!("--system={system_uri}"));
+    option(!system_uri.is_empty(), format!("--system={}", to_source(system_uri)));
     option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
     option(*eject_cd, "--eject-cd".to_owned());
     option(*no_format, "--no-format".to_owned());
@@ -251,53 +283,6 @@ fn custom_command(instruction: &CustomInstruction) -> Invocation {
         args: instruction.args.clone(),
         env: instruction.env.iter().filter_map(pair).collect(),
         deadline: deadlines::CUSTOM,
-    }
-}
-
-/// Adds what the exit code means.
-fn add_meaning(error: SystemError) -> SystemError {
-    match error {
-        SystemError::Failed { program, status: Status::Code(code), output, .. } => {
-            SystemError::Failed { program, status: Status::Code(code), meaning: exit_meaning(code), output }
-        }
-        other => other,
-    }
-}
-
-/// The exit codes of the Elemental toolkit that name a cause.
-fn exit_meaning(code: i32) -> ExitMeaning {
-    let known = |cause, next_action| ExitMeaning { cause, next_action: Some(next_action) };
-    let cause_only = |cause| ExitMeaning { cause, next_action: None };
-    match code {
-        18 => known(
-            "the source of the image cannot be pulled or unpacked",
-            "check that the image exists, that the host reaches its registry, and that the disk has room",
-        ),
-        20 => known("the reference of the image is invalid", "correct the image's reference"),
-        33 => known(
-            "the specification is invalid, or the disk's partitions are not visible",
-            "check with `elemental state` that this is an installed system",
-        ),
-        34 | 35 => known("the state or recovery partition cannot be mounted", "check the disk"),
-        36..=39 | 50..=52 | 61..=63 | 72..=74 => known("a hook failed", "see the output for which one"),
-        46 => cause_only("SELinux labels cannot be set"),
-        47 => known("the device is not a disk", "correct the install device"),
-        48 | 68 => known("the image holds no bootable system", "check how the image was built"),
-        49 => cause_only("the boot loader cannot be installed"),
-        54 => known("partitions cannot be mounted", "check the disk"),
-        55 => known("the disk is in use", "remove the device mapper, RAID or mount that holds it"),
-        56 => known("the disk cannot be partitioned", "check the disk"),
-        57 => known(
-            "the disk holds an installed system already",
-            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
-        ),
-        58 => cause_only("root is required"),
-        83 => cause_only("the size of the image is unknown"),
-        84 | 85 => {
-            known("the snapshot cannot be written or switched", "check that the state partition has room")
-        }
-        88 => cause_only("the recovery system cannot be written"),
-        _ => ExitMeaning::default(),
     }
 }
 

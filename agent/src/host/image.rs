@@ -1,23 +1,36 @@
 //! When two references name the same image.
 
+use proto::plan::IMAGE_SCHEMES;
+
 /// Whether `wanted` and `seen` name the same image: the scheme and the form of
 /// its slashes are how one gets it, not what it is.
 #[must_use]
 pub fn is_same_image(wanted: &str, seen: &str) -> bool {
-    !seen.is_empty() && strip_scheme(wanted) == strip_scheme(seen)
+    !seen.is_empty() && normalize(wanted) == normalize(seen)
 }
 
-fn strip_scheme(reference: &str) -> &str {
-    let schemes = ["oci:", "docker:", "file:", "dir:"];
-    let rest = schemes.into_iter().find_map(|scheme| reference.strip_prefix(scheme));
-    rest.map_or(reference, |rest| rest.strip_prefix("//").unwrap_or(rest))
-}
-
-/// Whether the reference names something that os-release cannot: a file or a
-/// tree on this host, or a digest, which no image can hold of itself.
+/// Whether a snapshot that was written from `source`, with this digest or none,
+/// holds `wanted`. A digest of another form, as that of an index, says nothing.
 #[must_use]
-pub fn is_only_a_source(reference: &str) -> bool {
-    reference.starts_with("file:") || reference.starts_with("dir:") || reference.contains('@')
+pub fn is_written_from(wanted: &str, source: &str, digest: &str) -> bool {
+    let wanted_digest = wanted.split_once('@').map(|(_, digest)| digest);
+    is_same_image(wanted, source) || wanted_digest.is_some_and(|wanted| wanted == digest)
+}
+
+/// Without scheme; with the tag that the CLI takes where there is none.
+fn normalize(reference: &str) -> String {
+    let rest = IMAGE_SCHEMES.into_iter().find_map(|scheme| reference.strip_prefix(scheme));
+    let rest = rest.map_or(reference, |rest| rest.strip_prefix("//").unwrap_or(rest));
+    let name = rest.rsplit('/').next().unwrap_or(rest);
+    let is_tagged = rest.starts_with('/') || rest.contains('@') || name.contains(':');
+    if is_tagged { rest.to_owned() } else { format!("{rest}:latest") }
+}
+
+/// Whether the reference names a file or a tree on this host, whose content may
+/// have changed.
+#[must_use]
+pub fn is_local(reference: &str) -> bool {
+    reference.starts_with("file:") || reference.starts_with("dir:")
 }
 
 #[cfg(test)]
@@ -35,9 +48,25 @@ mod tests {
             ("tag", "oci:lab/os:v1", "lab/os:v2", false),
             ("registry with port", "oci:reg:5000/os:v1", "reg:5000/os:v1", true),
             ("nothing seen", "lab/os:v1", "", false),
+            ("tag of the CLI", "lab/os", "oci:lab/os:latest", true),
+            ("port and no tag", "reg:5000/os", "oci://reg:5000/os:latest", true),
+            ("digest", "lab/os@sha256:a", "oci:lab/os@sha256:a", true),
         ];
         for (name, wanted, seen, want) in cases {
             assert_eq!(is_same_image(wanted, seen), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_digest_names_the_image_whatever_its_source() {
+        let cases = [
+            ("mirror", "lab/os@sha256:a", "mirror/os:v1", "sha256:a", true),
+            ("digest of an index", "lab/os@sha256:a", "oci:lab/os@sha256:a", "sha256:b", true),
+            ("another", "lab/os@sha256:a", "lab/os:v1", "sha256:b", false),
+            ("tag", "lab/os:v1", "lab/os:v2", "sha256:a", false),
+        ];
+        for (name, wanted, source, digest, want) in cases {
+            assert_eq!(is_written_from(wanted, source, digest), want, "{name}");
         }
     }
 }

@@ -28,8 +28,8 @@ pub trait System: Send + Sync {
     /// boots next. Nothing of it is flushed: see [`System::sync`].
     fn upgrade(&self, job: &Job, image: &Image) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
-    /// Source of the image that boots next, where it can be determined.
-    fn next_image(&self) -> impl Future<Output = Result<Option<String>, SystemError>> + Send;
+    /// The systems on the disk, as `elemental state` names them.
+    fn snapshots(&self) -> impl Future<Output = Result<Vec<Snapshot>, SystemError>> + Send;
 
     /// Waits until no job runs that an agent before this one began. By default
     /// there are none: work ends with the process that began it.
@@ -44,7 +44,7 @@ pub trait System: Send + Sync {
     /// it happened is proven by another boot id.
     fn reboot(&self, method: RebootMethod) -> impl Future<Output = Result<RebootAsked, SystemError>> + Send;
 
-    /// Flushes every file system.
+    /// Flushes the file systems of the installed system.
     fn sync(&self) -> impl Future<Output = Result<(), SystemError>> + Send;
 
     /// `cloud-init clean --logs --seed`: removes the instance, deletes the seed.
@@ -59,8 +59,8 @@ pub trait System: Send + Sync {
     /// Whether a unit is running, starting or stopping.
     fn unit_runs(&self, unit: &str) -> impl Future<Output = Result<bool, SystemError>> + Send;
 
-    /// Names of what runs or lies in the container runtime for Kubernetes;
-    /// empty when the runtime is not running.
+    /// Names of what runs or lies in the container runtime for Kubernetes, and
+    /// of control groups in which its processes run.
     fn workload(&self) -> impl Future<Output = Result<Vec<String>, SystemError>> + Send;
 
     /// Removes all of it.
@@ -69,12 +69,28 @@ pub trait System: Send + Sync {
     /// Unmounts one mount point in the host's own mount namespace.
     fn unmount(&self, job: &Job, path: &Path) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
+    /// Tells the disk which blocks of the persistent partition are free.
+    fn trim(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
     /// Runs a custom instruction.
     fn run_custom(
         &self,
         job: &Job,
         instruction: &CustomInstruction,
     ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+}
+
+/// A system on the disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Rises with each that is written.
+    pub number: u32,
+    /// The reference that it was written from; may be empty.
+    pub source: String,
+    /// Of the image, where it has one.
+    pub digest: String,
+    /// It boots next.
+    pub active: bool,
 }
 
 /// Parameters of `elemental install`.
@@ -105,6 +121,8 @@ pub mod deadlines {
     pub const CLEAN_CLOUD_INIT: Duration = Duration::from_mins(4);
     /// Removing every pod, with the pods' own grace periods cut short.
     pub const REMOVE_WORKLOAD: Duration = Duration::from_mins(5);
+    /// Trimming a large disk.
+    pub const TRIM: Duration = Duration::from_mins(5);
     /// A command that only asks, and one that changes little.
     pub const QUERY: Duration = Duration::from_mins(1);
     /// systemd stops a job at its deadline; the agent waits that much longer
@@ -187,14 +205,14 @@ pub enum SystemError {
         source: io::Error,
     },
     /// The command ended with an error.
-    #[error("{program} failed with {status}{}", .meaning.unit_suffix())]
+    #[error("{program} failed with {status}{diagnosis}")]
     Failed {
         /// Its name.
         program: String,
         /// Exit code or signal.
         status: Status,
-        /// What the exit code means.
-        meaning: ExitMeaning,
+        /// Why, where that is known.
+        diagnosis: Box<Diagnosis>,
         /// What it printed.
         output: Output,
     },
@@ -235,18 +253,64 @@ pub enum SystemError {
     },
 }
 
-/// What an exit code of a program means; empty where it is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExitMeaning {
+/// Why a command failed, from what it printed and its exit code; empty where it
+/// is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnosis {
     /// The cause.
     pub cause: &'static str,
     /// What the operator does about it.
     pub next_action: Option<&'static str>,
+    /// Whether trying again can help.
+    pub class: FailureClass,
+    /// The last line of its output that tells of an error.
+    pub line: String,
 }
 
-impl ExitMeaning {
-    fn unit_suffix(self) -> String {
-        if self.cause.is_empty() { String::new() } else { format!(": {}", self.cause) }
+/// Whether trying again can help.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FailureClass {
+    /// It is not known: a few times are tried.
+    #[default]
+    Unknown,
+    /// It cannot.
+    Terminal,
+    /// It does once something else has changed, as a registry that is down.
+    Transient,
+    /// It does once there is room on the disk.
+    NoSpace,
+}
+
+impl std::fmt::Display for Diagnosis {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.cause.is_empty() {
+            write!(formatter, ": {}", self.cause)?;
+        }
+        if !self.line.is_empty() {
+            write!(formatter, " ({})", self.line)?;
+        }
+        Ok(())
+    }
+}
+
+impl SystemError {
+    /// Whether trying again can help.
+    #[must_use]
+    pub fn class(&self) -> FailureClass {
+        match self {
+            Self::Failed { diagnosis, .. } => diagnosis.class,
+            Self::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => FailureClass::Terminal,
+            Self::Run { .. } | Self::TimedOut { .. } => FailureClass::Transient,
+            // Each job has an end: what still runs after it does not end.
+            Self::Busy { .. } => FailureClass::Terminal,
+            Self::Read { .. } | Self::Parse { .. } => FailureClass::Unknown,
+        }
+    }
+
+    /// Whether trying again helps once something else has changed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self.class(), FailureClass::Transient | FailureClass::NoSpace)
     }
 }
 
@@ -257,7 +321,7 @@ impl NextAction for SystemError {
             Self::Run { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 "use an image that holds this program"
             }
-            Self::Failed { meaning, .. } => meaning.next_action.unwrap_or(LOG),
+            Self::Failed { diagnosis, .. } => diagnosis.next_action.unwrap_or(LOG),
             Self::Busy { .. } => "stop it on the host (`systemctl stop`)",
             Self::Run { .. } | Self::TimedOut { .. } | Self::Read { .. } | Self::Parse { .. } => LOG,
         })

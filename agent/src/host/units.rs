@@ -2,10 +2,14 @@
 //! started it, has the host's own view of the file systems (the agent's is
 //! mostly read-only), and is found again by its name.
 
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::command::{HeadTail, Invocation};
-use super::system::{ExitMeaning, JOB_PREFIX, Job, Output, SystemError, deadlines};
+use super::system::{JOB_PREFIX, Job, Output, SystemError, deadlines};
 use crate::paths::Root;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,8 +28,12 @@ pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Resul
         return work.run().await.map(|captured| captured.shown);
     }
     wait_for_earlier(root).await?;
+    let environment = write_environment(root, job, work)?;
     let started = Instant::now();
-    let ended = transient_command(job, work).run().await;
+    let ended = transient_command(job, work, environment.as_deref()).run().await;
+    if let Some(path) = environment {
+        let _ = fs::remove_file(path);
+    }
     let output = read_journal(job).await;
     match ended {
         Ok(_) => Ok(output),
@@ -37,7 +45,7 @@ pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Resul
         Err(SystemError::Failed { status, output: said, .. }) => Err(SystemError::Failed {
             program: work.program.clone(),
             status,
-            meaning: ExitMeaning::default(),
+            diagnosis: Box::default(),
             output: if output.0.is_empty() { said } else { output },
         }),
         Err(error) => Err(error),
@@ -48,20 +56,42 @@ fn timed_out(work: &Invocation, output: Output) -> SystemError {
     SystemError::TimedOut { program: work.program.clone(), deadline: work.deadline, output }
 }
 
+/// Values may be secret, and a command line is everybody's to read.
+fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option<PathBuf>, SystemError> {
+    if work.env.is_empty() {
+        return Ok(None);
+    }
+    let directory = root.join("/run/baremetal-agent");
+    let path = directory.join(format!("{}.env", job.name()));
+    let lines: Vec<_> = work.env.iter().map(|(name, value)| format!("{name}={}\n", quote(value))).collect();
+    let failed = |source| SystemError::Run { program: work.program.clone(), source };
+    fs::create_dir_all(&directory).map_err(failed)?;
+    let mut file = OpenOptions::new();
+    file.write(true).create(true).truncate(true).mode(0o600);
+    file.open(&path).and_then(|mut file| file.write_all(lines.concat().as_bytes())).map_err(failed)?;
+    Ok(Some(path))
+}
+
+/// As systemd reads it in an `EnvironmentFile`.
+fn quote(value: &str) -> String {
+    let escape = |c: char| if "\"\\`$".contains(c) { format!("\\{c}") } else { c.to_string() };
+    format!("\"{}\"", value.chars().map(escape).collect::<String>())
+}
+
 /// `exec`, not `oneshot`: for a oneshot systemd-run waits for the start job,
 /// which lasts as long as the work, and answers its failure with 1 instead of
-/// the work's exit code.
-fn transient_command(job: &Job, work: &Invocation) -> Invocation {
+/// the work's exit code. systemd replaces `$NAME` in arguments by variables of
+/// its own; `$$` is a plain `$`.
+fn transient_command(job: &Job, work: &Invocation, environment: Option<&Path>) -> Invocation {
     let mut args: Vec<String> =
         ["--quiet", "--wait", "--collect", "--service-type=exec"].map(str::to_owned).to_vec();
     args.push(format!("--unit={}", job.name()));
     args.push(format!("--property=RuntimeMaxSec={}", work.deadline.as_secs()));
     args.push("--property=KillMode=control-group".to_owned());
-    let env = work.env.iter();
-    args.extend(env.map(|(name, value)| format!("--setenv={name}={value}")));
+    args.extend(environment.map(|path| format!("--property=EnvironmentFile={}", path.display())));
     args.push("--".to_owned());
     args.push(work.program.clone());
-    args.extend(work.args.iter().cloned());
+    args.extend(work.args.iter().map(|arg| arg.replace('$', "$$")));
     Invocation {
         program: "systemd-run".to_owned(),
         args,
@@ -124,9 +154,8 @@ mod tests {
     #[test]
     fn a_job_is_a_transient_unit_with_deadline() {
         let plan = proto::plan::PlanId::parse("reprovision-01").unwrap();
-        let mut work = Invocation::new("elemental", &["upgrade"], Duration::from_secs(90));
-        work.env.push(("A".into(), "b c".into()));
-        let unit = transient_command(&Job::step(&plan, 4), &work);
+        let work = Invocation::new("elemental", &["upgrade"], Duration::from_secs(90));
+        let unit = transient_command(&Job::step(&plan, 4), &work, Some("/run/x.env".as_ref()));
         assert_eq!(unit.program, "systemd-run");
         assert_eq!(
             unit.args,
@@ -138,13 +167,36 @@ mod tests {
                 "--unit=baremetal-step-reprovision-01-4",
                 "--property=RuntimeMaxSec=90",
                 "--property=KillMode=control-group",
-                "--setenv=A=b c",
+                "--property=EnvironmentFile=/run/x.env",
                 "--",
                 "elemental",
                 "upgrade",
             ]
         );
         assert!(unit.deadline > work.deadline);
+    }
+
+    #[test]
+    fn systemd_replaces_nothing_in_arguments() {
+        let work = Invocation::new("sh", &["-c", "rm -rf \"${DIR}/x\" $$"], Duration::from_secs(1));
+        let unit = transient_command(&Job::named("x"), &work, None);
+        assert_eq!(unit.args[unit.args.len() - 3..], ["sh", "-c", "rm -rf \"$${DIR}/x\" $$$$"]);
+    }
+
+    #[test]
+    fn the_environment_is_in_a_file_of_root() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let mut work = Invocation::new("sh", &[], Duration::from_secs(1));
+        let job = Job::named("x");
+        assert_eq!(write_environment(&root, &job, &work).unwrap(), None);
+        work.env = vec![("A".into(), "b c".into()), ("B".into(), "\"$x\" \\ `y`\nz".into())];
+        let path = write_environment(&root, &job, &work).unwrap().unwrap();
+        assert!(path.starts_with(root.join("/run/baremetal-agent")));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let want = "A=\"b c\"\nB=\"\\\"\\$x\\\" \\\\ \\`y\\`\nz\"\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), want);
     }
 
     #[tokio::test]

@@ -23,8 +23,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-use super::pace::{Pace, ProgressPace};
-use super::worker::{Order, Progress};
+use super::mailbox::{Mailbox, Order};
+use super::pace::{LastObserved, Pace, ProgressPace};
+use super::worker::Progress;
 use super::{carried, worker};
 use crate::client::backoff::Backoff;
 use crate::client::calls::{CallError, Caller, InstallReporter, unary_request};
@@ -153,14 +154,15 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     let identity = Identity::load(&directory)?
         .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
     handover::forget_live_boot(&root.state())?;
-    let (orders, inbox) = mpsc::channel(QUEUE);
+    let orders = Mailbox::default();
     let (publish, progress) = watch::channel(Progress { newest: executor.newest_plan(), pending: None });
     let mut link = Link {
         root,
         system,
         caller: Caller { config: &config, network, identity: &identity },
-        orders,
+        orders: &orders,
         progress,
+        awaits_worker: false,
         running: executor.running_step(),
         pace: Pace::default(),
         progress_pace: ProgressPace::default(),
@@ -168,7 +170,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
-        () = worker::run_worker(executor, inbox, publish) => std::future::pending().await,
+        never = worker::run_worker(executor, &orders, publish) => Ok(never),
         never = link.keep_attached() => Ok(never),
         never = notify_watchdog() => Ok(never),
     }
@@ -189,8 +191,11 @@ struct Link<'a, S, N> {
     root: &'a Root,
     system: S,
     caller: Caller<'a, N>,
-    orders: mpsc::Sender<Order>,
+    orders: &'a Mailbox,
     progress: watch::Receiver<Progress>,
+    /// The pending report went out: it must not go out twice before the worker
+    /// has seen that.
+    awaits_worker: bool,
     running: watch::Receiver<Option<StepProgress>>,
     pace: Pace,
     progress_pace: ProgressPace,
@@ -256,7 +261,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .inspect_err(|error| tracing::warn!(%error, "changes of the network are not reported"))
             .unwrap_or_default();
         let renewal = to_instant(certificate.renew_at()).max(Instant::now() + RENEWAL_PAUSE);
-        let mut attached = Attached { client, inbound, outbound, changes, renewal };
+        let mut attached =
+            Attached { client, inbound, outbound, changes, renewal, observed: LastObserved::default() };
         loop {
             if let Some(again) = self.serve_stream(&mut attached).await? {
                 return Ok(again);
@@ -312,23 +318,28 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     /// One thing after the other: whichever comes first.
     async fn serve_stream(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
-        let pending = self.progress.borrow_and_update().pending.clone();
-        if let Some(report) = pending {
-            return self.report_step(&mut attached.client, report).await.map(|()| None);
+        if !self.awaits_worker {
+            let pending = self.progress.borrow_and_update().pending.clone();
+            if let Some(report) = pending {
+                return self.report_step(&mut attached.client, report).await.map(|()| None);
+            }
         }
         let due = self.pace.due();
         tokio::select! {
             message = attached.inbound.message() => {
-                self.take_message(message?.ok_or(LinkError::Closed)?, &attached.outbound).await?;
+                self.take_message(message?.ok_or(LinkError::Closed)?, &attached.outbound);
             }
-            changed = self.progress.changed() => changed.map_err(|_| LinkError::Worker)?,
+            changed = self.progress.changed() => {
+                changed.map_err(|_| LinkError::Worker)?;
+                self.awaits_worker = false;
+            }
             seen = next_change(attached.changes.as_ref()) => self.note_network(seen, &mut attached.changes),
             changed = self.running.changed() => {
                 changed.map_err(|_| LinkError::Worker)?;
                 self.progress_pace.set_running(self.running.borrow_and_update().clone());
             }
             () = wait_until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
-            () = wait_until(due) => self.report_observed(&mut attached.client).await?,
+            () = wait_until(due) => self.report_observed(attached).await?,
             () = sleep_until(attached.renewal) => return Ok(self.renew_early(attached).await),
         }
         Ok(None)
@@ -357,17 +368,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    async fn take_message(
-        &self,
-        message: CoordinatorMessage,
-        outbound: &mpsc::Sender<HostMessage>,
-    ) -> Result<(), LinkError> {
+    fn take_message(&self, message: CoordinatorMessage, outbound: &mpsc::Sender<HostMessage>) {
         // Another kind of message is one of a later version: not for us.
-        let Some(coordinator_message::Message::Plan(plan)) = message.message else {
-            return Ok(());
-        };
-        let order = Order::Plan { plan, answer: outbound.clone() };
-        self.orders.send(order).await.map_err(|_| LinkError::Worker)
+        if let Some(coordinator_message::Message::Plan(plan)) = message.message {
+            self.orders.put(Order::Plan { plan, answer: outbound.clone() });
+        }
     }
 
     /// A full queue drops it: the next step is reported like this one.
@@ -395,12 +400,12 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             }
             Err(error) => return Err(error.into()),
         }
-        self.orders.send(Order::Reported(report)).await.map_err(|_| LinkError::Worker)?;
-        // The worker takes it from here; the same report must not go out twice.
-        self.progress.changed().await.map_err(|_| LinkError::Worker)
+        self.orders.put(Order::Reported(report));
+        self.awaits_worker = true;
+        Ok(())
     }
 
-    async fn report_observed(&mut self, client: &mut HostClient<Channel>) -> Result<(), LinkError> {
+    async fn report_observed(&mut self, attached: &mut Attached) -> Result<(), LinkError> {
         self.pace.note_reported(Instant::now());
         let network = self
             .caller
@@ -409,7 +414,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .inspect_err(|error| tracing::warn!(error = describe_error(error), "the network is not reported"))
             .ok();
         let report = ObservedReport { network, system: Some(self.read_state().await?) };
-        match client.report_observed(unary_request(report)).await.map_err(CallError::from) {
+        if !attached.observed.is_news(&report) {
+            return Ok(());
+        }
+        let sent = attached.client.report_observed(unary_request(report.clone())).await;
+        match sent.map_err(CallError::from) {
             Err(error) if error.refusal().is_none() => return Err(error.into()),
             // The stream is for plans: a network that the coordinator refuses
             // must not keep the host from them.
@@ -418,6 +427,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             }
             Ok(_) => {}
         }
+        attached.observed.note_sent(report);
         Ok(())
     }
 }
@@ -428,6 +438,7 @@ struct Attached {
     outbound: mpsc::Sender<HostMessage>,
     changes: Option<NetworkChanges>,
     renewal: Instant,
+    observed: LastObserved,
 }
 
 async fn next_change(changes: Option<&NetworkChanges>) -> io::Result<()> {

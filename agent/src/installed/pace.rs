@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use proto::v1alpha1::StepProgress;
+use proto::v1alpha1::{ObservedReport, StepProgress};
 use tokio::time::Instant;
 
 /// A cable that is plugged in makes a dozen changes.
@@ -47,6 +47,24 @@ impl Pace {
     }
 }
 
+/// The last report on a connection.
+#[derive(Debug, Default)]
+pub struct LastObserved(Option<ObservedReport>);
+
+impl LastObserved {
+    /// Whether the coordinator lacks it: on a busy node the workload's network
+    /// changes all the time, and the host's does not.
+    #[must_use]
+    pub fn is_news(&self, report: &ObservedReport) -> bool {
+        self.0.as_ref() != Some(report)
+    }
+
+    /// The coordinator has it, or does not want it.
+    pub fn note_sent(&mut self, report: ObservedReport) {
+        self.0 = Some(report);
+    }
+}
+
 /// Shortest time between two messages on the progress of one step.
 const PROGRESS_APART: Duration = Duration::from_secs(10);
 
@@ -67,8 +85,10 @@ impl ProgressPace {
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         let running = self.unsent.as_ref()?;
-        let same_step =
-            |sent: &StepProgress| StepProgress { attempt: running.attempt, ..sent.clone() } == *running;
+        let same_step = |sent: &StepProgress| {
+            (&sent.plan_id, sent.generation, sent.step)
+                == (&running.plan_id, running.generation, running.step)
+        };
         match &self.sent {
             Some((sent, at)) if same_step(sent) => Some(*at + PROGRESS_APART),
             Some(_) | None => Some(Instant::now()),
@@ -85,6 +105,8 @@ impl ProgressPace {
 
 #[cfg(test)]
 mod tests {
+    use proto::v1alpha1::SystemState;
+
     use super::*;
 
     #[test]
@@ -107,12 +129,27 @@ mod tests {
         assert_eq!(pace.due(), Some(at(133)), "a line that flaps is no reason to flood");
     }
 
+    #[test]
+    fn an_unchanged_network_is_no_news() {
+        let report = |hostname: &str| ObservedReport {
+            system: Some(SystemState { hostname: hostname.into(), ..SystemState::default() }),
+            network: None,
+        };
+        let mut last = LastObserved::default();
+        assert!(last.is_news(&report("a")), "a new connection");
+        last.note_sent(report("a"));
+        assert!(!last.is_news(&report("a")));
+        assert!(last.is_news(&report("b")));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn progress_of_one_step_is_sent_every_ten_seconds() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let progress =
-            |step, attempt| Some(StepProgress { plan_id: "p".into(), generation: 1, step, attempt });
+        let progress = |step, attempt| {
+            let last_failure = format!("attempt {attempt} failed");
+            Some(StepProgress { plan_id: "p".into(), generation: 1, step, attempt, last_failure })
+        };
         let mut pace = ProgressPace::default();
         assert_eq!(pace.due(), None);
         pace.set_running(progress(0, 1));

@@ -1,30 +1,20 @@
 //! The executor on its own: a step may take minutes, and the line to the
 //! coordinator stays open meanwhile, and may be lost and reopened.
 
+use std::convert::Infallible;
+
 use proto::plan::Plan;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::{self as wire, Failure, FailureReason, HostMessage, PlanAcknowledgement, StepReport};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::mailbox::{Mailbox, Order};
 use crate::client::backoff::Backoff;
 use crate::error::{describe_error, explain, format_line};
 use crate::host::system::System;
 use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE};
-
-/// What the link sends to the worker.
-#[derive(Debug)]
-pub enum Order {
-    /// A plan came; the answer goes back on the stream that brought it.
-    Plan {
-        /// As it came.
-        plan: wire::Plan,
-        /// The stream's other direction.
-        answer: mpsc::Sender<HostMessage>,
-    },
-    /// The coordinator has this report.
-    Reported(StepReport),
-}
+use crate::plan::journal::JournalError;
 
 /// What the line can see of the worker.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,26 +25,24 @@ pub struct Progress {
     pub pending: Option<StepReport>,
 }
 
-/// Runs steps and takes orders between them, until the link ends.
+/// Runs steps and takes orders between them.
 pub async fn run_worker<S: System>(
     mut executor: Executor<S>,
-    mut orders: mpsc::Receiver<Order>,
+    orders: &Mailbox,
     progress: watch::Sender<Progress>,
-) {
+) -> Infallible {
     let mut backoff = Backoff::default();
     loop {
         publish_progress(&progress, executor.newest_plan(), None);
         let order = match executor.advance().await {
-            Ok(Advance::Idle) => orders.recv().await,
+            Ok(Advance::Idle) => orders.take().await,
             Ok(Advance::Report(report)) => {
                 publish_progress(&progress, executor.newest_plan(), Some(report));
-                orders.recv().await
+                orders.take().await
             }
             Ok(Advance::Rebooting) => {
-                if wait_for_reboot(&mut executor, &mut orders).await {
-                    continue;
-                }
-                None
+                wait_for_reboot(&mut executor, orders).await;
+                continue;
             }
             Err(error) => {
                 tracing::error!(error = describe_error(&error), "cannot continue the plan, retrying");
@@ -62,24 +50,31 @@ pub async fn run_worker<S: System>(
                 continue;
             }
         };
-        backoff.succeeded();
-        let Some(order) = order else { return };
-        carry_out(&mut executor, order).await;
+        match carry_out(&mut executor, order).await {
+            Ok(()) => backoff.succeeded(),
+            Err(error) => {
+                tracing::error!(
+                    error = explain(&error),
+                    "a report is acknowledged but not journaled; it will be sent again"
+                );
+                backoff.wait().await;
+            }
+        }
     }
 }
 
 /// Orders are taken while the system goes down, but nothing is run: asking for
 /// the reboot again too early would cut off those who are stopping in order.
-async fn wait_for_reboot<S: System>(executor: &mut Executor<S>, orders: &mut mpsc::Receiver<Order>) -> bool {
+async fn wait_for_reboot<S: System>(executor: &mut Executor<S>, orders: &Mailbox) {
     let end = sleep(REBOOT_DEADLINE);
     tokio::pin!(end);
     loop {
         tokio::select! {
-            () = &mut end => return true,
-            order = orders.recv() => match order {
-                Some(order) => carry_out(executor, order).await,
-                None => return false,
-            },
+            () = &mut end => return,
+            order = orders.take() => {
+                // A report that cannot be journaled comes again after the wait.
+                let _ = carry_out(executor, order).await;
+            }
         }
     }
 }
@@ -93,22 +88,16 @@ fn publish_progress(progress: &watch::Sender<Progress>, newest: NewestPlan, pend
     });
 }
 
-async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) {
+async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Result<(), JournalError> {
     match order {
         Order::Plan { plan, answer } => {
             let acknowledgement = accept_plan(executor, plan);
             let message = HostMessage { message: Some(Message::Acknowledgement(acknowledgement)) };
             // A stream that has ended needs no answer: the plan comes again.
             let _ = timeout(crate::client::tls::CALL_DEADLINE, answer.send(message)).await;
+            Ok(())
         }
-        Order::Reported(report) => {
-            if let Err(error) = executor.reported(&report) {
-                tracing::error!(
-                    error = explain(&error),
-                    "a report is acknowledged but not journaled; it will be sent again"
-                );
-            }
-        }
+        Order::Reported(report) => executor.reported(&report),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Carries out one plan at a time: asks the engine what comes next, journals
 //! the intent, does it, journals the outcome, hands the outcome to be reported.
 
+mod attempts;
 mod progress;
 
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use std::sync::Arc;
 use proto::plan::{Plan, Step};
 use proto::v1alpha1::{CarriedPlan, Failure, FailureReason, StepDone, StepProgress, StepReport};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use crate::error::{NextAction, describe_error, explain, format_line};
 use crate::failpoint::failpoint;
@@ -18,7 +18,8 @@ use crate::paths::Root;
 use crate::plan::engine::{self, Next, Outdated};
 use crate::plan::journal::{JournalError, Outcome};
 use crate::plan::step_spec::StepSpec;
-use crate::plan::steps::{self, Context, PriorAttempt, StepError};
+use crate::plan::steps::{Context, StepError};
+use attempts::Retry;
 use progress::PlanProgress;
 
 /// What the host allows.
@@ -251,18 +252,19 @@ impl<S: System> Executor<S> {
         step: &Step,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let prior = self.progress.prior_attempt(index, boot);
-        if let Err(error) = self.progress.start_step(index, boot) {
+        let active = match step {
+            Step::UpgradeSystem(_) => active_snapshot(&self.system).await,
+            _ => None,
+        };
+        if let Err(error) = self.progress.start_step(index, boot, active) {
             return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
         }
-        self.publish_running(plan, index);
-        let outcome = self.carry_out(plan, index, step, prior).await;
+        self.publish_running(plan, index, Retry::default());
+        let outcome = self.carry_out(plan, index, step).await;
         self.end_step(index, outcome)
     }
 
-    /// What an earlier agent began ends first: a step that looks whether it has
-    /// taken effect would judge a system that still changes.
-    async fn carry_out(&self, plan: &Plan, index: usize, step: &Step, prior: PriorAttempt) -> Outcome {
+    async fn carry_out(&self, plan: &Plan, index: usize, step: &Step) -> Outcome {
         let spec = StepSpec::spec_of(step);
         tracing::info!(plan = %plan.id, step = index, name = spec.name, "step started");
         failpoint("executor::step::started");
@@ -271,15 +273,11 @@ impl<S: System> Executor<S> {
             system: &self.system,
             plan_id: &plan.id,
             job: Job::step(&plan.id, index),
-            prior,
             rebooted_from: self.progress.rebooted_from(plan),
+            active_at_start: self.progress.active_snapshot(index),
         };
-        let ended = match self.system.earlier_jobs().await {
-            Ok(()) => timeout(spec.deadline, steps::run_step(step, &context))
-                .await
-                .unwrap_or_else(|_elapsed| Err(steps::timed_out(&spec))),
-            Err(error) => Err(error.into()),
-        };
+        let publish = |retry: Retry| self.publish_running(plan, index, retry);
+        let ended = attempts::run_attempts(step, &spec, context, publish).await;
         failpoint("executor::step::done");
         match ended {
             Ok(done) => Outcome::Done(done),
@@ -298,7 +296,8 @@ impl<S: System> Executor<S> {
         index: usize,
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
-        let Some(method) = reboot_method(self.progress.count_attempts(index)) else {
+        let requests = self.progress.reboot_requests(plan);
+        let Some(method) = reboot_method(requests) else {
             let error = StepError::new(
                 FailureReason::Timeout,
                 "the host was asked to reboot in every way and did not",
@@ -306,13 +305,14 @@ impl<S: System> Executor<S> {
             );
             return self.end_step(index, failed_outcome(error));
         };
-        if let Err(error) = self.progress.start_step(index, boot) {
+        if let Err(error) = self.progress.start_step(index, boot, None) {
             return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
         }
-        self.publish_running(plan, index);
+        self.publish_running(plan, index, Retry::default());
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
         self.request_reboot(method).await;
+        self.progress.note_reboot_request(plan, requests + 1);
         failpoint("executor::reboot::asked");
         Ok(Advance::Rebooting)
     }
@@ -324,12 +324,13 @@ impl<S: System> Executor<S> {
         }
     }
 
-    fn publish_running(&self, plan: &Plan, index: usize) {
+    fn publish_running(&self, plan: &Plan, index: usize, retry: Retry) {
         let progress = StepProgress {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
             step: step_number(index),
-            attempt: self.progress.count_attempts(index),
+            attempt: self.progress.count_attempts(index) + retry.failures,
+            last_failure: retry.last_failure,
         };
         self.running.send_replace(Some(progress));
     }
@@ -349,6 +350,17 @@ impl<S: System> Executor<S> {
     /// [`JournalError::Write`]; the report is returned again then.
     pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
         self.progress.acknowledge_report(report)
+    }
+}
+
+/// The number of the snapshot that boots next, where `elemental` tells it.
+async fn active_snapshot<S: System>(system: &S) -> Option<u32> {
+    match system.snapshots().await {
+        Ok(snapshots) => snapshots.iter().find(|snapshot| snapshot.active).map(|active| active.number),
+        Err(error) => {
+            tracing::warn!(error = explain(&error), "the snapshot that boots next is unknown");
+            None
+        }
     }
 }
 
@@ -372,9 +384,9 @@ fn interrupted_error() -> StepError {
     )
 }
 
-/// The way to ask for a reboot after so many attempts in vain.
-const fn reboot_method(attempts: u32) -> Option<RebootMethod> {
-    match attempts {
+/// The way to ask for a reboot after so many requests in vain.
+const fn reboot_method(requests: u32) -> Option<RebootMethod> {
+    match requests {
         0 => Some(RebootMethod::Orderly),
         1 => Some(RebootMethod::Forced),
         2 => Some(RebootMethod::Immediate),

@@ -70,6 +70,10 @@ pub enum State {
         boot_id: String,
         /// How often it was started.
         attempts: u32,
+        /// The snapshot that was to boot next when this boot first started it;
+        /// known for an upgrade only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        active_snapshot: Option<u32>,
     },
     /// It has taken effect.
     Done {
@@ -211,11 +215,22 @@ impl Journal {
     #[must_use]
     pub fn with_started(mut self, index: usize, boot_id: &str) -> Self {
         if let Some(entry) = self.steps.get_mut(index) {
-            let attempts = match entry.state {
-                State::Started { attempts, .. } => attempts.saturating_add(1),
-                State::Pending | State::Done { .. } | State::Failed => 1,
+            let (attempts, active_snapshot) = match &entry.state {
+                State::Started { attempts, boot_id: earlier, active_snapshot } => {
+                    (attempts.saturating_add(1), active_snapshot.filter(|_| earlier == boot_id))
+                }
+                State::Pending | State::Done { .. } | State::Failed => (1, None),
             };
-            entry.state = State::Started { boot_id: boot_id.to_owned(), attempts };
+            entry.state = State::Started { boot_id: boot_id.to_owned(), attempts, active_snapshot };
+        }
+        self
+    }
+
+    /// The snapshot that is to boot next, unless this boot noted it before.
+    #[must_use]
+    pub fn with_active_snapshot(mut self, index: usize, number: Option<u32>) -> Self {
+        if let Some(Entry { state: State::Started { active_snapshot, .. }, .. }) = self.steps.get_mut(index) {
+            *active_snapshot = active_snapshot.or(number);
         }
         self
     }

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use proto::plan::Step;
 
+use crate::client::backoff::Backoff;
+use crate::host::system::FailureClass;
+
 /// The properties of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSpec {
@@ -14,8 +17,53 @@ pub struct StepSpec {
     /// Whether the step may run again when it is unknown how far it came: it
     /// looks first whether it has taken effect.
     pub repeatable: bool,
+    /// What follows a failure, within the deadline.
+    pub retries: RetryPolicy,
     /// What the operator does when the deadline has passed.
     pub timeout_action: &'static str,
+}
+
+/// What follows a failure of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryPolicy {
+    /// The step is given up.
+    Never,
+    /// Another attempt, after a wait whose upper bound doubles.
+    Backoff {
+        /// Of the first wait.
+        first: Duration,
+        /// Of the longest.
+        longest: Duration,
+    },
+}
+
+/// Attempts of a step whose failure is neither transient nor terminal.
+const UNKNOWN_ATTEMPTS: u32 = 3;
+
+impl RetryPolicy {
+    /// The waits, where another attempt may follow.
+    #[must_use]
+    pub fn backoff(self) -> Option<Backoff> {
+        match self {
+            Self::Never => None,
+            Self::Backoff { first, longest } => Some(Backoff::between(first, longest)),
+        }
+    }
+
+    /// Whether another attempt follows this many that failed, the last one so.
+    #[must_use]
+    pub fn allows_another(self, class: FailureClass, attempts: u32) -> bool {
+        self != Self::Never
+            && match class {
+                FailureClass::Transient | FailureClass::NoSpace => true,
+                FailureClass::Unknown => attempts < UNKNOWN_ATTEMPTS,
+                FailureClass::Terminal => false,
+            }
+    }
+}
+
+const fn backoff(first: u64, longest: u64) -> RetryPolicy {
+    RetryPolicy::Backoff { first: Duration::from_secs(first), longest: Duration::from_secs(longest) }
 }
 
 const CHECK_HOST: &str = "check the host's disk and its system log";
@@ -28,6 +76,7 @@ impl StepSpec {
             name: step.name(),
             deadline: Duration::from_mins(minutes),
             repeatable: true,
+            retries: backoff(2, 30),
             timeout_action: CHECK_HOST,
         };
         match step {
@@ -35,21 +84,29 @@ impl StepSpec {
             | Step::WriteSeed(_)
             | Step::WriteNodeIdentity(_)
             | Step::RemoveNodeIdentity
-            | Step::WriteCustomFile(_) => spec(1),
+            | Step::WriteCustomFile(_) => Self { retries: backoff(1, 10), ..spec(1) },
             // A job of systemd may take a minute longer than its command.
-            Step::CleanCloudInit | Step::StopKubelet | Step::StopContainerd | Step::Reboot => spec(6),
-            Step::SyncFileSystems | Step::RemoveWorkload | Step::RemoveNodeState => spec(10),
+            Step::CleanCloudInit | Step::StopKubelet => spec(6),
+            // It is asked for in each way once, by the executor.
+            Step::Reboot => Self { retries: RetryPolicy::Never, ..spec(6) },
+            Step::SyncFileSystems => spec(10),
+            Step::RemoveWorkload | Step::StopContainerd => spec(20),
+            // Secrets are overwritten: the database of etcd has gigabytes.
+            Step::RemoveNodeState => spec(30),
             Step::VerifySystem(_) => Self {
                 timeout_action: "look at cloud-init's log on the host (/var/log/cloud-init-output.log)",
                 ..spec(30)
             },
             Step::UpgradeSystem(_) => Self {
                 timeout_action: "check that the image's source is reachable and fast enough",
+                retries: backoff(5, 120),
                 ..spec(60)
             },
             // Only a command that the coordinator did not write cannot be asked
             // whether it took effect.
-            Step::RunCustomInstruction(_) => Self { repeatable: false, ..spec(30) },
+            Step::RunCustomInstruction(_) => {
+                Self { repeatable: false, retries: RetryPolicy::Never, ..spec(30) }
+            }
         }
     }
 }
@@ -112,9 +169,12 @@ mod tests {
             Step::CleanCloudInit => deadlines::CLEAN_CLOUD_INIT + deadlines::JOB_END,
             Step::UpgradeSystem(_) => deadlines::UPGRADE + deadlines::JOB_END + 3 * deadlines::QUERY,
             Step::Reboot | Step::VerifySystem(_) => deadlines::QUERY,
-            Step::StopKubelet | Step::StopContainerd => deadlines::STOP_UNIT + deadlines::QUERY,
-            Step::RemoveWorkload => deadlines::REMOVE_WORKLOAD + 2 * deadlines::QUERY,
-            Step::RemoveNodeState => 2 * (deadlines::QUERY + deadlines::JOB_END),
+            Step::StopKubelet => deadlines::STOP_UNIT + deadlines::QUERY,
+            Step::RemoveWorkload => deadlines::REMOVE_WORKLOAD + 4 * deadlines::QUERY,
+            Step::StopContainerd => deadlines::STOP_UNIT + deadlines::REMOVE_WORKLOAD + 5 * deadlines::QUERY,
+            Step::RemoveNodeState => {
+                2 * (deadlines::QUERY + deadlines::JOB_END) + deadlines::TRIM + deadlines::JOB_END
+            }
             Step::RunCustomInstruction(_) => deadlines::CUSTOM + deadlines::JOB_END,
         }
     }
@@ -140,5 +200,30 @@ mod tests {
             .map(|spec| spec.name)
             .collect();
         assert_eq!(once, ["run-custom-instruction"]);
+    }
+
+    #[test]
+    fn what_is_not_repeatable_is_not_retried() {
+        for spec in every::any_step().iter().map(StepSpec::spec_of) {
+            assert!(spec.repeatable || spec.retries == RetryPolicy::Never, "{}", spec.name);
+            let RetryPolicy::Backoff { longest, .. } = spec.retries else { continue };
+            assert!(4 * longest < spec.deadline, "{}: several attempts fit", spec.name);
+        }
+    }
+
+    #[test]
+    fn retries_follow_the_class_of_the_failure() {
+        let policy = backoff(1, 2);
+        let cases = [
+            ("transient", policy, FailureClass::Transient, 1000, true),
+            ("full disk", policy, FailureClass::NoSpace, 1000, true),
+            ("terminal", policy, FailureClass::Terminal, 1, false),
+            ("unknown", policy, FailureClass::Unknown, 2, true),
+            ("unknown again", policy, FailureClass::Unknown, 3, false),
+            ("never", RetryPolicy::Never, FailureClass::Transient, 1, false),
+        ];
+        for (name, policy, class, attempts, want) in cases {
+            assert_eq!(policy.allows_another(class, attempts), want, "{name}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::boot::seed::SeedError;
 use crate::boot::wipe::WipeError;
 use crate::durable::DurableError;
 use crate::error::{NextAction, describe_error};
-use crate::host::system::{Job, Output, System, SystemError};
+use crate::host::system::{FailureClass, Job, Output, System, SystemError};
 use crate::paths::Root;
 use crate::plan::step_spec::StepSpec;
 
@@ -30,20 +30,10 @@ pub(crate) struct Context<'a, S> {
     pub(crate) system: &'a S,
     pub(crate) plan_id: &'a PlanId,
     pub(crate) job: Job,
-    /// The step was started before, in this boot: what it wrote then is there
-    /// even if nothing was flushed.
-    pub(crate) prior: PriorAttempt,
     /// The boot in which the plan asked for its reboot.
     pub(crate) rebooted_from: Option<&'a str>,
-}
-
-/// Whether a step was started before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PriorAttempt {
-    /// Never, or in a boot whose unflushed writes are lost.
-    None,
-    /// In this boot.
-    SameBoot,
+    /// The snapshot that was to boot next when this boot first started the step.
+    pub(crate) active_at_start: Option<u32>,
 }
 
 /// The outcome of a step that took effect.
@@ -58,15 +48,27 @@ pub(crate) struct StepError {
     pub(crate) message: String,
     pub(crate) next_action: String,
     pub(crate) output: String,
+    pub(crate) class: FailureClass,
 }
 
 impl StepError {
+    /// A failure that another attempt does not change.
     pub(crate) fn new(
         reason: FailureReason,
         message: impl Into<String>,
         next_action: impl Into<String>,
     ) -> Self {
-        Self { reason, message: message.into(), next_action: next_action.into(), output: String::new() }
+        Self {
+            reason,
+            message: message.into(),
+            next_action: next_action.into(),
+            output: String::new(),
+            class: FailureClass::Terminal,
+        }
+    }
+
+    fn with_class(self, class: FailureClass) -> Self {
+        Self { class, ..self }
     }
 
     fn with_output(self, output: Output) -> Self {
@@ -80,7 +82,7 @@ impl StepError {
 
 impl From<StepError> for StepFailed {
     fn from(error: StepError) -> Self {
-        let StepError { reason, message, next_action, output } = error;
+        let StepError { reason, message, next_action, output, class: _ } = error;
         Self { failure: Some(Failure { reason: reason.into(), message, next_action }), output }
     }
 }
@@ -93,19 +95,31 @@ pub(crate) fn file_reason(kind: std::io::ErrorKind) -> FailureReason {
     }
 }
 
+fn file_class(kind: std::io::ErrorKind) -> FailureClass {
+    use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match kind {
+        StorageFull | QuotaExceeded => FailureClass::NoSpace,
+        ReadOnlyFilesystem => FailureClass::Terminal,
+        _ => FailureClass::Unknown,
+    }
+}
+
+fn file_error(kind: std::io::ErrorKind, error: &(impl NextAction + 'static)) -> StepError {
+    StepError::from_error(file_reason(kind), error).with_class(file_class(kind))
+}
+
 impl From<DurableError> for StepError {
     fn from(error: DurableError) -> Self {
-        Self::from_error(file_reason(error.source.kind()), &error)
+        file_error(error.source.kind(), &error)
     }
 }
 
 impl From<WipeError> for StepError {
     fn from(error: WipeError) -> Self {
-        let reason = match &error {
-            WipeError::Remove { source, .. } => file_reason(source.kind()),
-            WipeError::Link(_) => FailureReason::InputOutput,
-        };
-        Self::from_error(reason, &error)
+        match &error {
+            WipeError::Remove { source, .. } => file_error(source.kind(), &error),
+            WipeError::Link(_) => Self::from_error(FailureReason::InputOutput, &error),
+        }
     }
 }
 
@@ -113,7 +127,7 @@ impl From<SeedError> for StepError {
     fn from(error: SeedError) -> Self {
         match error {
             SeedError::Write(error) => error.into(),
-            SeedError::Read { ref source, .. } => Self::from_error(file_reason(source.kind()), &error),
+            SeedError::Read { ref source, .. } => file_error(source.kind(), &error),
         }
     }
 }
@@ -122,9 +136,7 @@ impl From<NodeIdentityError> for StepError {
     fn from(error: NodeIdentityError) -> Self {
         match error {
             NodeIdentityError::Write(error) => error.into(),
-            NodeIdentityError::Read { ref source, .. } => {
-                Self::from_error(file_reason(source.kind()), &error)
-            }
+            NodeIdentityError::Read { ref source, .. } => file_error(source.kind(), &error),
             NodeIdentityError::Parse(_) | NodeIdentityError::Unsafe(_) => {
                 Self::from_error(FailureReason::Refused, &error)
             }
@@ -134,14 +146,16 @@ impl From<NodeIdentityError> for StepError {
 
 impl From<SystemError> for StepError {
     fn from(error: SystemError) -> Self {
+        let class = error.class();
         let reason = match &error {
+            SystemError::Failed { .. } if class == FailureClass::NoSpace => FailureReason::NoSpace,
             SystemError::Run { .. } | SystemError::Parse { .. } | SystemError::Failed { .. } => {
                 FailureReason::Command
             }
             SystemError::TimedOut { .. } | SystemError::Busy { .. } => FailureReason::Timeout,
             SystemError::Read { .. } => FailureReason::InputOutput,
         };
-        let failure = Self::from_error(reason, &error);
+        let failure = Self::from_error(reason, &error).with_class(class);
         match error {
             SystemError::Failed { output, .. } | SystemError::TimedOut { output, .. } => {
                 failure.with_output(output)
@@ -175,10 +189,15 @@ pub(crate) async fn run_step<S: System>(
     }
 }
 
-/// The error of a step whose deadline has passed.
-pub(crate) fn timed_out(spec: &StepSpec) -> StepError {
-    let message = format!("{} did not end within {} minutes", spec.name, spec.deadline.as_secs() / 60);
-    StepError::new(FailureReason::Timeout, message, spec.timeout_action)
+/// The error of a step whose deadline has passed; `last` is the failure of the
+/// attempt before.
+pub(crate) fn timed_out(spec: &StepSpec, last: Option<StepError>) -> StepError {
+    let minutes = spec.deadline.as_secs() / 60;
+    let message = format!("{} did not end within {minutes} minutes", spec.name);
+    match last {
+        Some(last) => StepError { message: format!("{message}: {}", last.message), ..last },
+        None => StepError::new(FailureReason::Timeout, message, spec.timeout_action),
+    }
 }
 
 /// Paths for a message.

@@ -17,7 +17,7 @@ pub(crate) const COMMANDS: &str = "/simulation/commands";
 
 /// Commands that need more than files. Each acts on the simulated host as
 /// `SimulatedSystem` does, and records its effect.
-const STAND_INS: [(&str, &str); 7] = [
+const STAND_INS: [(&str, &str); 8] = [
     (
         "elemental",
         r#"[ "$#:$1:$2:$3" = 4:upgrade:--reboot=false:--system ] || exit 64
@@ -67,6 +67,7 @@ esac"#,
         r#"[ "$#" = 0 ] || exit 64
 [ ! -e /simulation/unflushed ] || mv /simulation/unflushed /simulation/next"#,
     ),
+    ("fstrim", "echo trimmed"),
     (
         "umount",
         r#"echo "unmount $1" >> /simulation/effects

@@ -148,7 +148,13 @@ async fn progress_of_a_running_step_is_sent() {
         ..plan(3)
     }];
     while_running(&host, coordinator.until("progress", |memory| !memory.progress.is_empty())).await;
-    let want = StepProgress { plan_id: "clean-3".into(), generation: 3, step: 0, attempt: 1 };
+    let want = StepProgress {
+        plan_id: "clean-3".into(),
+        generation: 3,
+        step: 0,
+        attempt: 1,
+        ..StepProgress::default()
+    };
     assert_eq!(coordinator.memory().progress, [want]);
 }
 

@@ -133,6 +133,9 @@ pub struct StepStatus {
     pub name: String,
     /// Counted from one.
     pub attempt: u32,
+    /// Why the attempt before failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<String>,
 }
 
 /// What a plan is for.

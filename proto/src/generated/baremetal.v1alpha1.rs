@@ -466,6 +466,9 @@ pub struct StepProgress {
     /// Counted from one.
     #[prost(uint32, tag = "4")]
     pub attempt: u32,
+    /// Why the attempt before failed; empty in the first.
+    #[prost(string, tag = "5")]
+    pub last_failure: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::qemu::{Image, ImageInputs};
+use ::qemu::{HostState, Image, ImageInputs};
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
@@ -69,7 +69,8 @@ async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
     machine.power_cut().await;
     machine.power_on().await.unwrap();
     machine.wait_for_console("the boot order was changed", LONG).await.unwrap();
-    machine.wait_for_boot(2, LONG).await.unwrap();
+    let HostState::On(live) = machine.state() else { panic!("{:?}", machine.state()) };
+    machine.wait_for_boot(live + 1, LONG).await.unwrap();
     assert_eq!(install_record(host).await, before, "the ISO has changed an installed host");
     assert!(boot_order(host).await.starts_with("elemental-shim"));
 }

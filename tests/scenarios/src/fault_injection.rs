@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::host::system::{
-    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, System, SystemError,
+    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, System, SystemError,
 };
 use proto::plan::{CustomInstruction, Image};
 use proto::v1alpha1::SystemState;
@@ -122,8 +122,8 @@ impl System for FaultySystem {
         self.call(self.system.upgrade(job, image)).await
     }
 
-    async fn next_image(&self) -> Result<Option<String>, SystemError> {
-        self.system.next_image().await
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+        self.system.snapshots().await
     }
 
     async fn earlier_jobs(&self) -> Result<(), SystemError> {
@@ -168,6 +168,10 @@ impl System for FaultySystem {
 
     async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
         self.call(self.system.unmount(job, path)).await
+    }
+
+    async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
+        self.system.trim(job).await
     }
 
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {

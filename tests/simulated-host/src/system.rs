@@ -10,14 +10,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use proto::plan::{CustomInstruction, Image};
-use proto::v1alpha1::SystemState;
+use proto::v1alpha1::{BootMode, SystemState};
 
 use agent::boot::{seed, wipe};
 use agent::durable::shadow::Shadow;
 use agent::failpoint::failpoint;
+use agent::host::elemental::failure;
 use agent::host::observed;
 use agent::host::system::{
-    CloudInit, ExitMeaning, Installation, Job, Output, RebootAsked, RebootMethod, Status, System, SystemError,
+    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, Status, System, SystemError,
 };
 use agent::paths::Root;
 
@@ -67,7 +68,35 @@ impl SimulatedSystem {
     /// # Errors
     /// As the file system has them.
     pub fn fail(&self, verb: &str, code: i32) -> io::Result<()> {
-        self.write(&format!("fail/{verb}"), &code.to_string())
+        self.fail_times(verb, u32::MAX, code, "as the test wants it")
+    }
+
+    /// Makes the verb fail so many times with this exit code and output.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn fail_times(&self, verb: &str, times: u32, code: i32, output: &str) -> io::Result<()> {
+        self.write(&format!("fail/{verb}"), &format!("{times} {code} {output}"))
+    }
+
+    /// The failure that a test wants of the verb, once.
+    fn take_failure(&self, verb: &str) -> io::Result<Option<SystemError>> {
+        let name = format!("fail/{verb}");
+        let Some(text) = self.read(&name) else { return Ok(None) };
+        let mut parts = text.splitn(3, ' ');
+        let mut next = || parts.next().unwrap_or_default();
+        let (times, code, output) = (next().parse().unwrap_or(1), next().parse().unwrap_or(1), next());
+        match times {
+            ..=1 => remove(&self.path(&name))?,
+            u32::MAX => {}
+            _ => self.write(&name, &format!("{} {code} {output}", times - 1))?,
+        }
+        Ok(Some(failure::diagnose(SystemError::Failed {
+            program: verb.to_owned(),
+            status: Status::Code(code),
+            diagnosis: Box::default(),
+            output: Output(output.to_owned()),
+        })))
     }
 
     /// The verb does not fail any more.
@@ -101,6 +130,22 @@ impl SimulatedSystem {
     /// As the file system has them.
     pub fn detach_upgrade(&self) -> io::Result<()> {
         self.write("detach", "")
+    }
+
+    /// Makes the next call of `upgrade` or `reboot` hang before it does anything.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn hang(&self, verb: &str) -> io::Result<()> {
+        self.write(&format!("hang/{verb}"), "")
+    }
+
+    async fn wait_if_hung(&self, verb: &str) {
+        let mark = self.path("hang").join(verb);
+        if mark.exists() {
+            let _ = remove(&mark);
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Whether an upgrade runs without its agent.
@@ -147,14 +192,36 @@ impl SimulatedSystem {
         for lost in ["unflushed", "reboot", "job"] {
             remove(&self.path(lost))?;
         }
-        let running = self.read("running").unwrap_or_default();
-        let next = self.read("next").unwrap_or_else(|| running.clone());
-        if self.read("spoilt").as_deref() == Some(bare(&next)) {
-            return self.start(&running, "passive_mode");
+        let running = self.slot("running").unwrap_or_default();
+        let next = self.slot("next").unwrap_or_else(|| running.clone());
+        if self.read("spoilt").as_deref() == Some(bare(&next.source)) {
+            return self.start(&running.source, "passive_mode");
         }
-        self.write("running", &next)?;
+        self.write_slot("running", &next.source, next.number)?;
         remove(&self.path("next"))?;
-        self.start(&next, "active_mode")
+        self.start(&next.source, "active_mode")
+    }
+
+    /// The snapshot in the file: its source, and its number in a second line.
+    fn slot(&self, name: &str) -> Option<Snapshot> {
+        let text = self.read(name)?;
+        let mut lines = text.lines();
+        let source = lines.next().unwrap_or_default().to_owned();
+        let number = lines.next().and_then(|line| line.parse().ok());
+        // Other programs write an image alone.
+        let number = number.unwrap_or(if name == "running" { 1 } else { 2 });
+        Some(Snapshot { number, source, ..Snapshot::default() })
+    }
+
+    fn write_slot(&self, name: &str, source: &str, number: u32) -> io::Result<()> {
+        self.write(name, &format!("{source}\n{number}"))
+    }
+
+    /// A snapshot that a power cut loses.
+    fn write_snapshot(&self, image: &str) -> io::Result<()> {
+        let slots = ["unflushed", "next", "running"].into_iter().filter_map(|name| self.slot(name));
+        let newest = slots.map(|slot| slot.number).max().unwrap_or_default();
+        self.write_slot("unflushed", image, newest + 1)
     }
 
     /// Everything that is written so far survives a power cut: for sync(2), for
@@ -235,8 +302,8 @@ impl SimulatedSystem {
         if !self.root.node_gate().exists() {
             return Ok(());
         }
-        let image = self.read("running").unwrap_or_default();
-        self.effect(&format!("node joins on {}", bare(&image)))?;
+        let running = self.slot("running").unwrap_or_default();
+        self.effect(&format!("node joins on {}", bare(&running.source)))?;
         self.put("/var/lib/kubelet/config.yaml", "of the new node")
     }
 
@@ -290,13 +357,8 @@ impl SimulatedSystem {
     ) -> Result<Output, SystemError> {
         let failed = |source| SystemError::Run { program: verb.to_owned(), source };
         failpoint("simulated::before");
-        if let Some(code) = self.read(&format!("fail/{verb}")) {
-            return Err(SystemError::Failed {
-                program: verb.to_owned(),
-                status: Status::Code(code.parse().unwrap_or(1)),
-                meaning: ExitMeaning::default(),
-                output: Output("as the test wants it".to_owned()),
-            });
+        if let Some(failure) = self.take_failure(verb).map_err(failed)? {
+            return Err(failure);
         }
         work().map_err(failed)?;
         self.effect(line).map_err(failed)?;
@@ -336,17 +398,19 @@ impl System for SimulatedSystem {
 
     async fn upgrade(&self, _: &Job, image: &Image) -> Result<Output, SystemError> {
         self.earlier_jobs().await?;
+        self.wait_if_hung("upgrade").await;
         if self.path("detach").exists() {
             let failed = |source| SystemError::Run { program: "upgrade".to_owned(), source };
             remove(&self.path("detach")).and_then(|()| self.write("job", image.as_str())).map_err(failed)?;
             std::future::pending::<()>().await;
         }
-        let write = || self.write("unflushed", image.as_str());
+        let write = || self.write_snapshot(image.as_str());
         self.perform("upgrade", &format!("upgrade {image}"), write)
     }
 
-    async fn next_image(&self) -> Result<Option<String>, SystemError> {
-        Ok(["unflushed", "next", "running"].into_iter().find_map(|name| self.read(name)))
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+        let slots = ["unflushed", "next", "running"].into_iter().filter_map(|name| self.slot(name));
+        Ok(slots.enumerate().map(|(index, slot)| Snapshot { active: index == 0, ..slot }).collect())
     }
 
     async fn earlier_jobs(&self) -> Result<(), SystemError> {
@@ -354,17 +418,20 @@ impl System for SimulatedSystem {
             return Ok(());
         };
         let write = || {
-            self.write("unflushed", &image)?;
+            self.write_snapshot(&image)?;
             remove(&self.path("job"))
         };
         self.perform("upgrade", &format!("upgrade {image}"), write).map(drop)
     }
 
     async fn running(&self) -> Result<SystemState, SystemError> {
-        observed::system_state(&self.root)
+        let state = observed::system_state(&self.root)?;
+        let booted = self.slot("running").filter(|_| state.boot_mode() == BootMode::Active);
+        Ok(SystemState { snapshot: booted.map_or(0, |booted| booted.number), ..state })
     }
 
     async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
+        self.wait_if_hung("reboot").await;
         let ask = || self.write("reboot", "");
         self.perform("reboot", &format!("reboot {method:?}"), ask).map(|_| RebootAsked)
     }
@@ -420,6 +487,10 @@ impl System for SimulatedSystem {
         let line = format!("unmount {}", path.display());
         let table = self.root.join("/proc/1/mountinfo");
         self.perform("unmount", &line, || remove(&table))
+    }
+
+    async fn trim(&self, _: &Job) -> Result<Output, SystemError> {
+        Ok(Output("trimmed".to_owned()))
     }
 
     async fn run_custom(&self, _: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {

@@ -1,9 +1,12 @@
-//! Pods and containers of Kubernetes, through the CRI with `crictl` where it
-//! is installed, else through containerd's own `ctr`.
+//! Pods and containers of Kubernetes: through the CRI with `crictl` where it is
+//! installed, else through containerd's own `ctr`; what neither knows, through
+//! the kernel.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cgroup;
 use crate::host::command::Invocation;
 use crate::host::system::{Output, SystemError, deadlines};
 use crate::paths::Root;
@@ -13,42 +16,56 @@ const SOCKET: &str = "/run/containerd/containerd.sock";
 const ANSWER: Duration = Duration::from_secs(30);
 
 enum Client {
-    Crictl,
+    /// The program: systemd's PATH lacks some of the places.
+    Crictl(PathBuf),
     Ctr,
-    /// No socket: nothing runs that could be asked.
+    /// No socket: nobody there to ask.
     None,
 }
 
 fn runtime_client(root: &Root) -> Client {
     let installed = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/opt/bin"]
         .iter()
-        .any(|directory| root.join(directory).join("crictl").exists());
-    if !root.join(SOCKET).exists() {
-        Client::None
-    } else if installed {
-        Client::Crictl
-    } else {
-        Client::Ctr
+        .map(|directory| root.join(directory).join("crictl"))
+        .find(|program| program.exists());
+    match installed {
+        _ if !root.join(SOCKET).exists() => Client::None,
+        Some(program) => Client::Crictl(program),
+        None => Client::Ctr,
     }
 }
 
-pub(super) async fn list_workload(root: &Root) -> Result<Vec<String>, SystemError> {
-    match runtime_client(root) {
+/// What the runtime knows, and control groups with processes. A runtime that
+/// does not answer is not the judge: the kernel is.
+pub(super) async fn list_workload(root: &Root) -> Vec<String> {
+    let known = match runtime_client(root) {
         Client::None => Ok(Vec::new()),
-        Client::Crictl => list_names(crictl_command(&["pods", "--quiet"], ANSWER)).await,
+        Client::Crictl(program) => list_names(crictl_command(&program, &["pods", "--quiet"], ANSWER)).await,
         Client::Ctr => list_names(ctr_command(&["containers", "list", "--quiet"])).await,
-    }
+    };
+    let mut names = known.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the container runtime does not answer");
+        Vec::new()
+    });
+    names.extend(cgroup::list_cgroups(root).iter().map(|path| path.display().to_string()));
+    names
 }
 
 pub(super) async fn remove_workload(root: &Root) -> Result<Output, SystemError> {
+    let mut output = String::new();
     match runtime_client(root) {
-        Client::None => Ok(Output("the container runtime is not running".to_owned())),
-        Client::Crictl => {
-            let remove = crictl_command(&["rmp", "--force", "--all"], deadlines::REMOVE_WORKLOAD);
-            remove.run().await.map(|captured| captured.shown)
+        Client::None => output.push_str("the container runtime is not running\n"),
+        Client::Crictl(program) => {
+            let remove = crictl_command(&program, &["rmp", "--force", "--all"], deadlines::REMOVE_WORKLOAD);
+            append_output(&mut output, remove).await;
         }
-        Client::Ctr => remove_by_ctr().await,
+        Client::Ctr => match remove_by_ctr().await {
+            Ok(Output(text)) => output.push_str(&text),
+            Err(error) => drop(writeln!(output, "{error}")),
+        },
     }
+    output.push_str(&cgroup::kill_cgroups(root).await?.0);
+    Ok(Output(output))
 }
 
 async fn remove_by_ctr() -> Result<Output, SystemError> {
@@ -67,8 +84,9 @@ async fn remove_by_ctr() -> Result<Output, SystemError> {
 /// One that ended in between answers with an error; whether all are gone is
 /// asked afterwards.
 async fn append_output(output: &mut String, command: Invocation) {
-    if let Err(error) = command.run().await {
-        let _ = writeln!(output, "{}: {error}", command.args.join(" "));
+    match command.run().await {
+        Ok(captured) => output.push_str(&captured.shown.0),
+        Err(error) => drop(writeln!(output, "{}: {error}", command.args.join(" "))),
     }
 }
 
@@ -77,11 +95,11 @@ async fn list_names(command: Invocation) -> Result<Vec<String>, SystemError> {
     Ok(captured.stdout.split_whitespace().map(str::to_owned).collect())
 }
 
-fn crictl_command(args: &[&str], deadline: Duration) -> Invocation {
+fn crictl_command(program: &std::path::Path, args: &[&str], deadline: Duration) -> Invocation {
     let endpoint = format!("--runtime-endpoint=unix://{SOCKET}");
     let mut all = vec![endpoint.as_str(), "--timeout=30s"];
     all.extend(args);
-    Invocation::new("crictl", &all, deadline)
+    Invocation::new(&program.display().to_string(), &all, deadline)
 }
 
 fn ctr_command(args: &[&str]) -> Invocation {
@@ -98,13 +116,14 @@ mod tests {
     async fn without_a_runtime_there_is_no_workload() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        assert_eq!(list_workload(&root).await.unwrap(), Vec::<String>::new());
+        assert_eq!(list_workload(&root).await, Vec::<String>::new());
         remove_workload(&root).await.unwrap();
     }
 
     #[test]
     fn the_command_lines_name_the_socket() {
-        let crictl = crictl_command(&["pods", "--quiet"], ANSWER);
+        let crictl = crictl_command("/opt/bin/crictl".as_ref(), &["pods", "--quiet"], ANSWER);
+        assert_eq!(crictl.program, "/opt/bin/crictl");
         assert_eq!(
             crictl.args,
             ["--runtime-endpoint=unix:///run/containerd/containerd.sock", "--timeout=30s", "pods", "--quiet"]

@@ -6,7 +6,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use super::InstallError;
-use crate::durable;
+use crate::durable::{self, DurableError};
 use crate::error::{NextAction as _, describe_error};
 use crate::paths::Root;
 
@@ -43,7 +43,7 @@ impl Attempts {
 
     /// Counts an attempt before it writes anything: one during which the agent
     /// was killed counts too.
-    pub(super) fn begin(self, root: &Root, install_device: String) -> Result<Self, InstallError> {
+    pub(super) fn begin(self, root: &Root, install_device: String) -> Result<Self, DurableError> {
         let begun = if self.are_answered_by(&install_device) { 1 } else { self.begun + 1 };
         let cause = "the agent was stopped while it installed".to_owned();
         let next_action = "look at the host's system log (`journalctl -b`)".to_owned();
@@ -52,14 +52,14 @@ impl Attempts {
         Ok(attempts)
     }
 
-    pub(super) fn record_failure(&mut self, root: &Root, error: &InstallError) -> Result<(), InstallError> {
+    pub(super) fn record_failure(&mut self, root: &Root, error: &InstallError) -> Result<(), DurableError> {
         self.cause = describe_error(error);
         error.next_action().unwrap_or_default().clone_into(&mut self.next_action);
         self.write(root)
     }
 
-    pub(super) fn forget(root: &Root) -> Result<(), InstallError> {
-        durable::remove(&root.join(DIRECTORY).join(FILE)).map_err(InstallError::Count)
+    pub(super) fn forget(root: &Root) -> Result<(), DurableError> {
+        durable::remove(&root.join(DIRECTORY).join(FILE))
     }
 
     pub(super) fn describe(&self) -> InstallError {
@@ -71,12 +71,11 @@ impl Attempts {
         }
     }
 
-    fn write(&self, root: &Root) -> Result<(), InstallError> {
+    fn write(&self, root: &Root) -> Result<(), DurableError> {
         let directory = root.join(DIRECTORY);
         let text = serde_json::json!(self).to_string();
         durable::create_directory(&directory)
             .and_then(|()| durable::write(&directory.join(FILE), text.as_bytes()))
-            .map_err(InstallError::Count)
     }
 }
 
@@ -105,6 +104,6 @@ mod tests {
         let root = Root::at(directory.path());
         fs::write(root.join("/run"), "no directory").unwrap();
         let error = Attempts::default().begin(&root, String::new()).unwrap_err();
-        assert!(matches!(error, InstallError::Count(_)), "{error}");
+        assert!(error.to_string().contains("write"), "{error}");
     }
 }

@@ -59,7 +59,7 @@ pub enum InstallError {
     Find(#[from] installed_disk::FindError),
     /// The attempts could not be counted: they might go on for ever.
     #[error("cannot count the attempts to install, so nothing is installed")]
-    Count(#[source] DurableError),
+    Count(#[from] DurableError),
     /// Trying again would not help.
     #[error("the install failed {attempts} times since this host booted, at last because {cause}")]
     GivenUp {

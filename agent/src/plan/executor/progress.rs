@@ -1,6 +1,8 @@
 //! State of the newest plan, and the reports due to the
 //! coordinator: the journal, and the one failure that cannot be journaled.
 
+use std::fs;
+
 use proto::plan::{Plan, Step};
 use proto::v1alpha1::{Failure, StepFailed, StepReport};
 
@@ -10,7 +12,9 @@ use crate::error::{NextAction, describe_error, explain};
 use crate::failpoint::failpoint;
 use crate::paths::Root;
 use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
-use crate::plan::steps::PriorAttempt;
+
+/// Plan and number of requests; gone with the boot.
+const REBOOT_REQUESTS: &str = "/run/baremetal-agent/reboot-requests";
 
 /// The journal and its file.
 pub(super) struct PlanProgress {
@@ -18,6 +22,8 @@ pub(super) struct PlanProgress {
     knowledge: Knowledge,
     /// A failure to journal, which cannot itself be journaled.
     unjournaled: Option<StepReport>,
+    /// Of the newest plan, by this agent.
+    reboot_requests: u32,
 }
 
 enum Knowledge {
@@ -37,7 +43,7 @@ impl PlanProgress {
                 Knowledge::Lost(describe_error(&error))
             }
         };
-        Ok(Self { root: root.clone(), knowledge, unjournaled: None })
+        Ok(Self { root: root.clone(), knowledge, unjournaled: None, reboot_requests: 0 })
     }
 
     /// The journal, `None` before the first plan.
@@ -60,6 +66,7 @@ impl PlanProgress {
         self.save_journal(Journal::begin_plan(plan))?;
         failpoint("executor::begin::after");
         self.unjournaled = None;
+        self.reboot_requests = 0;
         Ok(())
     }
 
@@ -69,10 +76,19 @@ impl PlanProgress {
         Ok(())
     }
 
-    pub(super) fn start_step(&mut self, index: usize, boot: &str) -> Result<(), JournalError> {
+    /// `active_snapshot` boots next, where that is asked for.
+    pub(super) fn start_step(
+        &mut self,
+        index: usize,
+        boot: &str,
+        active_snapshot: Option<u32>,
+    ) -> Result<(), JournalError> {
         failpoint("executor::step::before");
         match self.journal().cloned() {
-            Some(journal) => self.save_journal(journal.with_started(index, boot)),
+            Some(journal) => {
+                let started = journal.with_started(index, boot);
+                self.save_journal(started.with_active_snapshot(index, active_snapshot))
+            }
             None => Ok(()),
         }
     }
@@ -153,10 +169,29 @@ impl PlanProgress {
         }
     }
 
-    pub(super) fn prior_attempt(&self, index: usize, boot: &str) -> PriorAttempt {
-        match self.state(index) {
-            Some(State::Started { boot_id, .. }) if boot_id == boot => PriorAttempt::SameBoot,
-            Some(_) | None => PriorAttempt::None,
+    /// The snapshot that was to boot next when this boot first started the step.
+    pub(super) fn active_snapshot(&self, index: usize) -> Option<u32> {
+        match self.state(index)? {
+            State::Started { active_snapshot, .. } => *active_snapshot,
+            State::Pending | State::Done { .. } | State::Failed => None,
+        }
+    }
+
+    /// How often this boot was asked to end. The journal cannot tell: an agent
+    /// that is killed after the step's start has not asked.
+    pub(super) fn reboot_requests(&self, plan: &Plan) -> u32 {
+        let text = fs::read_to_string(self.root.join(REBOOT_REQUESTS)).unwrap_or_default();
+        let noted = text.trim().split_once(' ').filter(|(id, _)| *id == plan.id.as_str());
+        let count: u32 = noted.and_then(|(_, count)| count.parse().ok()).unwrap_or_default();
+        count.max(self.reboot_requests)
+    }
+
+    pub(super) fn note_reboot_request(&mut self, plan: &Plan, count: u32) {
+        self.reboot_requests = count;
+        let path = self.root.join(REBOOT_REQUESTS);
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        if let Err(error) = made.and_then(|()| fs::write(&path, format!("{} {count}\n", plan.id))) {
+            tracing::warn!(path = %path.display(), %error, "cannot note the request of a reboot");
         }
     }
 

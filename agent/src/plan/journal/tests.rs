@@ -57,7 +57,8 @@ fn a_journal_comes_back_as_it_was_written() {
 #[test]
 fn a_step_that_starts_again_is_counted() {
     let journal = journal().with_started(1, "boot-2");
-    assert_eq!(journal.steps()[1].state, State::Started { boot_id: "boot-2".into(), attempts: 2 });
+    let want = State::Started { boot_id: "boot-2".into(), attempts: 2, active_snapshot: None };
+    assert_eq!(journal.steps()[1].state, want);
 }
 
 #[test]
@@ -168,4 +169,23 @@ proptest! {
     fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
         prop_assert!(parse(&bytes).is_err());
     }
+}
+
+#[test]
+fn the_active_snapshot_is_of_the_first_start_in_a_boot() {
+    let active = |journal: &Journal| match journal.steps()[0].state {
+        State::Started { active_snapshot, .. } => active_snapshot,
+        _ => panic!("{journal:?}"),
+    };
+    let start = |journal: Journal, boot: &str, number| {
+        journal.with_started(0, boot).with_active_snapshot(0, Some(number))
+    };
+    let journal = start(Journal::begin_plan(&plan()), "boot-1", 1);
+    let again = start(journal, "boot-1", 2);
+    assert_eq!(active(&again), Some(1));
+    assert_eq!(
+        active(&start(again, "boot-2", 2)),
+        Some(2),
+        "what was written before a power cut may be torn"
+    );
 }

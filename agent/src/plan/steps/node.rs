@@ -4,7 +4,7 @@
 use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::{StepError, step_done};
-use crate::host::system::System;
+use crate::host::system::{FailureClass, System};
 
 /// Whatever runs the kubelet, by distribution.
 const KUBELETS: [&str; 5] =
@@ -20,7 +20,8 @@ pub(super) async fn stop_kubelet<S: System>(system: &S) -> Result<StepDone, Step
 
 pub(super) async fn stop_containerd<S: System>(system: &S) -> Result<StepDone, StepError> {
     stop_unit(system, CONTAINERD).await?;
-    Ok(StepDone::default())
+    // Containers outlive their runtime.
+    remove_workload(system).await
 }
 
 async fn stop_unit<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
@@ -31,7 +32,7 @@ async fn stop_unit<S: System>(system: &S, unit: &str) -> Result<(), StepError> {
     if system.unit_runs(unit).await? {
         let message = format!("{unit} still runs after it was stopped");
         let error = StepError::new(FailureReason::Command, message, "stop it by hand on the host");
-        return Err(error.with_output(output));
+        return Err(error.with_class(FailureClass::Transient).with_output(output));
     }
     Ok(())
 }
@@ -51,5 +52,5 @@ pub(super) async fn remove_workload<S: System>(system: &S) -> Result<StepDone, S
         left.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ")
     );
     let error = StepError::new(FailureReason::Command, message, "remove them by hand on the host");
-    Err(error.with_output(output))
+    Err(error.with_class(FailureClass::Transient).with_output(output))
 }

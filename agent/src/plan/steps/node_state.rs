@@ -1,19 +1,35 @@
 //! The node's files and credentials, and the bootstrap data it joined with.
 
+mod removal;
+
 use proto::v1alpha1::{FailureReason, StepDone};
 
-use super::{Context, StepError, list_paths};
+use super::{Context, StepError, list_paths, step_done};
 use crate::boot::wipe;
-use crate::durable;
-use crate::host::system::System;
+use crate::host::system::{FailureClass, System};
 
 /// What holds credentials and pods, cloud-init's copy of the bootstrap data and
 /// kubeadm's file with the token; the deep wipe comes at the next boot.
-const DIRECTORIES: [&str; 4] =
-    ["/var/lib/kubelet", "/etc/kubernetes", "/var/lib/cloud/instances", "/run/kubeadm"];
+const DIRECTORIES: [&str; 10] = [
+    "/etc/kubernetes",
+    "/etc/rancher/node",
+    "/run/k3s",
+    "/run/kubeadm",
+    "/var/lib/cloud/instances",
+    "/var/lib/cni",
+    "/var/lib/etcd",
+    "/var/lib/kubelet",
+    "/var/lib/rancher/k3s",
+    "/var/lib/rancher/rke2",
+];
 
-/// Files of cloud-init that hold the bootstrap data, or what its commands wrote.
-const FILES: [&str; 4] = [
+/// Files of cloud-init that hold the bootstrap data, or what its commands wrote,
+/// and files of distributions with token or administrator's key.
+const FILES: [&str; 8] = [
+    "/etc/rancher/k3s/config.yaml",
+    "/etc/rancher/k3s/k3s.yaml",
+    "/etc/rancher/rke2/config.yaml",
+    "/etc/rancher/rke2/rke2.yaml",
     "/run/cloud-init/combined-cloud-config.json",
     "/run/cloud-init/instance-data-sensitive.json",
     "/var/log/cloud-init.log",
@@ -21,22 +37,30 @@ const FILES: [&str; 4] = [
 ];
 
 pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Result<StepDone, StepError> {
-    let mut kept = Vec::new();
     for directory in DIRECTORIES {
         // Pods' volumes: emptying them would empty what is mounted there.
         for mount in wipe::mounts_below(context.root, directory)? {
             context.system.unmount(&context.job, &mount).await?;
         }
-        kept.extend(wipe::empty_directory(context.root, directory)?);
     }
-    for file in FILES {
-        durable::remove(&context.root.join(file))?;
+    let root = context.root.clone();
+    // Millions of files take minutes, and the runtime has one thread.
+    let removed = tokio::task::spawn_blocking(move || removal::remove_all(&root)).await;
+    let kept =
+        removed.map_err(|error| StepError::new(FailureReason::InputOutput, error.to_string(), ""))??;
+    if !kept.is_empty() {
+        let message = format!("still mounted, so not removed: {}", list_paths(&kept));
+        let action = "unmount them by hand on the host";
+        let error = StepError::new(FailureReason::InputOutput, message, action);
+        return Err(error.with_class(FailureClass::Transient));
     }
-    // The journal must not say that they are removed before they are.
-    wipe::flush_directories(context.root, &DIRECTORIES)?;
-    if kept.is_empty() {
-        return Ok(StepDone::default());
+    let left = removal::list_left(context.root);
+    if !left.is_empty() {
+        let message = format!("credentials of the node are back after their removal: {}", list_paths(&left));
+        let action = "look on the host for what writes them, and stop it";
+        let error = StepError::new(FailureReason::InputOutput, message, action);
+        return Err(error.with_class(FailureClass::Transient));
     }
-    let message = format!("still mounted, so not removed: {}", list_paths(&kept));
-    Err(StepError::new(FailureReason::InputOutput, message, "unmount them by hand on the host"))
+    let trimmed = context.system.trim(&context.job).await;
+    Ok(step_done(trimmed.map_or_else(|error| format!("not trimmed: {error}"), |output| output.0)))
 }

@@ -3,12 +3,12 @@ use std::time::Duration;
 use proto::plan::Image;
 
 use super::*;
-use crate::host::system::ExitMeaning;
+use crate::host::system::Diagnosis;
 
 #[test]
 fn a_timeout_names_the_step_and_an_action() {
     let image = Image::parse("lab/os:v1").unwrap();
-    let error = timed_out(&StepSpec::spec_of(&Step::UpgradeSystem(image)));
+    let error = timed_out(&StepSpec::spec_of(&Step::UpgradeSystem(image)), None);
     assert_eq!(error.reason, FailureReason::Timeout);
     assert_eq!(error.message, "upgrade-system did not end within 60 minutes");
     assert!(error.next_action.contains("reachable"), "{}", error.next_action);
@@ -35,7 +35,7 @@ fn a_command_that_fails_leaves_one_action() {
     let failed = |next_action| SystemError::Failed {
         program: "elemental".into(),
         status: crate::host::system::Status::Code(1),
-        meaning: ExitMeaning { cause: "no room", next_action },
+        diagnosis: Box::new(Diagnosis { cause: "no room", next_action, ..Diagnosis::default() }),
         output: crate::host::system::Output("why".into()),
     };
     let missing =

@@ -3,9 +3,9 @@
 use proto::plan::Image;
 use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
-use super::{Context, PriorAttempt, StepError, step_done};
+use super::{Context, StepError, step_done};
 use crate::host::image;
-use crate::host::system::System;
+use crate::host::system::{Snapshot, System};
 
 /// `elemental upgrade` makes another snapshot each time and flushes nothing:
 /// whether it is needed is looked up before, and it is done only when flushed.
@@ -15,16 +15,16 @@ pub(super) async fn upgrade_system<S: System>(
     wanted: &Image,
 ) -> Result<StepDone, StepError> {
     let running = context.system.running().await?;
-    let next = next_image(context.system).await;
-    let ended = if is_in_place(wanted, &running, next.as_deref(), context.prior) {
+    let next = next_snapshot(context.system).await;
+    let ended = if is_in_place(wanted, &running, next.as_ref(), context.active_at_start) {
         step_done(format!("{wanted} is in place already"))
     } else {
         let output = context.system.upgrade(&context.job, wanted).await?;
         step_done(output.0)
     };
     context.system.sync().await?;
-    let next = next_image(context.system).await;
-    if next.is_some_and(|next| !image::is_same_image(wanted.as_str(), &next)) {
+    let next = next_snapshot(context.system).await;
+    if next.is_some_and(|next| !is_from(wanted, &next)) {
         // Not a failure: the CLI may write a reference in another form. What
         // runs after the reboot decides.
         tracing::warn!(image = %wanted, "elemental state names another image as the next one");
@@ -33,9 +33,9 @@ pub(super) async fn upgrade_system<S: System>(
 }
 
 /// The upgrade goes on without it where it is unknown.
-async fn next_image<S: System>(system: &S) -> Option<String> {
-    match system.next_image().await {
-        Ok(next) => next,
+async fn next_snapshot<S: System>(system: &S) -> Option<Snapshot> {
+    match system.snapshots().await {
+        Ok(snapshots) => snapshots.into_iter().find(|snapshot| snapshot.active),
         Err(error) => {
             tracing::warn!(%error, "cannot ask for the image that boots next");
             None
@@ -43,19 +43,26 @@ async fn next_image<S: System>(system: &S) -> Option<String> {
     }
 }
 
+fn is_from(wanted: &Image, snapshot: &Snapshot) -> bool {
+    image::is_written_from(wanted.as_str(), &snapshot.source, &snapshot.digest)
+}
+
 /// Whether `wanted` boots next without another upgrade.
 ///
-/// Either it runs now and stays the next one, or this very step wrote it in
-/// this boot and was cut off after. One that was written in an earlier boot
-/// and never ran may be torn by a power cut.
-fn is_in_place(wanted: &Image, running: &SystemState, next: Option<&str>, prior: PriorAttempt) -> bool {
-    let is_next = next.map(|next| image::is_same_image(wanted.as_str(), next));
-    let names_itself = image::is_same_image(wanted.as_str(), &running.image);
-    let active = running.boot_mode == i32::from(BootMode::Active);
-    // What a file or a directory holds may have changed since.
-    let tells = !image::is_only_a_source(wanted.as_str());
-    let runs = tells && names_itself && active && is_next != Some(false);
-    runs || (prior == PriorAttempt::SameBoot && is_next == Some(true))
+/// Either it booted and stays the next one, or this very step wrote it in this
+/// boot and was cut off after: its number is newer than the one that was to
+/// boot next at the step's start. One that was there by then never ran, or ran
+/// and fell back, and may be torn by a power cut.
+fn is_in_place(
+    wanted: &Image,
+    running: &SystemState,
+    next: Option<&Snapshot>,
+    active_at_start: Option<u32>,
+) -> bool {
+    let Some(next) = next.filter(|next| is_from(wanted, next)) else { return false };
+    let booted = running.boot_mode == i32::from(BootMode::Active) && running.snapshot == next.number;
+    let runs = booted && !image::is_local(wanted.as_str());
+    runs || active_at_start.is_some_and(|number| next.number > number)
 }
 
 #[cfg(test)]
@@ -67,30 +74,33 @@ mod tests {
         let (v1, v2, file) = ("oci:lab/os:v1", "oci:lab/os:v2", "file:/images/v2");
         let (active, passive) = (BootMode::Active, BootMode::Passive);
         let cases = [
-            ("old runs", v2, "lab/os:v1", active, Some(v1), PriorAttempt::None, false),
-            ("runs already", v2, "lab/os:v2", active, Some(v2), PriorAttempt::None, true),
-            ("runs, state unknown", v2, "lab/os:v2", active, None, PriorAttempt::None, true),
-            ("runs, another is next", v2, "lab/os:v2", active, Some(v1), PriorAttempt::None, false),
-            ("runs as the fallback", v2, "lab/os:v2", passive, None, PriorAttempt::None, false),
-            ("written, agent killed", v2, "lab/os:v1", active, Some(v2), PriorAttempt::SameBoot, true),
-            ("not written, agent killed", v2, "lab/os:v1", active, Some(v1), PriorAttempt::SameBoot, false),
-            ("written before a power cut", v2, "lab/os:v1", active, Some(v2), PriorAttempt::None, false),
-            (
-                "a file, written by another plan",
-                file,
-                "lab/os:v2",
-                active,
-                Some(file),
-                PriorAttempt::None,
-                false,
-            ),
-            ("a file, agent killed", file, "lab/os:v1", active, Some(file), PriorAttempt::SameBoot, true),
+            ("old runs", v2, active, Some((1, v1)), None, false),
+            ("runs already", v2, active, Some((1, v2)), None, true),
+            ("state unknown, os-release says so", v2, active, None, None, false),
+            ("another is next", v2, active, Some((2, v1)), None, false),
+            ("runs as the fallback", v2, passive, Some((1, v2)), None, false),
+            ("written, agent killed", v2, active, Some((2, v2)), Some(1), true),
+            ("not written, agent killed", v2, active, Some((1, v1)), Some(1), false),
+            ("written before a power cut", v2, active, Some((2, v2)), Some(2), false),
+            ("fell back, agent killed while it pulled", v2, passive, Some((2, v2)), Some(2), false),
+            ("a file, written by another plan", file, active, Some((1, file)), None, false),
+            ("a file, agent killed", file, active, Some((2, file)), Some(1), true),
         ];
-        for (name, wanted, running, mode, next, prior, want) in cases {
-            let running =
-                SystemState { image: running.into(), boot_mode: mode.into(), ..SystemState::default() };
+        for (name, wanted, mode, next, at_start, want) in cases {
+            let running = SystemState {
+                image: "lab/os:v2".into(),
+                boot_mode: mode.into(),
+                snapshot: u32::from(mode == active),
+                ..SystemState::default()
+            };
+            let next = next.map(|(number, source)| Snapshot {
+                number,
+                source: source.to_owned(),
+                active: true,
+                ..Snapshot::default()
+            });
             let wanted = Image::parse(wanted).unwrap();
-            assert_eq!(is_in_place(&wanted, &running, next, prior), want, "{name}");
+            assert_eq!(is_in_place(&wanted, &running, next.as_ref(), at_start), want, "{name}");
         }
     }
 }

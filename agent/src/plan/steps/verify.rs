@@ -6,11 +6,11 @@ use std::time::Duration;
 use proto::plan::Image;
 use proto::v1alpha1::{BootMode, FailureReason, StepDone, SystemState};
 
-use super::{Context, StepError};
+use super::{Context, StepError, list_paths};
 use crate::boot::seed;
 use crate::boot::{Receipt, receipt};
 use crate::host::image;
-use crate::host::system::{CloudInit, System};
+use crate::host::system::{CloudInit, Snapshot, System};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -19,8 +19,8 @@ pub(super) async fn verify_system<S: System>(
     wanted: &Image,
 ) -> Result<StepDone, StepError> {
     let running = context.system.running().await?;
-    let active = active_source(context.system, wanted).await;
-    judge_system(wanted, &running, active.as_deref(), context.rebooted_from)?;
+    let booted = booted_snapshot(context.system, &running).await?;
+    judge_system(wanted, &running, booted.as_ref(), context.rebooted_from)?;
     judge_receipt(context.plan_id.as_str(), receipt::read_receipt(context.root).as_ref())?;
     let instance = expected_instance(context)?;
     let (ran, errors) = cloud_init(context.system).await?;
@@ -32,59 +32,78 @@ pub(super) async fn verify_system<S: System>(
     })
 }
 
-/// Only asked for where os-release cannot name the image.
-async fn active_source<S: System>(system: &S, wanted: &Image) -> Option<String> {
-    if image::is_only_a_source(wanted.as_str()) { system.next_image().await.ok().flatten() } else { None }
+/// The snapshot that booted, where its number is known.
+async fn booted_snapshot<S: System>(
+    system: &S,
+    running: &SystemState,
+) -> Result<Option<Snapshot>, StepError> {
+    if running.snapshot == 0 {
+        return Ok(None);
+    }
+    let snapshots = system.snapshots().await?;
+    Ok(snapshots.into_iter().find(|snapshot| snapshot.number == running.snapshot))
 }
 
-/// `active` is the source of the snapshot that boots next; in active mode it
-/// is the one that runs.
+/// `booted` tells what it was written from; only where it tells nothing does
+/// the image's own name count, which is that of its first registry.
 fn judge_system(
     wanted: &Image,
     running: &SystemState,
-    active: Option<&str>,
+    booted: Option<&Snapshot>,
     rebooted_from: Option<&str>,
 ) -> Result<(), StepError> {
     if rebooted_from == Some(running.boot_id.as_str()) {
         let (message, next_action) = ("the host has not rebooted", "reboot it by hand");
         return Err(StepError::new(FailureReason::Command, message, next_action));
     }
-    let fell_back = [BootMode::Passive, BootMode::Recovery, BootMode::Live]
-        .into_iter()
-        .find(|mode| running.boot_mode == i32::from(*mode));
-    let runs = image::is_same_image(wanted.as_str(), &running.image)
-        || active.is_some_and(|source| image::is_same_image(wanted.as_str(), source));
-    let (why, action) = match fell_back {
-        Some(BootMode::Live) => (
-            "the host booted the live ISO instead of its disk",
-            "take the ISO out, or put the disk first in the firmware's boot order",
+    let known = booted.filter(|booted| !(booted.source.is_empty() && booted.digest.is_empty()));
+    let runs = match known {
+        Some(booted) => image::is_written_from(wanted.as_str(), &booted.source, &booted.digest),
+        None => image::is_same_image(wanted.as_str(), &running.image),
+    };
+    let (why, action) = match running.boot_mode() {
+        BootMode::Active if runs => return Ok(()),
+        BootMode::Active => (
+            "the host booted another image",
+            "check on the host (`elemental state`) what boots next, and from which source it was written",
         ),
-        Some(_) => (
+        BootMode::Passive | BootMode::Recovery => (
             "the boot loader fell back to an older system",
             "look at the console of the host for why the new image does not boot, then correct the image",
         ),
-        None if runs => return Ok(()),
-        None => (
-            "the host booted another image",
-            "check on the host (`elemental state`) what boots next, and that IMAGE in the image's os-release is the reference by which it was asked for",
+        BootMode::Live => (
+            "the host booted the live ISO instead of its disk",
+            "take the ISO out, or put the disk first in the firmware's boot order",
+        ),
+        BootMode::Unspecified => (
+            "boot mode unknown: nothing says whether the boot loader fell back",
+            "check that the image's initramfs holds Elemental's dracut module, which writes /run/elemental",
         ),
     };
-    let image = if running.image.is_empty() { "an unnamed image" } else { &running.image };
+    let source = known.map_or(&running.image, |booted| &booted.source);
+    let image = if source.is_empty() { "an unnamed image" } else { source };
     let message = format!("{why}: {image} runs instead of {wanted}");
     Err(StepError::new(FailureReason::BootFallback, message, action))
 }
 
 fn judge_receipt(plan: &str, receipt: Option<&Receipt>) -> Result<(), StepError> {
+    let failed = |message: String, next_action| {
+        Err(StepError::new(FailureReason::CleanupMissing, message, next_action))
+    };
     let found = match receipt {
-        Some(receipt) if receipt.plan_id == plan => return Ok(()),
+        Some(receipt) if receipt.plan_id == plan && receipt.kept.is_empty() => return Ok(()),
+        Some(receipt) if receipt.plan_id == plan => {
+            let message =
+                format!("the former node was not wiped wholly, left are: {}", list_paths(&receipt.kept));
+            return failed(message, "see on the host what is mounted there, and unmount it");
+        }
         Some(receipt) => format!("the last one is for plan {}", receipt.plan_id),
         None => "there is none".to_owned(),
     };
     let message = format!(
         "no receipt says that the former node was wiped for this plan ({found}): baremetal-agent-boot.service did not run or failed"
     );
-    let next_action = "see `journalctl -u baremetal-agent-boot` on the host";
-    Err(StepError::new(FailureReason::CleanupMissing, message, next_action))
+    failed(message, "see `journalctl -u baremetal-agent-boot` on the host")
 }
 
 /// A result for another instance says nothing of our seed.
@@ -128,20 +147,27 @@ mod tests {
         let (oci, file) = ("oci:lab/os:v2", "file:/images/v2");
         let fallback = Some(FailureReason::BootFallback);
         let (active, passive) = (BootMode::Active, BootMode::Passive);
+        let snapshot = |source: &str, digest: &str| {
+            Some(Snapshot { number: 2, source: source.into(), digest: digest.into(), active: true })
+        };
         let cases = [
             ("runs", oci, "lab/os:v2", active, None, None),
-            ("no sentinel", oci, "lab/os:v2", BootMode::Unspecified, None, None),
+            ("boot mode unknown", oci, "lab/os:v2", BootMode::Unspecified, snapshot(oci, ""), fallback),
             ("old image", oci, "lab/os:v1", active, None, fallback),
             ("unnamed image", oci, "", active, None, fallback),
             ("same image, fallback slot", oci, "lab/os:v2", passive, None, fallback),
             ("recovery", oci, "lab/os:v2", BootMode::Recovery, None, fallback),
             ("live", oci, "lab/os:v2", BootMode::Live, None, fallback),
-            ("file that is active", file, "lab/os:v2", active, Some("file:///images/v2"), None),
-            ("file that is not active", file, "lab/os:v1", active, Some("file:/images/v1"), fallback),
+            ("mirrored", "mirror/os:v2", "lab/os:v2", active, snapshot("oci://mirror/os:v2", ""), None),
+            ("no tag", "mirror/os", "lab/os:v2", active, snapshot("oci://mirror/os:latest", ""), None),
+            ("digest", "mirror/os@sha256:a", "lab/os:v2", active, snapshot("", "sha256:a"), None),
+            ("another, by its source", oci, "lab/os:v2", active, snapshot("oci://lab/os:v1", ""), fallback),
+            ("source unknown", oci, "lab/os:v2", active, snapshot("", ""), None),
+            ("file that booted", file, "lab/os:v2", active, snapshot("file:///images/v2", ""), None),
+            ("another file", file, "lab/os:v1", active, snapshot("file:/images/v1", ""), fallback),
             ("file, state unknown", file, "lab/os:v1", active, None, fallback),
-            ("file that os-release names", file, "/images/v2", active, None, None),
         ];
-        for (name, wanted, image, mode, source, want) in cases {
+        for (name, wanted, image, mode, booted, want) in cases {
             let running = SystemState {
                 boot_id: "boot-2".into(),
                 image: image.into(),
@@ -149,7 +175,7 @@ mod tests {
                 ..SystemState::default()
             };
             let wanted = Image::parse(wanted).unwrap();
-            let judged = judge_system(&wanted, &running, source, Some("boot-1"));
+            let judged = judge_system(&wanted, &running, booted.as_ref(), Some("boot-1"));
             assert_eq!(judged.err().map(|failure| failure.reason), want, "{name}");
         }
         let running =
@@ -159,12 +185,23 @@ mod tests {
     }
 
     #[test]
-    fn the_receipt_must_be_for_this_plan() {
-        let receipt = |plan: &str| Receipt { plan_id: plan.into(), boot_id: "b".into(), kept: vec![] };
-        assert!(judge_receipt("p-2", Some(&receipt("p-2"))).is_ok());
-        for found in [None, Some(receipt("p-1"))] {
+    fn the_receipt_must_be_for_this_plan_and_keep_nothing() {
+        let receipt = |plan: &str, kept: &[&str]| Receipt {
+            plan_id: plan.into(),
+            boot_id: "b".into(),
+            kept: kept.iter().map(std::path::PathBuf::from).collect(),
+        };
+        assert!(judge_receipt("p-2", Some(&receipt("p-2", &[]))).is_ok());
+        let kept = "/var/lib/kubelet/pods/a";
+        let cases = [
+            (None, "there is none"),
+            (Some(receipt("p-1", &[])), "plan p-1"),
+            (Some(receipt("p-2", &[kept])), kept),
+        ];
+        for (found, text) in cases {
             let failure = judge_receipt("p-2", found.as_ref()).unwrap_err();
             assert_eq!(failure.reason, FailureReason::CleanupMissing);
+            assert!(failure.message.contains(text), "{}", failure.message);
         }
     }
 

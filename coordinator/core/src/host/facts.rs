@@ -285,7 +285,13 @@ pub fn record_plan_problem(status: &mut MachineInventoryStatus, problem: Option<
 }
 
 /// The step of the plan in flight that runs.
-pub fn record_step(status: &mut MachineInventoryStatus, plan: &Plan, step: usize, attempt: u32) {
+pub fn record_step(
+    status: &mut MachineInventoryStatus,
+    plan: &Plan,
+    step: usize,
+    attempt: u32,
+    last_failure: &str,
+) {
     let name = plan.steps.get(step).map(Step::name);
     let generation = i64::try_from(plan.generation.0).ok();
     let announced = status.plan.as_mut();
@@ -293,7 +299,8 @@ pub fn record_step(status: &mut MachineInventoryStatus, plan: &Plan, step: usize
         && announced.generation == generation
         && announced.state.is_none()
     {
-        announced.step = Some(StepStatus { name: name.to_owned(), attempt });
+        let last_failure = Some(truncate_text(last_failure)).filter(|text| !text.is_empty());
+        announced.step = Some(StepStatus { name: name.to_owned(), attempt, last_failure });
     }
 }
 

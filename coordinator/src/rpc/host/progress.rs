@@ -13,6 +13,7 @@ pub(super) struct RunningStep {
     pub(super) generation: u64,
     pub(super) step: u32,
     pub(super) attempt: u32,
+    pub(super) last_failure: String,
 }
 
 /// What of the progress is recorded when.
@@ -31,8 +32,8 @@ impl StepProgress {
 
     /// Takes up what the host reports. Another attempt does not start the step.
     pub(super) fn note_progress(&mut self, progress: wire::StepProgress, now: Instant) {
-        let wire::StepProgress { plan_id, generation, step, attempt } = progress;
-        let new = RunningStep { plan_id, generation, step, attempt };
+        let wire::StepProgress { plan_id, generation, step, attempt, last_failure } = progress;
+        let new = RunningStep { plan_id, generation, step, attempt, last_failure };
         let is_same = |old: &RunningStep| {
             old.plan_id == new.plan_id && old.generation == new.generation && old.step == new.step
         };
@@ -71,7 +72,13 @@ mod tests {
     use std::time::Duration;
 
     fn progress(step: u32, attempt: u32) -> wire::StepProgress {
-        wire::StepProgress { plan_id: "clean-1".into(), generation: 1, step, attempt }
+        wire::StepProgress {
+            plan_id: "clean-1".into(),
+            generation: 1,
+            step,
+            attempt,
+            last_failure: String::new(),
+        }
     }
 
     #[tokio::test(start_paused = true)]

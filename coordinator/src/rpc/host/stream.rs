@@ -301,11 +301,12 @@ impl Attachment {
         let Some(plan) = plan.filter(|_| !plans.is_reported(&peer.key, step.step)) else {
             return self.progress.clear_step();
         };
-        let RunningStep { step, attempt, .. } = step;
+        let RunningStep { step, attempt, last_failure, .. } = step;
         let written = async {
             let inventory = self.context.find_inventory(peer).await?;
             let index = usize::try_from(step).unwrap_or(usize::MAX);
-            let record = |status: &mut _| facts::record_step(status, &plan.plan, index, attempt);
+            let record =
+                |status: &mut _| facts::record_step(status, &plan.plan, index, attempt, &last_failure);
             self.context.update_status(inventory, record).await
         };
         if let Err(error) = written.await {

@@ -206,7 +206,14 @@ async fn long_step_is_recorded_once() {
     world.spent();
     for (generation, attempt) in [(9, 7), (plan.generation, 2)] {
         let plan_id = plan.id.clone();
-        link.send(Message::Progress(wire::StepProgress { plan_id, generation, step: 1, attempt })).await;
+        link.send(Message::Progress(wire::StepProgress {
+            plan_id,
+            generation,
+            step: 1,
+            attempt,
+            ..Default::default()
+        }))
+        .await;
     }
     let step = || world.inventory("m-a").unwrap()["status"]["plan"]["step"].clone();
     world.until(|| !step().is_null()).await;
@@ -229,7 +236,14 @@ async fn short_step_is_not_recorded() {
     link.report_step(done(&plan, 0)).await.unwrap();
     for step in [0, 1] {
         let (plan_id, generation) = (plan.id.clone(), plan.generation);
-        link.send(Message::Progress(wire::StepProgress { plan_id, generation, step, attempt: 1 })).await;
+        link.send(Message::Progress(wire::StepProgress {
+            plan_id,
+            generation,
+            step,
+            attempt: 1,
+            ..Default::default()
+        }))
+        .await;
         if step == 0 {
             // Due for the reported step, then for the one that runs.
             link.report_step(done(&plan, 0)).await.unwrap();

@@ -13,11 +13,11 @@ use super::{checkout, committed};
 const NAMES: &str = "coordinator/api/src/names.rs";
 const CONDITIONS: &str = "coordinator/api/src/conditions.rs";
 
-fn header(title: &str, source: &str) -> String {
+pub(super) fn header(title: &str, source: &str) -> String {
     format!("<!-- Generated from {source} by `make generate`. -->\n\n# {title}\n")
 }
 
-fn table(text: &mut String, columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+pub(super) fn table(text: &mut String, columns: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let columns: Vec<_> = columns.iter().map(|&column| column.to_owned()).collect();
     let _ = write!(text, "\n{}{}", line(&columns), line(&vec!["---".to_owned(); columns.len()]));
@@ -26,7 +26,7 @@ fn table(text: &mut String, columns: &[&str], rows: impl IntoIterator<Item = Vec
     }
 }
 
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     format!("`{text}`")
 }
 

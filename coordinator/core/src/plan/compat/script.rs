@@ -5,7 +5,7 @@
 //! after the plan, which is written when the effect is on the disk. Our own
 //! agent never runs these; it gets typed steps.
 
-use proto::plan::{PlanId, Step};
+use proto::plan::{PlanId, Step, to_source};
 
 /// Where our state lives on a host (`docs/operations`).
 const STATE: &str = "/var/lib/baremetal-agent";
@@ -30,7 +30,7 @@ pub(super) fn arguments(step: &Step, id: &PlanId) -> Option<Vec<String>> {
     );
     let mut arguments = vec!["-ec".to_owned(), script, name.to_owned(), id.to_string()];
     if let Step::UpgradeSystem(image) = step {
-        arguments.push(image.to_string());
+        arguments.push(to_source(image.as_str()));
     }
     Some(arguments)
 }
@@ -86,29 +86,80 @@ const STOP_KUBELET: &str = r#"for unit in kubelet rke2-agent rke2-server k3s-age
   if systemctl cat "$unit.service" > /dev/null 2>&1; then systemctl stop "$unit.service"; fi
 done"#;
 
-const STOP_CONTAINERD: &str =
-    "if systemctl cat containerd.service > /dev/null 2>&1; then systemctl stop containerd.service; fi";
+/// Containers outlive their runtime, also those of the runtimes that RKE2 and
+/// k3s bring: the kernel is asked what still runs.
+macro_rules! kill_workload {
+    () => {
+        r#"list() {
+  find /sys/fs/cgroup -type d \( -name '*kubepods*' -o -name 'cri-containerd-*' -o -name 'k3s.service' \
+    -o -name 'k3s-agent.service' -o -name 'rke2-server.service' -o -name 'rke2-agent.service' \)
+}
+running() { list | while read -r cgroup; do find "$cgroup" -name cgroup.procs -exec cat {} +; done; }
+if [ -d /sys/fs/cgroup ]; then
+  for second in 1 2 3 4 5; do
+    [ -n "$(running)" ] || break
+    list | while read -r cgroup; do [ ! -e "$cgroup/cgroup.kill" ] || echo 1 > "$cgroup/cgroup.kill"; done
+    sleep 1
+  done
+  left=$(running)
+  [ -z "$left" ] || { echo "cannot be killed: $left" >&2; exit 1; }
+fi"#
+    };
+}
 
-/// Without a runtime that answers there is nothing to ask. A task that ends in
+const STOP_CONTAINERD: &str = concat!(
+    "if systemctl cat containerd.service > /dev/null 2>&1; then systemctl stop containerd.service; fi\n",
+    kill_workload!()
+);
+
+/// Without a runtime that answers only the kernel can be asked. A task that ends in
 /// between is an error of its removal; whether all are gone is asked afterwards.
-const REMOVE_WORKLOAD: &str = r#"if command -v ctr > /dev/null && ctr -n k8s.io containers list -q > /dev/null 2>&1; then
+const REMOVE_WORKLOAD: &str = concat!(
+    r#"if command -v ctr > /dev/null && ctr -n k8s.io containers list -q > /dev/null 2>&1; then
   for task in $(ctr -n k8s.io tasks list -q); do ctr -n k8s.io tasks delete -f "$task" || :; done
   for container in $(ctr -n k8s.io containers list -q); do ctr -n k8s.io containers delete "$container" || :; done
   left=$(ctr -n k8s.io containers list -q)
   [ -z "$left" ] || { echo "cannot be removed: $left" >&2; exit 1; }
-fi"#;
+fi
+"#,
+    kill_workload!()
+);
 
 /// Pods' volumes stay mounted when their pods are gone, and a mount point
 /// cannot be removed; one whose server is away can only be unmounted lazily.
-/// cloud-init and kubeadm keep copies of the bootstrap data.
+/// cloud-init and kubeadm keep copies of the bootstrap data. What holds secrets
+/// is overwritten where `shred` is there, and the disk is told that it is free.
 const REMOVE_NODE_STATE: &str = r#"cut -d ' ' -f 2 /proc/mounts | sort -r | while read -r mount; do
-  case $mount in /var/lib/kubelet/*) umount "$mount" || umount -l "$mount" ;; esac
+  case $mount in
+    /var/lib/kubelet/* | /var/lib/rancher/* | /run/k3s/*) umount "$mount" || umount -l "$mount" ;;
+  esac
 done
-for directory in /etc/kubernetes /var/lib/kubelet /var/lib/cloud/instances /run/kubeadm; do
+files="/run/cloud-init/combined-cloud-config.json /run/cloud-init/instance-data-sensitive.json
+  /var/log/cloud-init.log /var/log/cloud-init-output.log
+  /etc/rancher/k3s/config.yaml /etc/rancher/k3s/k3s.yaml /etc/rancher/rke2/config.yaml /etc/rancher/rke2/rke2.yaml"
+if command -v shred > /dev/null; then
+  for path in $files /etc/kubernetes /etc/rancher/node /var/lib/cloud/instances /var/lib/etcd /var/lib/kubelet/pki \
+    /var/lib/rancher/k3s/agent /var/lib/rancher/k3s/server /var/lib/rancher/rke2/server; do
+    [ ! -e "$path" ] || find "$path" -xdev -type f -links 1 -exec shred -n 1 {} + || :
+  done
+fi
+directories="/etc/kubernetes /etc/rancher/node /run/k3s /run/kubeadm /var/lib/cloud/instances /var/lib/cni
+  /var/lib/etcd /var/lib/kubelet /var/lib/rancher/k3s /var/lib/rancher/rke2"
+for directory in $directories; do
   [ ! -d "$directory" ] || find "$directory" -xdev -mindepth 1 -delete
 done
-rm -f /run/cloud-init/combined-cloud-config.json /run/cloud-init/instance-data-sensitive.json \
-  /var/log/cloud-init.log /var/log/cloud-init-output.log"#;
+rm -f $files
+if [ -d /etc/cni/net.d ]; then
+  for plugin in antrea calico canal cilium flannel kube-ovn kube-router kubeconfig multus ovn weave whereabouts; do
+    find /etc/cni/net.d -mindepth 1 -maxdepth 1 -name "*$plugin*" -exec rm -rf {} +
+  done
+fi
+for directory in $directories; do
+  [ ! -d "$directory" ] || left=$(find "$directory" -mindepth 1 -print -quit)
+  [ -z "${left:-}" ] || { echo "still there: $left" >&2; exit 1; }
+done
+sync
+fstrim -v /var/lib/baremetal-agent || echo "not trimmed""#;
 
 #[cfg(test)]
 mod tests;

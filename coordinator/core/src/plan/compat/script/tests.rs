@@ -13,18 +13,21 @@ use super::*;
 struct Host(PathBuf);
 
 /// Where a script finds files; all of it is moved below the host's directory.
-const PLACES: [&str; 9] = [
+const PLACES: [&str; 12] = [
     "/var/lib/",
     "/var/log/",
     "/run/kubeadm",
     "/run/cloud-init",
+    "/run/k3s",
+    "/sys/fs/cgroup",
+    "/etc/cni",
     "/etc/default",
     "/etc/kubernetes",
     "/etc/rancher",
     "/etc/sysconfig",
     "/proc/mounts",
 ];
-const TOOLS: [&str; 8] = ["cut", "find", "install", "rm", "sed", "sh", "sort", "true"];
+const TOOLS: [&str; 10] = ["cat", "cut", "find", "install", "rm", "sed", "sh", "shred", "sort", "true"];
 
 impl Host {
     fn new() -> Self {
@@ -38,8 +41,11 @@ impl Host {
             symlink(found, host.path("/commands").join(tool)).unwrap();
         }
         host.put("/proc/mounts", "");
-        host.put("/commands/sync", "#!/bin/sh\n");
-        fs::set_permissions(host.path("/commands/sync"), fs::Permissions::from_mode(0o755)).unwrap();
+        for quiet in ["sync", "sleep", "fstrim"] {
+            let path = host.path("/commands").join(quiet);
+            fs::write(&path, "#!/bin/sh\n").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
         host
     }
 
@@ -221,4 +227,52 @@ fn what_is_done_is_not_done_again() {
     assert!(!marker.exists());
     let mode = fs::metadata(host.path(STATE)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "the state is root's alone");
+}
+
+#[test]
+fn an_upgrade_names_a_source_that_elemental_reads() {
+    for (given, want) in [("10.0.0.1:5000/os:v1", "oci:10.0.0.1:5000/os:v1"), ("dir:/os", "dir:/os")] {
+        let image = proto::plan::Image::parse(given).unwrap();
+        assert_eq!(arguments(&Step::UpgradeSystem(image), &id()).unwrap().last().unwrap(), want);
+    }
+}
+
+#[test]
+fn what_no_runtime_knows_is_killed_through_the_kernel() {
+    let pod = "/sys/fs/cgroup/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope";
+    for step in [Step::RemoveWorkload, Step::StopContainerd] {
+        let host = Host::new();
+        host.command("systemctl", "exit 1");
+        host.put(&format!("{pod}/cgroup.procs"), "12\n");
+        host.put(&format!("{pod}/cgroup.kill"), "");
+        let ran = host.run(&step);
+        assert!(!ran.status.success() && !host.is_done(&step), "it still runs: {ran:?}");
+        assert_eq!(fs::read_to_string(host.path(&format!("{pod}/cgroup.kill"))).unwrap(), "1\n");
+        host.put(&format!("{pod}/cgroup.procs"), "");
+        assert!(host.run(&step).status.success());
+    }
+}
+
+#[test]
+fn every_distribution_is_removed_and_the_image_is_not() {
+    let host = Host::new();
+    let removed = [
+        "/etc/cni/net.d/10-calico.conflist",
+        "/etc/rancher/node/password",
+        "/etc/rancher/rke2/config.yaml",
+        "/run/k3s/containerd/x",
+        "/var/lib/cni/networks/x",
+        "/var/lib/etcd/member/snap/db",
+        "/var/lib/rancher/rke2/server/token",
+    ];
+    let kept = ["/etc/cni/net.d/99-loopback.conf", "/var/lib/rancher/x"];
+    removed.iter().chain(&kept).for_each(|path| host.put(path, "secret"));
+    let token = fs::File::open(host.path("/var/lib/rancher/rke2/server/token")).unwrap();
+    let ran = host.run(&Step::RemoveNodeState);
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(removed.iter().all(|path| !host.path(path).exists()));
+    assert!(kept.iter().all(|path| host.path(path).exists()));
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut &token, &mut content).unwrap();
+    assert!(!content.windows(6).any(|part| part == b"secret"), "{content:?}");
 }

@@ -1,0 +1,117 @@
+//! Processes of Kubernetes, as the kernel knows them: containers run on when
+//! their runtime is stopped, and some runtimes have no socket that is known.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::host::command::Invocation;
+use crate::host::system::{Job, Output, SystemError, deadlines};
+use crate::host::units;
+use crate::paths::Root;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Killed processes are gone after milliseconds, unless a disk holds them.
+const POLLS: u32 = 50;
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whether a control group of this name holds pods or containers, or the shims
+/// of a distribution, which its service leaves behind when it is stopped.
+fn is_workload(name: &str) -> bool {
+    let service = name.strip_suffix(".service").unwrap_or_default();
+    name.contains("kubepods")
+        || name.starts_with("cri-containerd-")
+        || ["k3s", "k3s-agent", "rke2-server", "rke2-agent"].contains(&service)
+}
+
+/// The topmost control groups of the workload that hold a process.
+pub(super) fn list_cgroups(root: &Root) -> Vec<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut pending = vec![root.join(CGROUPS)];
+    while let Some(directory) = pending.pop() {
+        for path in list_directories(&directory) {
+            let is_ours = path.file_name().is_some_and(|name| is_workload(&name.to_string_lossy()));
+            if !is_ours {
+                pending.push(path);
+            } else if has_process(&path) {
+                found.insert(path);
+            }
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// One that goes away meanwhile is empty.
+fn list_directories(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn has_process(cgroup: &Path) -> bool {
+    let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    !processes.trim().is_empty() || list_directories(cgroup).iter().any(|child| has_process(child))
+}
+
+/// Kills all of them, and waits a moment for their end.
+pub(super) async fn kill_cgroups(root: &Root) -> Result<Output, SystemError> {
+    let output = send_kill(root).await?;
+    for _ in 0..POLLS {
+        if list_cgroups(root).is_empty() {
+            break;
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(output)
+}
+
+/// As a job: the agent's own view of /sys is read-only.
+async fn send_kill(root: &Root) -> Result<Output, SystemError> {
+    let cgroups = list_cgroups(root);
+    if cgroups.is_empty() {
+        return Ok(Output::default());
+    }
+    let paths: Vec<_> = cgroups.iter().map(|path| path.display().to_string()).collect();
+    let script = "for cgroup; do echo 1 > \"$cgroup/cgroup.kill\"; done";
+    let mut args = vec!["-ec", script, "sh"];
+    args.extend(paths.iter().map(String::as_str));
+    let kill = Invocation::new("/bin/sh", &args, deadlines::QUERY);
+    units::run_unit(root, &Job::named("kill-workload"), &kill).await?;
+    Ok(Output(format!("killed what ran in {}\n", paths.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_workload_of_every_runtime_is_found_and_killed() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let put = |path: &str, processes: &str| {
+            let path = root.join(CGROUPS).join(path);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("cgroup.procs"), processes).unwrap();
+        };
+        put("system.slice/sshd.service", "1\n");
+        put("kubepods.slice/kubepods-pod1.slice", "");
+        assert!(list_cgroups(&root).is_empty(), "an empty slice stays");
+        kill_cgroups(&root).await.unwrap();
+        put("kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope", "2\n3\n");
+        put("system.slice/k3s.service", "4\n");
+        put("system.slice/cri-containerd-b.scope", "5\n");
+        put("kubepods/burstable/pod2/c", "6\n");
+        let names: Vec<_> =
+            list_cgroups(&root).iter().map(|path| path.file_name().unwrap().to_owned()).collect();
+        assert_eq!(names, ["kubepods", "kubepods.slice", "cri-containerd-b.scope", "k3s.service"]);
+        send_kill(&root).await.unwrap();
+        for path in ["kubepods", "kubepods.slice", "system.slice/k3s.service"] {
+            let kill = root.join(CGROUPS).join(path).join("cgroup.kill");
+            assert_eq!(fs::read_to_string(kill).unwrap(), "1\n", "{path}");
+        }
+        assert!(!root.join(CGROUPS).join("system.slice/sshd.service/cgroup.kill").exists());
+    }
+}

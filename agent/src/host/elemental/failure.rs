@@ -1,0 +1,299 @@
+//! Why a command of the host failed: by what it printed, then by its exit code.
+//! The real `elemental` answers 1 for nearly everything.
+
+use crate::host::system::{Diagnosis, FailureClass, Status, SystemError};
+
+/// Lines at the end of the output in which the cause is looked for: what is
+/// further up did not end the command.
+const LAST_LINES: usize = 30;
+/// Longest part of a line that is repeated in a message, characters.
+const LINE_CHARACTERS: usize = 300;
+
+struct Rule {
+    class: FailureClass,
+    /// In lower case.
+    texts: &'static [&'static str],
+    cause: &'static str,
+    next_action: &'static str,
+}
+
+const RULES: [Rule; 9] = [
+    Rule {
+        class: FailureClass::NoSpace,
+        texts: &["no space left on device", "disk quota exceeded"],
+        cause: "the disk is full",
+        next_action: "free space on the host's disk, or use a smaller image",
+    },
+    Rule {
+        class: FailureClass::Terminal,
+        texts: &[
+            "could not parse reference",
+            "invalid reference format",
+            "invalid image reference",
+            "first path segment in url cannot contain colon",
+            "undefined upgrade source",
+            "undefined system source",
+            "invalid tag format",
+        ],
+        cause: "the reference of the image is invalid",
+        next_action: "correct the image's reference",
+    },
+    Rule {
+        class: FailureClass::Terminal,
+        texts: &[
+            "unauthorized",
+            "authentication required",
+            "denied: ",
+            "status code 401",
+            "status code 403",
+            "403 forbidden",
+        ],
+        cause: "the registry refuses the host",
+        next_action: "allow anonymous pulls, or put credentials for the registry in the image",
+    },
+    Rule {
+        class: FailureClass::Terminal,
+        texts: &["manifest_unknown", "manifest unknown", "name_unknown", "name unknown", "status code 404"],
+        cause: "the registry does not have the image",
+        next_action: "push the image, or correct its reference",
+    },
+    Rule {
+        class: FailureClass::Terminal,
+        texts: &["signed by unknown authority", "server gave http response to https client"],
+        cause: "the registry's certificate is not trusted",
+        next_action: "put the registry's CA in the image of the host",
+    },
+    Rule {
+        class: FailureClass::Transient,
+        texts: &[
+            "no such host",
+            "server misbehaving",
+            "temporary failure in name resolution",
+            "could not resolve host",
+        ],
+        cause: "the registry's name cannot be resolved",
+        next_action: "check the host's DNS servers",
+    },
+    Rule {
+        class: FailureClass::Transient,
+        texts: &[
+            "connection refused",
+            "connection reset",
+            "no route to host",
+            "network is unreachable",
+            "i/o timeout",
+            "tls handshake timeout",
+            "context deadline exceeded",
+            "client.timeout exceeded",
+            "unexpected eof",
+            "toomanyrequests",
+            "too many requests",
+            "status code 429",
+            "status code 5",
+            "500 internal server error",
+            "502 bad gateway",
+            "503 service unavailable",
+            "504 gateway time",
+        ],
+        cause: "the registry is not available",
+        next_action: "check that the host reaches the registry and that it is up",
+    },
+    Rule {
+        class: FailureClass::Unknown,
+        texts: &["undefined state partition", "undefined recovery partition"],
+        cause: "the disk's partitions are not visible",
+        next_action: "check with `elemental state` that this is an installed system",
+    },
+    Rule {
+        class: FailureClass::Transient,
+        texts: &[
+            "resource temporarily unavailable",
+            "device or resource busy",
+            "target is busy",
+            "failed to connect to bus",
+            "failed to get d-bus connection",
+            "connection timed out",
+            "transport endpoint is not connected",
+        ],
+        cause: "the host is busy",
+        next_action: "look at the host's system log (`journalctl -b`) for what keeps it busy",
+    },
+];
+
+/// Adds the cause to the failure of a command.
+#[must_use]
+pub fn diagnose(error: SystemError) -> SystemError {
+    match error {
+        SystemError::Failed { program, status, output, .. } => {
+            let diagnosis = Diagnosis { line: find_error_line(&output.0), ..judge(status, &output.0) };
+            SystemError::Failed { program, status, diagnosis: Box::new(diagnosis), output }
+        }
+        other => other,
+    }
+}
+
+/// Whether udev had not yet filled in the labels: nothing was touched then.
+pub(super) fn are_labels_missing(error: &SystemError) -> bool {
+    let SystemError::Failed { output, .. } = error else { return false };
+    output.0.to_lowercase().contains("undefined state partition")
+}
+
+fn judge(status: Status, output: &str) -> Diagnosis {
+    let lines = output.lines().rev().take(LAST_LINES).map(str::to_lowercase);
+    let rule = lines
+        .into_iter()
+        .find_map(|line| RULES.iter().find(|rule| rule.texts.iter().any(|text| line.contains(text))));
+    match (rule, status) {
+        (Some(rule), _) => Diagnosis {
+            cause: rule.cause,
+            next_action: Some(rule.next_action),
+            class: rule.class,
+            line: String::new(),
+        },
+        (None, Status::Code(code)) => judge_code(code),
+        (None, Status::Signal(_)) => Diagnosis::default(),
+    }
+}
+
+/// The last line that says what is wrong, else the last one.
+fn find_error_line(output: &str) -> String {
+    let is_error = |line: &&str| {
+        let line = line.to_lowercase();
+        ["error", "fatal", "fail", "erro["].iter().any(|word| line.contains(word))
+    };
+    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty()).rev();
+    let line = lines().take(LAST_LINES).find(is_error).or_else(|| lines().next()).unwrap_or_default();
+    let message = line.split_once("msg=\"").map_or(line, |(_, message)| message.trim_end_matches('"'));
+    message.chars().take(LINE_CHARACTERS).collect()
+}
+
+/// The exit codes of the Elemental toolkit that name a cause.
+fn judge_code(code: i32) -> Diagnosis {
+    let diagnosis = |class, cause, next_action| Diagnosis { cause, next_action, class, line: String::new() };
+    let known = |cause, next_action| diagnosis(FailureClass::Unknown, cause, Some(next_action));
+    let terminal = |cause, next_action| diagnosis(FailureClass::Terminal, cause, Some(next_action));
+    let cause_only = |cause| diagnosis(FailureClass::Unknown, cause, None);
+    match code {
+        18 => known(
+            "the source of the image cannot be pulled or unpacked",
+            "check that the image exists, that the host reaches its registry, and that the disk has room",
+        ),
+        20 => terminal("the reference of the image is invalid", "correct the image's reference"),
+        33 => known(
+            "the specification is invalid, or the disk's partitions are not visible",
+            "check with `elemental state` that this is an installed system",
+        ),
+        34 | 35 => known("the state or recovery partition cannot be mounted", "check the disk"),
+        36..=39 | 50..=52 | 61..=63 | 72..=74 => known("a hook failed", "see the output for which one"),
+        46 => cause_only("SELinux labels cannot be set"),
+        47 => terminal("the device is not a disk", "correct the install device"),
+        48 | 68 => terminal("the image holds no bootable system", "check how the image was built"),
+        49 => cause_only("the boot loader cannot be installed"),
+        54 => known("partitions cannot be mounted", "check the disk"),
+        55 => known("the disk is in use", "remove the device mapper, RAID or mount that holds it"),
+        56 => known("the disk cannot be partitioned", "check the disk"),
+        57 => terminal(
+            "the disk holds an installed system already",
+            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+        ),
+        58 => cause_only("root is required"),
+        83 => cause_only("the size of the image is unknown"),
+        84 | 85 => {
+            known("the snapshot cannot be written or switched", "check that the state partition has room")
+        }
+        88 => cause_only("the recovery system cannot be written"),
+        _ => Diagnosis::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::NextAction as _;
+    use crate::host::system::Output;
+
+    fn fail(code: i32, output: &str) -> SystemError {
+        diagnose(SystemError::Failed {
+            program: "elemental".into(),
+            status: Status::Code(code),
+            diagnosis: Box::default(),
+            output: Output(output.into()),
+        })
+    }
+
+    #[test]
+    fn the_output_names_the_cause_before_the_code() {
+        use FailureClass::{NoSpace, Terminal, Transient, Unknown};
+        let cases = [
+            ("full", "level=error msg=\"write /x: no space left on device\"", NoSpace, "the disk is full"),
+            (
+                "registry down",
+                "Error: GET https://r/v2/: unexpected status code 503 Service Unavailable",
+                Transient,
+                "the registry is not available",
+            ),
+            (
+                "name server",
+                "Error: dial tcp: lookup r.example: no such host",
+                Transient,
+                "the registry's name cannot be resolved",
+            ),
+            (
+                "credentials",
+                "UNAUTHORIZED: authentication required",
+                Terminal,
+                "the registry refuses the host",
+            ),
+            (
+                "no such tag",
+                "MANIFEST_UNKNOWN: manifest unknown; map[Tag:v2]",
+                Terminal,
+                "the registry does not have the image",
+            ),
+            (
+                "port",
+                "parse \"10.0.2.100:5000/os:v1\": first path segment in URL cannot contain colon",
+                Terminal,
+                "the reference of the image is invalid",
+            ),
+            ("no labels", "undefined state partition", Unknown, "the disk's partitions are not visible"),
+            (
+                "the last counts",
+                "i/o timeout\nmanifest unknown",
+                Terminal,
+                "the registry does not have the image",
+            ),
+            ("nothing known", "Error: hm", Unknown, ""),
+        ];
+        for (name, output, class, cause) in cases {
+            let error = fail(1, output);
+            let SystemError::Failed { diagnosis, .. } = &error else { panic!("{error}") };
+            assert_eq!((diagnosis.class, diagnosis.cause), (class, cause), "{name}");
+            assert_eq!(error.is_transient(), matches!(class, Transient | NoSpace), "{name}");
+        }
+    }
+
+    #[test]
+    fn exit_codes_name_cause_and_action_where_output_does_not() {
+        let cases = [
+            (
+                57,
+                "elemental failed with exit code 57: the disk holds an installed system already",
+                "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+            ),
+            (3, "elemental failed with exit code 3", "look at the host's system log (`journalctl -b`)"),
+        ];
+        for (code, cause, action) in cases {
+            let error = fail(code, "");
+            assert_eq!((error.to_string().as_str(), error.next_action()), (cause, Some(action)));
+        }
+    }
+
+    #[test]
+    fn the_message_repeats_the_last_error_line() {
+        let output =
+            "level=info msg=\"starting\"\ntime=\"x\" level=error msg=\"hook: exit status 3\"\nclean-up\n\n";
+        assert_eq!(fail(1, output).to_string(), "elemental failed with exit code 1 (hook: exit status 3)");
+        assert_eq!(fail(1, "one\ntwo\n").to_string(), "elemental failed with exit code 1 (two)");
+    }
+}

@@ -1,0 +1,59 @@
+//! Flushing the file systems of the host's own disks. `sync(2)` would wait for
+//! every other one too, as a volume of a server that is away.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::durable::{self, DurableError};
+use crate::paths::Root;
+
+/// Flushes the file system of the root and those of block devices, but for
+/// volumes of pods.
+pub(super) fn flush_disks(root: &Root) -> Result<(), DurableError> {
+    let path = root.join("/proc/self/mountinfo");
+    let table = fs::read_to_string(&path).map_err(|source| DurableError { attempt: "read", path, source })?;
+    let mut directories = vec![root.join("/")];
+    directories.extend(list_mount_points(&table).into_iter().map(|path| root.join(path)));
+    durable::flush_file_systems(&directories)
+}
+
+/// One mount point for each file system.
+fn list_mount_points(table: &str) -> Vec<PathBuf> {
+    let mut by_device = BTreeMap::new();
+    for line in table.lines() {
+        let Some((mount, source)) = line.split_once(" - ") else { continue };
+        let fields: Vec<_> = mount.split(' ').collect();
+        let (Some(device), Some(point)) = (fields.get(2), fields.get(4)) else { continue };
+        let is_disk = source.split(' ').nth(1).is_some_and(|source| source.starts_with("/dev/"));
+        let is_volume = Path::new(point).starts_with("/var/lib/kubelet/pods")
+            || Path::new(point).starts_with("/var/lib/kubelet/plugins");
+        // The kernel escapes odd characters; none of ours has any.
+        if is_disk && !is_volume && !point.contains('\\') {
+            by_device.entry((*device).to_owned()).or_insert_with(|| PathBuf::from(point));
+        }
+    }
+    by_device.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_disks_are_flushed() {
+        let table = "\
+22 1 0:20 / / rw - overlay overlay rw
+23 22 8:3 / /run/initramfs/elemental-state ro - ext4 /dev/sda3 rw
+24 22 8:2 / /oem rw - ext4 /dev/sda2 rw
+25 22 8:5 /.state/kubelet /var/lib/kubelet rw shared:3 - ext4 /dev/sda5 rw
+26 22 8:5 /.state/etcd /var/lib/etcd rw shared:3 master:1 - ext4 /dev/sda5 rw
+27 22 8:1 / /boot/efi rw - vfat /dev/sda1 rw
+28 25 8:64 / /var/lib/kubelet/pods/a/volumes/x rw - ext4 /dev/sde rw
+29 22 0:50 / /mnt rw - nfs4 server:/export rw
+30 22 0:51 / /run rw - tmpfs tmpfs rw
+";
+        let want = ["/boot/efi", "/oem", "/run/initramfs/elemental-state", "/var/lib/kubelet"];
+        assert_eq!(list_mount_points(table), want.map(PathBuf::from));
+    }
+}

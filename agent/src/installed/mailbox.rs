@@ -1,0 +1,103 @@
+//! What the link leaves for the worker. Leaving never waits: a step may take an
+//! hour, and the stream must be read and the certificate renewed meanwhile.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use proto::v1alpha1::{HostMessage, Plan, StepReport};
+use tokio::sync::{Notify, mpsc};
+
+/// Plans that may wait; of more the oldest is dropped.
+const PLANS: usize = 16;
+
+/// What the link sends to the worker.
+#[derive(Debug)]
+pub enum Order {
+    /// A plan came; the answer goes back on the stream that brought it.
+    Plan {
+        /// As it came.
+        plan: Plan,
+        /// The stream's other direction.
+        answer: mpsc::Sender<HostMessage>,
+    },
+    /// The coordinator has this report.
+    Reported(StepReport),
+}
+
+/// Orders that the worker has not taken.
+#[derive(Debug, Default)]
+pub struct Mailbox {
+    orders: Mutex<VecDeque<Order>>,
+    news: Notify,
+}
+
+impl Mailbox {
+    /// Leaves an order. A plan replaces the one of the same number, whose stream
+    /// has ended.
+    pub fn put(&self, order: Order) {
+        let mut orders = self.lock();
+        if let Order::Plan { plan: new, .. } = &order {
+            let is_plan = |order: &Order| matches!(order, Order::Plan { .. });
+            orders.retain(
+                |order| !matches!(order, Order::Plan { plan, .. } if plan.generation == new.generation),
+            );
+            if orders.iter().filter(|order| is_plan(order)).count() >= PLANS
+                && let Some(oldest) = orders.iter().position(is_plan)
+            {
+                orders.remove(oldest);
+            }
+        }
+        orders.push_back(order);
+        drop(orders);
+        self.news.notify_one();
+    }
+
+    /// Takes the next order, waiting for one.
+    pub async fn take(&self) -> Order {
+        loop {
+            if let Some(order) = self.lock().pop_front() {
+                return order;
+            }
+            self.news.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Order>> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(generation: u64) -> Order {
+        Order::Plan { plan: Plan { generation, ..Plan::default() }, answer: mpsc::channel(1).0 }
+    }
+
+    async fn take_all(mailbox: &Mailbox) -> Vec<Option<u64>> {
+        let mut taken = Vec::new();
+        while !mailbox.lock().is_empty() {
+            taken.push(match mailbox.take().await {
+                Order::Plan { plan, .. } => Some(plan.generation),
+                Order::Reported(_) => None,
+            });
+        }
+        taken
+    }
+
+    #[tokio::test]
+    async fn the_newest_plans_are_kept_in_order() {
+        let mailbox = Mailbox::default();
+        mailbox.put(Order::Reported(StepReport::default()));
+        for generation in 1..=20 {
+            mailbox.put(plan(generation));
+        }
+        let want: Vec<_> = [None].into_iter().chain((5..=20).map(Some)).collect();
+        assert_eq!(take_all(&mailbox).await, want);
+        for generation in [2, 1, 2] {
+            mailbox.put(plan(generation));
+        }
+        assert_eq!(take_all(&mailbox).await, [Some(1), Some(2)], "another stream brought it again");
+    }
+}

@@ -1,0 +1,233 @@
+//! Removal of what a node leaves. What is known to hold secrets is overwritten
+//! first. Nothing is followed: a name may be replaced by a link at any time.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+
+use super::{DIRECTORIES, FILES};
+use crate::boot::wipe::{self, WipeError};
+use crate::durable;
+use crate::paths::Root;
+use crate::plan::steps::StepError;
+
+/// Directories whose files are known to hold secrets.
+const SECRETS: [&str; 10] = [
+    "/etc/kubernetes",
+    "/etc/rancher/node",
+    "/var/lib/cloud/instances",
+    "/var/lib/etcd",
+    "/var/lib/kubelet/pki",
+    "/var/lib/rancher/k3s/agent",
+    "/var/lib/rancher/k3s/server",
+    "/var/lib/rancher/rke2/agent/etc",
+    "/var/lib/rancher/rke2/agent/pod-manifests",
+    "/var/lib/rancher/rke2/server",
+];
+
+/// Where network plugins write; the image has files there as well.
+const NETWORKS: &str = "/etc/cni/net.d";
+/// What the names of their files contain.
+const PLUGINS: [&str; 12] = [
+    "antrea",
+    "calico",
+    "canal",
+    "cilium",
+    "flannel",
+    "kube-ovn",
+    "kube-router",
+    "kubeconfig",
+    "multus",
+    "ovn",
+    "weave",
+    "whereabouts",
+];
+
+/// Removes all of it, durably. Returns mount points, which are left.
+pub(super) fn remove_all(root: &Root) -> Result<Vec<PathBuf>, StepError> {
+    for directory in SECRETS {
+        overwrite_directory(&root.join(directory));
+    }
+    let mut kept = Vec::new();
+    for directory in DIRECTORIES {
+        kept.extend(wipe::empty_directory(root, directory)?);
+    }
+    for file in FILES {
+        let path = root.join(file);
+        overwrite_path(&path);
+        durable::remove(&path)?;
+    }
+    for path in list_plugin_files(root) {
+        remove_entry(&path)?;
+    }
+    // The journal must not say that they are removed before they are.
+    wipe::flush_directories(root, &DIRECTORIES)?;
+    wipe::flush_directories(root, &[NETWORKS])?;
+    Ok(kept)
+}
+
+/// What is there although it was removed.
+pub(super) fn list_left(root: &Root) -> Vec<PathBuf> {
+    let is_full = |path: &PathBuf| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    let directories = DIRECTORIES.iter().map(|path| root.join(path)).filter(is_full);
+    let files = FILES.iter().map(|path| root.join(path)).filter(|path| path.symlink_metadata().is_ok());
+    directories.chain(files).chain(list_plugin_files(root)).collect()
+}
+
+fn list_plugin_files(root: &Root) -> Vec<PathBuf> {
+    let is_written = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        PLUGINS.iter().any(|plugin| name.contains(plugin))
+    };
+    let entries = fs::read_dir(root.join(NETWORKS)).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(is_written).collect()
+}
+
+fn remove_entry(path: &Path) -> Result<(), StepError> {
+    let is_directory = path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir());
+    let removed = if is_directory { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => Ok(removed.map_err(|source| WipeError::Remove { path: path.to_owned(), source })?),
+    }
+}
+
+const NO_LINK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
+
+/// Overwrites the files below. One that cannot be is removed all the same.
+fn overwrite_directory(path: &Path) {
+    match open(path, OFlag::O_DIRECTORY | NO_LINK, Mode::empty()) {
+        Ok(directory) => overwrite_entries(directory),
+        Err(nix::Error::ENOENT) => {}
+        Err(error) => tracing::warn!(path = %path.display(), %error, "not overwritten"),
+    }
+}
+
+fn overwrite_entries(directory: OwnedFd) {
+    let mut pending = vec![directory];
+    while let Some(directory) = pending.pop() {
+        // Through the descriptor: the directory may have another name by now.
+        let listed = fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        for entry in listed.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let flags = OFlag::O_DIRECTORY | NO_LINK;
+                pending.extend(openat(&directory, name.as_os_str(), flags, Mode::empty()));
+            } else if let Ok(file) =
+                openat(&directory, name.as_os_str(), OFlag::O_WRONLY | NO_LINK, Mode::empty())
+                && let Err(error) = overwrite_file(File::from(file))
+            {
+                tracing::warn!(?name, %error, "not overwritten");
+            }
+        }
+    }
+}
+
+fn overwrite_path(path: &Path) {
+    if let Ok(file) = open(path, OFlag::O_WRONLY | NO_LINK, Mode::empty())
+        && let Err(error) = overwrite_file(File::from(file))
+    {
+        tracing::warn!(path = %path.display(), %error, "not overwritten");
+    }
+}
+
+/// With another name the content is someone else's too.
+fn overwrite_file(mut file: File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.nlink() > 1 {
+        return Ok(());
+    }
+    io::copy(&mut io::Read::take(io::repeat(0), metadata.len()), &mut file)?;
+    file.flush()?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Host(tempfile::TempDir);
+
+    impl Host {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn root(&self) -> Root {
+            Root::at(self.0.path())
+        }
+
+        fn put(&self, path: &str) -> PathBuf {
+            let path = self.root().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "secret").unwrap();
+            path
+        }
+    }
+
+    #[test]
+    fn secrets_are_overwritten_before_removal() {
+        let host = Host::new();
+        let key = host.put("/etc/kubernetes/pki/deep/ca.key");
+        // Whoever has the file open sees what is on the disk.
+        let opened = File::open(&key).unwrap();
+        let mut log = File::open(host.put("/var/log/cloud-init-output.log")).unwrap();
+        let precious = host.put("/srv/precious");
+        symlink(&precious, host.root().join("/etc/kubernetes/link")).unwrap();
+        symlink(precious.parent().unwrap(), host.root().join("/etc/kubernetes/directory")).unwrap();
+        let linked = host.put("/etc/kubernetes/linked");
+        fs::hard_link(&linked, host.root().join("/srv/linked")).unwrap();
+        assert_eq!(remove_all(&host.root()).unwrap(), Vec::<PathBuf>::new());
+        for file in [&mut &opened, &mut &log] {
+            let mut content = Vec::new();
+            io::Read::read_to_end(file, &mut content).unwrap();
+            assert_eq!(content, [0; 6]);
+        }
+        io::Seek::rewind(&mut log).unwrap();
+        assert_eq!(fs::read_to_string(precious).unwrap(), "secret");
+        assert_eq!(fs::read_to_string(host.root().join("/srv/linked")).unwrap(), "secret");
+        assert!(list_left(&host.root()).is_empty());
+    }
+
+    #[test]
+    fn every_distribution_is_removed_and_the_image_is_not() {
+        let host = Host::new();
+        let removed = [
+            "/etc/cni/net.d/10-calico.conflist",
+            "/etc/cni/net.d/calico-kubeconfig",
+            "/etc/rancher/node/password",
+            "/etc/rancher/rke2/config.yaml",
+            "/run/k3s/containerd/x",
+            "/var/lib/cni/networks/x",
+            "/var/lib/etcd/member/snap/db",
+            "/var/lib/rancher/k3s/server/db/state.db",
+            "/var/lib/rancher/rke2/server/token",
+        ]
+        .map(|path| host.put(path));
+        let kept =
+            ["/etc/cni/net.d/99-loopback.conf", "/etc/rancher/rke2/registries.yaml", "/var/lib/rancher/x"]
+                .map(|path| host.put(path));
+        assert_eq!(list_left(&host.root()).len(), 9, "{:?}", list_left(&host.root()));
+        remove_all(&host.root()).unwrap();
+        assert!(removed.iter().all(|path| !path.exists()), "{removed:?}");
+        assert!(kept.iter().all(|path| path.exists()), "{kept:?}");
+        assert!(list_left(&host.root()).is_empty());
+    }
+
+    #[test]
+    fn a_mount_point_is_left_with_all_it_holds() {
+        let host = Host::new();
+        let data = host.put("/var/lib/rancher/k3s/storage/volume/data");
+        let line = "36 35 98:0 / /var/lib/rancher/k3s/storage/volume rw - ext4 /dev/x rw\n";
+        fs::write(host.put("/proc/1/mountinfo"), line).unwrap();
+        assert_eq!(remove_all(&host.root()).unwrap(), [data.parent().unwrap()]);
+        assert!(data.exists());
+    }
+}
