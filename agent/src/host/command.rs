@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::system::{Diagnosis, Output, Status, SystemError};
+use super::system::{Output, Status, SystemError};
 
 /// Longest standard output that is parsed, bytes.
 const PARSED_BYTES: usize = 1024 * 1024;
@@ -115,7 +115,7 @@ impl Invocation {
             status: status
                 .code()
                 .map_or_else(|| Status::Signal(status.signal().unwrap_or_default()), Status::Code),
-            diagnosis: Diagnosis::default(),
+            diagnosis: Box::default(),
             output: shown,
         })
     }

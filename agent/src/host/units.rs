@@ -2,6 +2,7 @@
 //! started it, has the host's own view of the file systems (the agent's is
 //! mostly read-only), and is found again by its name.
 
+use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::command::{HeadTail, Invocation};
-use super::system::{Diagnosis, JOB_PREFIX, Job, Output, SystemError, deadlines};
+use super::system::{JOB_PREFIX, Job, Output, SystemError, deadlines};
 use crate::paths::Root;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,7 +46,7 @@ pub(super) async fn run_unit(root: &Root, job: &Job, work: &Invocation) -> Resul
         Err(SystemError::Failed { status, output: said, .. }) => Err(SystemError::Failed {
             program: work.program.clone(),
             status,
-            diagnosis: Diagnosis::default(),
+            diagnosis: Box::default(),
             output: if output.0.is_empty() { said } else { output },
         }),
         Err(error) => Err(error),
@@ -63,7 +64,10 @@ fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option
     }
     let directory = root.join("/run/baremetal-agent");
     let path = directory.join(format!("{}.env", job.name()));
-    let text: String = work.env.iter().map(|(name, value)| format!("{name}={}\n", quote(value))).collect();
+    let mut text = String::new();
+    for (name, value) in &work.env {
+        let _ = writeln!(text, "{name}={}", quote(value));
+    }
     let failed = |source| SystemError::Run { program: work.program.clone(), source };
     fs::create_dir_all(&directory).map_err(failed)?;
     let mut file = OpenOptions::new();

@@ -93,7 +93,9 @@ mod tests {
         (1..=20).for_each(|generation| mailbox.put(plan(generation)));
         let want: Vec<_> = [None].into_iter().chain((5..=20).map(Some)).collect();
         assert_eq!(take_all(&mailbox).await, want);
-        [2, 1, 2].into_iter().for_each(|generation| mailbox.put(plan(generation)));
+        for generation in [2, 1, 2] {
+            mailbox.put(plan(generation));
+        }
         assert_eq!(take_all(&mailbox).await, [Some(1), Some(2)], "another stream brought it again");
     }
 }

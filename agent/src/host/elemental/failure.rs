@@ -125,7 +125,8 @@ const RULES: [Rule; 9] = [
 pub fn diagnose(error: SystemError) -> SystemError {
     match error {
         SystemError::Failed { program, status, output, .. } => {
-            let diagnosis = Diagnosis { line: find_error_line(&output.0), ..judge(status, &output.0) };
+            let line = find_error_line(&output.0);
+            let diagnosis = Box::new(Diagnosis { line, ..judge(status, &output.0) });
             SystemError::Failed { program, status, diagnosis, output }
         }
         other => other,
@@ -216,7 +217,7 @@ mod tests {
         diagnose(SystemError::Failed {
             program: "elemental".into(),
             status: Status::Code(code),
-            diagnosis: Diagnosis::default(),
+            diagnosis: Box::default(),
             output: Output(output.into()),
         })
     }

@@ -35,7 +35,7 @@ fn a_command_that_fails_leaves_one_action() {
     let failed = |next_action| SystemError::Failed {
         program: "elemental".into(),
         status: crate::host::system::Status::Code(1),
-        diagnosis: Diagnosis { cause: "no room", next_action, ..Diagnosis::default() },
+        diagnosis: Box::new(Diagnosis { cause: "no room", next_action, ..Diagnosis::default() }),
         output: crate::host::system::Output("why".into()),
     };
     let missing =
