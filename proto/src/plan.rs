@@ -277,6 +277,12 @@ pub struct CustomFile {
     pub permissions: String,
     /// Make a directory.
     pub directory: bool,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Remove it instead.
+    pub delete: bool,
 }
 
 /// A command of a foreign plan.

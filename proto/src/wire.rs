@@ -70,6 +70,9 @@ fn parse_step(action: Action) -> Result<Step, PlanError> {
             content: Secret::new(file.content),
             permissions: file.permissions,
             directory: file.directory,
+            uid: file.uid,
+            gid: file.gid,
+            delete: file.delete,
         }),
         Action::RunCustomInstruction(instruction) => Step::RunCustomInstruction(CustomInstruction {
             name: instruction.name,
@@ -138,6 +141,9 @@ impl From<&Step> for Action {
                 content: file.content.expose().to_vec(),
                 permissions: file.permissions.clone(),
                 directory: file.directory,
+                uid: file.uid,
+                gid: file.gid,
+                delete: file.delete,
             }),
             Step::RunCustomInstruction(instruction) => {
                 Self::RunCustomInstruction(wire::RunCustomInstruction {

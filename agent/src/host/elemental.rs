@@ -19,7 +19,8 @@ use proto::v1alpha1::{BootMode, Install, SystemState};
 
 use super::command::Invocation;
 use super::system::{
-    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, System, SystemError, deadlines,
+    CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
+    System, SystemError, deadlines,
 };
 use super::{observed, units};
 use crate::error::explain;
@@ -200,6 +201,10 @@ impl System for Elemental {
         self.run_job(job, &Invocation::new("fstrim", &["--verbose", &path], deadlines::TRIM)).await
     }
 
+    async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
+        self.run_job(job, &place_command(&self.root, placement)).await
+    }
+
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
         units::run_unit(&self.root, job, &custom_command(instruction)).await
     }
@@ -274,6 +279,27 @@ fn reboot_command(method: RebootMethod) -> Invocation {
         RebootMethod::Immediate => &["reboot", "--force", "--force"],
     };
     Invocation::new("systemctl", args, deadlines::QUERY)
+}
+
+/// Outside of the agent's sandbox. A file is whole or not there, and durable.
+fn place_command(root: &Root, placement: &Placement<'_>) -> Invocation {
+    let Placement { path, mode, uid, gid, action } = placement;
+    let (script, staged) = match action {
+        PlacementAction::Delete => (r#"rm -rf -- "$4""#, Path::new("")),
+        PlacementAction::Directory => (r#"install -d -m "$1" -o "$2" -g "$3" -- "$4""#, Path::new("")),
+        PlacementAction::File { staged } => (
+            r#"mkdir -p -- "${4%/*}/"
+install -T -m "$1" -o "$2" -g "$3" -- "$5" "$4.baremetal-new"
+sync -- "$4.baremetal-new"
+mv -fT -- "$4.baremetal-new" "$4""#,
+            *staged,
+        ),
+    };
+    let script = format!("set -e\n{script}\nsync -f -- \"${{4%/*}}/\"");
+    let (path, staged) = (root.join(path).display().to_string(), staged.display().to_string());
+    let (mode, uid, gid) = (format!("{mode:o}"), uid.to_string(), gid.to_string());
+    let args = ["-c", &script, "place-file", &mode, &uid, &gid, &path, &staged];
+    Invocation::new("/bin/sh", &args, deadlines::QUERY)
 }
 
 fn custom_command(instruction: &CustomInstruction) -> Invocation {

@@ -72,6 +72,13 @@ pub trait System: Send + Sync {
     /// Tells the disk which blocks of the persistent partition are free.
     fn trim(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
+    /// Makes, replaces or removes a file of a custom plan.
+    fn place_file(
+        &self,
+        job: &Job,
+        placement: &Placement<'_>,
+    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
     /// Runs a custom instruction.
     fn run_custom(
         &self,
@@ -103,6 +110,35 @@ pub struct Installation<'a> {
     pub request: &'a Install,
     /// Cloud-init files that Elemental copies to the disk (`--cloud-init`).
     pub cloud_init: &'a [PathBuf],
+}
+
+/// What becomes of a file of a custom plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement<'a> {
+    /// Absolute.
+    pub path: &'a Path,
+    /// Permissions.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// What to do.
+    pub action: PlacementAction<'a>,
+}
+
+/// What to do with a file of a custom plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementAction<'a> {
+    /// Remove it, with all below.
+    Delete,
+    /// Make it a directory.
+    Directory,
+    /// Replace it.
+    File {
+        /// By the content of this file.
+        staged: &'a Path,
+    },
 }
 
 /// Deadlines of the commands of [`System`].

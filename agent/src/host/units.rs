@@ -2,6 +2,7 @@
 //! started it, has the host's own view of the file systems (the agent's is
 //! mostly read-only), and is found again by its name.
 
+use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -63,12 +64,15 @@ fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option
     }
     let directory = root.join("/run/baremetal-agent");
     let path = directory.join(format!("{}.env", job.name()));
-    let lines: Vec<_> = work.env.iter().map(|(name, value)| format!("{name}={}\n", quote(value))).collect();
+    let mut text = String::new();
+    for (name, value) in &work.env {
+        let _ = writeln!(text, "{name}={}", quote(value));
+    }
     let failed = |source| SystemError::Run { program: work.program.clone(), source };
     fs::create_dir_all(&directory).map_err(failed)?;
     let mut file = OpenOptions::new();
     file.write(true).create(true).truncate(true).mode(0o600);
-    file.open(&path).and_then(|mut file| file.write_all(lines.concat().as_bytes())).map_err(failed)?;
+    file.open(&path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)?;
     Ok(Some(path))
 }
 

@@ -83,10 +83,9 @@ impl StepSpec {
             Step::RequestCleanup
             | Step::WriteSeed(_)
             | Step::WriteNodeIdentity(_)
-            | Step::RemoveNodeIdentity
-            | Step::WriteCustomFile(_) => Self { retries: backoff(1, 10), ..spec(1) },
+            | Step::RemoveNodeIdentity => Self { retries: backoff(1, 10), ..spec(1) },
             // A job of systemd may take a minute longer than its command.
-            Step::CleanCloudInit | Step::StopKubelet => spec(6),
+            Step::CleanCloudInit | Step::StopKubelet | Step::WriteCustomFile(_) => spec(6),
             // It is asked for in each way once, by the executor.
             Step::Reboot => Self { retries: RetryPolicy::Never, ..spec(6) },
             Step::SyncFileSystems => spec(10),
@@ -139,6 +138,9 @@ pub(crate) mod every {
                 content: Secret::new(vec![]),
                 permissions: String::new(),
                 directory: false,
+                uid: 0,
+                gid: 0,
+                delete: false,
             }),
             Step::RunCustomInstruction(CustomInstruction {
                 name: "n".into(),
@@ -164,8 +166,8 @@ mod tests {
             | Step::WriteSeed(_)
             | Step::WriteNodeIdentity(_)
             | Step::RemoveNodeIdentity
-            | Step::SyncFileSystems
-            | Step::WriteCustomFile(_) => Duration::ZERO,
+            | Step::SyncFileSystems => Duration::ZERO,
+            Step::WriteCustomFile(_) => deadlines::QUERY + deadlines::JOB_END,
             Step::CleanCloudInit => deadlines::CLEAN_CLOUD_INIT + deadlines::JOB_END,
             Step::UpgradeSystem(_) => deadlines::UPGRADE + deadlines::JOB_END + 3 * deadlines::QUERY,
             Step::Reboot | Step::VerifySystem(_) => deadlines::QUERY,

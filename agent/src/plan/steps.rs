@@ -184,7 +184,7 @@ pub(crate) async fn run_step<S: System>(
         Step::RemoveWorkload => node::remove_workload(context.system).await,
         Step::StopContainerd => node::stop_containerd(context.system).await,
         Step::RemoveNodeState => node_state::remove_node_state(context).await,
-        Step::WriteCustomFile(file) => custom::write_file(context.root, file),
+        Step::WriteCustomFile(file) => custom::write_file(context, file).await,
         Step::RunCustomInstruction(instruction) => custom::run_instruction(context, instruction).await,
     }
 }

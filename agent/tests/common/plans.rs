@@ -48,6 +48,9 @@ pub(crate) fn custom(generation: u64) -> Plan {
         content: Secret::new(b"content".to_vec()),
         permissions: "0600".into(),
         directory: false,
+        uid: 0,
+        gid: 0,
+        delete: false,
     };
     let plan = Plan {
         id: PlanId::parse("custom-1").unwrap(),

@@ -376,6 +376,13 @@ pub struct WriteCustomFile {
     pub permissions: ::prost::alloc::string::String,
     #[prost(bool, tag = "4")]
     pub directory: bool,
+    #[prost(uint32, tag = "5")]
+    pub uid: u32,
+    #[prost(uint32, tag = "6")]
+    pub gid: u32,
+    /// Remove it instead.
+    #[prost(bool, tag = "7")]
+    pub delete: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent::host::system::{
-    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, System, SystemError,
+    CloudInit, Installation, Job, Output, Placement, RebootAsked, RebootMethod, Snapshot, System, SystemError,
 };
 use proto::plan::{CustomInstruction, Image};
 use proto::v1alpha1::SystemState;
@@ -172,6 +172,10 @@ impl System for FaultySystem {
 
     async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
         self.system.trim(job).await
+    }
+
+    async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
+        self.call(self.system.place_file(job, placement)).await
     }
 
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {

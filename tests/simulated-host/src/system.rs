@@ -18,7 +18,8 @@ use agent::failpoint::failpoint;
 use agent::host::elemental::failure;
 use agent::host::observed;
 use agent::host::system::{
-    CloudInit, Installation, Job, Output, RebootAsked, RebootMethod, Snapshot, Status, System, SystemError,
+    CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
+    Status, System, SystemError,
 };
 use agent::paths::Root;
 
@@ -491,6 +492,19 @@ impl System for SimulatedSystem {
 
     async fn trim(&self, _: &Job) -> Result<Output, SystemError> {
         Ok(Output("trimmed".to_owned()))
+    }
+
+    async fn place_file(&self, _: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
+        let path = self.root.join(placement.path);
+        let placed = match placement.action {
+            PlacementAction::Delete => remove(&path),
+            PlacementAction::Directory => fs::create_dir_all(&path),
+            PlacementAction::File { staged } => {
+                fs::read_to_string(staged).and_then(|text| write(&path, &text))
+            }
+        };
+        placed.map_err(|source| SystemError::Run { program: "place-file".to_owned(), source })?;
+        Ok(Output::default())
     }
 
     async fn run_custom(&self, _: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {

@@ -125,8 +125,9 @@ const RULES: [Rule; 9] = [
 pub fn diagnose(error: SystemError) -> SystemError {
     match error {
         SystemError::Failed { program, status, output, .. } => {
-            let diagnosis = Diagnosis { line: find_error_line(&output.0), ..judge(status, &output.0) };
-            SystemError::Failed { program, status, diagnosis: Box::new(diagnosis), output }
+            let line = find_error_line(&output.0);
+            let diagnosis = Box::new(Diagnosis { line, ..judge(status, &output.0) });
+            SystemError::Failed { program, status, diagnosis, output }
         }
         other => other,
     }

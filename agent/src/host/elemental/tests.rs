@@ -80,3 +80,28 @@ fn a_custom_instruction_is_run_as_written() {
     assert_eq!((command.program.as_str(), command.args), ("/bin/echo", vec!["a b".into()]));
     assert_eq!(command.env, [("A".to_owned(), "b=c".to_owned())]);
 }
+
+#[tokio::test]
+async fn custom_files_are_made_replaced_and_removed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    let system = Elemental::new(root.clone());
+    let staged = directory.path().join("staged");
+    fs::write(&staged, "$content").unwrap();
+    let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
+    let place = async |path: &str, mode, action| {
+        let placement = Placement { path: Path::new(path), mode, uid, gid, action };
+        system.place_file(&Job::named("custom"), &placement).await.unwrap();
+    };
+    let mode = |path: &str| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777;
+    for want in [0o640, 0o755] {
+        place("/srv/new/file $x", want, PlacementAction::File { staged: &staged }).await;
+        assert_eq!(fs::read_to_string(root.join("/srv/new/file $x")).unwrap(), "$content");
+        assert_eq!(mode("/srv/new/file $x"), want);
+    }
+    place("/srv/directory", 0o700, PlacementAction::Directory).await;
+    assert_eq!(mode("/srv/directory"), 0o700);
+    place("/srv/new", 0, PlacementAction::Delete).await;
+    assert!(!root.join("/srv/new").exists());
+}

@@ -1,8 +1,6 @@
 //! Steps of plans that others wrote, in the upstream format. Whether they run
 //! at all is the host's policy; the executor asks it when a plan is accepted.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path};
 
 use proto::plan::{CustomFile, CustomInstruction};
@@ -10,33 +8,38 @@ use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::{Context, StepError, step_done};
 use crate::durable;
-use crate::host::system::System;
-use crate::paths::Root;
+use crate::host::system::{Placement, PlacementAction, System};
 
-pub(super) fn write_file(root: &Root, file: &CustomFile) -> Result<StepDone, StepError> {
-    let given = Path::new(&file.path);
+/// The content waits in the state directory: the agent may write no other place
+/// of the host, and what it holds belongs on no command line.
+pub(super) async fn write_file<S: System>(
+    context: &Context<'_, S>,
+    file: &CustomFile,
+) -> Result<StepDone, StepError> {
+    let staged = context.root.state().path().join("custom-file");
+    let placement = parse_placement(file, &staged)?;
+    if matches!(placement.action, PlacementAction::File { .. }) {
+        durable::write(&staged, file.content.expose())?;
+    }
+    let placed = context.system.place_file(&context.job, &placement).await;
+    durable::remove(&staged)?;
+    Ok(step_done(placed?.0))
+}
+
+fn parse_placement<'a>(file: &'a CustomFile, staged: &'a Path) -> Result<Placement<'a>, StepError> {
+    let path = Path::new(&file.path);
     let odd = |part: Component<'_>| matches!(part, Component::ParentDir | Component::CurDir);
-    if !given.is_absolute() || given.components().any(odd) {
-        return Err(refused_error(&format!("{} is not an absolute path", file.path)));
+    if !path.is_absolute() || path.components().any(odd) || path.file_name().is_none() {
+        return Err(refused_error(&format!("{} is not an absolute path of a file", file.path)));
     }
     let default = if file.directory { 0o755 } else { 0o600 };
     let mode = parse_mode(&file.permissions, default)?;
-    let path = root.join(given);
-    if file.directory {
-        durable::create_directory_with_mode(&path, mode)?;
-        let permissions = Permissions::from_mode(mode);
-        fs::set_permissions(&path, permissions).map_err(|source| durable::DurableError {
-            attempt: "set the mode of",
-            path,
-            source,
-        })?;
-        return Ok(StepDone::default());
-    }
-    if let Some(parent) = path.parent() {
-        durable::create_directory_with_mode(parent, 0o755)?;
-    }
-    durable::write_with_mode(&path, file.content.expose(), mode)?;
-    Ok(StepDone::default())
+    let action = match (file.delete, file.directory) {
+        (true, _) => PlacementAction::Delete,
+        (false, true) => PlacementAction::Directory,
+        (false, false) => PlacementAction::File { staged },
+    };
+    Ok(Placement { path, mode, uid: file.uid, gid: file.gid, action })
 }
 
 /// Octal text of at most four digits; empty is the default of the upstream agent.
@@ -70,31 +73,31 @@ mod tests {
 
     #[test]
     fn custom_files_have_mode_and_safe_path() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
         let cases = [
             ("file", "/a/b/file", "0640", false, Some(0o640)),
             ("default", "/a/b/other", "", false, Some(0o600)),
-            ("directory", "/a/c", "0700", true, Some(0o700)),
+            ("directory", "/a/c", "", true, Some(0o755)),
             ("relative", "a/b", "", false, None),
             ("climbing", "/a/../etc/shadow", "", false, None),
+            ("root", "/", "", true, None),
             ("mode", "/a/b", "rw", false, None),
             ("too many bits", "/a/b", "777777", false, None),
         ];
-        for (name, path, permissions, is_directory, want) in cases {
+        for (name, path, permissions, directory, want) in cases {
             let file = CustomFile {
                 path: path.into(),
                 content: Secret::new(b"x".to_vec()),
                 permissions: permissions.into(),
-                directory: is_directory,
+                directory,
+                uid: 7,
+                gid: 8,
+                delete: false,
             };
-            let written = write_file(&root, &file);
-            let mode = written.is_ok().then(|| {
-                let metadata = fs::metadata(root.join(path)).unwrap();
-                assert_eq!(metadata.is_dir(), is_directory, "{name}");
-                metadata.permissions().mode() & 0o7777
-            });
-            assert_eq!(mode, want, "{name}");
+            let placement = parse_placement(&file, Path::new("/staged")).ok();
+            assert_eq!(placement.map(|placement| placement.mode), want, "{name}");
+            let deleted = CustomFile { delete: true, ..file };
+            let Ok(deleted) = parse_placement(&deleted, Path::new("/s")) else { continue };
+            assert_eq!((deleted.action, deleted.uid, deleted.gid), (PlacementAction::Delete, 7, 8), "{name}");
         }
     }
 }
