@@ -2,8 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
+use coordinator_api::names;
+use jiff::SignedDuration;
 
 use crate::controllers::index::Key;
 
@@ -29,8 +32,7 @@ pub struct Config {
     pub instance: String,
     /// `ConfigMap` from Kubernetes versions to OS images, as NAMESPACE/NAME;
     /// without a namespace it is in the coordinator's own.
-    #[arg(long, env = "IMAGE_CATALOG", value_name = "NAMESPACE/NAME", value_parser = parse_catalog,
-        default_value = coordinator_api::names::IMAGE_CATALOG)]
+    #[arg(long, env = "IMAGE_CATALOG", value_parser = parse_catalog, default_value = names::IMAGE_CATALOG)]
     pub image_catalog: CatalogName,
     /// Create a new certificate authority although hosts are registered. They
     /// trust the former one: each has to boot a new seed ISO.
@@ -42,6 +44,62 @@ pub struct Config {
     /// Where base ISOs are kept.
     #[arg(long, env = "CACHE_DIRECTORY", default_value = "/var/cache/baremetal-coordinator")]
     pub cache_directory: PathBuf,
+    #[command(flatten)]
+    pub connections: ConnectionLimits,
+}
+
+/// What of the port one address, one host, and all together may take.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct ConnectionLimits {
+    /// Open connections of one address (of a /64 in IPv6). Each host that is known
+    /// at the address adds four to this and the next two limits.
+    #[arg(long, env = "SOURCE_CONNECTIONS", default_value = "1024")]
+    pub source_connections: usize,
+    /// Of these, connections without a client certificate: registrations and ISO
+    /// downloads. Raise it where many new hosts share an address.
+    #[arg(long, env = "SOURCE_ANONYMOUS", default_value = "256")]
+    pub source_anonymous: usize,
+    /// Of these, connections whose TLS handshake is not complete.
+    #[arg(long, env = "SOURCE_HANDSHAKES", default_value = "64")]
+    pub source_handshakes: usize,
+    /// Connections without a client certificate from all addresses at which no host
+    /// is known.
+    #[arg(long, env = "ANONYMOUS_CONNECTIONS", default_value = "2048")]
+    pub anonymous_connections: usize,
+    /// Open connections of one host, by its certificate.
+    #[arg(long, env = "HOST_CONNECTIONS", default_value = "8")]
+    pub host_connections: usize,
+    /// TLS handshakes at a time, from addresses without a known host, and as many
+    /// from the others.
+    #[arg(long, env = "HANDSHAKES", default_value = "256")]
+    pub handshakes: usize,
+    /// How long a connection may take to its `ClientHello`, and again to the end of
+    /// the handshake.
+    #[arg(long, env = "HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = parse_duration)]
+    pub handshake_timeout: Duration,
+    /// How long after its handshake a connection may take to its first request.
+    #[arg(long, env = "FIRST_REQUEST_TIMEOUT", default_value = "10s", value_parser = parse_duration)]
+    pub first_request_timeout: Duration,
+    /// A connection without a client certificate and without a request is closed
+    /// after this time.
+    #[arg(long, env = "IDLE_TIMEOUT", default_value = "1m", value_parser = parse_duration)]
+    pub idle_timeout: Duration,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            source_connections: 1024,
+            source_anonymous: 256,
+            source_handshakes: 64,
+            anonymous_connections: 2048,
+            host_connections: 8,
+            handshakes: 256,
+            handshake_timeout: Duration::from_secs(5),
+            first_request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
+        }
+    }
 }
 
 /// Where the image catalog is.
@@ -81,6 +139,11 @@ fn parse_catalog(text: &str) -> Result<CatalogName, String> {
         return Err("give NAMESPACE/NAME of a ConfigMap, or NAME".to_owned());
     }
     Ok(CatalogName { namespace: namespace.map(str::to_owned), name: name.to_owned() })
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from(duration).map_err(|_| "give a positive duration".to_owned())
 }
 
 fn parse_server_url(text: &str) -> Result<String, String> {
@@ -127,6 +190,18 @@ mod tests {
         for text in ["--image-catalog=", "--image-catalog=/images", "--image-catalog=a/b/c"] {
             assert!(config(&[text]).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn limits_are_flags() {
+        let parse = |flags: &[&str]| {
+            let own = ["coordinator", "--server-url=https://c", "--namespace=own"];
+            Config::try_parse_from(own.iter().chain(flags)).map(|config| config.connections)
+        };
+        assert_eq!(parse(&[]).unwrap(), ConnectionLimits::default());
+        let limits = parse(&["--source-handshakes=7", "--idle-timeout=90s"]).unwrap();
+        assert_eq!((limits.source_handshakes, limits.idle_timeout), (7, Duration::from_secs(90)));
+        assert!(parse(&["--idle-timeout=-1s"]).is_err());
     }
 
     #[test]

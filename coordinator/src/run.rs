@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::inventory::MachineInventory;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -25,6 +27,7 @@ use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::lease::Election;
 use crate::lease::replica::ReplicaLease;
+use crate::listener::KnownHosts;
 use crate::metrics::Metrics;
 use crate::rpc;
 use crate::rpc::plan_notifications::PlanNotifications;
@@ -183,12 +186,12 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let replicas = ReplicaTracker::new(&replica, clock.clone());
     let (index, router) = (Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
-    let (inventory_events, registration_events) = (notifications.clone(), tokens.clone());
+    let (known_hosts, registration_events) = (Arc::<KnownHosts>::default(), tokens.clone());
     let sinks = Sinks {
         index: index.clone(),
         router: router.clone(),
         replicas: replicas.clone(),
-        inventory_events: Arc::new(move |event| inventory_events.apply_event(event)),
+        inventory_events: follow_inventories(notifications.clone(), known_hosts.clone()),
         registration_events: Arc::new(move |event| registration_events.apply_event(event)),
         metrics: metrics.clone(),
     };
@@ -225,11 +228,22 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     };
     Ok(Parts {
         acceptor,
-        routes: listener::build_router(&rpc, Some(isos)),
+        routes: listener::build_router(&rpc, Some(isos))
+            .with_admission(config.connections.clone(), known_hosts),
         context,
         sessions: rpc.sessions.clone(),
         replica,
         tasks,
+    })
+}
+
+fn follow_inventories(
+    notifications: Arc<PlanNotifications>,
+    known_hosts: Arc<KnownHosts>,
+) -> Arc<dyn Fn(&Event<MachineInventory>) + Send + Sync> {
+    Arc::new(move |event| {
+        known_hosts.apply_event(event);
+        notifications.apply_event(event);
     })
 }
 
