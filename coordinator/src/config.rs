@@ -84,6 +84,17 @@ pub struct ConnectionLimits {
     /// after this time.
     #[arg(long, env = "IDLE_TIMEOUT", default_value = "1m", value_parser = parse_duration)]
     pub idle_timeout: Duration,
+    /// Requests a minute from one address without a client certificate. Each
+    /// host that is known at the address adds four.
+    #[arg(long, env = "SOURCE_REQUESTS", default_value = "1200")]
+    pub source_requests: usize,
+    /// Registrations that are read and decoded at a time; one address has a
+    /// quarter of them.
+    #[arg(long, env = "REGISTRATIONS", default_value = "64")]
+    pub registrations: usize,
+    /// How long a call may take, but for the stream of a host.
+    #[arg(long, env = "CALL_TIMEOUT", default_value = "30s", value_parser = parse_duration)]
+    pub call_timeout: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -98,6 +109,9 @@ impl Default for ConnectionLimits {
             handshake_timeout: Duration::from_secs(5),
             first_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_mins(1),
+            source_requests: 1200,
+            registrations: 64,
+            call_timeout: Duration::from_secs(30),
         }
     }
 }

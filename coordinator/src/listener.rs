@@ -4,17 +4,13 @@ mod activity;
 mod admission;
 mod failure;
 mod known_hosts;
+mod requests;
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use futures::future::BoxFuture;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -26,7 +22,6 @@ use proto::v1alpha1::registration_server::RegistrationServer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
-use tower::ServiceExt as _;
 
 use crate::ca::{Authority, SERVER_LIFE};
 use crate::clock::Clock;
@@ -40,11 +35,12 @@ use crate::tls::{self, Acceptor, Session, TlsError};
 use activity::Activity;
 use admission::{Admission, Connection};
 use failure::{Failure, classify_handshake, record_failure};
+use requests::Requests;
 
 pub use known_hosts::{KnownHosts, Source};
 
-/// Streams of one connection: a host needs three.
-const STREAMS: u32 = 32;
+/// Streams of one connection: a host needs three. Each can hold a message.
+const STREAMS: u32 = 8;
 /// What one HTTP/2 stream may send before it is read: an idle host must not
 /// hold memory.
 const WINDOW: u32 = 64 * 1024;
@@ -182,9 +178,16 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
         Duration::try_from(peer.not_after.duration_since(now)).unwrap_or_default() + GRACE
     });
     let activity = Activity::new();
-    let service = serve_requests(routes.router.clone(), session, activity.clone());
+    let requests = Requests {
+        router: routes.router.clone(),
+        admission: routes.admission.clone(),
+        rejections: routes.rejections.clone(),
+        session,
+        activity: activity.clone(),
+    };
+    let service = service_fn(move |request| requests.clone().answer_request(request));
     let builder = http_builder();
-    let serving = builder.serve_connection(TokioIo::new(stream), service_fn(service));
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         served = watcher.watch(serving.into_owned()) => {
             if let Err(error) = served {
@@ -217,29 +220,6 @@ async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
         .await
         .map_err(|_| (Failure::HandshakeTimeout, None))?
         .map_err(failed)
-}
-
-/// Answers the requests of one connection and notes its use.
-fn serve_requests(
-    router: Router,
-    session: Session,
-    activity: Activity,
-) -> impl Fn(http::Request<Incoming>) -> BoxFuture<'static, Result<http::Response<Body>, Infallible>> + Clone
-{
-    move |request| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(session.clone());
-        let (router, running, taken) = (router.clone(), activity.start_request(), activity.clone());
-        let is_anonymous = session.peer().is_none();
-        Box::pin(async move {
-            let response = router.oneshot(request).await?;
-            drop(running);
-            if !is_anonymous {
-                return Ok(response);
-            }
-            Ok(response.map(|body| Body::new(body.inspect_frame(move |_| taken.note_progress()))))
-        })
-    }
 }
 
 fn http_builder() -> Builder<TokioExecutor> {

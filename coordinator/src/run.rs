@@ -9,7 +9,6 @@ use std::time::Duration;
 use coordinator_api::inventory::MachineInventory;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{Authority, CaError};
-use crate::cache::{self, ApiVersions, Cache, Sinks};
+use crate::cache::{self, ApiVersions, Cache, Observer, Sinks};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::controllers::replicas::ReplicaTracker;
@@ -240,7 +239,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
 fn follow_inventories(
     notifications: Arc<PlanNotifications>,
     known_hosts: Arc<KnownHosts>,
-) -> Arc<dyn Fn(&Event<MachineInventory>) + Send + Sync> {
+) -> Observer<MachineInventory> {
     Arc::new(move |event| {
         known_hosts.apply_event(event);
         notifications.apply_event(event);

@@ -1,4 +1,4 @@
-//! Why a connection ended before it was of use: counted by reason, logged at a
+//! Why a connection or a request was rejected: counted by reason, logged at a
 //! bounded rate.
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use crate::rpc::Rejections;
 use crate::telemetry::chain;
 use crate::tls::TlsError;
 
-/// Why a connection was rejected or closed.
+/// Why a connection was rejected or closed, or a request rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 pub(super) enum Failure {
     /// `--source-connections`.
@@ -22,6 +22,12 @@ pub(super) enum Failure {
     AnonymousConnections,
     /// `--host-connections`.
     HostConnections,
+    /// `--source-requests`.
+    SourceRequests,
+    /// The share of one source in `--registrations`.
+    SourceRegistrations,
+    /// `--call-timeout`.
+    CallTimeout,
     /// Nothing, or not all of a `ClientHello`, in time.
     HelloTimeout,
     /// The handshake was not complete in time.
@@ -53,6 +59,13 @@ impl Failure {
             Self::AnonymousConnections => {
                 "find out what connects; where more new hosts register at a time, raise --anonymous-connections"
             }
+            Self::SourceRequests => {
+                "find out what calls from there; where many hosts share an address, raise --source-requests"
+            }
+            Self::SourceRegistrations => {
+                "find out what registers from there; where many hosts share an address, raise --registrations"
+            }
+            Self::CallTimeout => "none when it is one host: it retries; else check the API server",
             Self::HostConnections => "find out why the host keeps more connections than --host-connections",
             Self::HelloTimeout | Self::HandshakeTimeout | Self::HandshakeFailed => {
                 "none when it is a probe; a host retries"

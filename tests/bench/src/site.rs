@@ -116,6 +116,8 @@ impl Site {
                 "--source-anonymous=30000".to_owned(),
                 "--source-handshakes=30000".to_owned(),
                 "--anonymous-connections=30000".to_owned(),
+                "--source-requests=1000000".to_owned(),
+                "--registrations=256".to_owned(),
                 format!("--cache-directory={}", cache.display()),
             ],
             environment: vec![("KUBECONFIG".to_owned(), kubeconfig.display().to_string())],

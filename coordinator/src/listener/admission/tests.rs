@@ -156,3 +156,28 @@ async fn known_hosts_have_handshakes_of_their_own() {
     assert!(futures::FutureExt::now_or_never(second.wait_handshake()).is_none(), "waits");
     assert!(futures::FutureExt::now_or_never(host.wait_handshake()).is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_source_have_a_rate() {
+    let (admission, known) =
+        admission(ConnectionLimits { source_requests: 60, ..ConnectionLimits::default() });
+    known.apply_event(&stated(1, address(1)));
+    let start = Instant::now();
+    let allowed = |source, second| {
+        let now = start + std::time::Duration::from_secs(second);
+        (0..1000).filter(|_| admission.take_request(address(source), now)).count()
+    };
+    assert_eq!((allowed(1, 0), allowed(2, 0)), (60 + HOST_RESERVE, 60));
+    assert_eq!((allowed(2, 0), allowed(2, 2), allowed(2, 600)), (0, 2, 60));
+}
+
+#[test]
+fn source_has_a_share_of_the_registrations() {
+    let (admission, _) = admission(ConnectionLimits { registrations: 8, ..ConnectionLimits::default() });
+    let start = |source| admission.start_registration(address(source));
+    let held: Vec<_> = (0..9).filter_map(|_| start(1)).collect();
+    assert_eq!(held.len(), 8 / SHARES);
+    assert!(start(2).is_some());
+    drop(held);
+    assert!(admission.lock_table().registrations.is_empty());
+}
