@@ -45,7 +45,32 @@ pub struct Config {
     #[arg(long, env = "CACHE_DIRECTORY", default_value = "/var/cache/baremetal-coordinator")]
     pub cache_directory: PathBuf,
     #[command(flatten)]
+    pub base_images: BaseImageLimits,
+    #[command(flatten)]
     pub connections: ConnectionLimits,
+}
+
+/// What base images may take.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct BaseImageLimits {
+    /// Largest base ISO; bytes, or with Ki, Mi, Gi.
+    #[arg(long, env = "BASE_IMAGE_SIZE", default_value = "8Gi", value_parser = parse_bytes)]
+    pub base_image_size: u64,
+    /// How long a base ISO may take to arrive.
+    #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
+    pub base_image_timeout: Duration,
+    /// All base ISOs together. Above it the one that was used least recently is
+    /// removed, and fetched again when it is asked for.
+    #[arg(long, env = "CACHE_SIZE", default_value = "20Gi", value_parser = parse_bytes)]
+    pub cache_size: u64,
+}
+
+const GI: u64 = 1 << 30;
+
+impl Default for BaseImageLimits {
+    fn default() -> Self {
+        Self { base_image_size: 8 * GI, base_image_timeout: Duration::from_hours(1), cache_size: 20 * GI }
+    }
 }
 
 /// What of the port one address, one host, and all together may take.
@@ -155,6 +180,19 @@ fn parse_catalog(text: &str) -> Result<CatalogName, String> {
     Ok(CatalogName { namespace: namespace.map(str::to_owned), name: name.to_owned() })
 }
 
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => GI,
+        _ => return Err("give bytes, or a number with Ki, Mi or Gi".to_owned()),
+    };
+    let count: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    count.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
 fn parse_duration(text: &str) -> Result<Duration, String> {
     let duration: SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
     Duration::try_from(duration).map_err(|_| "give a positive duration".to_owned())
@@ -210,10 +248,13 @@ mod tests {
     fn limits_are_flags() {
         let parse = |flags: &[&str]| {
             let own = ["coordinator", "--server-url=https://c", "--namespace=own"];
-            Config::try_parse_from(own.iter().chain(flags)).map(|config| config.connections)
+            Config::try_parse_from(own.iter().chain(flags))
         };
-        assert_eq!(parse(&[]).unwrap(), ConnectionLimits::default());
-        let limits = parse(&["--source-handshakes=7", "--idle-timeout=90s"]).unwrap();
+        assert_eq!(parse(&[]).unwrap().connections, ConnectionLimits::default());
+        assert_eq!(parse(&[]).unwrap().base_images, BaseImageLimits::default());
+        assert_eq!(parse(&["--cache-size=3Mi"]).unwrap().base_images.cache_size, 3 << 20);
+        assert!(parse(&["--cache-size=3M"]).is_err());
+        let limits = parse(&["--source-handshakes=7", "--idle-timeout=90s"]).unwrap().connections;
         assert_eq!((limits.source_handshakes, limits.idle_timeout), (7, Duration::from_secs(90)));
         assert!(parse(&["--idle-timeout=-1s"]).is_err());
     }

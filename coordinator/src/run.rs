@@ -260,7 +260,7 @@ fn build_rpc(
 }
 
 fn open_isos(config: &Config, cache: &Cache, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, RunError> {
-    let bases = BaseImages::new(config.cache_directory.clone())?;
+    let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
     Ok(Arc::new(SeedIsos::new(bases, seed_images, registrations, authority.clone())))
 }

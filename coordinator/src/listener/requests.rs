@@ -107,13 +107,11 @@ impl Requests {
             };
             self.forward_request(request).await
         };
-        match tokio::time::timeout(self.admission.limits().call_timeout, answered).await {
-            Ok(answer) => answer,
-            Err(_) => {
-                record_failure(&self.rejections, self.session.remote(), Failure::CallTimeout, None);
-                Ok(Status::deadline_exceeded("the call took too long: retry").into_http())
-            }
-        }
+        let timeout = self.admission.limits().call_timeout;
+        tokio::time::timeout(timeout, answered).await.unwrap_or_else(|_| {
+            record_failure(&self.rejections, self.session.remote(), Failure::CallTimeout, None);
+            Ok(Status::deadline_exceeded("the call took too long: retry").into_http())
+        })
     }
 
     async fn forward_request(&self, request: Request<Incoming>) -> Answer {

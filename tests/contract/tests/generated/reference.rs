@@ -79,6 +79,7 @@ fn flags_are_documented() {
     let read = |block| read_entries(find_block(&source, block, "\n}"), [',', ',']);
     let mut flags = read("pub struct Config {");
     flags.retain(|entry| !entry.declaration.contains("command(flatten)"));
+    flags.extend(read("pub struct BaseImageLimits {"));
     flags.extend(read("pub struct ConnectionLimits {"));
     let row = |entry: &Entry| {
         let quoted = |key: &str| find_literal(&entry.declaration, key).map(code);
