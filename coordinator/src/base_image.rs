@@ -5,6 +5,7 @@
 
 mod fetch;
 mod ledger;
+mod targets;
 
 use std::collections::HashMap;
 use std::io;
@@ -25,8 +26,11 @@ use crate::config::BaseImageLimits;
 use crate::telemetry::chain;
 use fetch::{Fetcher, parse_url};
 use ledger::{InFlight, Ledger};
+use targets::Targets;
 
 pub use ledger::Lease;
+pub use targets::AllowedBase;
+pub(crate) use targets::parse_network;
 
 /// A server that sends nothing for so long is given up.
 const SILENCE: Duration = Duration::from_mins(1);
@@ -62,6 +66,12 @@ pub enum BaseImageError {
         /// From where.
         url: String,
     },
+    /// Not what `spec.baseImageDigest` says.
+    #[error("{url} is not what spec.baseImageDigest says: correct the digest or the server's file")]
+    Digest {
+        /// From where.
+        url: String,
+    },
     /// Slower than `--base-image-timeout`.
     #[error("{url} did not arrive within --base-image-timeout; it is tried again")]
     Slow {
@@ -85,11 +95,28 @@ pub enum BaseImageError {
 }
 
 impl BaseImageError {
+    /// What the status of an object says: what the coordinator's network answered
+    /// is for its log alone.
+    #[must_use]
+    pub fn neutral_text(&self) -> Option<&'static str> {
+        match self {
+            Self::Fetch { .. } | Self::Status { .. } | Self::Slow { .. } => Some(
+                "spec.baseImage cannot be fetched: correct it, or the server; the coordinator's log has the cause. It is tried again",
+            ),
+            Self::Url { .. }
+            | Self::TooLarge { .. }
+            | Self::Digest { .. }
+            | Self::Full
+            | Self::Cache { .. }
+            | Self::Tls(_) => None,
+        }
+    }
+
     /// Whether a retry is useless until the configuration changes.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::Url { .. } | Self::TooLarge { .. } => true,
+            Self::Url { .. } | Self::TooLarge { .. } | Self::Digest { .. } => true,
             Self::Status { status, .. } => status.is_client_error(),
             Self::Fetch { .. } | Self::Slow { .. } | Self::Full | Self::Cache { .. } | Self::Tls(_) => false,
         }
@@ -132,7 +159,8 @@ impl BaseImages {
     pub fn new(directory: PathBuf, limits: BaseImageLimits) -> Result<Self, BaseImageError> {
         let ledger = Ledger::open(&directory, limits.cache_size)
             .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
-        let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new()?);
+        let targets = Targets::new(limits.allow_base.clone(), limits.refuse_base.clone());
+        let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
         Ok(Self { directory, limits, fetcher, ledger, fetching: Mutex::default() })
     }
 
@@ -141,18 +169,23 @@ impl BaseImages {
     ///
     /// # Errors
     /// [`BaseImageError`].
-    pub async fn fetch_image(&self, url: &str, base: Base) -> Result<BaseImage, BaseImageError> {
+    pub async fn fetch_image(
+        &self,
+        url: &str,
+        base: Base,
+        digest: Option<&str>,
+    ) -> Result<BaseImage, BaseImageError> {
         let uri = parse_url(url)?;
         // Downloads ask too: they must not wait for the fetch of another.
         if base == Base::Kept
-            && let Some(image) = self.find_stored(url).await
+            && let Some(image) = self.find_stored(url, digest).await
         {
             return Ok(image);
         }
         let lock = self.url_lock(url);
         let _turn = lock.lock().await;
         if base == Base::Kept
-            && let Some(image) = self.find_stored(url).await
+            && let Some(image) = self.find_stored(url, digest).await
         {
             return Ok(image);
         }
@@ -163,7 +196,7 @@ impl BaseImages {
             if announced.is_some_and(|size| size > self.limits.base_image_size) {
                 return Err(BaseImageError::TooLarge { url: url.to_owned() });
             }
-            self.store_body(url, response.into_body()).await
+            self.store_body(url, response.into_body(), digest).await
         };
         tokio::time::timeout(self.limits.base_image_timeout, fetched)
             .await
@@ -195,9 +228,10 @@ impl BaseImages {
         self.directory.join(format!("{}.url", hex::encode(Sha256::digest(url))))
     }
 
-    async fn find_stored(&self, url: &str) -> Option<BaseImage> {
+    async fn find_stored(&self, url: &str, digest: Option<&str>) -> Option<BaseImage> {
         let pointer = fs::read_to_string(self.pointer_path(url)).await.ok()?;
         let (sha256, size) = parse_pointer(&pointer)?;
+        check_digest(url, sha256, digest).ok()?;
         let lease = self.ledger.lease_file(sha256)?;
         let path = self.ledger.file_path(sha256);
         let is_there = fs::metadata(&path).await.ok()?.len() == size;
@@ -213,12 +247,18 @@ impl BaseImages {
         created.map(tempfile::NamedTempFile::into_temp_path).map_err(|source| self.store_error(source))
     }
 
-    async fn store_body(&self, url: &str, body: Incoming) -> Result<BaseImage, BaseImageError> {
+    async fn store_body(
+        &self,
+        url: &str,
+        body: Incoming,
+        digest: Option<&str>,
+    ) -> Result<BaseImage, BaseImageError> {
         let failed = |source| self.store_error(source);
         let persist = |error: tempfile::PathPersistError| self.store_error(error.error);
         let temporary = self.create_temporary().await?;
         let mut in_flight = self.ledger.start_file();
         let (sha256, size) = self.write_body(url, &temporary, body, &mut in_flight).await?;
+        check_digest(url, &sha256, digest)?;
         let path = self.ledger.file_path(&sha256);
         temporary.persist(&path).map_err(persist)?;
         let lease = in_flight.finish_file(&sha256);
@@ -258,6 +298,15 @@ impl BaseImages {
         file.sync_all().await.map_err(failed)?;
         Ok((hex::encode(hash.finalize()), size))
     }
+}
+
+/// `digest` is `sha256:` and hexadecimal digits, as in `spec.baseImageDigest`.
+fn check_digest(url: &str, sha256: &str, digest: Option<&str>) -> Result<(), BaseImageError> {
+    let wanted = digest.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
+    if wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(sha256)) {
+        return Ok(());
+    }
+    Err(BaseImageError::Digest { url: url.to_owned() })
 }
 
 fn parse_pointer(text: &str) -> Option<(&str, u64)> {

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use coordinator_api::names;
+use ipnet::IpNet;
 use jiff::SignedDuration;
 
+use crate::base_image::{AllowedBase, parse_network};
 use crate::controllers::index::Key;
 
 /// Turns bare metal into Kubernetes nodes.
@@ -63,13 +65,27 @@ pub struct BaseImageLimits {
     /// removed, and fetched again when it is asked for.
     #[arg(long, env = "CACHE_SIZE", default_value = "20Gi", value_parser = parse_bytes)]
     pub cache_size: u64,
+    /// Addresses, CIDRs and host names that base ISOs may come from although
+    /// they are loopback, link-local, multicast, names of the cluster, or refused
+    /// by `--refuse-base`.
+    #[arg(long, env = "ALLOW_BASE", value_delimiter = ',')]
+    pub allow_base: Vec<AllowedBase>,
+    /// CIDRs that base ISOs may not come from: those of Services and pods.
+    #[arg(long, env = "REFUSE_BASE", value_delimiter = ',', value_parser = parse_network)]
+    pub refuse_base: Vec<IpNet>,
 }
 
 const GI: u64 = 1 << 30;
 
 impl Default for BaseImageLimits {
     fn default() -> Self {
-        Self { base_image_size: 8 * GI, base_image_timeout: Duration::from_hours(1), cache_size: 20 * GI }
+        Self {
+            base_image_size: 8 * GI,
+            base_image_timeout: Duration::from_hours(1),
+            cache_size: 20 * GI,
+            allow_base: vec![],
+            refuse_base: vec![],
+        }
     }
 }
 

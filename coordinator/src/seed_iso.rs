@@ -82,10 +82,17 @@ impl SeedIsoError {
         }
     }
 
+    /// What the status of the `SeedImage` says.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        let neutral = if let Self::Base(error) = self { error.neutral_text() } else { None };
+        neutral.map_or_else(|| chain(self), str::to_owned)
+    }
+
     /// Whether a retry would fetch the base in vain.
     #[must_use]
-    pub fn is_too_large(&self) -> bool {
-        matches!(self, Self::Base(BaseImageError::TooLarge { .. }))
+    pub fn is_fetched_in_vain(&self) -> bool {
+        matches!(self, Self::Base(BaseImageError::TooLarge { .. } | BaseImageError::Digest { .. }))
     }
 }
 
@@ -186,7 +193,8 @@ impl SeedIsos {
         if url.is_empty() {
             return Err(SeedIsoError::NoBase);
         }
-        let base = self.bases.fetch_image(url, seed_image::base_image(seed)).await?;
+        let digest = seed.spec.base_image_digest.as_deref();
+        let base = self.bases.fetch_image(url, seed_image::base_image(seed), digest).await?;
         let held = self.held_iso(seed).filter(|iso| iso.base == base.path);
         if let Some(iso) = held
             && config::fill_archive(&text, iso.patch.len() as u64)? == iso.patch

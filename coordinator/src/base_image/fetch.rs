@@ -9,6 +9,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
+use super::targets::Targets;
 use super::{BaseImageError, SILENCE};
 use crate::telemetry::chain;
 
@@ -16,11 +17,14 @@ const REDIRECTS: usize = 5;
 
 /// Asks servers for base images.
 #[derive(Debug)]
-pub(super) struct Fetcher(Client<HttpsConnector<HttpConnector>, Empty<Bytes>>);
+pub(super) struct Fetcher {
+    client: Client<HttpsConnector<HttpConnector<Targets>>, Empty<Bytes>>,
+    targets: Targets,
+}
 
 impl Fetcher {
-    pub(super) fn new() -> Result<Self, BaseImageError> {
-        let mut http = HttpConnector::new();
+    pub(super) fn new(targets: Targets) -> Result<Self, BaseImageError> {
+        let mut http = HttpConnector::new_with_resolver(targets.clone());
         http.enforce_http(false);
         http.set_connect_timeout(Some(SILENCE));
         let connector = HttpsConnectorBuilder::new()
@@ -29,7 +33,7 @@ impl Fetcher {
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
-        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), targets })
     }
 
     /// The answer at the end of all redirections.
@@ -40,9 +44,12 @@ impl Fetcher {
     ) -> Result<Response<Incoming>, BaseImageError> {
         let failed = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
         for _ in 0..=REDIRECTS {
+            if !self.targets.allows_uri(&uri) {
+                return Err(failed(format!("{uri} leads to an address that is not allowed")));
+            }
             let request =
                 Request::get(uri.clone()).body(Empty::new()).map_err(|error| failed(error.to_string()))?;
-            let response = tokio::time::timeout(SILENCE, self.0.request(request))
+            let response = tokio::time::timeout(SILENCE, self.client.request(request))
                 .await
                 .map_err(|_| failed("no answer in time".to_owned()))?
                 .map_err(|error| failed(chain(&error)))?;

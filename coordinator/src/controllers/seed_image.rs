@@ -90,11 +90,12 @@ fn project_build(
         Err(error) => {
             let interval = match &error {
                 // It would be fetched whole each time.
-                error if error.is_too_large() => None,
+                error if error.is_fetched_in_vain() => None,
                 error if error.is_terminal() => Some(retry::RETRY_MAX),
                 _ => Some(RETRY_INTERVAL),
             };
-            (Progress::Failed(chain(&error)), interval)
+            tracing::warn!(error = chain(&error), retry_in = ?interval, "cannot prepare a seed image");
+            (Progress::Failed(error.status_text()), interval)
         }
     }
 }

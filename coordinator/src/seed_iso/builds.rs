@@ -18,6 +18,7 @@ use super::{Prepared, SeedIsoError, SeedIsos, config};
 struct Inputs {
     base: Base,
     url: Option<String>,
+    digest: Option<String>,
     text: String,
 }
 
@@ -49,9 +50,12 @@ impl SeedIsos {
         wake: impl FnOnce() + Send + 'static,
     ) -> Option<Outcome> {
         let inputs = match config::render_config(seed, registration, self.authority.certificate()) {
-            Ok(text) => {
-                Inputs { base: seed_image::base_image(seed), url: seed.spec.base_image.clone(), text }
-            }
+            Ok(text) => Inputs {
+                base: seed_image::base_image(seed),
+                url: seed.spec.base_image.clone(),
+                digest: seed.spec.base_image_digest.clone(),
+                text,
+            },
             Err(error) => return Some(Err(error.into())),
         };
         let key = ObjectRef::from_obj(&**seed);

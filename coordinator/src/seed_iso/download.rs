@@ -145,7 +145,6 @@ fn read_pieces(
     lease: Lease,
 ) -> impl Stream<Item = std::io::Result<Bytes>> {
     async_stream::try_stream! {
-        let _lease = lease;
         let mut file = tokio::fs::File::open(path).await?;
         file.set_max_buf_size(CHUNK);
         for piece in pieces {
@@ -164,6 +163,8 @@ fn read_pieces(
                 }
             }
         }
+        // The file is kept until here.
+        drop(lease);
     }
 }
 

@@ -54,6 +54,11 @@ fn by_xorriso(directory: &Path) -> Option<Vec<u8>> {
     Some(std::fs::read(iso).unwrap())
 }
 
+/// With the loopback servers of these tests.
+fn limits() -> BaseImageLimits {
+    BaseImageLimits { allow_base: vec!["127.0.0.1".parse().unwrap()], ..BaseImageLimits::default() }
+}
+
 struct Served {
     isos: Arc<SeedIsos>,
     seed: SeedImage,
@@ -111,7 +116,7 @@ async fn serve(iso: Vec<u8>) -> Served {
     registrations.apply_watcher_event(&Event::Apply(registration.clone()));
     let directory = tempfile::tempdir().unwrap();
     let isos = SeedIsos::new(
-        BaseImages::new(directory.path().join("cache"), BaseImageLimits::default()).unwrap(),
+        BaseImages::new(directory.path().join("cache"), limits()).unwrap(),
         seeds.as_reader(),
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
@@ -141,7 +146,7 @@ impl Served {
     /// Another replica, which has made nothing yet and sees the same objects.
     fn replica(&self) -> SeedIsos {
         SeedIsos::new(
-            BaseImages::new(self.directory.path().join("other"), BaseImageLimits::default()).unwrap(),
+            BaseImages::new(self.directory.path().join("other"), limits()).unwrap(),
             self.seeds.as_reader(),
             self.registrations.as_reader(),
             self.isos.authority.clone(),
@@ -351,10 +356,10 @@ fn files(directory: &Path) -> Vec<String> {
 #[tokio::test]
 async fn odd_servers_leave_no_file() {
     let directory = tempfile::tempdir().unwrap();
-    let limits = BaseImageLimits { base_image_size: 100_000, ..BaseImageLimits::default() };
+    let limits = BaseImageLimits { base_image_size: 100_000, ..limits() };
     let images = BaseImages::new(directory.path().to_owned(), limits).unwrap();
     let server = odd_server(by_hand()).await;
-    let fetch = async |path: &str| images.fetch_image(&format!("{server}/{path}"), Base::Kept).await;
+    let fetch = async |path: &str| images.fetch_image(&format!("{server}/{path}"), Base::Kept, None).await;
     assert!(matches!(fetch("endless.iso").await, Err(BaseImageError::TooLarge { .. })));
     assert!(matches!(fetch("loop.iso").await, Err(BaseImageError::Fetch { .. })));
     assert!(matches!(fetch("none.iso").await, Err(BaseImageError::Status { .. })));
@@ -363,14 +368,43 @@ async fn odd_servers_leave_no_file() {
 }
 
 #[tokio::test]
+async fn redirection_to_an_internal_address_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
+    let to = odd_server(by_hand()).await.replace("127.0.0.1", "127.0.0.2");
+    let router =
+        axum::Router::new().fallback(move || async move { axum::response::Redirect::temporary(&to) });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/base.iso", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let error = images.fetch_image(&url, Base::Kept, None).await.unwrap_err();
+    assert!(error.to_string().contains("not allowed"), "{error}");
+    let shown = SeedIsoError::from(error).status_text();
+    assert!(!shown.contains("127.0.0") && shown.contains("coordinator's log"), "{shown}");
+}
+
+#[tokio::test]
+async fn digest_of_the_base_is_compared() {
+    let mut served = serve(by_hand()).await;
+    served.complete().await;
+    let digest = |bytes: &[u8]| Some(format!("sha256:{}", hex::encode(Sha256::digest(bytes))));
+    served.seed.spec.base_image_digest = digest(&by_hand());
+    served.complete().await;
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 1);
+    served.seed.spec.base_image_digest = digest(b"another");
+    let error = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap_err();
+    assert!(error.is_fetched_in_vain() && error.status_text().contains("baseImageDigest"), "{error}");
+}
+
+#[tokio::test]
 async fn slow_base_has_a_deadline_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
-    let limits = BaseImageLimits { base_image_timeout: Duration::from_secs(2), ..BaseImageLimits::default() };
+    let limits = BaseImageLimits { base_image_timeout: Duration::from_secs(2), ..limits() };
     let images = BaseImages::new(directory.path().to_owned(), limits).unwrap();
     let server = odd_server(by_hand()).await;
     let (slow, other) = (format!("{server}/drip.iso"), format!("{server}/base.iso"));
-    let mut dripping = std::pin::pin!(images.fetch_image(&slow, Base::Kept));
-    let quick = std::pin::pin!(images.fetch_image(&other, Base::Kept));
+    let mut dripping = std::pin::pin!(images.fetch_image(&slow, Base::Kept, None));
+    let quick = std::pin::pin!(images.fetch_image(&other, Base::Kept, None));
     let first = futures::future::select(&mut dripping, quick).await;
     assert!(matches!(first, futures::future::Either::Right((Ok(_), _))), "another base is not delayed");
     assert!(matches!(dripping.await, Err(BaseImageError::Slow { .. })));
@@ -380,12 +414,12 @@ async fn slow_base_has_a_deadline_of_its_own() {
 #[tokio::test]
 async fn failed_fetch_keeps_what_is_there() {
     let directory = tempfile::tempdir().unwrap();
-    let images = BaseImages::new(directory.path().to_owned(), BaseImageLimits::default()).unwrap();
+    let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
     let (server, fails) = flaky_server(by_hand()).await;
-    let kept = images.fetch_image(&server, Base::Kept).await.unwrap();
+    let kept = images.fetch_image(&server, Base::Kept, None).await.unwrap();
     fails.store(true, Ordering::Relaxed);
-    assert!(images.fetch_image(&server, Base::Fresh).await.is_err());
-    assert_eq!(images.fetch_image(&server, Base::Kept).await.unwrap().sha256, kept.sha256);
+    assert!(images.fetch_image(&server, Base::Fresh, None).await.is_err());
+    assert_eq!(images.fetch_image(&server, Base::Kept, None).await.unwrap().sha256, kept.sha256);
 }
 
 async fn flaky_server(iso: Vec<u8>) -> (String, Arc<AtomicBool>) {
@@ -408,13 +442,13 @@ async fn evicted_base_is_fetched_again_for_a_download() {
     let mut other = by_hand();
     other[30 * 2048] ^= 1;
     let other = base_server(other, Arc::default()).await;
-    let limits = BaseImageLimits { cache_size: 100_000, ..BaseImageLimits::default() };
+    let limits = BaseImageLimits { cache_size: 100_000, ..limits() };
     let bases = BaseImages::new(served.directory.path().join("small"), limits).unwrap();
     let (seeds, registrations) = (served.seeds.as_reader(), served.registrations.as_reader());
     let authority = served.isos.authority.clone();
     served.isos = Arc::new(SeedIsos::new(bases, seeds, registrations, authority));
     let path = format!("secret/{}", served.complete().await.file);
-    served.isos.bases.fetch_image(&other, Base::Kept).await.unwrap();
+    served.isos.bases.fetch_image(&other, Base::Kept, None).await.unwrap();
     assert_eq!(files(&served.directory.path().join("small")).len(), 3, "one image, two pointers");
     assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
     assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
@@ -425,13 +459,13 @@ async fn evicted_base_is_fetched_again_for_a_download() {
 async fn build_runs_beside_its_reconcile() {
     let mut served = serve(by_hand()).await;
     let registration = Arc::new(served.registration.clone());
-    let server = odd_server(by_hand()).await;
-    served.seed.spec.base_image = Some(format!("{server}/drip.iso"));
+    let base = odd_server(by_hand()).await;
+    served.seed.spec.base_image = Some(format!("{base}/drip.iso"));
     let slow = Arc::new(served.seed.clone());
     assert!(served.isos.poll_build(&slow, &registration, || panic!("it never ends")).is_none());
     assert!(served.isos.poll_build(&slow, &registration, || panic!("one at a time")).is_none());
     // The spec was corrected.
-    served.seed.spec.base_image = Some(format!("{server}/base.iso"));
+    served.seed.spec.base_image = Some(format!("{base}/base.iso"));
     let (seed, woken) = (Arc::new(served.seed.clone()), Arc::new(tokio::sync::Notify::new()));
     let wake = woken.clone();
     assert!(served.isos.poll_build(&seed, &registration, move || wake.notify_one()).is_none());
