@@ -30,7 +30,7 @@ use crate::listener::KnownHosts;
 use crate::metrics::Metrics;
 use crate::rpc;
 use crate::rpc::plan_notifications::PlanNotifications;
-use crate::rpc::registration_tokens::RegistrationTokens;
+use crate::rpc::registration_tokens::{DownloadTokens, RegistrationTokens};
 use crate::rpc::sessions::SessionTable;
 use crate::seed_iso::SeedIsos;
 use crate::shutdown::{Shutdown, unless_ended, wait_ended};
@@ -185,6 +185,8 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let replicas = ReplicaTracker::new(&replica, clock.clone());
     let (index, router) = (Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
+    let downloads = Arc::<DownloadTokens>::default();
+    let seed_image_events = downloads.clone();
     let (known_hosts, registration_events) = (Arc::<KnownHosts>::default(), tokens.clone());
     let sinks = Sinks {
         index: index.clone(),
@@ -192,6 +194,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         replicas: replicas.clone(),
         inventory_events: follow_inventories(notifications.clone(), known_hosts.clone()),
         registration_events: Arc::new(move |event| registration_events.apply_event(event)),
+        seed_image_events: Arc::new(move |event| seed_image_events.apply_event(event)),
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
@@ -202,7 +205,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
-    let isos = open_isos(config, &cache, &authority)?;
+    let isos = open_isos(config, &cache, downloads, &authority)?;
     let caches = rpc::Caches {
         inventories: cache.inventories.clone(),
         registrations: cache.registrations.clone(),
@@ -259,8 +262,13 @@ fn build_rpc(
     rpc::Context::new(client, caches, authority, metrics, clock, replica)
 }
 
-fn open_isos(config: &Config, cache: &Cache, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, RunError> {
+fn open_isos(
+    config: &Config,
+    cache: &Cache,
+    downloads: Arc<DownloadTokens>,
+    authority: &Arc<Authority>,
+) -> Result<Arc<SeedIsos>, RunError> {
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
-    Ok(Arc::new(SeedIsos::new(bases, seed_images, registrations, authority.clone())))
+    Ok(Arc::new(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone())))
 }

@@ -26,6 +26,7 @@ use tokio::sync::OnceCell;
 
 use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease};
 use crate::ca::Authority;
+use crate::rpc::registration_tokens::DownloadTokens;
 use crate::telemetry::chain;
 use builds::Builds;
 use config::ConfigError;
@@ -135,6 +136,7 @@ struct Known {
 pub struct SeedIsos {
     bases: BaseImages,
     seeds: Store<SeedImage>,
+    downloads: Arc<DownloadTokens>,
     registrations: Store<MachineRegistration>,
     authority: Arc<Authority>,
     isos: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Iso>>>,
@@ -149,13 +151,14 @@ impl SeedIsos {
     #[must_use]
     pub fn new(
         bases: BaseImages,
-        seeds: Store<SeedImage>,
+        (seeds, downloads): (Store<SeedImage>, Arc<DownloadTokens>),
         registrations: Store<MachineRegistration>,
         authority: Arc<Authority>,
     ) -> Self {
         Self {
             bases,
             seeds,
+            downloads,
             registrations,
             authority,
             isos: Mutex::default(),
@@ -246,10 +249,7 @@ impl SeedIsos {
     /// so that a changed registration, authority or base is never sent under
     /// the old one. A replica that has not made it ready yet does so now.
     async fn open_iso(&self, token: &str, file: &str) -> Option<(Arc<Iso>, Lease)> {
-        let seed = self.seeds.find(|seed| {
-            let known = seed.status.as_ref().and_then(|status| status.download_token.as_deref());
-            known.is_some_and(|known| constant_time_eq(known, token))
-        })?;
+        let seed = self.seeds.get(&self.downloads.find_object(token)?)?;
         let reference = &seed.spec.registration_ref;
         let namespace = reference.namespace.clone().or_else(|| seed.namespace())?;
         let name = ObjectRef::new(reference.name.as_deref()?).within(&namespace);
@@ -277,11 +277,6 @@ fn say_changed(seed: &SeedImage, asked: &str, now: &str) {
 
 fn say_failed(seed: &SeedImage, error: &SeedIsoError) {
     tracing::warn!(seed_image = seed.name_any(), error = %chain(error), "cannot serve a seed image");
-}
-
-/// Compares secrets in a time that tells nothing of where they differ.
-fn constant_time_eq(one: &str, other: &str) -> bool {
-    !one.is_empty() && Sha256::digest(one) == Sha256::digest(other)
 }
 
 async fn run_blocking<T: Send + 'static>(

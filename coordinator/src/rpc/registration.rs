@@ -86,7 +86,7 @@ impl RegistrationService {
     /// The ready registration with that token.
     fn find_registration(&self, token: &str) -> Option<Arc<MachineRegistration>> {
         let caches = &self.context.caches;
-        let found = caches.registrations.get(&caches.tokens.find_registration(token)?)?;
+        let found = caches.registrations.get(&caches.tokens.find_object(token)?)?;
         is_ready(&found).then_some(found)
     }
 

@@ -65,6 +65,7 @@ struct Served {
     registration: MachineRegistration,
     fetches: Arc<AtomicUsize>,
     seeds: Writer<SeedImage>,
+    downloads: Arc<DownloadTokens>,
     registrations: Writer<MachineRegistration>,
     directory: tempfile::TempDir,
 }
@@ -114,14 +115,14 @@ async fn serve(iso: Vec<u8>) -> Served {
     let (mut seeds, mut registrations) = (Writer::default(), Writer::default());
     seeds.apply_watcher_event(&Event::Apply(seed.clone()));
     registrations.apply_watcher_event(&Event::Apply(registration.clone()));
-    let directory = tempfile::tempdir().unwrap();
+    let (directory, downloads) = (tempfile::tempdir().unwrap(), Arc::<DownloadTokens>::default());
     let isos = SeedIsos::new(
         BaseImages::new(directory.path().join("cache"), limits()).unwrap(),
-        seeds.as_reader(),
+        (seeds.as_reader(), downloads.clone()),
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
     );
-    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, registrations, directory }
+    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, downloads, registrations, directory }
 }
 
 impl Served {
@@ -140,14 +141,16 @@ impl Served {
         };
         let progress = Progress::Completed(download);
         self.seed.status = Some(seed_image::seed_image_status(&self.seed, &progress, Timestamp::now()));
-        self.seeds.apply_watcher_event(&Event::Apply(self.seed.clone()));
+        let event = Event::Apply(self.seed.clone());
+        self.seeds.apply_watcher_event(&event);
+        self.downloads.apply_event(&event);
     }
 
     /// Another replica, which has made nothing yet and sees the same objects.
     fn replica(&self) -> SeedIsos {
         SeedIsos::new(
             BaseImages::new(self.directory.path().join("other"), limits()).unwrap(),
-            self.seeds.as_reader(),
+            (self.seeds.as_reader(), self.downloads.clone()),
             self.registrations.as_reader(),
             self.isos.authority.clone(),
         )
@@ -444,7 +447,8 @@ async fn evicted_base_is_fetched_again_for_a_download() {
     let other = base_server(other, Arc::default()).await;
     let limits = BaseImageLimits { cache_size: 100_000, ..limits() };
     let bases = BaseImages::new(served.directory.path().join("small"), limits).unwrap();
-    let (seeds, registrations) = (served.seeds.as_reader(), served.registrations.as_reader());
+    let seeds = (served.seeds.as_reader(), served.downloads.clone());
+    let registrations = served.registrations.as_reader();
     let authority = served.isos.authority.clone();
     served.isos = Arc::new(SeedIsos::new(bases, seeds, registrations, authority));
     let path = format!("secret/{}", served.complete().await.file);
