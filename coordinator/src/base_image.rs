@@ -3,30 +3,37 @@
 //! A file under its own SHA-256 never changes, so that a download that runs
 //! goes on while another version of the same URL arrives.
 
+mod fetch;
+mod ledger;
+mod targets;
+
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Empty};
+use coordinator_core::seed_image::Base;
+use http::{StatusCode, header};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use sha2::{Digest as _, Sha256};
+use tempfile::TempPath;
 use tokio::fs;
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::Mutex;
 
+use crate::config::BaseImageLimits;
 use crate::telemetry::chain;
+use fetch::{Fetcher, parse_url};
+use ledger::{InFlight, Ledger};
+use targets::Targets;
 
-/// Largest base image, bytes.
-pub const MAX_BYTES: u64 = 16 * 1024 * 1024 * 1024;
+pub use ledger::Lease;
+pub use targets::AllowedBase;
+pub(crate) use targets::parse_network;
+
 /// A server that sends nothing for so long is given up.
 const SILENCE: Duration = Duration::from_mins(1);
-const REDIRECTS: usize = 5;
 
 /// Why there is no base image.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +60,27 @@ pub enum BaseImageError {
         /// The error.
         status: StatusCode,
     },
-    /// Larger than [`MAX_BYTES`].
-    #[error("{url} is larger than {MAX_BYTES} bytes")]
+    /// Larger than `--base-image-size`.
+    #[error("{url} is larger than --base-image-size allows: correct spec.baseImage, or raise the flag")]
     TooLarge {
         /// From where.
         url: String,
     },
+    /// Not what `spec.baseImageDigest` says.
+    #[error("{url} is not what spec.baseImageDigest says: correct the digest or the server's file")]
+    Digest {
+        /// From where.
+        url: String,
+    },
+    /// Slower than `--base-image-timeout`.
+    #[error("{url} did not arrive within --base-image-timeout; it is tried again")]
+    Slow {
+        /// From where.
+        url: String,
+    },
+    /// All that is kept is being sent.
+    #[error("the cache of base images is full of images that are in use: raise --cache-size")]
+    Full,
     /// The cache directory does not do its work.
     #[error("cannot store base images in {path}: check its free space and permissions", path = path.display())]
     Cache {
@@ -73,19 +95,36 @@ pub enum BaseImageError {
 }
 
 impl BaseImageError {
+    /// What the status of an object says: what the coordinator's network answered
+    /// is for its log alone.
+    #[must_use]
+    pub fn neutral_text(&self) -> Option<&'static str> {
+        match self {
+            Self::Fetch { .. } | Self::Status { .. } | Self::Slow { .. } => Some(
+                "spec.baseImage cannot be fetched: correct it, or the server; the coordinator's log has the cause. It is tried again",
+            ),
+            Self::Url { .. }
+            | Self::TooLarge { .. }
+            | Self::Digest { .. }
+            | Self::Full
+            | Self::Cache { .. }
+            | Self::Tls(_) => None,
+        }
+    }
+
     /// Whether a retry is useless until the configuration changes.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::Url { .. } | Self::TooLarge { .. } => true,
+            Self::Url { .. } | Self::TooLarge { .. } | Self::Digest { .. } => true,
             Self::Status { status, .. } => status.is_client_error(),
-            Self::Fetch { .. } | Self::Cache { .. } | Self::Tls(_) => false,
+            Self::Fetch { .. } | Self::Slow { .. } | Self::Full | Self::Cache { .. } | Self::Tls(_) => false,
         }
     }
 }
 
 /// A base ISO on the local disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct BaseImage {
     /// Where; the content never changes.
     pub path: PathBuf,
@@ -93,69 +132,92 @@ pub struct BaseImage {
     pub size: u64,
     /// Lower-case hexadecimal.
     pub sha256: String,
+    /// The file is kept as long as this.
+    pub lease: Lease,
 }
+
+type UrlLock = tokio::sync::Mutex<()>;
 
 /// The base ISOs of a cache directory.
 #[derive(Debug)]
 pub struct BaseImages {
     directory: PathBuf,
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
-    // One fetch at a time: of two SeedImages with one base the second finds it.
-    fetching: Mutex<()>,
+    limits: BaseImageLimits,
+    fetcher: Fetcher,
+    ledger: Arc<Ledger>,
+    // One fetch of a URL at a time: of two SeedImages with one base the second
+    // finds it.
+    fetching: Mutex<HashMap<String, Weak<UrlLock>>>,
 }
 
 impl BaseImages {
-    /// Uses `directory`, which is made when it is not there.
+    /// Uses `directory`, which is made when it is not there. What an earlier
+    /// process left there is used, or removed.
     ///
     /// # Errors
-    /// [`BaseImageError::Tls`].
-    pub fn new(directory: PathBuf) -> Result<Self, BaseImageError> {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_connect_timeout(Some(SILENCE));
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-            .map_err(BaseImageError::Tls)?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
-        Ok(Self { directory, client, fetching: Mutex::new(()) })
+    /// [`BaseImageError::Tls`], [`BaseImageError::Cache`].
+    pub fn new(directory: PathBuf, limits: BaseImageLimits) -> Result<Self, BaseImageError> {
+        let ledger = Ledger::open(&directory, limits.cache_size)
+            .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
+        let targets = Targets::new(limits.allow_base.clone(), limits.refuse_base.clone());
+        let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
+        Ok(Self { directory, limits, fetcher, ledger, fetching: Mutex::default() })
     }
 
-    /// The base image of a URL, fetched when it is not there yet.
+    /// The base image of a URL, fetched when it is not there yet, or when a
+    /// fresh one is asked for. What there is stays until it has arrived.
     ///
     /// # Errors
     /// [`BaseImageError`].
-    pub async fn fetch_image(&self, url: &str) -> Result<BaseImage, BaseImageError> {
+    pub async fn fetch_image(
+        &self,
+        url: &str,
+        base: Base,
+        digest: Option<&str>,
+    ) -> Result<BaseImage, BaseImageError> {
         let uri = parse_url(url)?;
         // Downloads ask too: they must not wait for the fetch of another.
-        if let Some(image) = self.find_stored(url).await {
+        if base == Base::Kept
+            && let Some(image) = self.find_stored(url, digest).await
+        {
             return Ok(image);
         }
-        let _turn = self.fetching.lock().await;
-        if let Some(image) = self.find_stored(url).await {
+        let lock = self.url_lock(url);
+        let _turn = lock.lock().await;
+        if base == Base::Kept
+            && let Some(image) = self.find_stored(url, digest).await
+        {
             return Ok(image);
         }
-        let response = self.follow_redirects(url, uri).await?;
-        let announced = response.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if announced.is_some_and(|size| size > MAX_BYTES) {
-            return Err(BaseImageError::TooLarge { url: url.to_owned() });
-        }
-        self.store_body(url, response.into_body()).await
+        let fetched = async {
+            let response = self.fetcher.follow_redirects(url, uri).await?;
+            let announced = response.headers().get(header::CONTENT_LENGTH);
+            let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+            if announced.is_some_and(|size| size > self.limits.base_image_size) {
+                return Err(BaseImageError::TooLarge { url: url.to_owned() });
+            }
+            self.store_body(url, response.into_body(), digest).await
+        };
+        tokio::time::timeout(self.limits.base_image_timeout, fetched)
+            .await
+            .unwrap_or_else(|_| Err(BaseImageError::Slow { url: url.to_owned() }))
     }
 
-    /// Forgets what a URL led to: the next fetch asks the server again.
-    ///
-    /// # Errors
-    /// [`BaseImageError::Cache`].
-    pub async fn forget_image(&self, url: &str) -> Result<(), BaseImageError> {
-        let _turn = self.fetching.lock().await;
-        match fs::remove_file(self.pointer_path(url)).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.store_error(error)),
-            _ => Ok(()),
+    /// Whether the content is stored.
+    #[must_use]
+    pub fn contains_content(&self, sha256: &str) -> bool {
+        self.ledger.contains_file(sha256)
+    }
+
+    fn url_lock(&self, url: &str) -> Arc<UrlLock> {
+        let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = fetching.get(url).and_then(Weak::upgrade) {
+            return lock;
         }
+        fetching.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::<UrlLock>::default();
+        fetching.insert(url.to_owned(), Arc::downgrade(&lock));
+        lock
     }
 
     fn store_error(&self, source: io::Error) -> BaseImageError {
@@ -166,62 +228,45 @@ impl BaseImages {
         self.directory.join(format!("{}.url", hex::encode(Sha256::digest(url))))
     }
 
-    fn content_path(&self, sha256: &str) -> PathBuf {
-        self.directory.join(format!("{sha256}.iso"))
-    }
-
-    async fn find_stored(&self, url: &str) -> Option<BaseImage> {
+    async fn find_stored(&self, url: &str, digest: Option<&str>) -> Option<BaseImage> {
         let pointer = fs::read_to_string(self.pointer_path(url)).await.ok()?;
         let (sha256, size) = parse_pointer(&pointer)?;
-        let path = self.content_path(sha256);
-        let there = fs::metadata(&path).await.ok()?.len() == size;
-        there.then(|| BaseImage { path, size, sha256: sha256.to_owned() })
+        check_digest(url, sha256, digest).ok()?;
+        let lease = self.ledger.lease_file(sha256)?;
+        let path = self.ledger.file_path(sha256);
+        let is_there = fs::metadata(&path).await.ok()?.len() == size;
+        is_there.then(|| BaseImage { path, size, sha256: sha256.to_owned(), lease })
     }
 
-    async fn follow_redirects(&self, url: &str, mut uri: Uri) -> Result<Response<Incoming>, BaseImageError> {
-        let failed = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
-        for _ in 0..=REDIRECTS {
-            let request =
-                Request::get(uri.clone()).body(Empty::new()).map_err(|error| failed(error.to_string()))?;
-            let response = tokio::time::timeout(SILENCE, self.client.request(request))
-                .await
-                .map_err(|_| failed("no answer in time".to_owned()))?
-                .map_err(|error| failed(chain(&error)))?;
-            if response.status().is_success() {
-                return Ok(response);
-            }
-            let location = response.headers().get(header::LOCATION);
-            let next = location.and_then(|value| redirect_target(&uri, value.to_str().ok()?));
-            uri = match next {
-                Some(next) if response.status().is_redirection() => next,
-                _ => {
-                    return Err(BaseImageError::Status { url: url.to_owned(), status: response.status() });
-                }
-            };
-        }
-        Err(failed(format!("more than {REDIRECTS} redirections")))
+    /// A file of its own name, also where replicas share the directory; removed
+    /// when the fetch ends without a result.
+    async fn create_temporary(&self) -> Result<TempPath, BaseImageError> {
+        let directory = self.directory.clone();
+        let create = move || tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(directory);
+        let created = tokio::task::spawn_blocking(create).await.map_err(io::Error::other).flatten();
+        created.map(tempfile::NamedTempFile::into_temp_path).map_err(|source| self.store_error(source))
     }
 
-    async fn store_body(&self, url: &str, body: Incoming) -> Result<BaseImage, BaseImageError> {
+    async fn store_body(
+        &self,
+        url: &str,
+        body: Incoming,
+        digest: Option<&str>,
+    ) -> Result<BaseImage, BaseImageError> {
         let failed = |source| self.store_error(source);
-        fs::create_dir_all(&self.directory).await.map_err(failed)?;
-        // The lock holds off this process; the process id, another replica
-        // that shares the directory.
-        let temporary = self.directory.join(format!(".fetch-{}", std::process::id()));
-        let fetched = self.write_body(url, &temporary, body).await;
-        let (sha256, size) = match fetched {
-            Ok(fetched) => fetched,
-            Err(error) => {
-                let _ = fs::remove_file(&temporary).await;
-                return Err(error);
-            }
-        };
-        let path = self.content_path(&sha256);
-        fs::rename(&temporary, &path).await.map_err(failed)?;
-        fs::write(&temporary, format!("{sha256} {size}\n")).await.map_err(failed)?;
-        fs::rename(&temporary, self.pointer_path(url)).await.map_err(failed)?;
+        let persist = |error: tempfile::PathPersistError| self.store_error(error.error);
+        let temporary = self.create_temporary().await?;
+        let mut in_flight = self.ledger.start_file();
+        let (sha256, size) = self.write_body(url, &temporary, body, &mut in_flight).await?;
+        check_digest(url, &sha256, digest)?;
+        let path = self.ledger.file_path(&sha256);
+        temporary.persist(&path).map_err(persist)?;
+        let lease = in_flight.finish_file(&sha256);
+        let pointer = self.create_temporary().await?;
+        fs::write(&pointer, format!("{sha256} {size}\n")).await.map_err(failed)?;
+        pointer.persist(self.pointer_path(url)).map_err(persist)?;
         tracing::info!(url, size, sha256, "fetched a base image");
-        Ok(BaseImage { path, size, sha256 })
+        Ok(BaseImage { path, size, sha256, lease })
     }
 
     async fn write_body(
@@ -229,6 +274,7 @@ impl BaseImages {
         url: &str,
         path: &Path,
         mut body: Incoming,
+        in_flight: &mut InFlight,
     ) -> Result<(String, u64), BaseImageError> {
         let lost = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
         let failed = |source| self.store_error(source);
@@ -242,9 +288,10 @@ impl BaseImages {
             let frame = frame.map_err(|error| lost(chain(&error)))?;
             let Some(data) = frame.data_ref() else { continue };
             size += data.len() as u64;
-            if size > MAX_BYTES {
+            if size > self.limits.base_image_size {
                 return Err(BaseImageError::TooLarge { url: url.to_owned() });
             }
+            in_flight.grow_file(data.len() as u64)?;
             hash.update(data);
             file.write_all(data).await.map_err(failed)?;
         }
@@ -253,11 +300,13 @@ impl BaseImages {
     }
 }
 
-fn parse_url(url: &str) -> Result<Uri, BaseImageError> {
-    let parsed = url.parse::<Uri>().ok();
-    parsed
-        .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
-        .ok_or_else(|| BaseImageError::Url { url: url.to_owned() })
+/// `digest` is `sha256:` and hexadecimal digits, as in `spec.baseImageDigest`.
+fn check_digest(url: &str, sha256: &str, digest: Option<&str>) -> Result<(), BaseImageError> {
+    let wanted = digest.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
+    if wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(sha256)) {
+        return Ok(());
+    }
+    Err(BaseImageError::Digest { url: url.to_owned() })
 }
 
 fn parse_pointer(text: &str) -> Option<(&str, u64)> {
@@ -267,56 +316,9 @@ fn parse_pointer(text: &str) -> Option<(&str, u64)> {
     Some((sha256, size.parse().ok()?))
 }
 
-/// Where a redirection leads: absolute, or a path on the same server. Never
-/// from https down to http.
-fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
-    let next: Uri = location.parse().ok()?;
-    if next.scheme().is_none() {
-        return Uri::builder()
-            .scheme(from.scheme()?.clone())
-            .authority(from.authority()?.clone())
-            .path_and_query(next.path_and_query()?.clone())
-            .build()
-            .ok();
-    }
-    let allowed = match from.scheme_str() {
-        Some("https") => next.scheme_str() == Some("https"),
-        _ => matches!(next.scheme_str(), Some("http" | "https")),
-    };
-    allowed.then_some(next)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_http_urls_are_fetched() {
-        for (url, want) in [
-            ("http://127.0.0.1:1/base.iso", true),
-            ("https://images.example/base.iso", true),
-            ("file:///etc/passwd", false),
-            ("registry.example/base:v1", false),
-            ("", false),
-        ] {
-            assert_eq!(parse_url(url).is_ok(), want, "{url}");
-        }
-    }
-
-    #[test]
-    fn a_redirection_stays_as_safe_as_it_was() {
-        for (from, location, want) in [
-            ("http://a/x", "http://b/y", Some("http://b/y")),
-            ("http://a/x", "https://b/y", Some("https://b/y")),
-            ("https://a/x", "https://b/y", Some("https://b/y")),
-            ("https://a/x", "http://b/y", None),
-            ("https://a:1/x", "/y?z", Some("https://a:1/y?z")),
-            ("http://a/x", "file:///etc/passwd", None),
-        ] {
-            let got = redirect_target(&from.parse().unwrap(), location).map(|uri| uri.to_string());
-            assert_eq!(got.as_deref(), want, "{from} {location}");
-        }
-    }
 
     #[test]
     fn a_pointer_is_read_whole_or_not_at_all() {

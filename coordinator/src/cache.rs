@@ -106,6 +106,7 @@ pub struct Sinks {
     pub replicas: ReplicaTracker,
     pub inventory_events: Observer<MachineInventory>,
     pub registration_events: Observer<MachineRegistration>,
+    pub seed_image_events: Observer<SeedImage>,
     pub metrics: Metrics,
 }
 

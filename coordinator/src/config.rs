@@ -2,9 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
+use coordinator_api::names;
+use ipnet::IpNet;
+use jiff::SignedDuration;
 
+use crate::base_image::{AllowedBase, parse_network};
 use crate::controllers::index::Key;
 
 /// Turns bare metal into Kubernetes nodes.
@@ -29,8 +34,7 @@ pub struct Config {
     pub instance: String,
     /// `ConfigMap` from Kubernetes versions to OS images, as NAMESPACE/NAME;
     /// without a namespace it is in the coordinator's own.
-    #[arg(long, env = "IMAGE_CATALOG", value_name = "NAMESPACE/NAME", value_parser = parse_catalog,
-        default_value = coordinator_api::names::IMAGE_CATALOG)]
+    #[arg(long, env = "IMAGE_CATALOG", value_parser = parse_catalog, default_value = names::IMAGE_CATALOG)]
     pub image_catalog: CatalogName,
     /// Create a new certificate authority although hosts are registered. They
     /// trust the former one: each has to boot a new seed ISO.
@@ -42,6 +46,115 @@ pub struct Config {
     /// Where base ISOs are kept.
     #[arg(long, env = "CACHE_DIRECTORY", default_value = "/var/cache/baremetal-coordinator")]
     pub cache_directory: PathBuf,
+    #[command(flatten)]
+    pub base_images: BaseImageLimits,
+    #[command(flatten)]
+    pub connections: ConnectionLimits,
+}
+
+/// What base images may take.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct BaseImageLimits {
+    /// Largest base ISO; bytes, or with Ki, Mi, Gi.
+    #[arg(long, env = "BASE_IMAGE_SIZE", default_value = "8Gi", value_parser = parse_bytes)]
+    pub base_image_size: u64,
+    /// How long a base ISO may take to arrive.
+    #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
+    pub base_image_timeout: Duration,
+    /// All base ISOs together. Above it the one that was used least recently is
+    /// removed, and fetched again when it is asked for.
+    #[arg(long, env = "CACHE_SIZE", default_value = "20Gi", value_parser = parse_bytes)]
+    pub cache_size: u64,
+    /// Addresses, CIDRs and host names that base ISOs may come from although
+    /// they are loopback, link-local, multicast, names of the cluster, or refused
+    /// by `--refuse-base`.
+    #[arg(long, env = "ALLOW_BASE", value_delimiter = ',')]
+    pub allow_base: Vec<AllowedBase>,
+    /// CIDRs that base ISOs may not come from: those of Services and pods.
+    #[arg(long, env = "REFUSE_BASE", value_delimiter = ',', value_parser = parse_network)]
+    pub refuse_base: Vec<IpNet>,
+}
+
+const GI: u64 = 1 << 30;
+
+impl Default for BaseImageLimits {
+    fn default() -> Self {
+        Self {
+            base_image_size: 8 * GI,
+            base_image_timeout: Duration::from_hours(1),
+            cache_size: 20 * GI,
+            allow_base: vec![],
+            refuse_base: vec![],
+        }
+    }
+}
+
+/// What of the port one address, one host, and all together may take.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct ConnectionLimits {
+    /// Open connections of one address (of a /64 in IPv6). Each host that is known
+    /// at the address adds four to this and the next two limits.
+    #[arg(long, env = "SOURCE_CONNECTIONS", default_value = "1024")]
+    pub source_connections: usize,
+    /// Of these, connections without a client certificate: registrations and ISO
+    /// downloads. Raise it where many new hosts share an address.
+    #[arg(long, env = "SOURCE_ANONYMOUS", default_value = "256")]
+    pub source_anonymous: usize,
+    /// Of these, connections whose TLS handshake is not complete.
+    #[arg(long, env = "SOURCE_HANDSHAKES", default_value = "64")]
+    pub source_handshakes: usize,
+    /// Connections without a client certificate from all addresses at which no host
+    /// is known.
+    #[arg(long, env = "ANONYMOUS_CONNECTIONS", default_value = "2048")]
+    pub anonymous_connections: usize,
+    /// Open connections of one host, by its certificate.
+    #[arg(long, env = "HOST_CONNECTIONS", default_value = "8")]
+    pub host_connections: usize,
+    /// TLS handshakes at a time, from addresses without a known host, and as many
+    /// from the others.
+    #[arg(long, env = "HANDSHAKES", default_value = "256")]
+    pub handshakes: usize,
+    /// How long a connection may take to its `ClientHello`, and again to the end of
+    /// the handshake.
+    #[arg(long, env = "HANDSHAKE_TIMEOUT", default_value = "5s", value_parser = parse_duration)]
+    pub handshake_timeout: Duration,
+    /// How long after its handshake a connection may take to its first request.
+    #[arg(long, env = "FIRST_REQUEST_TIMEOUT", default_value = "10s", value_parser = parse_duration)]
+    pub first_request_timeout: Duration,
+    /// A connection without a client certificate and without a request is closed
+    /// after this time.
+    #[arg(long, env = "IDLE_TIMEOUT", default_value = "1m", value_parser = parse_duration)]
+    pub idle_timeout: Duration,
+    /// Requests a minute from one address without a client certificate. Each
+    /// host that is known at the address adds four.
+    #[arg(long, env = "SOURCE_REQUESTS", default_value = "1200")]
+    pub source_requests: usize,
+    /// Registrations that are read and decoded at a time; one address has a
+    /// quarter of them.
+    #[arg(long, env = "REGISTRATIONS", default_value = "64")]
+    pub registrations: usize,
+    /// How long a call may take, but for the stream of a host.
+    #[arg(long, env = "CALL_TIMEOUT", default_value = "30s", value_parser = parse_duration)]
+    pub call_timeout: Duration,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self {
+            source_connections: 1024,
+            source_anonymous: 256,
+            source_handshakes: 64,
+            anonymous_connections: 2048,
+            host_connections: 8,
+            handshakes: 256,
+            handshake_timeout: Duration::from_secs(5),
+            first_request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
+            source_requests: 1200,
+            registrations: 64,
+            call_timeout: Duration::from_secs(30),
+        }
+    }
 }
 
 /// Where the image catalog is.
@@ -81,6 +194,24 @@ fn parse_catalog(text: &str) -> Result<CatalogName, String> {
         return Err("give NAMESPACE/NAME of a ConfigMap, or NAME".to_owned());
     }
     Ok(CatalogName { namespace: namespace.map(str::to_owned), name: name.to_owned() })
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => GI,
+        _ => return Err("give bytes, or a number with Ki, Mi or Gi".to_owned()),
+    };
+    let count: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    count.checked_mul(unit).ok_or_else(|| "too large".to_owned())
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from(duration).map_err(|_| "give a positive duration".to_owned())
 }
 
 fn parse_server_url(text: &str) -> Result<String, String> {
@@ -127,6 +258,21 @@ mod tests {
         for text in ["--image-catalog=", "--image-catalog=/images", "--image-catalog=a/b/c"] {
             assert!(config(&[text]).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn limits_are_flags() {
+        let parse = |flags: &[&str]| {
+            let own = ["coordinator", "--server-url=https://c", "--namespace=own"];
+            Config::try_parse_from(own.iter().chain(flags))
+        };
+        assert_eq!(parse(&[]).unwrap().connections, ConnectionLimits::default());
+        assert_eq!(parse(&[]).unwrap().base_images, BaseImageLimits::default());
+        assert_eq!(parse(&["--cache-size=3Mi"]).unwrap().base_images.cache_size, 3 << 20);
+        assert!(parse(&["--cache-size=3M"]).is_err());
+        let limits = parse(&["--source-handshakes=7", "--idle-timeout=90s"]).unwrap().connections;
+        assert_eq!((limits.source_handshakes, limits.idle_timeout), (7, Duration::from_secs(90)));
+        assert!(parse(&["--idle-timeout=-1s"]).is_err());
     }
 
     #[test]

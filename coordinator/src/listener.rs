@@ -1,35 +1,46 @@
 //! One TLS port: the gRPC calls of hosts, and seed ISOs.
 
+mod activity;
+mod admission;
+mod failure;
+mod known_hosts;
+mod requests;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use proto::limits;
 use proto::v1alpha1::host_server::HostServer;
 use proto::v1alpha1::registration_server::RegistrationServer;
-use rustls::{AlertDescription, CertificateError, Error as Rustls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tower::ServiceExt as _;
+use tokio_rustls::server::TlsStream;
 
 use crate::ca::{Authority, SERVER_LIFE};
+use crate::clock::Clock;
+use crate::config::ConnectionLimits;
 use crate::rpc::host::HostService;
 use crate::rpc::registration::RegistrationService;
 use crate::rpc::{Context, KEEPALIVE, KEEPALIVE_ANSWER, Rejections};
 use crate::seed_iso::{SeedIsos, download};
 use crate::telemetry::chain;
-use crate::tls::{Acceptor, TlsError};
+use crate::tls::{self, Acceptor, Session, TlsError};
+use activity::Activity;
+use admission::{Admission, Connection};
+use failure::{Failure, classify_handshake, record_failure};
+use requests::Requests;
 
-/// Streams of one connection: a host needs three.
-const STREAMS: u32 = 32;
+pub use known_hosts::{KnownHosts, Source};
+
+/// Streams of one connection: a host needs three. Each can hold a message.
+const STREAMS: u32 = 8;
 /// What one HTTP/2 stream may send before it is read: an idle host must not
 /// hold memory.
 const WINDOW: u32 = 64 * 1024;
@@ -43,8 +54,18 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Routes {
     router: Router,
-    /// Counts hosts whose connection ends before a call.
+    /// Counts and logs connections that are of no use.
     rejections: Arc<Rejections>,
+    admission: Arc<Admission>,
+    clock: Clock,
+}
+
+impl Routes {
+    /// With other limits than the defaults, and a reserve for known hosts.
+    #[must_use]
+    pub fn with_admission(self, limits: ConnectionLimits, known: Arc<KnownHosts>) -> Self {
+        Self { admission: Arc::new(Admission::new(limits, known)), ..self }
+    }
 }
 
 /// The hosts' calls, and the seed ISOs where there are any.
@@ -57,7 +78,12 @@ pub fn build_router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
         .max_encoding_message_size(limits::PLAN_BYTES);
     let calls = tonic::service::Routes::new(registration).add_service(host).prepare();
     let downloads = isos.map(download::download_router).unwrap_or_default();
-    Routes { router: calls.into_axum_router().merge(downloads), rejections: context.rejections.clone() }
+    Routes {
+        router: calls.into_axum_router().merge(downloads),
+        rejections: context.rejections.clone(),
+        admission: Arc::new(Admission::new(ConnectionLimits::default(), Arc::default())),
+        clock: context.clock.clone(),
+    }
 }
 
 /// Serves until `shutdown`, then lets open requests end for a few seconds.
@@ -72,8 +98,7 @@ pub async fn run_listener(
     let accept = async {
         loop {
             let (stream, remote) = port.accept_stream().await;
-            let (acceptor, routes) = (acceptor.clone(), routes.clone());
-            tokio::spawn(serve_connection(acceptor, routes, (stream, remote), connections.watcher()));
+            start_connection(&acceptor, &routes, (stream, remote), connections.watcher());
         }
     };
     tokio::select! {
@@ -115,67 +140,86 @@ impl Port for TcpListener {
     }
 }
 
-async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
-    acceptor: Acceptor,
-    Routes { router, rejections }: Routes,
+/// Rejects a connection before anything of it is read, or serves it.
+fn start_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    acceptor: &Acceptor,
+    routes: &Routes,
     (stream, remote): (S, SocketAddr),
     watcher: Watcher,
 ) {
-    let (stream, session) = match acceptor.accept_tls(stream, remote).await {
-        Ok(accepted) => accepted,
-        Err(error) => return record_failure(&rejections, remote, &error),
-    };
-    let service = router.map_request(move |request: http::Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(session.clone());
-        request
-    });
-    let builder = http_builder();
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    if let Err(error) = watcher.watch(serving.into_owned()).await {
-        tracing::debug!(%remote, %error, "a connection ended");
-    }
-}
-
-/// A flood of these must not flood the log: an untrusted host is logged with
-/// the next action at a limited rate, those that are too many are not.
-fn record_failure(rejections: &Rejections, remote: SocketAddr, error: &TlsError) {
-    match classify_handshake(error) {
-        Failure::Untrusted => rejections.record_untrusted(&format!("{remote}: {}", chain(error))),
-        Failure::Overload => {}
-        Failure::Other => tracing::info!(%remote, error = chain(error), "no TLS session"),
-    }
-}
-
-/// Why a connection ended before the first call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    /// One side has a certificate that the other's authority did not sign.
-    Untrusted,
-    /// Too many, or too slow.
-    Overload,
-    /// Anything else: a scanner, a proxy, a clock.
-    Other,
-}
-
-fn classify_handshake(error: &TlsError) -> Failure {
-    let source = match error {
-        TlsError::Busy | TlsError::Timeout => return Failure::Overload,
-        TlsError::Handshake(source) => source,
-        TlsError::Setup(_) | TlsError::Verifier(_) | TlsError::Exporter(_) | TlsError::Peer(_) => {
-            return Failure::Other;
+    match routes.admission.admit_connection(remote.ip()) {
+        Ok(connection) => {
+            let (acceptor, routes) = (acceptor.clone(), routes.clone());
+            tokio::spawn(async move {
+                let served = serve_connection(&acceptor, &routes, (stream, remote), connection, watcher);
+                if let Err((failure, error)) = served.await {
+                    record_failure(&routes.rejections, remote, failure, error.as_ref());
+                }
+            });
         }
-    };
-    match source.get_ref().and_then(|cause| cause.downcast_ref()) {
-        // The first two are the host's word on our certificate. The second is
-        // what it says when two authorities have one name and two keys, as
-        // those of two coordinators have.
-        Some(
-            Rustls::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError)
-            | Rustls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature),
-        ) => Failure::Untrusted,
-        _ => Failure::Other,
+        Err(failure) => record_failure(&routes.rejections, remote, failure, None),
     }
+}
+
+async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    acceptor: &Acceptor,
+    routes: &Routes,
+    (stream, remote): (S, SocketAddr),
+    mut connection: Connection,
+    watcher: Watcher,
+) -> Result<(), (Failure, Option<TlsError>)> {
+    let limits = routes.admission.limits();
+    let (stream, session) =
+        accept_tls(acceptor, limits.handshake_timeout, (stream, remote), &connection).await?;
+    let now = routes.clock.now();
+    connection.end_handshake(session.peer(), now).map_err(|failure| (failure, None))?;
+    let left = session.peer().map(|peer| {
+        // Its streams end by themselves at that time.
+        Duration::try_from(peer.not_after.duration_since(now)).unwrap_or_default() + GRACE
+    });
+    let activity = Activity::new();
+    let requests = Requests {
+        router: routes.router.clone(),
+        admission: routes.admission.clone(),
+        rejections: routes.rejections.clone(),
+        session,
+        activity: activity.clone(),
+    };
+    let service = service_fn(move |request| requests.clone().answer_request(request));
+    let builder = http_builder();
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        served = watcher.watch(serving.into_owned()) => {
+            if let Err(error) = served {
+                tracing::debug!(%remote, %error, "a connection ended");
+            }
+            Ok(())
+        }
+        failure = activity.wait_unused(limits, left) => Err((failure, None)),
+    }
+}
+
+/// Reads the `ClientHello`, which costs nothing, and then waits for one of the
+/// handshakes that may run at a time.
+async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
+    acceptor: &Acceptor,
+    timeout: Duration,
+    (stream, remote): (S, SocketAddr),
+    connection: &Connection,
+) -> Result<(TlsStream<S>, Session), (Failure, Option<TlsError>)> {
+    let failed = |error: TlsError| (classify_handshake(&error), Some(error));
+    let hello = tokio::time::timeout(timeout, tls::read_hello(stream))
+        .await
+        .map_err(|_| (Failure::HelloTimeout, None))?
+        .map_err(failed)?;
+    let finished = async {
+        let _permit = connection.wait_handshake().await;
+        acceptor.finish_handshake(hello, remote).await
+    };
+    tokio::time::timeout(timeout, finished)
+        .await
+        .map_err(|_| (Failure::HandshakeTimeout, None))?
+        .map_err(failed)
 }
 
 fn http_builder() -> Builder<TokioExecutor> {
@@ -205,50 +249,6 @@ pub async fn renew_certificate(acceptor: Acceptor, authority: Arc<Authority>, na
         };
         if let Err(error) = renewed {
             tracing::error!(error, "cannot renew the server certificate");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rpc::log;
-    use std::io;
-
-    fn handshake(error: Rustls) -> TlsError {
-        TlsError::Handshake(io::Error::new(io::ErrorKind::InvalidData, error))
-    }
-
-    #[test]
-    fn another_authority_is_recognised_by_the_handshake() {
-        let alert = |alert| handshake(Rustls::AlertReceived(alert));
-        let bad = |error| handshake(Rustls::InvalidCertificate(error));
-        for (error, want) in [
-            (alert(AlertDescription::UnknownCA), Failure::Untrusted),
-            (alert(AlertDescription::DecryptError), Failure::Untrusted),
-            (bad(CertificateError::UnknownIssuer), Failure::Untrusted),
-            (bad(CertificateError::BadSignature), Failure::Untrusted),
-            (alert(AlertDescription::CertificateExpired), Failure::Other),
-            (bad(CertificateError::Expired), Failure::Other),
-            (TlsError::Handshake(io::ErrorKind::UnexpectedEof.into()), Failure::Other),
-            (TlsError::Busy, Failure::Overload),
-            (TlsError::Timeout, Failure::Overload),
-        ] {
-            assert_eq!(classify_handshake(&error), want, "{error:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn untrusted_hosts_are_logged_at_a_limited_rate() {
-        let client = fake_apiserver::FakeApi::new().client("coordinator");
-        let rejections = Rejections::new(client, crate::metrics::Metrics::default());
-        let error = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
-        let remote = SocketAddr::from(([192, 0, 2, 7], 4711));
-        let lines = log::capture_log(|| (0..90).for_each(|_| record_failure(&rejections, remote, &error)));
-        // One, unless the test machine is suspended for a second.
-        assert!(lines.lines().count() < 9, "{lines}");
-        for part in ["192.0.2.7:4711", "of another coordinator: download a fresh seed ISO"] {
-            assert!(lines.contains(part), "{part}: {lines}");
         }
     }
 }

@@ -28,6 +28,12 @@ struct Refused {
     reason: &'static str,
 }
 
+/// Labels of a connection that was rejected or closed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failure {
+    reason: &'static str,
+}
+
 /// All counters of the process.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -35,6 +41,7 @@ pub struct Metrics {
     failures: Family<Failed, Counter>,
     refusals: Family<Refused, Counter>,
     unparsable: Family<Unparsable, Counter>,
+    connections: Family<Failure, Counter>,
 }
 
 impl Default for Metrics {
@@ -43,6 +50,7 @@ impl Default for Metrics {
         let failures = Family::default();
         let refusals = Family::default();
         let unparsable = Family::default();
+        let connections = Family::default();
         registry.register("reconcile_failures", "Reconciles that failed", failures.clone());
         registry.register("refusals", "Hosts that were refused", refusals.clone());
         registry.register(
@@ -50,7 +58,12 @@ impl Default for Metrics {
             "Events of objects that do not parse; the last usable version stays in use",
             unparsable.clone(),
         );
-        Self { registry: Arc::new(registry), failures, refusals, unparsable }
+        registry.register(
+            "connection_failures",
+            "Connections that were rejected, or closed for being of no use",
+            connections.clone(),
+        );
+        Self { registry: Arc::new(registry), failures, refusals, unparsable, connections }
     }
 }
 
@@ -68,6 +81,11 @@ impl Metrics {
     /// Counts a refused host; `reason` is one of a few, or the label is unbounded.
     pub fn count_refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&Refused { reason }).inc();
+    }
+
+    /// Counts a connection that was rejected or closed; `reason` as above.
+    pub fn count_connection(&self, reason: &'static str) {
+        self.connections.get_or_create(&Failure { reason }).inc();
     }
 
     /// The text that Prometheus reads.

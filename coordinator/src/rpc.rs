@@ -37,6 +37,7 @@ use running_plans::RunningPlans;
 use sessions::SessionTable;
 
 pub use failure::RpcError;
+pub(crate) use rate_limits::{Buckets, Rate};
 pub use rejections::Rejections;
 #[cfg(test)]
 pub(crate) use rejections::log;

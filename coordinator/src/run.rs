@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::inventory::MachineInventory;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
@@ -15,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{Authority, CaError};
-use crate::cache::{self, ApiVersions, Cache, Sinks};
+use crate::cache::{self, ApiVersions, Cache, Observer, Sinks};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::controllers::replicas::ReplicaTracker;
@@ -25,10 +26,11 @@ use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::lease::Election;
 use crate::lease::replica::ReplicaLease;
+use crate::listener::KnownHosts;
 use crate::metrics::Metrics;
 use crate::rpc;
 use crate::rpc::plan_notifications::PlanNotifications;
-use crate::rpc::registration_tokens::RegistrationTokens;
+use crate::rpc::registration_tokens::{DownloadTokens, RegistrationTokens};
 use crate::rpc::sessions::SessionTable;
 use crate::seed_iso::SeedIsos;
 use crate::shutdown::{Shutdown, unless_ended, wait_ended};
@@ -183,13 +185,16 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let replicas = ReplicaTracker::new(&replica, clock.clone());
     let (index, router) = (Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
-    let (inventory_events, registration_events) = (notifications.clone(), tokens.clone());
+    let downloads = Arc::<DownloadTokens>::default();
+    let seed_image_events = downloads.clone();
+    let (known_hosts, registration_events) = (Arc::<KnownHosts>::default(), tokens.clone());
     let sinks = Sinks {
         index: index.clone(),
         router: router.clone(),
         replicas: replicas.clone(),
-        inventory_events: Arc::new(move |event| inventory_events.apply_event(event)),
+        inventory_events: follow_inventories(notifications.clone(), known_hosts.clone()),
         registration_events: Arc::new(move |event| registration_events.apply_event(event)),
+        seed_image_events: Arc::new(move |event| seed_image_events.apply_event(event)),
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
@@ -200,7 +205,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
-    let isos = open_isos(config, &cache, &authority)?;
+    let isos = open_isos(config, &cache, downloads, &authority)?;
     let caches = rpc::Caches {
         inventories: cache.inventories.clone(),
         registrations: cache.registrations.clone(),
@@ -225,11 +230,22 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     };
     Ok(Parts {
         acceptor,
-        routes: listener::build_router(&rpc, Some(isos)),
+        routes: listener::build_router(&rpc, Some(isos))
+            .with_admission(config.connections.clone(), known_hosts),
         context,
         sessions: rpc.sessions.clone(),
         replica,
         tasks,
+    })
+}
+
+fn follow_inventories(
+    notifications: Arc<PlanNotifications>,
+    known_hosts: Arc<KnownHosts>,
+) -> Observer<MachineInventory> {
+    Arc::new(move |event| {
+        known_hosts.apply_event(event);
+        notifications.apply_event(event);
     })
 }
 
@@ -246,8 +262,13 @@ fn build_rpc(
     rpc::Context::new(client, caches, authority, metrics, clock, replica)
 }
 
-fn open_isos(config: &Config, cache: &Cache, authority: &Arc<Authority>) -> Result<Arc<SeedIsos>, RunError> {
-    let bases = BaseImages::new(config.cache_directory.clone())?;
+fn open_isos(
+    config: &Config,
+    cache: &Cache,
+    downloads: Arc<DownloadTokens>,
+    authority: &Arc<Authority>,
+) -> Result<Arc<SeedIsos>, RunError> {
+    let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
-    Ok(Arc::new(SeedIsos::new(bases, seed_images, registrations, authority.clone())))
+    Ok(Arc::new(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone())))
 }

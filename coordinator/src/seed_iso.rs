@@ -2,6 +2,7 @@
 //! reserved file replaced while it is sent; only the checksum is computed
 //! ahead, and of that only what comes after the reserved file.
 
+mod builds;
 pub mod config;
 pub mod download;
 pub mod layout;
@@ -16,15 +17,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
-use coordinator_core::seed_image::{self, Base};
+use coordinator_core::seed_image;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
 
-use crate::base_image::{BaseImage, BaseImageError, BaseImages};
+use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease};
 use crate::ca::Authority;
+use crate::rpc::registration_tokens::DownloadTokens;
 use crate::telemetry::chain;
+use builds::Builds;
 use config::ConfigError;
 use layout::{DESCRIPTOR, Extent, LayoutError, SECTOR};
 use overlay::{Overlay, Piece};
@@ -78,6 +82,19 @@ impl SeedIsoError {
             Self::Config(ConfigError::NotReady) | Self::Read { .. } => false,
         }
     }
+
+    /// What the status of the `SeedImage` says.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        let neutral = if let Self::Base(error) = self { error.neutral_text() } else { None };
+        neutral.map_or_else(|| chain(self), str::to_owned)
+    }
+
+    /// Whether a retry would fetch the base in vain.
+    #[must_use]
+    pub fn is_fetched_in_vain(&self) -> bool {
+        matches!(self, Self::Base(BaseImageError::TooLarge { .. } | BaseImageError::Digest { .. }))
+    }
 }
 
 /// A seed ISO that can be downloaded.
@@ -119,10 +136,13 @@ struct Known {
 pub struct SeedIsos {
     bases: BaseImages,
     seeds: Store<SeedImage>,
+    downloads: Arc<DownloadTokens>,
     registrations: Store<MachineRegistration>,
     authority: Arc<Authority>,
     isos: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Iso>>>,
-    known: tokio::sync::Mutex<HashMap<String, Known>>,
+    builds: Builds,
+    /// Of the bases that are stored.
+    known: Mutex<HashMap<String, Arc<OnceCell<Known>>>>,
 }
 
 impl SeedIsos {
@@ -131,17 +151,19 @@ impl SeedIsos {
     #[must_use]
     pub fn new(
         bases: BaseImages,
-        seeds: Store<SeedImage>,
+        (seeds, downloads): (Store<SeedImage>, Arc<DownloadTokens>),
         registrations: Store<MachineRegistration>,
         authority: Arc<Authority>,
     ) -> Self {
         Self {
             bases,
             seeds,
+            downloads,
             registrations,
             authority,
             isos: Mutex::default(),
-            known: tokio::sync::Mutex::default(),
+            builds: Builds::default(),
+            known: Mutex::default(),
         }
     }
 
@@ -156,7 +178,7 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Prepared, SeedIsoError> {
-        let iso = self.find_ready(seed, registration).await?;
+        let (iso, _) = self.find_ready(seed, registration).await?;
         Ok(Prepared {
             file: iso.file_name(registration),
             size: iso.overlay.size(),
@@ -168,27 +190,25 @@ impl SeedIsos {
         &self,
         seed: &SeedImage,
         registration: &MachineRegistration,
-    ) -> Result<Arc<Iso>, SeedIsoError> {
+    ) -> Result<(Arc<Iso>, Lease), SeedIsoError> {
         let text = config::render_config(seed, registration, self.authority.certificate())?;
         let url = seed.spec.base_image.as_deref().unwrap_or_default();
         if url.is_empty() {
             return Err(SeedIsoError::NoBase);
         }
-        if seed_image::base_image(seed) == Base::Fresh {
-            self.bases.forget_image(url).await?;
-        }
-        let base = self.bases.fetch_image(url).await?;
+        let digest = seed.spec.base_image_digest.as_deref();
+        let base = self.bases.fetch_image(url, seed_image::base_image(seed), digest).await?;
         let held = self.held_iso(seed).filter(|iso| iso.base == base.path);
         if let Some(iso) = held
             && config::fill_archive(&text, iso.patch.len() as u64)? == iso.patch
         {
-            return Ok(iso);
+            return Ok((iso, base.lease));
         }
         let known = self.known_image(&base).await?;
         let patch = config::fill_archive(&text, known.reserved.len)?;
         let iso = Self::make_iso(&base, known, patch).await?;
         self.keep_iso(ObjectRef::from_obj(seed), iso.clone());
-        Ok(iso)
+        Ok((iso, base.lease))
     }
 
     fn held_iso(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
@@ -196,16 +216,16 @@ impl SeedIsos {
         isos.get(&ObjectRef::from_obj(seed)).cloned()
     }
 
+    /// One base is read once at a time, and no other base waits for it.
     async fn known_image(&self, base: &BaseImage) -> Result<Known, SeedIsoError> {
-        // Held while the file is read: the second of two waits for the first.
-        let mut known = self.known.lock().await;
-        if let Some(known) = known.get(&base.sha256) {
-            return Ok(known.clone());
-        }
+        let cell = {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.retain(|sha256, _| self.bases.contains_content(sha256));
+            known.entry(base.sha256.clone()).or_default().clone()
+        };
         let (path, size) = (base.path.clone(), base.size);
-        let found = run_blocking(base, move || read_known(&path, size)).await?;
-        known.insert(base.sha256.clone(), found.clone());
-        Ok(found)
+        let read = async || run_blocking(base, move || read_known(&path, size)).await;
+        cell.get_or_try_init(read).await.cloned()
     }
 
     async fn make_iso(base: &BaseImage, known: Known, patch: Bytes) -> Result<Arc<Iso>, SeedIsoError> {
@@ -228,11 +248,8 @@ impl SeedIsos {
     /// names and what this replica would make now: the name holds the checksum,
     /// so that a changed registration, authority or base is never sent under
     /// the old one. A replica that has not made it ready yet does so now.
-    async fn open_iso(&self, token: &str, file: &str) -> Option<Arc<Iso>> {
-        let seed = self.seeds.find(|seed| {
-            let known = seed.status.as_ref().and_then(|status| status.download_token.as_deref());
-            known.is_some_and(|known| constant_time_eq(known, token))
-        })?;
+    async fn open_iso(&self, token: &str, file: &str) -> Option<(Arc<Iso>, Lease)> {
+        let seed = self.seeds.get(&self.downloads.find_object(token)?)?;
         let reference = &seed.spec.registration_ref;
         let namespace = reference.namespace.clone().or_else(|| seed.namespace())?;
         let name = ObjectRef::new(reference.name.as_deref()?).within(&namespace);
@@ -241,8 +258,8 @@ impl SeedIsos {
             return None;
         }
         match self.find_ready(&seed, &registration).await {
-            Ok(iso) if iso.file_name(&registration) == file => Some(iso),
-            Ok(iso) => {
+            Ok((iso, lease)) if iso.file_name(&registration) == file => Some((iso, lease)),
+            Ok((iso, _)) => {
                 say_changed(&seed, file, &iso.file_name(&registration));
                 None
             }
@@ -260,11 +277,6 @@ fn say_changed(seed: &SeedImage, asked: &str, now: &str) {
 
 fn say_failed(seed: &SeedImage, error: &SeedIsoError) {
     tracing::warn!(seed_image = seed.name_any(), error = %chain(error), "cannot serve a seed image");
-}
-
-/// Compares secrets in a time that tells nothing of where they differ.
-fn constant_time_eq(one: &str, other: &str) -> bool {
-    !one.is_empty() && Sha256::digest(one) == Sha256::digest(other)
 }
 
 async fn run_blocking<T: Send + 'static>(

@@ -8,7 +8,6 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
 
 use coordinator_core::inventory::KeyClass;
 use proto::proof::{EXPORTER_BYTES, EXPORTER_LABEL, Exporter, Nonce};
@@ -17,16 +16,10 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, We
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
 use crate::ca::{Authority, Peer, PeerError, ServerIdentity};
-
-/// A handshake that takes longer is cut off.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Handshakes at one time; more are rejected before they cost a signature.
-pub const HANDSHAKES: usize = 512;
 
 /// Why a connection did not come about.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +30,6 @@ pub enum TlsError {
     /// The authority cannot verify anybody.
     #[error("cannot set up the verification of client certificates")]
     Verifier(#[source] rustls::server::VerifierBuilderError),
-    /// Too many at once: the client comes again.
-    #[error("more than {HANDSHAKES} handshakes at once")]
-    Busy,
-    /// Too slow.
-    #[error("the handshake took longer than {} s", HANDSHAKE_TIMEOUT.as_secs())]
-    Timeout,
     /// Refused by one of the two ends.
     #[error("the handshake failed")]
     Handshake(#[source] io::Error),
@@ -132,12 +119,22 @@ impl ResolvesServerCert for Current {
     }
 }
 
+/// Waits for a `ClientHello`.
+///
+/// # Errors
+/// [`TlsError::Handshake`].
+pub async fn read_hello<S>(stream: S) -> Result<StartHandshake<S>, TlsError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await.map_err(TlsError::Handshake)
+}
+
 /// Accepts TLS connections.
 #[derive(Clone)]
 pub struct Acceptor {
-    tls: TlsAcceptor,
+    config: Arc<ServerConfig>,
     current: Arc<Current>,
-    handshakes: Arc<Semaphore>,
 }
 
 fn certified_key(identity: ServerIdentity) -> Result<Arc<CertifiedKey>, TlsError> {
@@ -167,11 +164,7 @@ impl Acceptor {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Self {
-            tls: TlsAcceptor::from(Arc::new(config)),
-            current,
-            handshakes: Arc::new(Semaphore::new(HANDSHAKES)),
-        })
+        Ok(Self { config: Arc::new(config), current })
     }
 
     /// Shows another certificate from now on; open connections stay.
@@ -184,23 +177,19 @@ impl Acceptor {
         Ok(())
     }
 
-    /// One handshake.
+    /// Completes a handshake.
     ///
     /// # Errors
     /// [`TlsError`] when no connection came about.
-    pub async fn accept_tls<S>(
+    pub async fn finish_handshake<S>(
         &self,
-        stream: S,
+        hello: StartHandshake<S>,
         remote: SocketAddr,
     ) -> Result<(TlsStream<S>, Session), TlsError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let _permit = self.handshakes.try_acquire().map_err(|_| TlsError::Busy)?;
-        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, self.tls.accept(stream))
-            .await
-            .map_err(|_| TlsError::Timeout)?
-            .map_err(TlsError::Handshake)?;
+        let stream = hello.into_stream(self.config.clone()).await.map_err(TlsError::Handshake)?;
         let (_, connection) = stream.get_ref();
         let exporter = connection
             .export_keying_material([0; EXPORTER_BYTES], EXPORTER_LABEL, None)

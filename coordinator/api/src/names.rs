@@ -29,6 +29,9 @@ pub mod annotation {
     /// Ours: set by an operator on a `MachineRegistration` to have a new token
     /// created; invalidates all earlier ISOs.
     pub const ROTATE_TOKEN: &str = "baremetal.cluster.io/rotate-token";
+    /// Ours: set on a `MachineRegistration`; the namespaces, separated by commas,
+    /// whose `SeedImages` may carry it.
+    pub const SEED_IMAGE_NAMESPACES: &str = "baremetal.cluster.io/seed-image-namespaces";
     /// On plan Secrets: `clean` or `reprovision`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
     /// Ours: the inventory that a machine has chosen, written before the

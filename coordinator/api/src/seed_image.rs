@@ -27,7 +27,13 @@ pub struct SeedImageSpec {
     /// http(s) URL of the base ISO.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image: Option<String>,
-    /// The `MachineRegistration`; the namespace defaults to this one.
+    /// Ours: what the base ISO must be, as `sha256:` and 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
+    pub base_image_digest: Option<String>,
+    /// The `MachineRegistration`; the namespace defaults to this one. Another
+    /// one has to grant it (annotation
+    /// `baremetal.cluster.io/seed-image-namespaces`).
     pub registration_ref: ObjectReference,
     /// Accepted and ignored: no pod is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageStatus, SeedImageType};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 
 /// What to do with a `SeedImage`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +82,8 @@ pub fn decide_build(
     }
     let ready =
         |status: &coordinator_api::registration::MachineRegistrationStatus| status.registration_url.is_some();
-    if !registration.and_then(|registration| registration.status.as_ref()).is_some_and(ready) {
+    let granted = registration.filter(|registration| is_granted(image, registration));
+    if !granted.and_then(|registration| registration.status.as_ref()).is_some_and(ready) {
         return Decision::AwaitRegistration;
     }
     let begun = match recorded_state(image) {
@@ -92,6 +95,14 @@ pub fn decide_build(
         }
     };
     if begun { Decision::Build } else { Decision::Begin }
+}
+
+/// Whether the image may carry the token of the registration.
+fn is_granted(image: &SeedImage, registration: &MachineRegistration) -> bool {
+    let (own, other) = (&image.metadata.namespace, &registration.metadata.namespace);
+    let listed = registration.annotations().get(annotation::SEED_IMAGE_NAMESPACES);
+    let mut listed = listed.map(String::as_str).unwrap_or_default().split(',').map(str::trim);
+    own == other || own.as_deref().is_some_and(|own| listed.any(|namespace| namespace == own))
 }
 
 fn recorded_state(image: &SeedImage) -> Option<SeedImageState> {
@@ -171,7 +182,8 @@ pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp)
             SeedImageState::NotStarted,
             Reason::RegistrationNotFound,
             format!(
-                "MachineRegistration {name} is not there or not ready: create it, or correct spec.registrationRef"
+                "MachineRegistration {name} is not there, not ready, or of another namespace without a grant: create it, correct spec.registrationRef, or list the namespace in its annotation {}",
+                annotation::SEED_IMAGE_NAMESPACES
             ),
         ),
         Progress::Started => (

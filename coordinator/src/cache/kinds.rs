@@ -87,6 +87,10 @@ impl Watched for SeedImage {
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_seed_image(this, presence)
     }
+
+    fn observe_event(event: &Event<Self>, sinks: &Sinks) {
+        (sinks.seed_image_events)(event);
+    }
 }
 
 impl Watched for ConfigMap {

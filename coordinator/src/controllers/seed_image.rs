@@ -11,13 +11,15 @@ use kube::runtime::controller::Action;
 use serde_json::json;
 
 use super::Context;
-use super::index::registration_key;
-use crate::seed_iso::SeedIsos;
+use super::index::{Key, Triggers, registration_key};
+use crate::seed_iso::{Prepared, SeedIsoError};
 use crate::store::{self, StoreError, status};
 use crate::telemetry::chain;
 
 /// Interval after an error that may end by itself.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// A build whose outcome triggered nothing is asked for after this time.
+const BUILD_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Decides, prepares the ISO, projects the status.
 ///
@@ -36,7 +38,10 @@ pub async fn reconcile_seed_image(
         (Decision::Expire, _) => (Progress::Expired, None),
         (Decision::Begin, Some(_)) => (Progress::Started, None),
         (Decision::Build, Some(registration)) => {
-            build_iso(&image, &registration, &context.isos, &context.server_url).await
+            let Some(built) = poll_build(&image, &registration, &context) else {
+                return Ok(Action::requeue(BUILD_INTERVAL));
+            };
+            project_build(&image, built, &context.server_url)
         }
         (Decision::AwaitRegistration | Decision::Begin | Decision::Build, _) => {
             (Progress::NoRegistration(key.name), None)
@@ -58,22 +63,39 @@ pub async fn reconcile_seed_image(
     Ok(wait.map_or_else(Action::await_change, Action::requeue))
 }
 
+/// Fetching takes minutes: the reconcile ends, and the outcome triggers the next
+/// one.
+fn poll_build(
+    image: &Arc<SeedImage>,
+    registration: &Arc<MachineRegistration>,
+    context: &Context,
+) -> Option<Result<Prepared, SeedIsoError>> {
+    let triggers = Triggers { seed_images: [Key::of(&**image)].into(), ..Triggers::default() };
+    let router = context.router.clone();
+    context.isos.poll_build(image, registration, move || router.send_keys(&triggers))
+}
+
 /// How it went, and when to retry.
-async fn build_iso(
+fn project_build(
     image: &SeedImage,
-    registration: &MachineRegistration,
-    isos: &SeedIsos,
+    built: Result<Prepared, SeedIsoError>,
     server_url: &str,
 ) -> (Progress, Option<Duration>) {
-    match isos.prepare_iso(image, registration).await {
+    match built {
         Ok(prepared) => {
             let server_url = server_url.to_owned();
             let token = download_token(image);
             (Progress::Completed(Download { server_url, token, file: prepared.file }), None)
         }
         Err(error) => {
-            let interval = if error.is_terminal() { retry::RETRY_MAX } else { RETRY_INTERVAL };
-            (Progress::Failed(chain(&error)), Some(interval))
+            let interval = match &error {
+                // It would be fetched whole each time.
+                error if error.is_fetched_in_vain() => None,
+                error if error.is_terminal() => Some(retry::RETRY_MAX),
+                _ => Some(RETRY_INTERVAL),
+            };
+            tracing::warn!(error = chain(&error), retry_in = ?interval, "cannot prepare a seed image");
+            (Progress::Failed(error.status_text()), interval)
         }
     }
 }

@@ -94,6 +94,9 @@ impl wire::host_server::Host for HostService {
         request: Request<Streaming<wire::HostMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let peer = self.context.to_status(authenticate_peer(&request, Call::Attach, self.context.now()))?;
+        if !self.context.rate_limits.take_token(&peer.key, Call::Attach, Instant::now()) {
+            return Err(RpcError::RateLimited.into());
+        }
         Ok(Response::new(stream::open_stream(self.context.clone(), peer, request.into_inner())))
     }
 

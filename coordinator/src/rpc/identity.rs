@@ -18,6 +18,10 @@ pub enum Call {
     Complete,
     /// Receive plans.
     Attach,
+    /// Accept or refuse a plan, on the stream.
+    Acknowledge,
+    /// Report the step that runs, on the stream.
+    ReportProgress,
     /// Report a step of a plan.
     ReportStep,
     /// Report the installation.
@@ -35,7 +39,9 @@ pub fn may_call(role: Option<Role>, call: Call) -> bool {
         // Each registration proves its key, whatever certificate is shown.
         (Call::Begin | Call::Complete, _)
         | (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, Some(_)) => true,
-        (Call::Attach | Call::ReportStep, role) => role == Some(Role::Installed),
+        (Call::Attach | Call::Acknowledge | Call::ReportProgress | Call::ReportStep, role) => {
+            role == Some(Role::Installed)
+        }
         (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, None) => false,
     }
 }

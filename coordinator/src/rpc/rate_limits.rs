@@ -1,6 +1,7 @@
-//! How often one host may make the coordinator write.
+//! How often one host, or one source without a certificate, may call.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,54 +10,78 @@ use tokio::time::Instant;
 use super::identity::Call;
 use crate::ca::HostKey;
 
-/// Hosts between two removals of full buckets.
+/// Calls between two removals of full buckets.
 const PRUNE_EVERY: usize = 1024;
 
 /// A token bucket: `burst` calls at once, then one every `interval`.
 #[derive(Clone, Copy, Debug)]
-struct Rate {
-    interval: Duration,
-    burst: u32,
+pub(crate) struct Rate {
+    pub(crate) interval: Duration,
+    pub(crate) burst: u32,
 }
 
-/// The buckets of all hosts, each as the time at which it is full again
-/// (generic cell rate algorithm).
-#[derive(Default)]
-pub(super) struct RateLimits(Mutex<Buckets>);
+impl Rate {
+    /// So many a minute, at any time within it.
+    pub(crate) fn per_minute(count: u32) -> Self {
+        Self { interval: Duration::from_mins(1) / count.max(1), burst: count }
+    }
+}
 
-#[derive(Default)]
-struct Buckets {
-    full_at: HashMap<(HostKey, Call), Instant>,
+/// Buckets, each as the time at which it is full again (generic cell rate
+/// algorithm).
+pub(crate) struct Buckets<K>(Mutex<State<K>>);
+
+struct State<K> {
+    full_at: HashMap<K, Instant>,
     insertions: usize,
 }
 
-const fn rate_of(call: Call) -> Option<Rate> {
-    match call {
-        Call::ReportObserved | Call::RenewCertificate => {
-            Some(Rate { interval: Duration::from_secs(10), burst: 12 })
-        }
-        Call::ReportInstall => Some(Rate { interval: Duration::from_secs(5), burst: 24 }),
-        Call::Begin | Call::Complete | Call::Attach | Call::ReportStep => None,
+impl<K> Default for Buckets<K> {
+    fn default() -> Self {
+        Self(Mutex::new(State { full_at: HashMap::new(), insertions: 0 }))
     }
+}
+
+impl<K: Hash + Eq> Buckets<K> {
+    /// Takes one token; whether there was one.
+    pub(crate) fn take_token(&self, key: K, rate: Rate, now: Instant) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let full_at = state.full_at.get(&key).map_or(now, |full_at| (*full_at).max(now));
+        let next = full_at + rate.interval;
+        if next.duration_since(now) > rate.interval * rate.burst {
+            return false;
+        }
+        state.insertions += 1;
+        if state.insertions.is_multiple_of(PRUNE_EVERY) {
+            state.full_at.retain(|_, full_at| *full_at > now);
+        }
+        state.full_at.insert(key, next);
+        true
+    }
+}
+
+/// The buckets of all hosts.
+#[derive(Default)]
+pub(super) struct RateLimits(Buckets<(HostKey, Call)>);
+
+const fn rate_of(call: Call) -> Rate {
+    let (interval, burst) = match call {
+        Call::ReportObserved | Call::RenewCertificate | Call::Complete => (10_000, 12),
+        Call::ReportInstall => (5000, 24),
+        Call::Attach => (2000, 30),
+        Call::Acknowledge => (1000, 60),
+        // A journal is reported at once.
+        Call::ReportStep | Call::ReportProgress => (500, 120),
+        // Limited by source: its key is not proven.
+        Call::Begin => (0, 1),
+    };
+    Rate { interval: Duration::from_millis(interval), burst }
 }
 
 impl RateLimits {
     /// Takes one token; whether there was one.
     pub(super) fn take_token(&self, key: &HostKey, call: Call, now: Instant) -> bool {
-        let Some(rate) = rate_of(call) else { return true };
-        let mut buckets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = (key.clone(), call);
-        let full_at = buckets.full_at.get(&bucket).map_or(now, |full_at| (*full_at).max(now));
-        let next = full_at + rate.interval;
-        if next.duration_since(now) > rate.interval * rate.burst {
-            return false;
-        }
-        buckets.insertions += 1;
-        if buckets.insertions.is_multiple_of(PRUNE_EVERY) {
-            buckets.full_at.retain(|_, full_at| *full_at > now);
-        }
-        buckets.full_at.insert(bucket, next);
-        true
+        self.0.take_token((key.clone(), call), rate_of(call), now)
     }
 }
 
@@ -78,7 +103,25 @@ mod tests {
         assert!(allowed(2, 0), "another host");
         assert_eq!((0..20).filter(|_| allowed(1, 10)).count(), 1);
         assert_eq!((0..20).filter(|_| allowed(1, 1000)).count(), 12);
-        assert!((0..100).all(|_| limits.take_token(&key(1), Call::ReportStep, start)), "not limited");
+        assert!(limits.take_token(&key(1), Call::ReportStep, start), "another call");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_call_with_a_proven_key_is_limited() {
+        for call in [
+            Call::Complete,
+            Call::Attach,
+            Call::Acknowledge,
+            Call::ReportProgress,
+            Call::ReportStep,
+            Call::ReportInstall,
+            Call::ReportObserved,
+            Call::RenewCertificate,
+        ] {
+            let (limits, start) = (RateLimits::default(), Instant::now());
+            let allowed = (0..1000).filter(|_| limits.take_token(&key(1), call, start)).count();
+            assert!((1..=120).contains(&allowed), "{call:?}: {allowed}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -88,6 +131,6 @@ mod tests {
             let now = start + Duration::from_secs(host as u64);
             assert!(limits.take_token(&key(host), Call::ReportObserved, now));
         }
-        assert!(limits.0.lock().unwrap().full_at.len() < 2 * PRUNE_EVERY);
+        assert!(limits.0.0.lock().unwrap().full_at.len() < 2 * PRUNE_EVERY);
     }
 }

@@ -16,13 +16,14 @@ use proto::{limits, v1alpha1 as wire};
 use ring::rand::SecureRandom as _;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 use wire::begin_request::Attestation;
 use wire::complete_response::Next;
 
 use super::host::parse_network;
-use super::identity::tls_session;
+use super::identity::{Call, tls_session};
 use super::{Context, RpcError, describe_inventory, refuse_quarantined};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
 use crate::store::StoreError;
@@ -85,7 +86,7 @@ impl RegistrationService {
     /// The ready registration with that token.
     fn find_registration(&self, token: &str) -> Option<Arc<MachineRegistration>> {
         let caches = &self.context.caches;
-        let found = caches.registrations.get(&caches.tokens.find_registration(token)?)?;
+        let found = caches.registrations.get(&caches.tokens.find_object(token)?)?;
         is_ready(&found).then_some(found)
     }
 
@@ -155,6 +156,9 @@ impl RegistrationService {
             namespace: registration.namespace().unwrap_or_default(),
             tpm_hash: proof::identity(&challenge.public_key),
         };
+        if !self.context.rate_limits.take_token(&key, Call::Complete, Instant::now()) {
+            return Err(RpcError::RateLimited);
+        }
         let inventory = self.ensure_inventory(registration, challenge, &key, request).await?;
         let inventory = refuse_quarantined(inventory)?;
         let now = self.context.now();

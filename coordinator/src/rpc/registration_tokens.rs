@@ -1,50 +1,75 @@
-//! Registrations by token. Keyed by the token's SHA-256: a look-up costs one
+//! Registrations and downloads by token. Keyed by the token's SHA-256: a look-up costs one
 //! hash, and its time tells nothing about a token.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::registration::MachineRegistration;
+use coordinator_api::seed_image::SeedImage;
+use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use sha2::{Digest as _, Sha256};
 
 type Token = [u8; 32];
-type Key = ObjectRef<MachineRegistration>;
 
-#[derive(Default)]
-struct Index {
-    by_token: HashMap<Token, Key>,
-    by_registration: HashMap<Key, Token>,
-    /// Registrations seen since a list began: those missing at its end are
-    /// deleted.
-    listing: Option<HashSet<Key>>,
+/// An object that is found by a secret of its status.
+pub trait WithToken: Resource<DynamicType = ()> + Clone {
+    /// The secret, when there is one.
+    fn token(&self) -> Option<&str>;
+}
+
+impl WithToken for MachineRegistration {
+    fn token(&self) -> Option<&str> {
+        self.status.as_ref()?.registration_token.as_deref()
+    }
+}
+
+impl WithToken for SeedImage {
+    fn token(&self) -> Option<&str> {
+        self.status.as_ref()?.download_token.as_deref()
+    }
+}
+
+struct Index<K: WithToken> {
+    by_token: HashMap<Token, ObjectRef<K>>,
+    by_object: HashMap<ObjectRef<K>, Token>,
+    /// Objects seen since a list began: those missing at its end are deleted.
+    listing: Option<HashSet<ObjectRef<K>>>,
 }
 
 /// The index. Fed with every event of the watcher behind the cache.
-#[derive(Default)]
-pub struct RegistrationTokens(Mutex<Index>);
+pub struct TokenIndex<K: WithToken>(Mutex<Index<K>>);
 
-impl RegistrationTokens {
-    fn lock_index(&self) -> MutexGuard<'_, Index> {
+/// `MachineRegistrations` by registration token.
+pub type RegistrationTokens = TokenIndex<MachineRegistration>;
+/// `SeedImages` by download token.
+pub type DownloadTokens = TokenIndex<SeedImage>;
+
+impl<K: WithToken> Default for TokenIndex<K> {
+    fn default() -> Self {
+        Self(Mutex::new(Index { by_token: HashMap::new(), by_object: HashMap::new(), listing: None }))
+    }
+}
+
+impl<K: WithToken> TokenIndex<K> {
+    fn lock_index(&self) -> MutexGuard<'_, Index<K>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies an event of the watcher behind the cache.
-    pub fn apply_event(&self, event: &Event<MachineRegistration>) {
+    pub fn apply_event(&self, event: &Event<K>) {
         match event {
-            Event::Apply(registration) | Event::InitApply(registration) => {
-                self.lock_index().update_token(registration);
-            }
-            Event::Delete(registration) => self.lock_index().remove_token(&ObjectRef::from_obj(registration)),
+            Event::Apply(object) | Event::InitApply(object) => self.lock_index().update_token(object),
+            Event::Delete(object) => self.lock_index().remove_token(&ObjectRef::from_obj(object)),
             Event::Init => self.lock_index().listing = Some(HashSet::new()),
             Event::InitDone => self.lock_index().end_listing(),
         }
     }
 
-    /// The registration with that token.
+    /// The object with that token.
     #[must_use]
-    pub fn find_registration(&self, token: &str) -> Option<ObjectRef<MachineRegistration>> {
+    pub fn find_object(&self, token: &str) -> Option<ObjectRef<K>> {
         if token.is_empty() {
             return None;
         }
@@ -52,23 +77,21 @@ impl RegistrationTokens {
     }
 }
 
-impl Index {
-    fn update_token(&mut self, registration: &MachineRegistration) {
-        let key = ObjectRef::from_obj(registration);
+impl<K: WithToken> Index<K> {
+    fn update_token(&mut self, object: &K) {
+        let key = ObjectRef::from_obj(object);
         if let Some(listing) = &mut self.listing {
             listing.insert(key.clone());
         }
         self.remove_token(&key);
-        let status = registration.status.as_ref();
-        let token = status.and_then(|status| status.registration_token.as_deref());
-        if let Some(token) = token.filter(|token| !token.is_empty()) {
+        if let Some(token) = object.token().filter(|token| !token.is_empty()) {
             self.by_token.insert(hash(token), key.clone());
-            self.by_registration.insert(key, hash(token));
+            self.by_object.insert(key, hash(token));
         }
     }
 
-    fn remove_token(&mut self, key: &Key) {
-        if let Some(token) = self.by_registration.remove(key)
+    fn remove_token(&mut self, key: &ObjectRef<K>) {
+        if let Some(token) = self.by_object.remove(key)
             && self.by_token.get(&token) == Some(key)
         {
             self.by_token.remove(&token);
@@ -77,8 +100,7 @@ impl Index {
 
     fn end_listing(&mut self) {
         let Some(seen) = self.listing.take() else { return };
-        let missing: Vec<_> =
-            self.by_registration.keys().filter(|key| !seen.contains(*key)).cloned().collect();
+        let missing: Vec<_> = self.by_object.keys().filter(|key| !seen.contains(*key)).cloned().collect();
         for key in missing {
             self.remove_token(&key);
         }
@@ -101,7 +123,7 @@ mod tests {
     }
 
     fn found(tokens: &RegistrationTokens, token: &str) -> Option<String> {
-        tokens.find_registration(token).map(|key| key.name)
+        tokens.find_object(token).map(|key| key.name)
     }
 
     #[test]
@@ -128,6 +150,6 @@ mod tests {
         tokens.apply_event(&Event::InitDone);
         assert_eq!((found(&tokens, "one"), found(&tokens, "three")), (None, None));
         assert_eq!(found(&tokens, "two").as_deref(), Some("b"));
-        assert_eq!(tokens.lock_index().by_registration.len(), 1);
+        assert_eq!(tokens.lock_index().by_object.len(), 1);
     }
 }

@@ -3,6 +3,7 @@
 //! an inventory has no object of its own, and causes no other API write.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,15 +20,16 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// An equal Event is not written again for so long: a rejected host retries
 /// every half minute.
 const EVENT_INTERVAL: Duration = Duration::from_mins(10);
-/// Different Events that are remembered: a template can render many names.
-const EVENTS: usize = 256;
+/// Different Events of one registration and refusal that are remembered: a
+/// template can render many names. More are not written.
+const EVENTS: usize = 16;
 
 /// Metric label of TLS handshakes that fail because CA and certificate do not
 /// match; they never reach a call.
 const UNKNOWN_AUTHORITY: &str = "UnknownAuthority";
 
-/// UID of the registration, the refusal, and its detail.
-type EventKey = (String, Refusal, String);
+/// UID of the registration, and the refusal.
+type EventScope = (String, Refusal);
 
 #[derive(Debug, Default)]
 struct LogState {
@@ -39,8 +41,10 @@ struct LogState {
 pub struct Rejections {
     metrics: Metrics,
     events: Events,
-    log: Mutex<LogState>,
-    recent_events: Mutex<HashMap<EventKey, Instant>>,
+    /// By reason.
+    log: Mutex<HashMap<&'static str, LogState>>,
+    /// When each Event was written, by its detail.
+    recent_events: Mutex<HashMap<EventScope, HashMap<String, Instant>>>,
 }
 
 impl Rejections {
@@ -62,10 +66,23 @@ impl Rejections {
 
     /// Counts a host that does not trust this authority, or has a certificate
     /// of another one.
-    pub fn record_untrusted(&self, detail: &str) {
-        let next =
-            "the host's ISO is of another coordinator: download a fresh seed ISO and boot the host from it";
-        self.count_rejection(UNKNOWN_AUTHORITY, detail, next);
+    pub fn record_untrusted(&self, detail: &str, next_action: &str) {
+        self.count_rejection(UNKNOWN_AUTHORITY, detail, next_action);
+    }
+
+    /// Counts a connection that was rejected or closed, and logs it at a bounded
+    /// rate.
+    pub fn record_connection(
+        &self,
+        reason: &'static str,
+        remote: SocketAddr,
+        cause: &str,
+        next_action: &str,
+    ) {
+        self.metrics.count_connection(reason);
+        if let Some(suppressed) = self.take_log_turn(reason, Instant::now()) {
+            tracing::info!(reason, %remote, cause, next_action, suppressed, "connection rejected or closed");
+        }
     }
 
     /// Writes why a host with the token of `registration` was rejected.
@@ -76,33 +93,38 @@ impl Rejections {
         detail: &str,
         next_action: &str,
     ) {
-        let key = (registration.uid().unwrap_or_default(), refusal, detail.to_owned());
-        if self.is_new_event(key, Instant::now()) {
+        let scope = (registration.uid().unwrap_or_default(), refusal);
+        if self.is_new_event(scope, detail, Instant::now()) {
             let note = format!("{detail}: {next_action}");
             self.events.warning(registration, refusal.code(), &note).await;
         }
     }
 
-    fn is_new_event(&self, key: EventKey, now: Instant) -> bool {
+    fn is_new_event(&self, scope: EventScope, detail: &str, now: Instant) -> bool {
         let mut recent = self.recent_events.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.retain(|_, written| now.duration_since(*written) < EVENT_INTERVAL);
-        if recent.contains_key(&key) || recent.len() >= EVENTS {
+        recent.retain(|_, written| {
+            written.retain(|_, at| now.duration_since(*at) < EVENT_INTERVAL);
+            !written.is_empty()
+        });
+        let written = recent.entry(scope).or_default();
+        if written.contains_key(detail) || written.len() >= EVENTS {
             return false;
         }
-        recent.insert(key, now);
+        written.insert(detail.to_owned(), now);
         true
     }
 
     fn count_rejection(&self, reason: &'static str, detail: &str, next_action: &str) {
         self.metrics.count_refused(reason);
-        if let Some(suppressed) = self.take_log_turn(Instant::now()) {
+        if let Some(suppressed) = self.take_log_turn(reason, Instant::now()) {
             tracing::warn!(reason, detail, next_action, suppressed, "host rejected");
         }
     }
 
     /// The number of suppressed lines, when it is time for the next one.
-    fn take_log_turn(&self, now: Instant) -> Option<u64> {
+    fn take_log_turn(&self, reason: &'static str, now: Instant) -> Option<u64> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = log.entry(reason).or_default();
         if log.last.is_some_and(|last| now.duration_since(last) < LOG_INTERVAL) {
             log.suppressed += 1;
             return None;
@@ -169,8 +191,26 @@ mod tests {
     async fn flood_of_rejections_is_one_line_a_second() {
         let (rejections, start) = (rejections(&Metrics::default()), Instant::now());
         let lines: Vec<_> = (0..25)
-            .filter_map(|tick| rejections.take_log_turn(start + Duration::from_millis(tick * 100)))
+            .filter_map(|tick| {
+                rejections.take_log_turn("BadProof", start + Duration::from_millis(tick * 100))
+            })
             .collect();
         assert_eq!(lines, [0, 9, 9]);
+        assert_eq!(rejections.take_log_turn("NameTaken", start), Some(0), "another reason");
+    }
+
+    #[tokio::test]
+    async fn one_registration_does_not_suppress_another() {
+        let (rejections, start) = (rejections(&Metrics::default()), Instant::now());
+        let is_new = |uid: &str, refusal, detail: usize, minute| {
+            let now = start + Duration::from_mins(minute);
+            rejections.is_new_event((uid.to_owned(), refusal), &detail.to_string(), now)
+        };
+        assert_eq!((0..999).filter(|detail| is_new("a", Refusal::NameTaken, *detail, 0)).count(), EVENTS);
+        assert!(is_new("a", Refusal::BadTemplate, 0, 0), "another refusal");
+        assert!(is_new("b", Refusal::NameTaken, 0, 0), "another registration");
+        assert!(!is_new("b", Refusal::NameTaken, 0, 9), "the same");
+        assert!(is_new("b", Refusal::NameTaken, 0, 10), "after a while");
+        assert_eq!(rejections.recent_events.lock().unwrap().len(), 1, "the rest is removed");
     }
 }

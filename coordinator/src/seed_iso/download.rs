@@ -20,6 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use super::layout::Extent;
 use super::overlay::Piece;
 use super::{Iso, SeedIsos};
+use crate::base_image::Lease;
 
 /// Bytes that one download holds in memory.
 const CHUNK: usize = 64 * 1024;
@@ -41,12 +42,12 @@ async fn answer_request(
         Wanted::Checksum { iso } => iso,
         Wanted::Iso => &file,
     };
-    let Some(iso) = isos.open_iso(&token, name).await else {
+    let Some((iso, lease)) = isos.open_iso(&token, name).await else {
         return StatusCode::NOT_FOUND.into_response();
     };
     match wanted {
         Wanted::Checksum { .. } => checksum_response(&iso, name),
-        Wanted::Iso => send_iso(&iso, &headers),
+        Wanted::Iso => send_iso(&iso, lease, &headers),
     }
 }
 
@@ -101,7 +102,7 @@ fn parse_range(text: Option<&str>, size: u64) -> Range {
     }
 }
 
-fn send_iso(iso: &Iso, headers: &HeaderMap) -> Response {
+fn send_iso(iso: &Iso, lease: Lease, headers: &HeaderMap) -> Response {
     let size = iso.overlay.size();
     let etag = format!("\"{}\"", iso.sha256);
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -121,7 +122,7 @@ fn send_iso(iso: &Iso, headers: &HeaderMap) -> Response {
         }
     };
     let pieces = iso.overlay.pieces(extent);
-    let mut response = Response::new(Body::from_stream(read_pieces(iso.base.clone(), pieces)));
+    let mut response = Response::new(Body::from_stream(read_pieces(iso.base.clone(), pieces, lease)));
     *response.status_mut() = status;
     let mut set = |name, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -138,7 +139,11 @@ fn send_iso(iso: &Iso, headers: &HeaderMap) -> Response {
     response
 }
 
-fn read_pieces(path: PathBuf, pieces: Vec<Piece>) -> impl Stream<Item = std::io::Result<Bytes>> {
+fn read_pieces(
+    path: PathBuf,
+    pieces: Vec<Piece>,
+    lease: Lease,
+) -> impl Stream<Item = std::io::Result<Bytes>> {
     async_stream::try_stream! {
         let mut file = tokio::fs::File::open(path).await?;
         file.set_max_buf_size(CHUNK);
@@ -158,6 +163,8 @@ fn read_pieces(path: PathBuf, pieces: Vec<Piece>) -> impl Stream<Item = std::io:
                 }
             }
         }
+        // The file is kept until here.
+        drop(lease);
     }
 }
 

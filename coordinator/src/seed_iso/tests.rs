@@ -1,8 +1,9 @@
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
-use coordinator_core::seed_image::{Download, Progress};
+use coordinator_core::seed_image::{Base, Download, Progress};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::runtime::reflector::store::Writer;
@@ -11,6 +12,7 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::config::BaseImageLimits;
 
 /// An ISO of this shape by hand, for machines without xorriso: a descriptor, a
 /// root directory with one file of four sectors, and something after it.
@@ -52,12 +54,18 @@ fn by_xorriso(directory: &Path) -> Option<Vec<u8>> {
     Some(std::fs::read(iso).unwrap())
 }
 
+/// With the loopback servers of these tests.
+fn limits() -> BaseImageLimits {
+    BaseImageLimits { allow_base: vec!["127.0.0.1".parse().unwrap()], ..BaseImageLimits::default() }
+}
+
 struct Served {
     isos: Arc<SeedIsos>,
     seed: SeedImage,
     registration: MachineRegistration,
     fetches: Arc<AtomicUsize>,
     seeds: Writer<SeedImage>,
+    downloads: Arc<DownloadTokens>,
     registrations: Writer<MachineRegistration>,
     directory: tempfile::TempDir,
 }
@@ -107,14 +115,14 @@ async fn serve(iso: Vec<u8>) -> Served {
     let (mut seeds, mut registrations) = (Writer::default(), Writer::default());
     seeds.apply_watcher_event(&Event::Apply(seed.clone()));
     registrations.apply_watcher_event(&Event::Apply(registration.clone()));
-    let directory = tempfile::tempdir().unwrap();
+    let (directory, downloads) = (tempfile::tempdir().unwrap(), Arc::<DownloadTokens>::default());
     let isos = SeedIsos::new(
-        BaseImages::new(directory.path().join("cache")).unwrap(),
-        seeds.as_reader(),
+        BaseImages::new(directory.path().join("cache"), limits()).unwrap(),
+        (seeds.as_reader(), downloads.clone()),
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
     );
-    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, registrations, directory }
+    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, downloads, registrations, directory }
 }
 
 impl Served {
@@ -133,14 +141,16 @@ impl Served {
         };
         let progress = Progress::Completed(download);
         self.seed.status = Some(seed_image::seed_image_status(&self.seed, &progress, Timestamp::now()));
-        self.seeds.apply_watcher_event(&Event::Apply(self.seed.clone()));
+        let event = Event::Apply(self.seed.clone());
+        self.seeds.apply_watcher_event(&event);
+        self.downloads.apply_event(&event);
     }
 
     /// Another replica, which has made nothing yet and sees the same objects.
     fn replica(&self) -> SeedIsos {
         SeedIsos::new(
-            BaseImages::new(self.directory.path().join("other")).unwrap(),
-            self.seeds.as_reader(),
+            BaseImages::new(self.directory.path().join("other"), limits()).unwrap(),
+            (self.seeds.as_reader(), self.downloads.clone()),
             self.registrations.as_reader(),
             self.isos.authority.clone(),
         )
@@ -314,6 +324,157 @@ async fn a_retrigger_closes_the_download_at_once_and_asks_for_the_base_again() {
     assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
     served.complete().await;
     assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
+}
+
+/// Serves `iso` at `/base.iso` and nothing usable elsewhere.
+async fn odd_server(iso: Vec<u8>) -> String {
+    let endless = || async {
+        let bytes =
+            futures::stream::repeat(Ok::<_, std::convert::Infallible>(Bytes::from_static(&[7; 4096])));
+        Body::from_stream(bytes)
+    };
+    let drip = || async {
+        let first =
+            futures::stream::once(async { Ok::<_, std::convert::Infallible>(Bytes::from_static(b"x")) });
+        Body::from_stream(futures::StreamExt::chain(first, futures::stream::pending()))
+    };
+    let redirect = |to: &'static str| move || async move { axum::response::Redirect::temporary(to) };
+    let router = axum::Router::new()
+        .route("/base.iso", axum::routing::get(move || async { iso }))
+        .route("/endless.iso", axum::routing::get(endless))
+        .route("/drip.iso", axum::routing::get(drip))
+        .route("/moved.iso", axum::routing::get(redirect("/base.iso")))
+        .route("/loop.iso", axum::routing::get(redirect("/loop.iso")));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+fn files(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).unwrap();
+    names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn odd_servers_leave_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = BaseImageLimits { base_image_size: 100_000, ..limits() };
+    let images = BaseImages::new(directory.path().to_owned(), limits).unwrap();
+    let server = odd_server(by_hand()).await;
+    let fetch = async |path: &str| images.fetch_image(&format!("{server}/{path}"), Base::Kept, None).await;
+    assert!(matches!(fetch("endless.iso").await, Err(BaseImageError::TooLarge { .. })));
+    assert!(matches!(fetch("loop.iso").await, Err(BaseImageError::Fetch { .. })));
+    assert!(matches!(fetch("none.iso").await, Err(BaseImageError::Status { .. })));
+    assert_eq!(files(directory.path()), Vec::<String>::new());
+    assert_eq!(fetch("moved.iso").await.unwrap().size, by_hand().len() as u64);
+}
+
+#[tokio::test]
+async fn redirection_to_an_internal_address_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
+    let to = odd_server(by_hand()).await.replace("127.0.0.1", "127.0.0.2");
+    let router =
+        axum::Router::new().fallback(move || async move { axum::response::Redirect::temporary(&to) });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/base.iso", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let error = images.fetch_image(&url, Base::Kept, None).await.unwrap_err();
+    assert!(error.to_string().contains("not allowed"), "{error}");
+    let shown = SeedIsoError::from(error).status_text();
+    assert!(!shown.contains("127.0.0") && shown.contains("coordinator's log"), "{shown}");
+}
+
+#[tokio::test]
+async fn digest_of_the_base_is_compared() {
+    let mut served = serve(by_hand()).await;
+    served.complete().await;
+    let digest = |bytes: &[u8]| Some(format!("sha256:{}", hex::encode(Sha256::digest(bytes))));
+    served.seed.spec.base_image_digest = digest(&by_hand());
+    served.complete().await;
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 1);
+    served.seed.spec.base_image_digest = digest(b"another");
+    let error = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap_err();
+    assert!(error.is_fetched_in_vain() && error.status_text().contains("baseImageDigest"), "{error}");
+}
+
+#[tokio::test]
+async fn slow_base_has_a_deadline_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = BaseImageLimits { base_image_timeout: Duration::from_secs(2), ..limits() };
+    let images = BaseImages::new(directory.path().to_owned(), limits).unwrap();
+    let server = odd_server(by_hand()).await;
+    let (slow, other) = (format!("{server}/drip.iso"), format!("{server}/base.iso"));
+    let mut dripping = std::pin::pin!(images.fetch_image(&slow, Base::Kept, None));
+    let quick = std::pin::pin!(images.fetch_image(&other, Base::Kept, None));
+    let first = futures::future::select(&mut dripping, quick).await;
+    assert!(matches!(first, futures::future::Either::Right((Ok(_), _))), "another base is not delayed");
+    assert!(matches!(dripping.await, Err(BaseImageError::Slow { .. })));
+    assert_eq!(files(directory.path()).len(), 2, "an image and its pointer");
+}
+
+#[tokio::test]
+async fn failed_fetch_keeps_what_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let images = BaseImages::new(directory.path().to_owned(), limits()).unwrap();
+    let (server, fails) = flaky_server(by_hand()).await;
+    let kept = images.fetch_image(&server, Base::Kept, None).await.unwrap();
+    fails.store(true, Ordering::Relaxed);
+    assert!(images.fetch_image(&server, Base::Fresh, None).await.is_err());
+    assert_eq!(images.fetch_image(&server, Base::Kept, None).await.unwrap().sha256, kept.sha256);
+}
+
+async fn flaky_server(iso: Vec<u8>) -> (String, Arc<AtomicBool>) {
+    let fails = Arc::new(AtomicBool::new(false));
+    let switch = fails.clone();
+    let answer = move || {
+        let (iso, fails) = (iso.clone(), switch.load(Ordering::Relaxed));
+        async move { if fails { Err(StatusCode::SERVICE_UNAVAILABLE) } else { Ok(iso) } }
+    };
+    let router = axum::Router::new().route("/base.iso", axum::routing::get(answer));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (format!("http://{address}/base.iso"), fails)
+}
+
+#[tokio::test]
+async fn evicted_base_is_fetched_again_for_a_download() {
+    let mut served = serve(by_hand()).await;
+    let mut other = by_hand();
+    other[30 * 2048] ^= 1;
+    let other = base_server(other, Arc::default()).await;
+    let limits = BaseImageLimits { cache_size: 100_000, ..limits() };
+    let bases = BaseImages::new(served.directory.path().join("small"), limits).unwrap();
+    let seeds = (served.seeds.as_reader(), served.downloads.clone());
+    let registrations = served.registrations.as_reader();
+    let authority = served.isos.authority.clone();
+    served.isos = Arc::new(SeedIsos::new(bases, seeds, registrations, authority));
+    let path = format!("secret/{}", served.complete().await.file);
+    served.isos.bases.fetch_image(&other, Base::Kept, None).await.unwrap();
+    assert_eq!(files(&served.directory.path().join("small")).len(), 3, "one image, two pointers");
+    assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
+    assert_eq!(served.isos.known.lock().unwrap().len(), 1, "the other is not known");
+}
+
+#[tokio::test]
+async fn build_runs_beside_its_reconcile() {
+    let mut served = serve(by_hand()).await;
+    let registration = Arc::new(served.registration.clone());
+    let base = odd_server(by_hand()).await;
+    served.seed.spec.base_image = Some(format!("{base}/drip.iso"));
+    let slow = Arc::new(served.seed.clone());
+    assert!(served.isos.poll_build(&slow, &registration, || panic!("it never ends")).is_none());
+    assert!(served.isos.poll_build(&slow, &registration, || panic!("one at a time")).is_none());
+    // The spec was corrected.
+    served.seed.spec.base_image = Some(format!("{base}/base.iso"));
+    let (seed, woken) = (Arc::new(served.seed.clone()), Arc::new(tokio::sync::Notify::new()));
+    let wake = woken.clone();
+    assert!(served.isos.poll_build(&seed, &registration, move || wake.notify_one()).is_none());
+    woken.notified().await;
+    assert!(matches!(served.isos.poll_build(&seed, &registration, || ()), Some(Ok(_))));
 }
 
 #[tokio::test]

@@ -111,6 +111,13 @@ impl Site {
                 format!("--namespace={OWN_NAMESPACE}"),
                 format!("--instance={name}"),
                 "--server-name=127.0.0.1".to_owned(),
+                // All hosts have one address.
+                "--source-connections=30000".to_owned(),
+                "--source-anonymous=30000".to_owned(),
+                "--source-handshakes=30000".to_owned(),
+                "--anonymous-connections=30000".to_owned(),
+                "--source-requests=1000000".to_owned(),
+                "--registrations=256".to_owned(),
                 format!("--cache-directory={}", cache.display()),
             ],
             environment: vec![("KUBECONFIG".to_owned(), kubeconfig.display().to_string())],

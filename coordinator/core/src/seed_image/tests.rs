@@ -62,6 +62,29 @@ fn a_registration_is_waited_for() {
 }
 
 #[test]
+fn registration_of_another_namespace_needs_a_grant() {
+    for (own, listed, want) in [
+        ("fleet", None, Decision::Begin),
+        ("other", None, Decision::AwaitRegistration),
+        ("other", Some(""), Decision::AwaitRegistration),
+        ("other", Some("others, fleet"), Decision::AwaitRegistration),
+        ("other", Some("third, other"), Decision::Begin),
+    ] {
+        let (mut image, mut registration) = (image(), registration());
+        image.metadata.namespace = Some(own.into());
+        registration.metadata.namespace = Some("fleet".into());
+        if let Some(listed) = listed {
+            let grant = (annotation::SEED_IMAGE_NAMESPACES.to_owned(), listed.to_owned());
+            registration.metadata.annotations = Some([grant].into());
+        }
+        assert_eq!(decide_build(&image, Some(&registration), minute(0)), want, "{own} {listed:?}");
+    }
+    let mut open = completed(0);
+    open.metadata.namespace = Some("other".into());
+    assert!(!may_download(&open, Some(&registration()), "r.iso", minute(1)), "taken back");
+}
+
+#[test]
 fn a_completed_image_says_where_it_is() {
     let status = completed(0).status.unwrap();
     assert_eq!(status.state, Some(SeedImageState::Completed));

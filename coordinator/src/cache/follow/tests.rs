@@ -15,6 +15,7 @@ fn sinks() -> Sinks {
         replicas: ReplicaTracker::new("a-1", Clock::system()),
         inventory_events: Arc::new(|_| {}),
         registration_events: Arc::new(|_| {}),
+        seed_image_events: Arc::new(|_| {}),
         metrics: Metrics::default(),
     }
 }

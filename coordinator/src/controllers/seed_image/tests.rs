@@ -98,8 +98,13 @@ impl Setting {
         });
         let directory = tempfile::tempdir().unwrap();
         let cache = format!("--cache-directory={}", directory.path().display());
-        let config =
-            Config::parse_from(["c", "--server-url=https://c.example:1", "--namespace=here", &cache]);
+        let config = Config::parse_from([
+            "c",
+            "--server-url=https://c.example:1",
+            "--namespace=here",
+            "--allow-base=127.0.0.1",
+            &cache,
+        ]);
         let setup = Setup {
             config,
             client: fake.client(USER),

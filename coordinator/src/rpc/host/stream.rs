@@ -21,6 +21,7 @@ use super::attach::{self, Freshness, Messages, OpenSession, Statement};
 use super::progress::{RunningStep, StepProgress};
 use super::reports;
 use crate::ca::Peer;
+use crate::rpc::identity::Call;
 use crate::rpc::plan_notifications::{HostState, PlanInFlight, Subscription};
 use crate::rpc::running_plans::{PlanReadError, read_plan};
 use crate::rpc::sessions::{CloseReason, SessionGuard};
@@ -275,11 +276,19 @@ impl Attachment {
         self.context.update_status(inventory, record).await.map(drop)
     }
 
+    fn take_token(&self, call: Call) -> bool {
+        self.context.rate_limits.take_token(&self.peer().key, call, Instant::now())
+    }
+
     async fn handle_message(&mut self, message: wire::HostMessage) -> Result<(), RpcError> {
         match message.message {
             Some(host_message::Message::Acknowledgement(acknowledgement)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
                 reports::record_acknowledgement(&self.context, &self.statement.peer, acknowledgement).await
             }
+            Some(host_message::Message::Progress(_)) if !self.take_token(Call::ReportProgress) => Ok(()),
             Some(host_message::Message::Progress(progress)) => {
                 let key = &self.peer().key;
                 let plan = self.context.running_plans.find_plan(key, &progress.plan_id, progress.generation);

@@ -52,7 +52,7 @@ type Wire =
 /// One process of the coordinator.
 pub(super) struct ReplicaServer {
     pub(super) context: Context,
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
 }
 
 pub(super) struct World {

@@ -76,7 +76,11 @@ fn flags_are_documented() {
     let source = read_source(COORDINATOR);
     let mut text = header("Flags and environment", &format!("{COORDINATOR} and {AGENT}"));
     text.push_str("\n## baremetal-coordinator\n");
-    let flags = read_entries(find_block(&source, "pub struct Config {", "\n}"), [',', ',']);
+    let read = |block| read_entries(find_block(&source, block, "\n}"), [',', ',']);
+    let mut flags = read("pub struct Config {");
+    flags.retain(|entry| !entry.declaration.contains("command(flatten)"));
+    flags.extend(read("pub struct BaseImageLimits {"));
+    flags.extend(read("pub struct ConnectionLimits {"));
     let row = |entry: &Entry| {
         let quoted = |key: &str| find_literal(&entry.declaration, key).map(code);
         let flag = find_literal(&entry.declaration, "long = ").map(str::to_owned);

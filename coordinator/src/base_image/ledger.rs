@@ -1,0 +1,195 @@
+//! Which files the cache directory has, and how large all of them are. The one
+//! that was used least recently is removed for another; one that is in use is
+//! not.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fs, io};
+
+use super::BaseImageError;
+
+/// Start of the names of files that are incomplete.
+pub(super) const TEMPORARY: &str = ".fetch-";
+
+/// Keeps a file: it is read, or sent.
+#[derive(Clone, Debug)]
+pub struct Lease(#[allow(dead_code, reason = "counted by its Arc")] Arc<()>);
+
+#[derive(Debug)]
+struct Entry {
+    size: u64,
+    /// Order of the last use.
+    used: u64,
+    lease: Arc<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: HashMap<String, Entry>,
+    /// Bytes of incomplete files.
+    in_flight: u64,
+    uses: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Ledger {
+    directory: PathBuf,
+    limit: u64,
+    state: Mutex<State>,
+}
+
+impl Ledger {
+    /// What is in the directory. Incomplete files are of a process that ended.
+    pub(super) fn open(directory: &Path, limit: u64) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let mut state = State::default();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(TEMPORARY) {
+                let _ = fs::remove_file(entry.path());
+            } else if let Some(sha256) = name.strip_suffix(".iso") {
+                let entry = Entry { size: entry.metadata()?.len(), used: 0, lease: Arc::default() };
+                state.files.insert(sha256.to_owned(), entry);
+            }
+        }
+        let ledger = Self { directory: directory.to_owned(), limit, state: Mutex::new(state) };
+        ledger.lock_state().evict_files(&ledger, 0);
+        Ok(ledger)
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn file_path(&self, sha256: &str) -> PathBuf {
+        self.directory.join(format!("{sha256}.iso"))
+    }
+
+    pub(super) fn contains_file(&self, sha256: &str) -> bool {
+        self.lock_state().files.contains_key(sha256)
+    }
+
+    /// Keeps a file and notes its use.
+    pub(super) fn lease_file(&self, sha256: &str) -> Option<Lease> {
+        let mut state = self.lock_state();
+        state.uses += 1;
+        let used = state.uses;
+        let entry = state.files.get_mut(sha256)?;
+        entry.used = used;
+        Some(Lease(entry.lease.clone()))
+    }
+
+    /// Counts a file that is being written.
+    pub(super) fn start_file(self: &Arc<Self>) -> InFlight {
+        InFlight { ledger: self.clone(), size: 0 }
+    }
+}
+
+impl State {
+    /// Removes files until `more` bytes fit; whether they do.
+    fn evict_files(&mut self, ledger: &Ledger, more: u64) -> bool {
+        loop {
+            let stored: u64 = self.files.values().map(|entry| entry.size).sum();
+            if stored.saturating_add(self.in_flight).saturating_add(more) <= ledger.limit {
+                return true;
+            }
+            let unused = self.files.iter().filter(|(_, entry)| Arc::strong_count(&entry.lease) == 1);
+            let Some(oldest) = unused.min_by_key(|(_, entry)| entry.used).map(|(sha256, _)| sha256.clone())
+            else {
+                return false;
+            };
+            if let Err(error) = fs::remove_file(ledger.file_path(&oldest)) {
+                tracing::warn!(sha256 = oldest, %error, "cannot remove a base image");
+            }
+            tracing::info!(sha256 = oldest, "removed the base image that was used least recently");
+            self.files.remove(&oldest);
+        }
+    }
+}
+
+/// A file that is being written.
+pub(super) struct InFlight {
+    ledger: Arc<Ledger>,
+    size: u64,
+}
+
+impl InFlight {
+    pub(super) fn grow_file(&mut self, bytes: u64) -> Result<(), BaseImageError> {
+        let mut state = self.ledger.lock_state();
+        if !state.evict_files(&self.ledger, bytes) {
+            return Err(BaseImageError::Full);
+        }
+        state.in_flight += bytes;
+        self.size += bytes;
+        Ok(())
+    }
+
+    /// The file is complete, under its own checksum.
+    pub(super) fn finish_file(self, sha256: &str) -> Lease {
+        let mut state = self.ledger.lock_state();
+        state.uses += 1;
+        let used = state.uses;
+        let new = || Entry { size: self.size, used, lease: Arc::default() };
+        let entry = state.files.entry(sha256.to_owned()).or_insert_with(new);
+        entry.used = used;
+        Lease(entry.lease.clone())
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.ledger.lock_state().in_flight -= self.size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(ledger: &Arc<Ledger>, sha256: &str, size: u64) -> Result<Lease, BaseImageError> {
+        let mut file = ledger.start_file();
+        file.grow_file(size)?;
+        fs::write(ledger.file_path(sha256), "").unwrap();
+        Ok(file.finish_file(sha256))
+    }
+
+    fn names(ledger: &Ledger) -> Vec<String> {
+        let state = ledger.lock_state();
+        let mut names: Vec<_> = state.files.keys().cloned().collect();
+        names.sort_unstable();
+        assert!(names.iter().all(|name| ledger.file_path(name).exists()));
+        names
+    }
+
+    #[test]
+    fn least_recently_used_file_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = Arc::new(Ledger::open(directory.path(), 10).unwrap());
+        for name in ["a", "b"] {
+            drop(add(&ledger, name, 4).unwrap());
+        }
+        drop(ledger.lease_file("a"));
+        let lease = add(&ledger, "c", 4).unwrap();
+        assert_eq!(names(&ledger), ["a", "c"]);
+        let sent = ledger.lease_file("a");
+        assert!(matches!(add(&ledger, "d", 4), Err(BaseImageError::Full)), "both are in use");
+        assert_eq!(names(&ledger), ["a", "c"]);
+        drop((lease, sent));
+        add(&ledger, "e", 10).unwrap();
+        assert_eq!(names(&ledger), ["e"]);
+        assert_eq!(ledger.lock_state().in_flight, 0);
+    }
+
+    #[test]
+    fn incomplete_files_of_former_processes_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, size) in [(".fetch-1", 3), ("a.iso", 3), ("b.iso", 3), ("a.url", 1)] {
+            fs::write(directory.path().join(name), vec![0; size]).unwrap();
+        }
+        let ledger = Ledger::open(directory.path(), 4).unwrap();
+        assert_eq!(names(&ledger).len(), 1);
+        assert!(!directory.path().join(".fetch-1").exists());
+    }
+}

@@ -1,0 +1,247 @@
+//! Which connections are accepted: per source before anything is read, per
+//! host once its certificate was verified.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+use super::failure::Failure;
+use super::known_hosts::{KnownHosts, Source};
+use crate::ca::{HostKey, Peer};
+use crate::config::ConnectionLimits;
+use crate::rpc::{Buckets, Rate};
+
+/// What each host that is known at a source adds to the limits of it: its
+/// connection, the one that it replaces, and a retry of each.
+const HOST_RESERVE: usize = 4;
+
+/// Into how many parts the registrations that are handled at a time are divided:
+/// a source has one of them.
+const SHARES: usize = 4;
+
+#[derive(Default)]
+struct Counts {
+    open: usize,
+    anonymous: usize,
+    handshakes: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    sources: HashMap<Source, Counts>,
+    hosts: HashMap<HostKey, usize>,
+    /// Without certificate, from sources without a known host.
+    unknown: usize,
+    /// Registrations that are handled.
+    registrations: HashMap<Source, usize>,
+}
+
+/// Counts the open connections and rejects those that are too many.
+pub(super) struct Admission {
+    limits: ConnectionLimits,
+    known: Arc<KnownHosts>,
+    table: Mutex<Table>,
+    handshakes: Semaphore,
+    /// Of sources with known hosts.
+    reserved_handshakes: Semaphore,
+    registrations: Semaphore,
+    /// Requests without a certificate.
+    requests: Buckets<Source>,
+}
+
+/// How far a connection is.
+#[derive(Debug, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    Anonymous,
+    Host(HostKey),
+}
+
+/// An accepted connection; its end is counted when it is dropped.
+pub(super) struct Connection {
+    admission: Arc<Admission>,
+    source: Source,
+    is_known: bool,
+    stage: Stage,
+}
+
+impl Admission {
+    /// Without connections.
+    pub(super) fn new(limits: ConnectionLimits, known: Arc<KnownHosts>) -> Self {
+        let permits = |count: usize| Semaphore::new(count.min(Semaphore::MAX_PERMITS));
+        Self {
+            handshakes: permits(limits.handshakes),
+            reserved_handshakes: permits(limits.handshakes),
+            registrations: permits(limits.registrations),
+            requests: Buckets::default(),
+            limits,
+            known,
+            table: Mutex::default(),
+        }
+    }
+
+    pub(super) fn limits(&self) -> &ConnectionLimits {
+        &self.limits
+    }
+
+    fn lock_table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the hosts that are known there add to its limits.
+    fn reserve_of(&self, source: Source) -> usize {
+        self.known.count_hosts(source).saturating_mul(HOST_RESERVE)
+    }
+
+    /// Whether a source may make another request without a certificate.
+    pub(super) fn take_request(&self, remote: IpAddr, now: Instant) -> bool {
+        let source = Source::from(remote);
+        let count = self.limits.source_requests.saturating_add(self.reserve_of(source));
+        let rate = Rate::per_minute(u32::try_from(count).unwrap_or(u32::MAX));
+        self.requests.take_token(source, rate, now)
+    }
+
+    /// Counts a registration, unless its source has its share already: a
+    /// message that arrives slowly is none of the other sources' concern.
+    pub(super) fn start_registration(self: &Arc<Self>, remote: IpAddr) -> Option<SourceRegistration> {
+        let source = Source::from(remote);
+        let share = self.limits.registrations.div_ceil(SHARES).saturating_add(self.reserve_of(source));
+        let mut table = self.lock_table();
+        let running = table.registrations.entry(source).or_default();
+        if *running >= share {
+            return None;
+        }
+        *running += 1;
+        drop(table);
+        Some(SourceRegistration { admission: self.clone(), source })
+    }
+
+    /// Waits until another registration may be read and decoded.
+    pub(super) async fn wait_registration(&self) -> Option<SemaphorePermit<'_>> {
+        self.registrations.acquire().await.ok()
+    }
+
+    /// Counts a new connection, or says which limit it exceeds.
+    pub(super) fn admit_connection(self: &Arc<Self>, remote: IpAddr) -> Result<Connection, Failure> {
+        let source = Source::from(remote);
+        let reserve = self.reserve_of(source);
+        let limits = &self.limits;
+        let mut table = self.lock_table();
+        let Table { sources, unknown, .. } = &mut *table;
+        let default = Counts::default();
+        let counts = sources.get(&source).unwrap_or(&default);
+        for (count, limit, failure) in [
+            (counts.handshakes, limits.source_handshakes, Failure::SourceHandshakes),
+            (counts.anonymous, limits.source_anonymous, Failure::SourceAnonymous),
+            (counts.open, limits.source_connections, Failure::SourceConnections),
+        ] {
+            if count >= limit.saturating_add(reserve) {
+                return Err(failure);
+            }
+        }
+        if reserve == 0 {
+            if *unknown >= limits.anonymous_connections {
+                return Err(Failure::AnonymousConnections);
+            }
+            *unknown += 1;
+        }
+        let counts = sources.entry(source).or_default();
+        counts.open += 1;
+        counts.anonymous += 1;
+        counts.handshakes += 1;
+        drop(table);
+        Ok(Connection { admission: self.clone(), source, is_known: reserve > 0, stage: Stage::Handshake })
+    }
+}
+
+/// A registration that is handled; its end is counted when it is dropped.
+pub(super) struct SourceRegistration {
+    admission: Arc<Admission>,
+    source: Source,
+}
+
+impl Drop for SourceRegistration {
+    fn drop(&mut self) {
+        let mut table = self.admission.lock_table();
+        if let Some(running) = table.registrations.get_mut(&self.source) {
+            *running -= 1;
+            if *running == 0 {
+                table.registrations.remove(&self.source);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Waits until another handshake may cost a signature.
+    pub(super) async fn wait_handshake(&self) -> Option<SemaphorePermit<'_>> {
+        let Admission { handshakes, reserved_handshakes, .. } = &*self.admission;
+        let turns = if self.is_known { reserved_handshakes } else { handshakes };
+        turns.acquire().await.ok()
+    }
+
+    /// The handshake is complete; `peer` has shown its certificate.
+    pub(super) fn end_handshake(&mut self, peer: Option<&Peer>, now: Timestamp) -> Result<(), Failure> {
+        let mut table = self.admission.lock_table();
+        let Table { sources, hosts, unknown, .. } = &mut *table;
+        let Some(counts) = sources.get_mut(&self.source).filter(|_| self.stage == Stage::Handshake) else {
+            return Ok(());
+        };
+        let Some(peer) = peer else {
+            counts.handshakes -= 1;
+            self.stage = Stage::Anonymous;
+            return Ok(());
+        };
+        let open = hosts.entry(peer.key.clone()).or_default();
+        if *open >= self.admission.limits.host_connections {
+            return Err(Failure::HostConnections);
+        }
+        *open += 1;
+        counts.handshakes -= 1;
+        counts.anonymous -= 1;
+        if !self.is_known {
+            *unknown -= 1;
+        }
+        self.stage = Stage::Host(peer.key.clone());
+        drop(table);
+        self.admission.known.note_host(peer, self.source, now);
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut table = self.admission.lock_table();
+        let Table { sources, hosts, unknown, .. } = &mut *table;
+        if let Stage::Host(key) = &self.stage {
+            if let Some(open) = hosts.get_mut(key) {
+                *open -= 1;
+                if *open == 0 {
+                    hosts.remove(key);
+                }
+            }
+        } else if !self.is_known {
+            *unknown -= 1;
+        }
+        let Some(counts) = sources.get_mut(&self.source) else { return };
+        counts.open -= 1;
+        match &self.stage {
+            Stage::Handshake => {
+                counts.handshakes -= 1;
+                counts.anonymous -= 1;
+            }
+            Stage::Anonymous => counts.anonymous -= 1,
+            Stage::Host(_) => {}
+        }
+        if counts.open == 0 {
+            sources.remove(&self.source);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

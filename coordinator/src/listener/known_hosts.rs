@@ -1,0 +1,233 @@
+//! How many hosts are known at an address: what they stated before, and where
+//! their connections came from. Each has a reserve there.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use coordinator_api::inventory::MachineInventory;
+use jiff::Timestamp;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::Event;
+
+use crate::ca::{HostKey, Peer};
+
+/// Addresses that one host can reserve for itself.
+const STATED: usize = 16;
+/// Hosts between two removals of those whose certificate has expired.
+const PRUNE_EVERY: usize = 1024;
+
+/// Where a connection comes from, as far as limits are concerned: an address,
+/// or a /64 of IPv6, which one host may have for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Source(IpAddr);
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(v6) => Self(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into()),
+            v4 @ IpAddr::V4(_) => Self(v4),
+        }
+    }
+}
+
+type Key = ObjectRef<MachineInventory>;
+
+#[derive(Default)]
+struct Index {
+    stated: HashMap<Key, Vec<Source>>,
+    stated_at: HashMap<Source, usize>,
+    /// Where each host showed its certificate last, and the end of that.
+    seen: HashMap<HostKey, (Source, Timestamp)>,
+    seen_at: HashMap<Source, usize>,
+    insertions: usize,
+    /// Inventories seen since a list began: those missing at its end are
+    /// deleted.
+    listing: Option<HashSet<Key>>,
+}
+
+/// The index. Fed with every event of the watcher behind the cache.
+#[derive(Default)]
+pub struct KnownHosts(Mutex<Index>);
+
+impl KnownHosts {
+    fn lock_index(&self) -> MutexGuard<'_, Index> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies an event of the watcher behind the cache.
+    pub fn apply_event(&self, event: &Event<MachineInventory>) {
+        let mut index = self.lock_index();
+        match event {
+            Event::Apply(inventory) | Event::InitApply(inventory) => index.update_stated(inventory),
+            Event::Delete(inventory) => index.remove_stated(&ObjectRef::from_obj(inventory)),
+            Event::Init => index.listing = Some(HashSet::new()),
+            Event::InitDone => index.end_listing(),
+        }
+    }
+
+    /// The host showed its certificate from `source`.
+    pub fn note_host(&self, peer: &Peer, source: Source, now: Timestamp) {
+        let mut index = self.lock_index();
+        index.insertions += 1;
+        if index.insertions.is_multiple_of(PRUNE_EVERY) {
+            index.remove_expired(now);
+        }
+        if let Some((former, _)) = index.seen.insert(peer.key.clone(), (source, peer.not_after)) {
+            decrement(&mut index.seen_at, former);
+        }
+        *index.seen_at.entry(source).or_default() += 1;
+    }
+
+    /// How many hosts are known there.
+    #[must_use]
+    pub fn count_hosts(&self, source: Source) -> usize {
+        let index = self.lock_index();
+        let count = |counts: &HashMap<Source, usize>| counts.get(&source).copied().unwrap_or_default();
+        count(&index.stated_at).max(count(&index.seen_at))
+    }
+}
+
+impl Index {
+    fn update_stated(&mut self, inventory: &MachineInventory) {
+        let key = ObjectRef::from_obj(inventory);
+        if let Some(listing) = &mut self.listing {
+            listing.insert(key.clone());
+        }
+        self.remove_stated(&key);
+        let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+        let addresses = host.map(|host| host.addresses.as_slice()).unwrap_or_default();
+        let sources: HashSet<_> =
+            addresses.iter().take(STATED).filter_map(|text| parse_source(text)).collect();
+        for source in &sources {
+            *self.stated_at.entry(*source).or_default() += 1;
+        }
+        if !sources.is_empty() {
+            self.stated.insert(key, sources.into_iter().collect());
+        }
+    }
+
+    fn remove_stated(&mut self, key: &Key) {
+        for source in self.stated.remove(key).unwrap_or_default() {
+            decrement(&mut self.stated_at, source);
+        }
+    }
+
+    fn end_listing(&mut self) {
+        let Some(listed) = self.listing.take() else { return };
+        let missing: Vec<_> = self.stated.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        for key in missing {
+            self.remove_stated(&key);
+        }
+    }
+
+    fn remove_expired(&mut self, now: Timestamp) {
+        let Self { seen, seen_at, .. } = self;
+        seen.retain(|_, (source, not_after)| {
+            let is_valid = *not_after > now;
+            if !is_valid {
+                decrement(seen_at, *source);
+            }
+            is_valid
+        });
+    }
+}
+
+fn decrement(counts: &mut HashMap<Source, usize>, source: Source) {
+    if let Some(count) = counts.get_mut(&source) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&source);
+        }
+    }
+}
+
+/// An address, with or without the length of its prefix.
+fn parse_source(text: &str) -> Option<Source> {
+    let address: IpAddr = text.split('/').next()?.parse().ok()?;
+    Some(address.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ca::Role;
+    use serde_json::json;
+
+    fn source(text: &str) -> Source {
+        parse_source(text).unwrap()
+    }
+
+    fn inventory(name: &str, addresses: &[&str]) -> MachineInventory {
+        serde_json::from_value(json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",
+            "metadata": { "name": name, "namespace": "fleet" }, "spec": {},
+            "status": { "host": { "addresses": addresses } },
+        }))
+        .unwrap()
+    }
+
+    fn peer(host: usize, not_after: i64) -> Peer {
+        Peer {
+            key: HostKey { namespace: "fleet".into(), tpm_hash: host.to_string() },
+            name_hint: "m".into(),
+            role: Role::Installed,
+            public_key_hash: String::new(),
+            serial: String::new(),
+            not_after: Timestamp::from_second(not_after).unwrap(),
+        }
+    }
+
+    #[test]
+    fn source_is_an_address_or_a_prefix() {
+        for (one, other, want) in [
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("2001:db8::1", "2001:db8::ffff:1/64", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+        ] {
+            assert_eq!(source(one) == source(other), want, "{one} {other}");
+        }
+    }
+
+    #[test]
+    fn stated_addresses_follow_the_inventories() {
+        let known = KnownHosts::default();
+        let count = |text: &str| known.count_hosts(source(text));
+        known.apply_event(&Event::Apply(inventory("a", &["192.0.2.1/24", "2001:db8::1", "none"])));
+        known.apply_event(&Event::Apply(inventory("b", &["192.0.2.1"])));
+        assert_eq!((count("192.0.2.1"), count("2001:db8::2"), count("192.0.2.9")), (2, 1, 0));
+        known.apply_event(&Event::Apply(inventory("a", &["192.0.2.9"])));
+        assert_eq!((count("192.0.2.1"), count("2001:db8::2"), count("192.0.2.9")), (1, 0, 1));
+        known.apply_event(&Event::Delete(inventory("b", &[])));
+        known.apply_event(&Event::Init);
+        known.apply_event(&Event::InitApply(inventory("c", &["192.0.2.7"])));
+        known.apply_event(&Event::InitDone);
+        assert_eq!((count("192.0.2.1"), count("192.0.2.9"), count("192.0.2.7")), (0, 0, 1));
+        let index = known.lock_index();
+        assert_eq!((index.stated.len(), index.stated_at.len()), (1, 1));
+    }
+
+    #[test]
+    fn host_reserves_a_bounded_number_of_addresses() {
+        let known = KnownHosts::default();
+        let addresses: Vec<_> = (0..99).map(|last| format!("192.0.2.{last}")).collect();
+        let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
+        known.apply_event(&Event::Apply(inventory("a", &addresses)));
+        assert_eq!(known.lock_index().stated_at.len(), STATED);
+    }
+
+    #[test]
+    fn connections_of_hosts_make_a_source_known() {
+        let (known, now) = (KnownHosts::default(), Timestamp::UNIX_EPOCH);
+        let (one, other) = (source("192.0.2.1"), source("192.0.2.2"));
+        for host in [1, 2, 2, 3] {
+            known.note_host(&peer(host, 60), one, now);
+        }
+        assert_eq!((known.count_hosts(one), known.count_hosts(other)), (3, 0));
+        known.note_host(&peer(3, 120), other, now);
+        assert_eq!((known.count_hosts(one), known.count_hosts(other)), (2, 1));
+        known.lock_index().remove_expired(Timestamp::from_second(60).unwrap());
+        assert_eq!((known.count_hosts(one), known.count_hosts(other)), (0, 1));
+    }
+}

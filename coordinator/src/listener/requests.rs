@@ -1,0 +1,140 @@
+//! The requests of one connection: limited before their message is read.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use proto::v1alpha1::{host_server, registration_server};
+use tokio::time::Instant;
+use tonic::Status;
+use tower::ServiceExt as _;
+
+use super::activity::Activity;
+use super::admission::Admission;
+use super::failure::{Failure, record_failure};
+use crate::rpc::Rejections;
+use crate::tls::Session;
+
+type Answer = Result<Response<Body>, Infallible>;
+
+/// What answers the requests of one connection.
+#[derive(Clone)]
+pub(super) struct Requests {
+    pub(super) router: Router,
+    pub(super) admission: Arc<Admission>,
+    pub(super) rejections: Arc<Rejections>,
+    pub(super) session: Session,
+    pub(super) activity: Activity,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Needs no certificate, and is the most expensive of all.
+    Registration,
+    /// Begins at once, and then has no end.
+    Attach,
+    /// Any other unary call.
+    Call,
+    /// A download, or nothing that is served.
+    Other,
+}
+
+fn classify_path(path: &str) -> Kind {
+    let Some((service, method)) = path.trim_start_matches('/').split_once('/') else { return Kind::Other };
+    match (service, method) {
+        (registration_server::SERVICE_NAME, _) => Kind::Registration,
+        (host_server::SERVICE_NAME, "Attach") => Kind::Attach,
+        (host_server::SERVICE_NAME, _) => Kind::Call,
+        _ => Kind::Other,
+    }
+}
+
+impl Requests {
+    pub(super) fn answer_request(self, request: Request<Incoming>) -> BoxFuture<'static, Answer> {
+        // Counted before anything is polled: the connection is in use.
+        let running = self.activity.start_request();
+        Box::pin(async move {
+            let response = self.limit_request(request).await;
+            drop(running);
+            let response = response?;
+            if !self.is_anonymous() {
+                return Ok(response);
+            }
+            let activity = self.activity.clone();
+            Ok(response.map(|body| Body::new(body.inspect_frame(move |_| activity.note_progress()))))
+        })
+    }
+
+    fn is_anonymous(&self) -> bool {
+        self.session.peer().is_none()
+    }
+
+    fn remote(&self) -> IpAddr {
+        self.session.remote().ip()
+    }
+
+    fn reject_request(&self, kind: Kind, failure: Failure) -> Response<Body> {
+        record_failure(&self.rejections, self.session.remote(), failure, None);
+        if kind == Kind::Other {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            return response;
+        }
+        Status::unavailable("too many requests: retry later").into_http()
+    }
+
+    async fn limit_request(&self, request: Request<Incoming>) -> Answer {
+        let kind = classify_path(request.uri().path());
+        if self.is_anonymous() && !self.admission.take_request(self.remote(), Instant::now()) {
+            return Ok(self.reject_request(kind, Failure::SourceRequests));
+        }
+        if matches!(kind, Kind::Attach | Kind::Other) {
+            return self.forward_request(request).await;
+        }
+        let is_shared = self.is_anonymous() || kind == Kind::Registration;
+        let answered = async {
+            let share = is_shared.then(|| self.admission.start_registration(self.remote()));
+            let _permit = match share {
+                None => None,
+                Some(None) => return Ok(self.reject_request(kind, Failure::SourceRegistrations)),
+                Some(Some(share)) => Some((self.admission.wait_registration().await, share)),
+            };
+            self.forward_request(request).await
+        };
+        let timeout = self.admission.limits().call_timeout;
+        tokio::time::timeout(timeout, answered).await.unwrap_or_else(|_| {
+            record_failure(&self.rejections, self.session.remote(), Failure::CallTimeout, None);
+            Ok(Status::deadline_exceeded("the call took too long: retry").into_http())
+        })
+    }
+
+    async fn forward_request(&self, request: Request<Incoming>) -> Answer {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(self.session.clone());
+        self.router.clone().oneshot(request).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_says_what_is_called() {
+        for (path, want) in [
+            ("/baremetal.v1alpha1.Registration/Complete", Kind::Registration),
+            ("/baremetal.v1alpha1.Host/Attach", Kind::Attach),
+            ("/baremetal.v1alpha1.Host/ReportStep", Kind::Call),
+            ("/elemental/seedimage/token/a.iso", Kind::Other),
+            ("/", Kind::Other),
+        ] {
+            assert_eq!(classify_path(path), want, "{path}");
+        }
+    }
+}

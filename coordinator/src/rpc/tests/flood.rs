@@ -1,0 +1,148 @@
+//! What one source can take from the others. All hosts are at 127.0.0.1, the
+//! flood comes from 127.0.0.2.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proto::v1alpha1 as wire;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tonic::{Code, Status};
+
+use super::world::{Host, World};
+use crate::ca::Role;
+use crate::config::ConnectionLimits;
+
+/// More than the handshakes that may run at a time.
+const FLOOD: usize = 600;
+const HOSTS: usize = 50;
+
+async fn connect_from_elsewhere(address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    socket.connect(address).await.unwrap()
+}
+
+/// Keeps a connection that sends nothing; one that was accepted is opened again
+/// as soon as it is closed.
+async fn hold_connection(address: SocketAddr, mut stream: TcpStream, rejected: Arc<AtomicUsize>) {
+    let hold = ConnectionLimits::default().handshake_timeout / 2;
+    loop {
+        let opened = tokio::time::Instant::now();
+        // An end or a reset: the connection is closed.
+        let _ = stream.read(&mut [0]).await;
+        if opened.elapsed() < hold {
+            rejected.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        stream = connect_from_elsewhere(address).await;
+    }
+}
+
+/// As many connections stay open as the coordinator allows.
+async fn start_flood(world: &World) -> JoinSet<()> {
+    let (address, rejected) = (world.replicas[0].address, Arc::new(AtomicUsize::new(0)));
+    let mut flood = JoinSet::new();
+    for _ in 0..FLOOD {
+        let stream = connect_from_elsewhere(address).await;
+        flood.spawn(hold_connection(address, stream, rejected.clone()));
+    }
+    let limit = ConnectionLimits::default().source_handshakes;
+    world.until(|| rejected.load(Ordering::Relaxed) >= FLOOD - limit).await;
+    flood
+}
+
+#[tokio::test]
+async fn flood_of_silent_connections_leaves_room_for_hosts() {
+    let world = World::start().await;
+    let _flood = start_flood(&world).await;
+    let mut links = vec![];
+    for number in 0..HOSTS {
+        let host = Host::new(&number.to_string());
+        world.connect(None).await.register(&host, "token").await.unwrap();
+        let chain = host.certificate(&world.authority, Role::Installed);
+        let mut link = world.connect(Some((&host, &chain))).await;
+        let stream = link.attach(Host::hello("boot-1")).await.unwrap();
+        links.push((link, stream));
+    }
+    world.until(|| world.context().sessions.count_sessions() == HOSTS).await;
+    let counted = world.metrics();
+    assert!(counted.contains("connection_failures_total{reason=\"SourceHandshakes\"}"), "{counted}");
+    assert!(!counted.contains("reason=\"SourceAnonymous\""), "{counted}");
+}
+
+/// Calls of each kind: more than any burst.
+const CALLS: usize = 200;
+
+/// How many of the calls are not answered with "too many".
+async fn count_accepted<T>(mut call: impl AsyncFnMut(usize) -> Result<T, Status>) -> usize {
+    let mut accepted = 0;
+    for number in 0..CALLS {
+        match call(number).await {
+            Err(status) if status.code() == Code::ResourceExhausted => {}
+            Ok(_) | Err(_) => accepted += 1,
+        }
+    }
+    accepted
+}
+
+/// Makes every call as often as it can, each kind on a connection of its own.
+async fn call_without_pause(world: &World, host: &Host, chain: &str) {
+    let start = tokio::time::Instant::now();
+    let link = || world.connect(Some((host, chain)));
+    let (mut observed, mut install, mut step) = (link().await, link().await, link().await);
+    let (mut renew, mut register, mut attach) = (link().await, link().await, link().await);
+    let accepted: [usize; 6] = tokio::join!(
+        count_accepted(async |call| observed.report_observed(network_of(call)).await),
+        count_accepted(async |_| install.report_install(Host::installed()).await),
+        count_accepted(async |_| step.report_step(wire::StepReport::default()).await),
+        count_accepted(async |_| renew.renew(host).await),
+        count_accepted(async |_| register.register(host, "token").await),
+        // Each ends the stream before it.
+        count_accepted(async |_| attach.attach(Host::hello("boot-1")).await),
+    )
+    .into();
+    // Bursts, and what the rates allow meanwhile.
+    let seconds = usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
+    let slow = 12 + seconds / 10;
+    let most = [slow, 24 + seconds / 5, 120 + seconds * 2, slow, slow, 30 + seconds / 2];
+    assert!(accepted.iter().zip(most).all(|(accepted, most)| *accepted <= most), "{accepted:?} {most:?}");
+    assert!(accepted[0] >= 12 && accepted[2] >= 120, "{accepted:?}");
+}
+
+fn network_of(call: usize) -> wire::ObservedNetwork {
+    Host::network(&format!("192.0.2.{}/24", call % 250 + 1))
+}
+
+async fn finish_other_host(world: &World) {
+    let host = Host::new("b");
+    world.connect(None).await.register(&host, "token").await.unwrap();
+    let chain = host.certificate(&world.authority, Role::Installed);
+    let mut link = world.connect(Some((&host, &chain))).await;
+    let _stream = link.attach(Host::hello("boot-1")).await.unwrap();
+    link.report_install(Host::installed()).await.unwrap();
+    link.report_observed(Host::network("192.0.2.1/24")).await.unwrap();
+    world.until(|| world.context().sessions.contains_host(&host.host_key())).await;
+}
+
+#[test]
+fn host_at_full_rate_leaves_another_undisturbed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let log = crate::rpc::log::capture_log(|| {
+        runtime.block_on(async {
+            let world = World::start().await;
+            let host = Host::new("a");
+            world.connect(None).await.register(&host, "token").await.unwrap();
+            let chain = host.certificate(&world.authority, Role::Installed);
+            world.settled("m-a").await;
+            world.spent();
+            tokio::join!(call_without_pause(&world, &host, &chain), finish_other_host(&world));
+            let counts = world.spent();
+            // Six kinds of calls.
+            assert!(counts.requests < 2 * CALLS, "{counts}");
+        });
+    });
+    assert!(log.lines().count() < CALLS, "{log}");
+}
