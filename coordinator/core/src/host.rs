@@ -1,10 +1,11 @@
 //! One host, as its `MachineInventory` records it: parsed once, then only read.
 //!
-//! [`facts`] holds the changes of the stored facts, [`conditions`] what is
-//! projected from them. No decision reads a condition.
+//! [`statement`] is what a host says, [`facts`] holds the changes of the stored
+//! facts, [`conditions`] what is projected from them. No decision reads a condition.
 
 pub mod conditions;
 pub mod facts;
+pub mod statement;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
 
 use crate::ids::{HostName, Uid};
+use crate::plan::is_generation;
 use crate::provider_id::ProviderId;
 
 /// A host without a session is unreachable after this long: longer than a
@@ -164,7 +166,8 @@ impl HostRecord {
         let carried = carried.and_then(|plan| u64::try_from(plan.generation).ok());
         let announced = self.plan.as_ref().map(|plan| plan.generation.0);
         let claimed = self.claim.as_ref().map(|claim| claim.generation);
-        Generation([carried, announced, claimed].into_iter().flatten().max().unwrap_or_default())
+        let known = [carried, announced, claimed].into_iter().flatten();
+        Generation(known.filter(|generation| is_generation(*generation)).max().unwrap_or_default())
     }
 
     /// What keeps the host from its plan.
@@ -210,7 +213,8 @@ fn is_empty(carried: &CarriedStatus) -> bool {
 
 impl AnnouncedPlan {
     fn parse(plan: &PlanStatus) -> Option<Self> {
-        let generation = u64::try_from(plan.generation?).ok().filter(|generation| *generation > 0)?;
+        let generation =
+            u64::try_from(plan.generation?).ok().filter(|generation| is_generation(*generation))?;
         let problem = plan.reason.as_ref().map(|reason| Problem {
             reason: reason.parse().unwrap_or(Reason::PlanFailed),
             message: plan.message.clone().unwrap_or_default(),

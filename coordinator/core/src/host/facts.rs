@@ -2,8 +2,8 @@
 //! observed goes into the status here, and nowhere else.
 
 use coordinator_api::inventory::{
-    CarriedNode, CarriedPlan, CarriedStatus, HostStatus, InstallState, InstallStatus, MachineInventoryStatus,
-    PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
+    CarriedNode, CarriedPlan, HostStatus, InstallState, InstallStatus, MachineInventoryStatus, PlanState,
+    PlanStatus, PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
 use coordinator_api::network::ObservedNetwork;
@@ -12,11 +12,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::plan::{Checksum, Kind, Plan, Step};
 use proto::v1alpha1::{
-    self as wire, BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
+    BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
     LiveBootAfterInstall, SystemState, install_report,
 };
 
 use super::Problem;
+use super::statement::HostStatement;
 use crate::plan::{PlanEnd, with_next_action};
 
 /// Longest text that a host can put into a status, bytes.
@@ -44,35 +45,33 @@ pub struct Attach<'a> {
     pub name: &'a str,
     /// The process that serves the stream.
     pub replica: &'a str,
-    pub hello: &'a wire::Hello,
+    pub statement: &'a HostStatement,
     pub now: Timestamp,
 }
 
 /// The installed system attached. Its statement replaces what the status
 /// lacks: a plan that was lost with the status is announced again.
 pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
-    let system = attach.hello.system.clone().unwrap_or_default();
-    let stated = attach.hello.carried.clone().unwrap_or_default();
+    let HostStatement { system, agent_version, carried, installed } = attach.statement;
     let host = status.host.get_or_insert_default();
-    record_running_system(host, &system);
-    host.agent_version = truncate_text(&attach.hello.agent_version);
+    record_running_system(host, system);
+    host.agent_version = truncate_text(agent_version);
     let is_same = |session: &SessionStatus| {
         session.ended.is_none() && session.replica == attach.replica && session.boot_id == system.boot_id
     };
     if !host.session.as_ref().is_some_and(is_same) {
         host.session = Some(SessionStatus {
             replica: attach.replica.to_owned(),
-            boot_id: truncate_text(&system.boot_id),
+            boot_id: system.boot_id.clone(),
             since: Time(attach.now),
             ended: None,
         });
     }
-    if let Some(InstallDone { device, image }) = &stated.installed {
+    if let Some(InstallDone { device, image }) = installed {
         let (device, image) = (truncate_text(device), truncate_text(image));
         host.install =
             Some(InstallStatus { state: InstallState::Installed, device, image, message: String::new() });
     }
-    let carried = parse_carried(&stated);
     let secret = || ObjectReference {
         name: Some(attach.name.to_owned()),
         namespace: Some(attach.namespace.to_owned()),
@@ -80,7 +79,7 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     };
     status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
     restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
-    status.host.get_or_insert_default().carried = Some(carried);
+    status.host.get_or_insert_default().carried = Some(carried.clone());
 }
 
 /// What upstream shows for a host that never had a plan, or the plan that the
@@ -105,33 +104,6 @@ fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>) {
         message: failed.then(|| message.to_owned()),
         ..PlanStatus::default()
     };
-}
-
-fn parse_carried(stated: &wire::Carried) -> CarriedStatus {
-    CarriedStatus {
-        plan: stated.plan.as_ref().and_then(parse_carried_plan),
-        node: stated.node.as_ref().map(|node| CarriedNode {
-            provider_id: truncate_text(&node.provider_id),
-            uuid: truncate_text(&node.uuid),
-        }),
-    }
-}
-
-/// `None` for a plan that no coordinator numbers so.
-fn parse_carried_plan(plan: &wire::CarriedPlan) -> Option<CarriedPlan> {
-    Some(CarriedPlan {
-        id: proto::plan::PlanId::parse(&plan.id).ok()?.to_string(),
-        generation: i64::try_from(plan.generation)
-            .ok()
-            .filter(|generation| *generation < i64::from(u32::MAX))?,
-        checksum: Checksum::parse(&plan.checksum).ok()?.to_string(),
-        kind: plan_type(Kind::from_wire(plan.kind)?),
-        state: match plan.outcome() {
-            wire::PlanOutcome::Applied => Some(PlanState::Applied),
-            wire::PlanOutcome::Failed => Some(PlanState::Failed),
-            wire::PlanOutcome::InProgress | wire::PlanOutcome::Unspecified => None,
-        },
-    })
 }
 
 /// A stream ended, or its replica did. The session of another replica stays.
@@ -297,6 +269,6 @@ pub fn record_step(status: &mut MachineInventoryStatus, plan: &Plan, step: usize
     }
 }
 
-fn truncate_text(text: &str) -> String {
+pub(super) fn truncate_text(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES)].to_owned()
 }
