@@ -271,7 +271,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             return Ok(certificate);
         }
         self.console.print_message("no valid certificate: registering again");
-        Ok(register::attempt(self.root, self.caller).await?.certificate)
+        Ok(register::attempt(self.root, self.caller, Role::Installed).await?.certificate)
     }
 
     /// The coordinator may have no report of this disk.
@@ -283,7 +283,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn renew_certificate(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
         let identity = self.caller.identity;
-        let request = RenewCertificateRequest { certificate_request: identity.create_request()? };
+        let request = RenewCertificateRequest {
+            certificate_request: identity.create_request()?,
+            boot_id: self.read_state().await?.boot_id,
+        };
         let chain = client.renew_certificate(unary_request(request)).await?.into_inner().certificate_chain;
         let certificate = Certificate::parse(&chain, &identity.public_key())?;
         if certificate.role != Role::Installed {

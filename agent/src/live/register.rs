@@ -21,8 +21,9 @@ use crate::console::Console;
 use crate::error::{NextAction, describe_error, explain};
 use crate::host::facts::{self, disks};
 use crate::host::network::NetworkObserver;
-use crate::host::system::System;
-use crate::identity::{Certificate, Identity, IdentityError};
+use crate::host::observed;
+use crate::host::system::{System, SystemError};
+use crate::identity::{Certificate, Identity, IdentityError, Role};
 use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install_host};
 use crate::live::installed_disk::{self, Access, FindError, InstalledDisk, Mounts};
 use crate::paths::Root;
@@ -59,6 +60,9 @@ pub enum AttemptError {
     /// Our key failed us.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The kernel does not name its boot.
+    #[error(transparent)]
+    Boot(#[from] SystemError),
     /// One of the two clocks is wrong.
     #[error("the coordinator's certificate for this host has expired by this host's clock")]
     Expired,
@@ -87,6 +91,7 @@ impl NextAction for AttemptError {
         match self {
             Self::Call(error) => error.next_action(),
             Self::Identity(error) => error.next_action(),
+            Self::Boot(error) => error.next_action(),
             Self::Expired => Some("set the clock"),
             Self::Answer { .. } => Some("download a fresh seed ISO and boot it"),
         }
@@ -166,7 +171,7 @@ async fn until_registered<N: Transport + NetworkObserver>(
 ) -> Registered {
     let mut backoff = Backoff::default();
     loop {
-        match attempt(root, caller).await {
+        match attempt(root, caller, Role::Live).await {
             Ok(registered) => return registered,
             Err(error) => console.print_message(&format!("not registered: {}", explain(&error))),
         }
@@ -174,17 +179,19 @@ async fn until_registered<N: Transport + NetworkObserver>(
     }
 }
 
-/// One registration on one connection; keeps the certificate.
+/// One registration on one connection, by the system of that role; keeps the
+/// certificate.
 ///
 /// # Errors
 /// [`AttemptError`].
 pub async fn attempt<N: Transport + NetworkObserver>(
     root: &Root,
     caller: Caller<'_, N>,
+    system: Role,
 ) -> Result<Registered, AttemptError> {
     // Without a client certificate: the token opens, the key proves.
     let session = tls::connect_tls(caller.config, caller.network, None).await.map_err(CallError::from)?;
-    let response = prove_identity(root, caller, session).await?;
+    let response = prove_identity(root, caller, system, session).await?;
     let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
     if !certificate.is_valid(SystemTime::now()) {
         return Err(AttemptError::Expired);
@@ -200,6 +207,7 @@ pub async fn attempt<N: Transport + NetworkObserver>(
 async fn prove_identity<N: NetworkObserver>(
     root: &Root,
     caller: Caller<'_, N>,
+    system: Role,
     session: Session,
 ) -> Result<CompleteResponse, AttemptError> {
     let Caller { config, network, identity } = caller;
@@ -223,6 +231,10 @@ async fn prove_identity<N: NetworkObserver>(
                 tracing::warn!(error = describe_error(error), "registering without the network");
             })
             .ok(),
+        boot_id: match system {
+            Role::Live => observed::boot_id(root)?,
+            Role::Installed => String::new(),
+        },
     };
     let response = client.complete(unary_request(complete)).await.map_err(CallError::from)?;
     Ok(response.into_inner())

@@ -185,6 +185,10 @@ pub struct HostStatus {
     /// The install as it was reported last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install: Option<InstallStatus>,
+    /// Boot id of the live system that registered last. The installed system
+    /// is one of another boot.
+    #[serde(rename = "liveBootID", skip_serializing_if = "Option::is_none")]
+    pub live_boot_id: Option<String>,
 }
 
 /// One stream of one host.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{
-    AllocationState, CarriedNode, CarriedStatus, Claim, InstallStatus, MachineInventory, PlanState,
-    PlanStatus, PlanType, SessionStatus,
+    AllocationState, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus, MachineInventory,
+    PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -51,6 +51,8 @@ pub struct HostRecord {
     /// What the host stated to carry; `None` until it did.
     pub carried: Option<CarriedStatus>,
     pub install: Option<InstallStatus>,
+    /// Boot id of the live system that registered last.
+    pub live_boot_id: Option<String>,
     /// Two live hosts claim its identity.
     pub is_quarantined: bool,
     pub is_deleting: bool,
@@ -101,6 +103,7 @@ impl HostRecord {
             session: host.and_then(|host| host.session.clone()),
             carried: host.and_then(|host| host.carried.clone()),
             install: host.and_then(|host| host.install.clone()),
+            live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
             is_quarantined: annotated(annotation::QUARANTINED),
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
             is_abandoned: annotated(annotation::ABANDONED),
@@ -150,6 +153,20 @@ impl HostRecord {
     #[must_use]
     pub fn carried_node(&self) -> Option<&CarriedNode> {
         self.carried.as_ref()?.node.as_ref()
+    }
+
+    /// Whether a caller of that boot is the installed system: an install was
+    /// reported done, or the host has attached before, and the boot is not that
+    /// of the live system. A status of before that was recorded has no live
+    /// boot, and its host may not state its own.
+    #[must_use]
+    pub fn is_installed_boot(&self, boot_id: &str) -> bool {
+        let has_attached = self.carried.is_some();
+        let is_done = self.install.as_ref().is_some_and(|install| install.state == InstallState::Installed);
+        match &self.live_boot_id {
+            Some(live) => (has_attached || is_done) && !boot_id.is_empty() && boot_id != live,
+            None => has_attached || (is_done && !boot_id.is_empty()),
+        }
     }
 
     /// The plan of the claim: announced after the claim was made.

@@ -22,7 +22,7 @@ use wire::begin_request::Attestation;
 use wire::complete_response::Next;
 
 use super::host::parse_network;
-use super::identity::tls_session;
+use super::identity::{check_boot_id, tls_session};
 use super::{Context, RpcError, describe_inventory, refuse_quarantined};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
 use crate::store::StoreError;
@@ -73,6 +73,17 @@ fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
         }
     }
     Ok(())
+}
+
+/// A software key is the host's only key: a certificate for another one would
+/// belong to nobody who has proven anything.
+fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Result<(), RpcError> {
+    match challenge.class {
+        KeyClass::Software if requested.hash() != proof::identity(&challenge.public_key) => {
+            refuse_call(Refusal::BadRequest, "the certificate request is for another key than was proven")
+        }
+        KeyClass::Software | KeyClass::Tpm => Ok(()),
+    }
 }
 
 impl RegistrationService {
@@ -150,7 +161,10 @@ impl RegistrationService {
         request: wire::CompleteRequest,
     ) -> Result<wire::CompleteResponse, RpcError> {
         let requested = RequestedKey::parse(&request.certificate_request)?;
+        check_requested_key(&requested, challenge)?;
         check_facts(request.facts.as_ref().unwrap_or(&wire::HostFacts::default()))?;
+        let boot_id = request.boot_id.clone();
+        check_boot_id(&boot_id)?;
         let key = HostKey {
             namespace: registration.namespace().unwrap_or_default(),
             tpm_hash: proof::identity(&challenge.public_key),
@@ -158,7 +172,7 @@ impl RegistrationService {
         let inventory = self.ensure_inventory(registration, challenge, &key, request).await?;
         let inventory = refuse_quarantined(inventory)?;
         let now = self.context.now();
-        let inventory = store::ensure_plan_secret(&self.context.client, inventory, now).await?;
+        let inventory = store::ensure_plan_secret(&self.context.client, inventory, &boot_id, now).await?;
         let name = inventory.name_any();
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;

@@ -67,40 +67,43 @@ fn render(draft: Draft, new: NewHost) -> MachineInventory {
     inventory
 }
 
-/// Creates the plan Secret of an inventory and names it in the status, when
-/// that was not done yet. A lost one is recreated; one that is not a plan
-/// Secret is never adopted.
+/// Creates the plan Secret of an inventory, when that was not done yet, and
+/// names it in the status, with the boot of the live system that registers. A
+/// lost one is recreated; one that is not a plan Secret is never adopted.
 ///
 /// # Errors
 /// [`StoreError::Taken`], and those of every write.
 pub async fn ensure_plan_secret(
     client: &Client,
     inventory: Arc<MachineInventory>,
+    live_boot_id: &str,
     now: Timestamp,
 ) -> Result<Arc<MachineInventory>, StoreError> {
     let namespace = inventory.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-    let name = inventory.name_any();
     let named = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()?.name.clone());
-    if let Some(named) = named
-        && has_plan_secret(&secrets, named).await?
-    {
-        return Ok(inventory);
-    }
+    let name = match named {
+        Some(named) if has_plan_secret(&secrets, named.clone()).await? => named,
+        _ => create_plan_secret(&secrets, inventory.name_any()).await?,
+    };
+    let reference =
+        ObjectReference { name: Some(name), namespace: Some(namespace), ..ObjectReference::default() };
+    host::update_status(client, inventory, now, |status| {
+        facts::record_registration(status, reference.clone(), live_boot_id);
+    })
+    .await
+}
+
+async fn create_plan_secret(secrets: &Api<Secret>, name: String) -> Result<String, StoreError> {
     match secrets.create(&PostParams::default(), &plan_record::render(&name)).await {
         Ok(_) => {}
         // Left by a crash before the status was written: its content stays.
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            has_plan_secret(&secrets, name.clone()).await?;
+            has_plan_secret(secrets, name.clone()).await?;
         }
         Err(error) => return Err(StoreError::request("create", SECRET, &name)(error)),
     }
-    let reference =
-        ObjectReference { name: Some(name), namespace: Some(namespace), ..ObjectReference::default() };
-    host::update_status(client, inventory, now, |status| {
-        facts::record_registration(status, reference.clone());
-    })
-    .await
+    Ok(name)
 }
 
 /// Whether the plan Secret of that name exists.

@@ -25,8 +25,9 @@ const TEXT_BYTES: usize = 2048;
 /// Most addresses that a host can put into a status.
 const ADDRESSES: usize = 64;
 
-/// The host registered, and the Secret of its plan record exists.
-pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectReference) {
+/// The host registered, and the Secret of its plan record exists. `live_boot_id`
+/// is empty when the installed system registered again.
+pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectReference, live_boot_id: &str) {
     status.plan.get_or_insert_default().secret_ref = Some(secret);
     let registered = InstallStatus {
         state: InstallState::Registered,
@@ -34,7 +35,11 @@ pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectRe
         image: String::new(),
         message: String::new(),
     };
-    status.host.get_or_insert_default().install.get_or_insert(registered);
+    let host = status.host.get_or_insert_default();
+    host.install.get_or_insert(registered);
+    if !live_boot_id.is_empty() {
+        host.live_boot_id = Some(live_boot_id.to_owned());
+    }
 }
 
 /// A stream that opens, and what the host states on it.

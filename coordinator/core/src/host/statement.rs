@@ -11,6 +11,12 @@ use crate::plan::is_generation;
 /// Longest boot id, bytes.
 const BOOT_ID_BYTES: usize = 64;
 
+/// Whether it can be a boot id.
+#[must_use]
+pub fn is_boot_id(text: &str) -> bool {
+    (1..=BOOT_ID_BYTES).contains(&text.len())
+}
+
 /// The first message of a stream, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostStatement {
@@ -38,9 +44,7 @@ impl HostStatement {
     /// [`StatementError`].
     pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
         let wire::Hello { system, agent_version, carried } = hello;
-        let system = system
-            .filter(|system| (1..=BOOT_ID_BYTES).contains(&system.boot_id.len()))
-            .ok_or(StatementError::BootId)?;
+        let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
         let wire::Carried { plan, node, installed } = carried.ok_or(StatementError::NoStatement)?;
         let carried = CarriedStatus {
             plan: plan.map(parse_plan).transpose()?,

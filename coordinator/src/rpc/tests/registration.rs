@@ -5,7 +5,7 @@ use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
 
-use super::world::{Host, World, refusal};
+use super::world::{Host, INVENTORIES, LIVE_BOOT, World, refusal};
 use super::{attached, condition, pair, requests};
 use crate::ca::{Authority, Role};
 
@@ -211,15 +211,93 @@ async fn live_system_may_not_attach() {
     assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
     let refused = live.report_step(wire::StepReport::default()).await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
-    let chain = live.renew(&host).await.unwrap();
-    assert_eq!(Host::peer(&chain).role, Role::Live, "nothing is installed yet");
-    let other = live.renew(&Host::new("b")).await.unwrap_err();
+}
+
+/// The word of the live system alone never makes a host an installed one.
+#[tokio::test]
+async fn installed_role_needs_the_install_and_another_boot() {
+    use wire::install_report::Outcome;
+    let world = World::start().await;
+    let host = Host::new("a");
+    let done = world.connect(None).await.register(&host, "token").await.unwrap();
+    let mut live = world.connect(Some((&host, &done.certificate_chain))).await;
+    let live_boot = Outcome::LiveBootAfterInstall(wire::LiveBootAfterInstall { device: "/dev/sda".into() });
+    let live_boot = wire::InstallReport { outcome: Some(live_boot) };
+    for (name, report, boot_id, want) in [
+        ("nothing is reported", None, "boot-1", Role::Live),
+        ("the install is running", Some(Host::started()), "boot-1", Role::Live),
+        ("a live system that found a disk", Some(live_boot), "boot-1", Role::Live),
+        ("the live system itself", Some(Host::installed()), LIVE_BOOT, Role::Live),
+        ("no boot id", None, "", Role::Live),
+        ("the installed system", None, "boot-1", Role::Installed),
+    ] {
+        if let Some(report) = report {
+            live.report_install(report).await.unwrap();
+        }
+        world.settled("m-a").await;
+        let chain = live.renew(&host, boot_id).await.unwrap();
+        assert_eq!(Host::peer(&chain).role, want, "{name}");
+    }
+    let other = live.renew(&Host::new("b"), "boot-1").await.unwrap_err();
     assert_eq!(refusal(&other), Some(Refusal::BadRequest), "for another key");
-    live.report_install(Host::started()).await.unwrap();
-    live.report_install(Host::installed()).await.unwrap();
+    let long = live.renew(&host, &"x".repeat(65)).await.unwrap_err();
+    assert_eq!(refusal(&long), Some(Refusal::BadRequest), "no kernel's boot id");
+}
+
+/// An inventory whose status was lost in a restore, or is older than the field.
+#[tokio::test]
+async fn installed_host_without_a_recorded_live_boot_stays_installed() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    let live = host.certificate(&world.authority, Role::Live);
+    for (name, boot_id, is_lost, want) in [
+        ("it had attached, and does not state its boot", "", false, Role::Installed),
+        ("status lost, as reported now", "boot-1", true, Role::Installed),
+        ("status lost, boot unknown", "", true, Role::Live),
+    ] {
+        world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+            let host = &mut inventory["status"]["host"];
+            host["liveBootID"] = json!(null);
+            if is_lost {
+                host["carried"] = json!(null);
+                host["install"] = json!(null);
+            }
+        });
+        world.settled("m-a").await;
+        let mut link = world.connect(Some((&host, &live))).await;
+        if is_lost {
+            link.report_install(Host::installed()).await.unwrap();
+            world.settled("m-a").await;
+        }
+        let chain = link.renew(&host, boot_id).await.unwrap();
+        assert_eq!(Host::peer(&chain).role, want, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn live_boot_of_an_installed_host_earns_nothing() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    let again = world.connect(None).await.register(&host, "token").await.unwrap();
+    assert!(matches!(again.next, Some(wire::complete_response::Next::BootDisk(_))));
     world.settled("m-a").await;
-    let chain = live.renew(&host).await.unwrap();
-    assert_eq!(Host::peer(&chain).role, Role::Installed);
+    let mut live = world.connect(Some((&host, &again.certificate_chain))).await;
+    assert_eq!(Host::peer(&live.renew(&host, LIVE_BOOT).await.unwrap()).role, Role::Live);
+    assert_eq!(Host::peer(&live.renew(&host, "boot-2").await.unwrap()).role, Role::Installed);
+}
+
+#[tokio::test]
+async fn certificate_is_for_the_proven_key() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    let other = Host::new("b").complete(&nonce, &link.exporter);
+    request.certificate_request = other.certificate_request;
+    let refused = link.complete(request).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadRequest));
+    assert!(world.inventory("m-a").is_none());
 }
 
 #[tokio::test]

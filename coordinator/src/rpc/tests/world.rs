@@ -93,6 +93,8 @@ fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
+/// The boot of every live system.
+pub(super) const LIVE_BOOT: &str = "live-1";
 const URL: Option<&str> = Some("https://c.example/elemental/registration/token");
 
 fn registration(name: &str, url: Option<&str>, emulate: bool) -> MachineRegistration {
@@ -397,8 +399,9 @@ impl Link {
         self.host.report_observed(report).await.map(|_| ())
     }
 
-    pub(super) async fn renew(&mut self, host: &Host) -> Answer<String> {
-        let request = wire::RenewCertificateRequest { certificate_request: host.request() };
+    pub(super) async fn renew(&mut self, host: &Host, boot_id: &str) -> Answer<String> {
+        let request =
+            wire::RenewCertificateRequest { certificate_request: host.request(), boot_id: boot_id.into() };
         Ok(self.host.renew_certificate(request).await?.into_inner().certificate_chain)
     }
 }
@@ -434,6 +437,7 @@ impl Host {
                 ..Default::default()
             }),
             observed_network: Some(Self::network("192.0.2.1/24")),
+            boot_id: LIVE_BOOT.into(),
         }
     }
 
