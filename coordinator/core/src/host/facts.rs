@@ -1,6 +1,8 @@
 //! Changes of the stored facts of a host: what was reported, announced or
 //! observed goes into the status here, and nowhere else.
 
+use std::net::IpAddr;
+
 use coordinator_api::inventory::{
     CarriedNode, CarriedPlan, HostStatus, InstallState, InstallStatus, MachineInventoryStatus, PlanState,
     PlanStatus, PlanType, SessionStatus, StepStatus,
@@ -25,9 +27,21 @@ const TEXT_BYTES: usize = 2048;
 /// Most addresses that a host can put into a status.
 const ADDRESSES: usize = 64;
 
-/// The host registered, and the Secret of its plan record exists. `live_boot_id`
-/// is empty when the installed system registered again.
-pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectReference, live_boot_id: &str) {
+/// What a registration leaves in the status.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registered<'a> {
+    /// Empty when the installed system registered again.
+    pub live_boot_id: &'a str,
+    /// SMBIOS UUID, where it means something.
+    pub system_uuid: Option<&'a str>,
+}
+
+/// The host registered, and the Secret of its plan record exists.
+pub fn record_registration(
+    status: &mut MachineInventoryStatus,
+    secret: ObjectReference,
+    registration: Registered<'_>,
+) {
     status.plan.get_or_insert_default().secret_ref = Some(secret);
     let registered = InstallStatus {
         state: InstallState::Registered,
@@ -37,8 +51,11 @@ pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectRe
     };
     let host = status.host.get_or_insert_default();
     host.install.get_or_insert(registered);
-    if !live_boot_id.is_empty() {
-        host.live_boot_id = Some(live_boot_id.to_owned());
+    if !registration.live_boot_id.is_empty() {
+        host.live_boot_id = Some(registration.live_boot_id.to_owned());
+    }
+    if let Some(uuid) = registration.system_uuid {
+        host.system_uuid = Some(truncate_text(uuid));
     }
 }
 
@@ -143,8 +160,9 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     };
     boot_mode.clone_into(&mut host.boot_mode);
     host.snapshot = (system.snapshot > 0).then_some(i64::from(system.snapshot));
-    host.hostname = truncate_text(&system.hostname);
-    host.addresses = system.addresses.iter().take(ADDRESSES).map(|address| truncate_text(address)).collect();
+    host.hostname = if is_dns_name(&system.hostname) { system.hostname.clone() } else { String::new() };
+    let addresses = system.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+    host.addresses = addresses.take(ADDRESSES).map(|address| address.to_string()).collect();
 }
 
 /// The live system reported the state of the install.
@@ -272,6 +290,17 @@ pub fn record_step(status: &mut MachineInventoryStatus, plan: &Plan, step: usize
     {
         announced.step = Some(StepStatus { name: name.to_owned(), attempt });
     }
+}
+
+/// Labels of letters, digits and dashes, separated by dots.
+fn is_dns_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
 }
 
 pub(super) fn truncate_text(text: &str) -> String {

@@ -164,6 +164,32 @@ fn statement_of_a_hostile_host_is_bounded() {
     assert_eq!(carried.node.unwrap().provider_id.len(), 2048);
 }
 
+#[test]
+fn addresses_and_host_names_are_parsed() {
+    let long = ["x".repeat(63).as_str(); 4].join(".");
+    for (hostname, want) in [
+        ("node-1.rack.example", "node-1.rack.example"),
+        ("a b", ""),
+        ("-a", ""),
+        ("a..b", ""),
+        (long.as_str(), ""),
+    ] {
+        let mut status = MachineInventoryStatus::default();
+        let addresses = ["192.0.2.1", "2001:DB8::1", "", "192.0.2.1/24", "fe80::1%eth0", "x; rm"];
+        let system = SystemState {
+            hostname: hostname.into(),
+            addresses: addresses.map(str::to_owned).into(),
+            ..SystemState::default()
+        };
+        facts::record_system(&mut status, &system);
+        let host = status.host.unwrap();
+        assert_eq!(
+            (host.hostname.as_str(), host.addresses),
+            (want, vec!["192.0.2.1".into(), "2001:db8::1".into()])
+        );
+    }
+}
+
 /// The next generation follows from what others write.
 #[test]
 fn generations_out_of_range_do_not_count() {

@@ -168,6 +168,15 @@ async fn scoped_resolver_does_not_refuse_the_host() {
     assert_eq!(inventory["spec"]["observedNetwork"]["dnsServers"], json!(["192.0.2.53"]));
 }
 
+/// Registers a host of the same name on other hardware.
+async fn register_elsewhere(world: &World, host: &Host) -> tonic::Status {
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    request.observed_network.as_mut().unwrap().interfaces[0].permanent_mac = "52:54:00:00:00:09".into();
+    link.complete(request).await.unwrap_err()
+}
+
 #[tokio::test]
 async fn name_stays_with_its_key() {
     let world = World::start().await;
@@ -176,8 +185,107 @@ async fn name_stays_with_its_key() {
         if is_settled {
             world.settled("m-a").await;
         }
-        let refused = world.connect(None).await.register(&Host::new("a"), "token").await.unwrap_err();
+        let refused = register_elsewhere(&world, &Host::new("a")).await;
         assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn lost_key_is_replaced_until_the_host_is_installed() {
+    let world = World::start().await;
+    let (first, second, third) = (Host::new("a"), Host::new("a"), Host::new("a"));
+    let done = world.connect(None).await.register(&first, "token").await.unwrap();
+    world.settled("m-a").await;
+    world.connect(None).await.register(&second, "token").await.unwrap();
+    world.settled("m-a").await;
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["spec"]["tpmHash"], second.hash());
+    let events = world.fake.look_at_all("events.events.k8s.io");
+    assert_eq!(
+        (&events[0]["reason"], &events[0]["regarding"]["name"]),
+        (&json!("IdentityReplaced"), &json!("m-a"))
+    );
+    let mut former = world.connect(Some((&first, &done.certificate_chain))).await;
+    let refused = former.report_install(Host::started()).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::InventoryGone), "the former key is nobody's");
+    let chain = second.certificate(&world.authority, Role::Live);
+    let mut live = world.connect(Some((&second, &chain))).await;
+    live.report_install(Host::installed()).await.unwrap();
+    world.settled("m-a").await;
+    let refused = world.connect(None).await.register(&third, "token").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "it is installed");
+}
+
+#[tokio::test]
+async fn known_key_needs_no_token() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let unknown = world.connect(None).await.register(&host, "rotated").await.unwrap_err();
+    assert_eq!(refusal(&unknown), Some(Refusal::UnknownToken));
+    world.connect(None).await.register(&host, "token").await.unwrap();
+    world.settled("m-a").await;
+    let again = world.connect(None).await.register(&host, "rotated").await.unwrap();
+    assert!(matches!(again.next, Some(wire::complete_response::Next::Install(_))));
+    let mut thief = world.connect(None).await;
+    let nonce = thief.begin(&host, "rotated").await.unwrap();
+    let mut request = host.complete(&nonce, &thief.exporter);
+    request.proof = Host::new("b").complete(&nonce, &thief.exporter).proof;
+    let refused = thief.complete(request).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadProof), "a public key proves nothing");
+    world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+        inventory["metadata"]["annotations"]["baremetal.cluster.io/quarantined"] = json!("boot-1 boot-2");
+    });
+    world.settled("m-a").await;
+    let refused = world.connect(None).await.register(&host, "rotated").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::Quarantined));
+}
+
+#[tokio::test]
+async fn installed_host_needs_no_registration() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    for (name, registration) in [("of another name", Some("deleted")), ("of before the annotation", None)] {
+        world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+            let annotations = inventory["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations.remove("baremetal.cluster.io/registration");
+            annotations
+                .extend(registration.map(|name| ("baremetal.cluster.io/registration".into(), json!(name))));
+        });
+        world.settled("m-a").await;
+        let again = world.connect(None).await.register(&host, "rotated").await.unwrap();
+        assert!(matches!(again.next, Some(wire::complete_response::Next::BootDisk(_))), "{name}");
+    }
+}
+
+/// The plan of a host that had the name before is not this one's.
+#[tokio::test]
+async fn plan_secret_of_another_host_is_emptied() {
+    for (name, hash, plan) in [
+        ("another host", Some("0a"), "e30="),
+        ("before the annotation", None, "eyJmaWxlcyI6W119"),
+        ("the same host", Some("mine"), "eyJmaWxlcyI6W119"),
+    ] {
+        let world = World::start().await;
+        let host = Host::new("a");
+        let hash = hash.map(|hash| if hash == "mine" { host.hash() } else { hash.to_owned() });
+        let annotations: std::collections::BTreeMap<_, _> =
+            hash.into_iter().map(|hash| ("baremetal.cluster.io/tpm-hash", hash)).collect();
+        let secret = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "elemental.cattle.io/plan",
+            "metadata": {
+                "name": "m-a", "namespace": "fleet",
+                "labels": { "elemental.cattle.io/managed": "true" },
+                "annotations": annotations,
+            },
+            "data": { "plan": "eyJmaWxlcyI6W119", "applied-checksum": "eA==" },
+        }));
+        let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+            kube::Api::namespaced(world.fake.client("operator"), "fleet");
+        secrets.create(&kube::api::PostParams::default(), &secret.unwrap()).await.unwrap();
+        world.connect(None).await.register(&host, "token").await.unwrap();
+        let found = world.secret("m-a").unwrap();
+        assert_eq!(found["data"]["plan"], plan, "{name}");
+        assert_eq!(found["data"]["applied-checksum"] == "", plan == "e30=", "{name}");
     }
 }
 
