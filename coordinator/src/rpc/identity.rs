@@ -12,6 +12,7 @@ use crate::tls::Session;
 
 /// Everything that can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(strum::VariantArray))]
 pub enum Call {
     /// Open a registration.
     Begin,

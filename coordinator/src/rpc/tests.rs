@@ -2,6 +2,7 @@
 
 mod plans;
 mod registration;
+mod roles;
 mod sessions;
 mod world;
 

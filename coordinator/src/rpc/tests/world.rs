@@ -411,6 +411,10 @@ impl Host {
         Self { name: name.into(), key: KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap() }
     }
 
+    pub(super) fn inventory_name(&self) -> String {
+        format!("m-{}", self.name)
+    }
+
     fn public_key(&self) -> Vec<u8> {
         self.key.subject_public_key_info()
     }
@@ -447,7 +451,7 @@ impl Host {
 
     pub(super) fn certificate(&self, authority: &Authority, role: Role) -> String {
         let requested = RequestedKey::parse(&self.request()).unwrap();
-        let (key, name) = (self.host_key(), format!("m-{}", self.name));
+        let (key, name) = (self.host_key(), self.inventory_name());
         let subject = Subject { key: &key, name: &name, role };
         authority.sign_host(&requested, &subject, Timestamp::now()).unwrap()
     }
