@@ -5,7 +5,6 @@
 //! at the host itself ends it with an error.
 
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use proto::proof;
 use proto::v1alpha1::begin_request::Attestation;
@@ -63,9 +62,6 @@ pub enum AttemptError {
     /// The kernel does not name its boot.
     #[error(transparent)]
     Boot(#[from] SystemError),
-    /// One of the two clocks is wrong.
-    #[error("the coordinator's certificate for this host has expired by this host's clock")]
-    Expired,
     /// The response violates the contract.
     #[error("the coordinator's answer is invalid ({what}): agent and coordinator are of different versions")]
     Answer {
@@ -92,7 +88,6 @@ impl NextAction for AttemptError {
             Self::Call(error) => error.next_action(),
             Self::Identity(error) => error.next_action(),
             Self::Boot(error) => error.next_action(),
-            Self::Expired => Some("set the clock"),
             Self::Answer { .. } => Some("download a fresh seed ISO and boot it"),
         }
     }
@@ -193,9 +188,6 @@ pub async fn attempt<N: Transport + NetworkObserver>(
     let session = tls::connect_tls(caller.config, caller.network, None).await.map_err(CallError::from)?;
     let response = prove_identity(root, caller, system, session).await?;
     let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
-    if !certificate.is_valid(SystemTime::now()) {
-        return Err(AttemptError::Expired);
-    }
     caller.identity.keep_certificate(&certificate)?;
     Ok(Registered {
         inventory: format!("{}/{}", response.inventory_namespace, response.inventory_name),
