@@ -5,6 +5,7 @@ pub mod template;
 mod facts;
 mod identify;
 mod install;
+mod judge;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key};
 pub use install::{InstallError, install_message};
+pub use judge::{Judgement, judge_registration};
 use template::{Field, Rendered, Values};
 
 fn emulates_tpm(registration: &MachineRegistration) -> bool {

@@ -44,6 +44,10 @@ pub(super) async fn ensure_inventory(
         return refuse_quarantined(known);
     }
     let registration = registration.ok_or_else(refuse_closed)?;
+    if let Some(refusal) = inventory::judge_registration(registration).refusal() {
+        let next = format!("correct the MachineRegistration {}", registration.name_any());
+        return Err(RpcError::refused_with(Refusal::BadTemplate, refusal, next));
+    }
     let identity = Identity { hash: &key.tpm_hash, class: challenge.class };
     let random = Sha256::digest(&challenge.public_key).into();
     let draft = inventory::draft_inventory(registration, facts, identity, &random)

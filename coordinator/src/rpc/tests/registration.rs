@@ -142,6 +142,15 @@ async fn named_secret_must_be_a_plan_secret() {
 }
 
 #[tokio::test]
+async fn unsupported_registration_leaves_no_object() {
+    let world = World::start().await;
+    let refused = world.connect(None).await.register(&Host::new("a"), "token-unsupported").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadTemplate));
+    assert!(refused.message().contains("registration.auth"), "{refused:?}");
+    assert!(world.inventory("m-a").is_none() && world.secret("m-a").is_none());
+}
+
+#[tokio::test]
 async fn too_many_facts_are_refused() {
     let world = World::start().await;
     let host = Host::new("a");

@@ -115,6 +115,14 @@ fn registration(name: &str, url: Option<&str>, emulate: bool) -> MachineRegistra
     .unwrap()
 }
 
+/// One that no host can register with.
+fn unsupported(name: &str) -> MachineRegistration {
+    let mut registration = registration(name, URL, true);
+    let elemental = registration.spec.config.as_mut().unwrap().elemental.as_mut().unwrap();
+    elemental.registration.as_mut().unwrap().auth = Some("mac".into());
+    registration
+}
+
 async fn follow(
     api: Api<MachineInventory>,
     mut writer: Writer<MachineInventory>,
@@ -135,6 +143,7 @@ fn registrations() -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
         registration("token", URL, true),
         registration("token-not-ready", None, true),
         registration("token-tpm-only", URL, false),
+        unsupported("token-unsupported"),
     ] {
         let event = watcher::Event::Apply(registration);
         writer.apply_watcher_event(&event);
