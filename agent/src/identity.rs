@@ -434,7 +434,7 @@ mod tests {
             assert_eq!(identity.renewal_wait(&certificate, now), life * 2 / 3);
         }
         tokio::time::advance(life / 2).await;
-        assert_eq!(identity.renewal_wait(&certificate, behind), life * 2 / 3 - life / 2);
+        assert_eq!(identity.renewal_wait(&certificate, behind), life / 6);
         tokio::time::advance(life).await;
         assert_eq!(identity.certificate(behind), None, "its life is over");
     }

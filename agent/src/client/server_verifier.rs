@@ -139,7 +139,7 @@ mod tests {
         let verifier = ServerVerifier::new(roots, provider, Duration::from_secs(floor)).unwrap();
         let (name, now) =
             (name.to_owned().try_into().unwrap(), UnixTime::since_unix_epoch(Duration::from_secs(now)));
-        verifier.verify_server_cert(leaf, &[root.clone()], &name, &[], now).map(drop)
+        verifier.verify_server_cert(leaf, std::slice::from_ref(root), &name, &[], now).map(drop)
     }
 
     #[test]

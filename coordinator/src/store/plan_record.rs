@@ -103,14 +103,14 @@ pub async fn write(
                 annotation::TPM_HASH: inventory.spec.tpm_hash,
             },
         },
-        "data": plan_and_no_results(plan),
+        "data": plan_and_no_results(&plan),
     });
     let written = api.patch(&read.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     written.map(drop).map_err(StoreError::request("write the plan record to", KIND, &read.name))
 }
 
 /// The data of a plan that has not run: an old success must not pass as its own.
-fn plan_and_no_results(plan: ByteString) -> Value {
+fn plan_and_no_results(plan: &ByteString) -> Value {
     let blank = ByteString(vec![]);
     json!({
         plan_secret::PLAN: plan,
@@ -142,7 +142,7 @@ pub(super) async fn adopt(
             "resourceVersion": found.resource_version(),
             "annotations": { annotation::PLAN_TYPE: null, annotation::TPM_HASH: tpm_hash },
         },
-        "data": plan_and_no_results(ByteString(plan_secret::EMPTY.as_bytes().to_vec())),
+        "data": plan_and_no_results(&ByteString(plan_secret::EMPTY.as_bytes().to_vec())),
     });
     let emptied = secrets.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     emptied.map(|_| true).map_err(StoreError::request("empty", KIND, name))

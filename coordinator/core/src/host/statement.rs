@@ -47,7 +47,7 @@ impl HostStatement {
         let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
         let wire::Carried { plan, node, installed } = carried.ok_or(StatementError::NoStatement)?;
         let carried = CarriedStatus {
-            plan: plan.map(parse_plan).transpose()?,
+            plan: plan.as_ref().map(parse_plan).transpose()?,
             node: node.map(|node| CarriedNode {
                 provider_id: truncate_text(&node.provider_id),
                 uuid: truncate_text(&node.uuid),
@@ -59,7 +59,7 @@ impl HostStatement {
 
 /// An outcome that is not known here counts as a plan in flight: the host is
 /// not taken for empty.
-fn parse_plan(plan: wire::CarriedPlan) -> Result<CarriedPlan, StatementError> {
+fn parse_plan(plan: &wire::CarriedPlan) -> Result<CarriedPlan, StatementError> {
     let state = match plan.outcome() {
         PlanOutcome::Applied => Some(PlanState::Applied),
         PlanOutcome::Failed => Some(PlanState::Failed),
