@@ -4,5 +4,6 @@ pub mod backoff;
 pub mod calls;
 pub mod config;
 pub mod names;
+mod server_verifier;
 pub mod tls;
 pub mod transport;

@@ -7,12 +7,14 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proto::proof;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SigningKey as _};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::time::Instant;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
@@ -156,8 +158,11 @@ impl Certificate {
     /// Two thirds of its life: the time to ask for the next one.
     #[must_use]
     pub fn renew_at(&self) -> SystemTime {
-        let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
-        self.not_before + life * 2 / 3
+        self.not_before + self.life() * 2 / 3
+    }
+
+    fn life(&self) -> Duration {
+        self.not_after.duration_since(self.not_before).unwrap_or_default()
     }
 }
 
@@ -183,6 +188,9 @@ fn parse_uri(uri: &str) -> Option<(String, Role)> {
 pub struct Identity {
     key: KeyPair,
     directory: PathBuf,
+    /// The chain that this process received last, and when: the clock of the
+    /// calendar may be wrong.
+    received: Mutex<Option<(String, Instant)>>,
 }
 
 impl Identity {
@@ -199,7 +207,7 @@ impl Identity {
         };
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Key { path, source })?;
-        Ok(Some(Self { key, directory: directory.to_owned() }))
+        Ok(Some(Self { key, directory: directory.to_owned(), received: Mutex::default() }))
     }
 
     /// Loads the key of `directory` or makes one there.
@@ -212,7 +220,7 @@ impl Identity {
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Cryptography { attempt: "make a key pair", source })?;
-        let identity = Self { key, directory: directory.to_owned() };
+        let identity = Self { key, directory: directory.to_owned(), received: Mutex::default() };
         identity.write_file(KEY, &identity.key.serialize_pem())?;
         Ok(identity)
     }
@@ -225,7 +233,7 @@ impl Identity {
         let pem = self.key.serialize_pem();
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Cryptography { attempt: "copy the key pair", source })?;
-        let copy = Self { key, directory: directory.to_owned() };
+        let copy = Self { key, directory: directory.to_owned(), received: Mutex::default() };
         copy.write_file(KEY, &pem)?;
         Ok(copy)
     }
@@ -273,16 +281,40 @@ impl Identity {
     /// [`IdentityError::Keep`].
     pub fn keep_certificate(&self, certificate: &Certificate) -> Result<(), IdentityError> {
         self.write_file(certificate.role.file_name(), &certificate.chain)?;
+        *self.received.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((certificate.chain.clone(), Instant::now()));
         if certificate.role == Role::Live {
             durable::remove(&self.directory.join(Role::Installed.file_name()))?;
         }
         Ok(())
     }
 
-    /// The strongest certificate that holds at `now`.
+    /// The strongest certificate that holds at `now`. One that this process
+    /// received holds for its whole life since then, whatever the calendar says.
     #[must_use]
     pub fn certificate(&self, now: SystemTime) -> Option<Certificate> {
-        self.kept_certificates().find(|certificate| certificate.is_valid(now))
+        self.kept_certificates().find(|certificate| match self.age(certificate) {
+            Some(age) => age < certificate.life(),
+            None => certificate.is_valid(now),
+        })
+    }
+
+    /// How long ago this process received it.
+    #[must_use]
+    pub fn age(&self, certificate: &Certificate) -> Option<Duration> {
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, at) = received.as_ref().filter(|(chain, _)| *chain == certificate.chain)?;
+        Some(at.elapsed())
+    }
+
+    /// How long until it is renewed: never longer than for a fresh one.
+    #[must_use]
+    pub fn renewal_wait(&self, certificate: &Certificate, now: SystemTime) -> Duration {
+        let fresh = certificate.life() * 2 / 3;
+        match self.age(certificate) {
+            Some(age) => fresh.saturating_sub(age),
+            None => certificate.renew_at().duration_since(now).unwrap_or_default().min(fresh),
+        }
     }
 
     /// Every certificate that is kept, the strongest first, also those that do
@@ -378,10 +410,33 @@ mod tests {
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
         identity.keep_certificate(&installed).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
-        assert_eq!(identity.certificate(day(5)), None, "expired");
+        assert_eq!(identity.certificate(day(5)).unwrap().role, Role::Installed, "it was received just now");
+        let restarted = Identity::load(directory.path()).unwrap().unwrap();
+        assert_eq!(restarted.certificate(day(2)).unwrap().role, Role::Installed);
+        assert_eq!(restarted.certificate(day(5)), None, "expired");
         assert_eq!(identity.kept_certificates().count(), 2, "yet kept");
         identity.keep_certificate(&live).unwrap();
         assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live, "a new registration starts over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn life_and_renewal_follow_the_receipt() {
+        let directory = tempfile::tempdir().unwrap();
+        let identity = Identity::load_or_make(directory.path()).unwrap();
+        let chain = issue_certificate(&identity, "installed");
+        let certificate = Certificate::parse(&chain, &identity.public_key()).unwrap();
+        let (life, years) = (certificate.life(), Duration::from_hours(2 * 365 * 24));
+        let behind = certificate.not_before - years;
+        assert_eq!(identity.renewal_wait(&certificate, behind), life * 2 / 3, "not two years");
+        identity.keep_certificate(&certificate).unwrap();
+        for now in [behind, certificate.not_before, certificate.not_after + years] {
+            assert_eq!(identity.certificate(now).as_ref(), Some(&certificate));
+            assert_eq!(identity.renewal_wait(&certificate, now), life * 2 / 3);
+        }
+        tokio::time::advance(life / 2).await;
+        assert_eq!(identity.renewal_wait(&certificate, behind), life / 6);
+        tokio::time::advance(life).await;
+        assert_eq!(identity.certificate(behind), None, "its life is over");
     }
 
     #[test]

@@ -32,8 +32,11 @@ pub const HOST_LIFE: Duration = Duration::from_hours(24);
 /// Life of a server certificate; renewed at two thirds.
 pub const SERVER_LIFE: Duration = Duration::from_hours(24 * 90);
 const AUTHORITY_LIFE: Duration = Duration::from_hours(24 * 3650);
-/// A host whose clock is a little behind must not find its certificate in the
-/// future.
+/// The authority is older than it is, for hosts whose clock is in local time or
+/// drifted.
+const AUTHORITY_BACKDATED: Duration = Duration::from_hours(24 * 7);
+/// A replica whose clock is a little behind must not find the certificate of a
+/// host in the future.
 const BACKDATED: Duration = Duration::from_mins(5);
 
 /// Why the authority cannot do its work.
@@ -149,7 +152,8 @@ impl Authority {
     pub fn generate(now: Timestamp) -> Result<Self, CaError> {
         let failed = |source| CaError::Sign { attempt: "make the authority", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
-        let mut params = certificate_params(now, AUTHORITY_LIFE)?;
+        let mut params =
+            certificate_params(timestamp(now)? - AUTHORITY_BACKDATED, timestamp(now)? + AUTHORITY_LIFE)?;
         params.distinguished_name.push(DnType::CommonName, "baremetal coordinator");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -189,18 +193,27 @@ impl Authority {
         &self.der
     }
 
+    /// Since when it is valid.
+    fn start(&self) -> Result<OffsetDateTime, CaError> {
+        let parsed = x509_parser::parse_x509_certificate(&self.der);
+        let start = parsed.map(|(_, parsed)| parsed.validity().not_before.timestamp());
+        OffsetDateTime::from_unix_timestamp(start.unwrap_or(i64::MAX)).map_err(|_| CaError::Clock)
+    }
+
     fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// Signs a server certificate for `names`, each an address or a DNS name.
+    /// Signs a server certificate for `names`, each an address or a DNS name. It
+    /// is valid since the authority is: a coordinator that was restarted locks out
+    /// no host whose clock is behind.
     ///
     /// # Errors
     /// [`CaError::Sign`], also when a name is none.
     pub fn server(&self, names: &[String], now: Timestamp) -> Result<ServerIdentity, CaError> {
         let failed = |source| CaError::Sign { attempt: "sign the server certificate", source };
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(failed)?;
-        let mut params = certificate_params(now, SERVER_LIFE)?;
+        let mut params = certificate_params(self.start()?, timestamp(now)? + SERVER_LIFE)?;
         params.subject_alt_names = CertificateParams::new(names.to_vec()).map_err(failed)?.subject_alt_names;
         params.distinguished_name.push(DnType::CommonName, "baremetal coordinator server");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -222,7 +235,7 @@ impl Authority {
         now: Timestamp,
     ) -> Result<String, CaError> {
         let failed = |source| CaError::Sign { attempt: "sign the host's certificate", source };
-        let mut params = certificate_params(now, HOST_LIFE)?;
+        let mut params = certificate_params(timestamp(now)? - BACKDATED, timestamp(now)? + HOST_LIFE)?;
         let uri = peer::render_uri(subject).try_into().map_err(failed)?;
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.distinguished_name.push(DnType::CommonName, subject.name);
@@ -233,20 +246,26 @@ impl Authority {
     }
 }
 
+fn timestamp(at: Timestamp) -> Result<OffsetDateTime, CaError> {
+    OffsetDateTime::from_unix_timestamp(at.as_second()).map_err(|_| CaError::Clock)
+}
+
 /// What every certificate has in common.
-fn certificate_params(now: Timestamp, life: Duration) -> Result<CertificateParams, CaError> {
+fn certificate_params(
+    not_before: OffsetDateTime,
+    not_after: OffsetDateTime,
+) -> Result<CertificateParams, CaError> {
     let mut serial = [0; 16];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut serial).map_err(|_| {
         CaError::Sign { attempt: "draw a serial number", source: rcgen::Error::RingUnspecified }
     })?;
     // The first bit would make the number negative.
     serial[0] &= 0x7f;
-    let now = OffsetDateTime::from_unix_timestamp(now.as_second()).map_err(|_| CaError::Clock)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.serial_number = Some(SerialNumber::from_slice(&serial));
-    params.not_before = now - BACKDATED;
-    params.not_after = now + life;
+    params.not_before = not_before;
+    params.not_after = not_after;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     Ok(params)

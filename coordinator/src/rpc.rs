@@ -28,6 +28,7 @@ use proto::refusal::Refusal;
 
 use crate::ca::{Authority, HostKey, Peer};
 use crate::clock::Clock;
+use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::store;
 use plan_notifications::{PlanNotifications, host_key};
@@ -115,6 +116,7 @@ pub struct Context {
     pub timing: SessionTiming,
     /// Streams of this replica.
     pub sessions: Arc<SessionTable>,
+    events: Events,
     /// Counts and reports rejected hosts, also those of the listener.
     pub rejections: Arc<Rejections>,
     running_plans: Arc<RunningPlans>,
@@ -132,6 +134,7 @@ impl Context {
         clock: Clock,
         replica: Replica,
     ) -> Self {
+        let events = Events::new(client.clone(), replica.name.clone());
         let rejections = Arc::new(Rejections::new(client.clone(), metrics));
         Self {
             client,
@@ -141,6 +144,7 @@ impl Context {
             replica,
             timing: SessionTiming::default(),
             sessions: Arc::default(),
+            events,
             rejections,
             running_plans: Arc::default(),
             rate_limits: Arc::default(),
@@ -160,6 +164,11 @@ impl Context {
         let name = self.caches.notifications.find_name(key)?;
         let cached = self.caches.inventories.get(&ObjectRef::new(&name).within(&key.namespace))?;
         (host_key(&cached).as_ref() == Some(key)).then_some(cached)
+    }
+
+    /// The inventory of that key, in whichever namespace it alone is.
+    fn find_known(&self, tpm_hash: &str) -> Option<Arc<MachineInventory>> {
+        self.cached_inventory(&self.caches.notifications.find_only_key(tpm_hash)?)
     }
 
     /// The inventory of a host: by its identity, whatever its name and UID are

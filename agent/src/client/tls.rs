@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use proto::proof::{self, Exporter};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -22,9 +23,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::client::config::Config;
 use crate::client::names::NameError;
+use crate::client::server_verifier::ServerVerifier;
 use crate::client::transport::{CONNECT_DEADLINE, Transport};
 use crate::error::NextAction;
-use crate::identity::Identity;
+use crate::identity::{Certificate, Identity};
 
 /// A connection is probed this often, and is closed when it does not
 /// answer within the same time: a switch that lost power closes no connection.
@@ -127,7 +129,8 @@ pub async fn connect_tls(
     transport: &impl Transport,
     credentials: Option<Credentials<'_>>,
 ) -> Result<Session, ConnectError> {
-    let client = client_config(&config.authority, credentials).map_err(ConnectError::Configuration)?;
+    let time = Arc::new(DefaultTimeProvider);
+    let client = client_config(&config.authority, credentials, time).map_err(ConnectError::Configuration)?;
     let stream = transport.dial(config).await?;
     secure_stream(config, client, stream).await
 }
@@ -153,15 +156,23 @@ where
 fn client_config(
     authority: &str,
     credentials: Option<Credentials<'_>>,
+    time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, rustls::Error> {
     let unreadable = |_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding);
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
         roots.add(certificate.map_err(unreadable)?)?;
     }
-    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    let floor = credentials.and_then(|(identity, chain)| {
+        let certificate = Certificate::parse(chain, &identity.public_key()).ok()?;
+        certificate.not_before.duration_since(SystemTime::UNIX_EPOCH).ok()
+    });
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = ServerVerifier::new(roots, provider.clone(), floor.unwrap_or_default())?;
+    let builder = ClientConfig::builder_with_details(provider, time)
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots);
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
     let mut client = match credentials {
         None => builder.with_no_client_auth(),
         Some((identity, chain)) => {
@@ -257,8 +268,11 @@ mod tests {
             assert!(message.contains("192.0.2.1:443") && message.contains(want), "{name}: {message}");
         }
         let garbled = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
-        let message =
-            explain(&client_config(garbled, None).map_err(ConnectError::Configuration).unwrap_err());
+        let message = explain(
+            &client_config(garbled, None, Arc::new(DefaultTimeProvider))
+                .map_err(ConnectError::Configuration)
+                .unwrap_err(),
+        );
         assert!(message.ends_with("; next: download a fresh seed ISO and boot it"), "{message}");
     }
 }

@@ -167,6 +167,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         pace: Pace::default(),
         progress_pace: ProgressPace::default(),
         console: Console::default(),
+        doubts_kept: false,
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
@@ -200,6 +201,8 @@ struct Link<'a, S, N> {
     pace: Pace,
     progress_pace: ProgressPace,
     console: Console,
+    /// A connection failed with a certificate that an earlier process received.
+    doubts_kept: bool,
 }
 
 /// Why a connection was ended on purpose.
@@ -217,6 +220,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             match self.attach_once().await {
                 Ok(Again::NewCertificate) => {}
                 Err(error) => {
+                    // With a clock that is behind, an expired certificate looks
+                    // valid here: the coordinator ends its connections.
+                    self.doubts_kept |= matches!(error, LinkError::Call(CallError::Failed { .. }));
                     // A connection that breaks as soon as it is established is a failure
                     // like one that never stood.
                     if start.elapsed() >= STABLE_CONNECTION {
@@ -260,7 +266,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .watch()
             .inspect_err(|error| tracing::warn!(%error, "changes of the network are not reported"))
             .unwrap_or_default();
-        let renewal = to_instant(certificate.renew_at()).max(Instant::now() + RENEWAL_PAUSE);
+        let wait = self.caller.identity.renewal_wait(&certificate, SystemTime::now());
+        let renewal = Instant::now() + wait.max(RENEWAL_PAUSE);
         let mut attached =
             Attached { client, inbound, outbound, changes, renewal, observed: LastObserved::default() };
         loop {
@@ -273,11 +280,15 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// A valid certificate: the stored one, else one of a registration
     /// with the stored configuration.
     async fn choose_certificate(&mut self) -> Result<Certificate, LinkError> {
-        if let Some(certificate) = self.caller.identity.certificate(SystemTime::now()) {
-            return Ok(certificate);
+        let identity = self.caller.identity;
+        let kept = identity.certificate(SystemTime::now());
+        if let Some(kept) = kept.filter(|kept| !self.doubts_kept || identity.age(kept).is_some()) {
+            return Ok(kept);
         }
         self.console.print_message("no valid certificate: registering again");
-        Ok(register::attempt(self.root, self.caller).await?.certificate)
+        let registered = register::attempt(self.root, self.caller, Role::Installed).await?;
+        self.doubts_kept = false;
+        Ok(registered.certificate)
     }
 
     /// The coordinator may have no report of this disk.
@@ -289,14 +300,14 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn renew_certificate(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
         let identity = self.caller.identity;
-        let request = RenewCertificateRequest { certificate_request: identity.create_request()? };
+        let request = RenewCertificateRequest {
+            certificate_request: identity.create_request()?,
+            boot_id: self.read_state().await?.boot_id,
+        };
         let chain = client.renew_certificate(unary_request(request)).await?.into_inner().certificate_chain;
         let certificate = Certificate::parse(&chain, &identity.public_key())?;
         if certificate.role != Role::Installed {
             return Err(LinkError::NotInstalled);
-        }
-        if !certificate.is_valid(SystemTime::now()) {
-            return Err(AttemptError::Expired.into());
         }
         identity.keep_certificate(&certificate)?;
         tracing::info!("new certificate");
@@ -453,10 +464,4 @@ async fn wait_until(due: Option<Instant>) {
         Some(due) => sleep_until(due).await,
         None => std::future::pending().await,
     }
-}
-
-/// A moment of the calendar on the clock that never jumps.
-fn to_instant(calendar: SystemTime) -> Instant {
-    let wait = calendar.duration_since(SystemTime::now()).unwrap_or_default();
-    Instant::now() + wait
 }

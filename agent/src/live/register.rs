@@ -5,7 +5,7 @@
 //! at the host itself ends it with an error.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use proto::proof;
 use proto::v1alpha1::begin_request::Attestation;
@@ -21,8 +21,9 @@ use crate::console::Console;
 use crate::error::{NextAction, describe_error, explain};
 use crate::host::facts::{self, disks};
 use crate::host::network::NetworkObserver;
-use crate::host::system::System;
-use crate::identity::{Certificate, Identity, IdentityError};
+use crate::host::observed;
+use crate::host::system::{System, SystemError};
+use crate::identity::{Certificate, Identity, IdentityError, Role};
 use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install_host};
 use crate::live::installed_disk::{
     self, Access, FindError, InstallRecord, InstalledDisk, InstalledDisks, Mounts,
@@ -61,9 +62,9 @@ pub enum AttemptError {
     /// Our key failed us.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// One of the two clocks is wrong.
-    #[error("the coordinator's certificate for this host has expired by this host's clock")]
-    Expired,
+    /// The kernel does not name its boot.
+    #[error(transparent)]
+    Boot(#[from] SystemError),
     /// The response violates the contract.
     #[error("the coordinator's answer is invalid ({what}): agent and coordinator are of different versions")]
     Answer {
@@ -89,7 +90,7 @@ impl NextAction for AttemptError {
         match self {
             Self::Call(error) => error.next_action(),
             Self::Identity(error) => error.next_action(),
-            Self::Expired => Some("set the clock"),
+            Self::Boot(error) => error.next_action(),
             Self::Answer { .. } => Some("download a fresh seed ISO and boot it"),
         }
     }
@@ -177,7 +178,7 @@ async fn until_registered<N: Transport + NetworkObserver>(
 ) -> Registered {
     let mut backoff = Backoff::default();
     loop {
-        match attempt(root, caller).await {
+        match attempt(root, caller, Role::Live).await {
             Ok(registered) => return registered,
             Err(error) => console.print_message(&format!("not registered: {}", explain(&error))),
         }
@@ -185,21 +186,20 @@ async fn until_registered<N: Transport + NetworkObserver>(
     }
 }
 
-/// One registration on one connection; keeps the certificate.
+/// One registration on one connection, by the system of that role; keeps the
+/// certificate.
 ///
 /// # Errors
 /// [`AttemptError`].
 pub async fn attempt<N: Transport + NetworkObserver>(
     root: &Root,
     caller: Caller<'_, N>,
+    system: Role,
 ) -> Result<Registered, AttemptError> {
     // Without a client certificate: the token opens, the key proves.
     let session = tls::connect_tls(caller.config, caller.network, None).await.map_err(CallError::from)?;
-    let response = prove_identity(root, caller, session).await?;
+    let response = prove_identity(root, caller, system, session).await?;
     let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
-    if !certificate.is_valid(SystemTime::now()) {
-        return Err(AttemptError::Expired);
-    }
     caller.identity.keep_certificate(&certificate)?;
     Ok(Registered {
         inventory: format!("{}/{}", response.inventory_namespace, response.inventory_name),
@@ -211,6 +211,7 @@ pub async fn attempt<N: Transport + NetworkObserver>(
 async fn prove_identity<N: NetworkObserver>(
     root: &Root,
     caller: Caller<'_, N>,
+    system: Role,
     session: Session,
 ) -> Result<CompleteResponse, AttemptError> {
     let Caller { config, network, identity } = caller;
@@ -234,6 +235,10 @@ async fn prove_identity<N: NetworkObserver>(
                 tracing::warn!(error = describe_error(error), "registering without the network");
             })
             .ok(),
+        boot_id: match system {
+            Role::Live => observed::boot_id(root)?,
+            Role::Installed => String::new(),
+        },
     };
     let response = client.complete(unary_request(complete)).await.map_err(CallError::from)?;
     Ok(response.into_inner())

@@ -55,7 +55,8 @@ pub(crate) struct Memory {
     pub(crate) progress: Vec<StepProgress>,
     pub(crate) stale: Vec<u32>,
     pub(crate) observed: Vec<ObservedReport>,
-    pub(crate) renewals: usize,
+    /// Boot ids of renewals.
+    pub(crate) renewals: Vec<String>,
     /// Answers to the next calls of Attach.
     pub(crate) attach_refusals: VecDeque<Refusal>,
     /// Whether the install is known; where it is not, a renewal gives the role
@@ -394,8 +395,9 @@ impl Host for Coordinator {
             let default = if memory.installed == Some(false) { "live" } else { "installed" };
             memory.renewed_role.unwrap_or(default)
         };
-        let certificate_chain = self.sign(&request.into_inner().certificate_request, role);
-        self.told(|memory| memory.renewals += 1);
+        let request = request.into_inner();
+        let certificate_chain = self.sign(&request.certificate_request, role);
+        self.told(|memory| memory.renewals.push(request.boot_id));
         Ok(Response::new(RenewCertificateResponse { certificate_chain }))
     }
 }

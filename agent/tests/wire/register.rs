@@ -126,7 +126,7 @@ impl Host {
         let config = config::read(&self.root.live_config()).unwrap();
         let identity = Identity::load_or_make(&self.root.state().identity()).unwrap();
         let network = KernelNetwork::below(&self.root);
-        attempt(&self.root, Caller { config: &config, network: &network, identity: &identity })
+        attempt(&self.root, Caller { config: &config, network: &network, identity: &identity }, Role::Live)
             .await
             .map(drop)
     }

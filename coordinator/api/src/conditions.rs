@@ -29,6 +29,8 @@ pub enum Type {
     NetworkDrift,
     /// `SeedImage`: the ISO can be downloaded.
     SeedImageReady,
+    /// `MachineRegistration`: fields are set that have no effect.
+    FieldsIgnored,
 }
 
 /// Reasons of conditions, over all kinds.
@@ -57,6 +59,12 @@ pub enum Reason {
     PlanFailure,
     /// Registration: it can be used.
     SuccessfullyCreated,
+    /// Registration: a field asks for something that is not supported.
+    FieldUnsupported,
+    /// Registration: fields are set that have no effect.
+    FieldWithoutEffect,
+    /// Registration: every field that is set has an effect.
+    FieldsSupported,
     /// `SeedImage`: no such registration, or it is not ready.
     RegistrationNotFound,
     /// `SeedImage`: served.

@@ -25,6 +25,7 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
     status = "MachineInventoryStatus",
     derive = "Default",
     derive = "PartialEq",
+    validation = Rule::new("!has(oldSelf.spec.tpmHash) || (has(self.spec.tpmHash) && (self.spec.tpmHash == oldSelf.spec.tpmHash || (has(oldSelf.status) && has(oldSelf.status.host) && has(oldSelf.status.host.install) && oldSelf.status.host.install.state in ['Registered', 'Waiting', 'Installing', 'Failed'] && !has(oldSelf.status.host.carried))))").message("tpmHash is the identity of the host and never changes once it is installed: delete the MachineInventory and register the host again"),
     printcolumn(
         name = "State",
         type_ = "string",
@@ -45,7 +46,6 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(oldSelf.tpmHash) || (has(self.tpmHash) && self.tpmHash == oldSelf.tpmHash)").message("tpmHash is the identity of the host and never changes: delete the MachineInventory and register the host again"))]
 pub struct MachineInventorySpec {
     /// SHA-256 of the public part of the host's identity key in PKIX DER.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,6 +188,13 @@ pub struct HostStatus {
     /// The install as it was reported last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install: Option<InstallStatus>,
+    /// Boot id of the live system that registered last. The installed system
+    /// is one of another boot.
+    #[serde(rename = "liveBootID", skip_serializing_if = "Option::is_none")]
+    pub live_boot_id: Option<String>,
+    /// SMBIOS UUID of the host at its last registration.
+    #[serde(rename = "systemUUID", skip_serializing_if = "Option::is_none")]
+    pub system_uuid: Option<String>,
 }
 
 /// One stream of one host.

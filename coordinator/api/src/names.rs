@@ -53,6 +53,11 @@ pub mod annotation {
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
     /// On a Cluster: registry for images without a host.
     pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
+    /// Ours: on a `MachineInventory`, the `MachineRegistration` that created it; on
+    /// the host's key it registers again, whatever became of its token.
+    pub const REGISTRATION: &str = "baremetal.cluster.io/registration";
+    /// Ours: on plan Secrets, `spec.tpmHash` of the host that they are for.
+    pub const TPM_HASH: &str = "baremetal.cluster.io/tpm-hash";
     /// Cluster API's own switch to pause an object.
     pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 }

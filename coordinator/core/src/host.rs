@@ -1,10 +1,11 @@
 //! One host, as its `MachineInventory` records it: parsed once, then only read.
 //!
-//! [`facts`] holds the changes of the stored facts, [`conditions`] what is
-//! projected from them. No decision reads a condition.
+//! [`statement`] is what a host says, [`facts`] holds the changes of the stored
+//! facts, [`conditions`] what is projected from them. No decision reads a condition.
 
 pub mod conditions;
 pub mod facts;
+pub mod statement;
 #[cfg(test)]
 mod tests;
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{
-    AllocationState, CarriedNode, CarriedStatus, Claim, InstallStatus, MachineInventory, PlanState,
-    PlanStatus, PlanType, SessionStatus,
+    AllocationState, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus, MachineInventory,
+    PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
 
 use crate::ids::{HostName, Uid};
+use crate::plan::is_generation;
 use crate::provider_id::ProviderId;
 
 /// A host without a session is unreachable after this long: longer than a
@@ -49,6 +51,8 @@ pub struct HostRecord {
     /// What the host stated to carry; `None` until it did.
     pub carried: Option<CarriedStatus>,
     pub install: Option<InstallStatus>,
+    /// Boot id of the live system that registered last.
+    pub live_boot_id: Option<String>,
     /// Two live hosts claim its identity.
     pub is_quarantined: bool,
     pub is_deleting: bool,
@@ -99,6 +103,7 @@ impl HostRecord {
             session: host.and_then(|host| host.session.clone()),
             carried: host.and_then(|host| host.carried.clone()),
             install: host.and_then(|host| host.install.clone()),
+            live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
             is_quarantined: annotated(annotation::QUARANTINED),
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
             is_abandoned: annotated(annotation::ABANDONED),
@@ -150,6 +155,20 @@ impl HostRecord {
         self.carried.as_ref()?.node.as_ref()
     }
 
+    /// Whether a caller of that boot is the installed system: an install was
+    /// reported done, or the host has attached before, and the boot is not that
+    /// of the live system. A status of before that was recorded has no live
+    /// boot, and its host may not state its own.
+    #[must_use]
+    pub fn is_installed_boot(&self, boot_id: &str) -> bool {
+        let has_attached = self.carried.is_some();
+        let is_done = self.install.as_ref().is_some_and(|install| install.state == InstallState::Installed);
+        match &self.live_boot_id {
+            Some(live) => (has_attached || is_done) && !boot_id.is_empty() && boot_id != live,
+            None => has_attached || (is_done && !boot_id.is_empty()),
+        }
+    }
+
     /// The plan of the claim: announced after the claim was made.
     #[must_use]
     pub fn claimed_plan(&self) -> Option<&AnnouncedPlan> {
@@ -164,7 +183,8 @@ impl HostRecord {
         let carried = carried.and_then(|plan| u64::try_from(plan.generation).ok());
         let announced = self.plan.as_ref().map(|plan| plan.generation.0);
         let claimed = self.claim.as_ref().map(|claim| claim.generation);
-        Generation([carried, announced, claimed].into_iter().flatten().max().unwrap_or_default())
+        let known = [carried, announced, claimed].into_iter().flatten();
+        Generation(known.filter(|generation| is_generation(*generation)).max().unwrap_or_default())
     }
 
     /// What keeps the host from its plan.
@@ -210,7 +230,8 @@ fn is_empty(carried: &CarriedStatus) -> bool {
 
 impl AnnouncedPlan {
     fn parse(plan: &PlanStatus) -> Option<Self> {
-        let generation = u64::try_from(plan.generation?).ok().filter(|generation| *generation > 0)?;
+        let generation =
+            u64::try_from(plan.generation?).ok().filter(|generation| is_generation(*generation))?;
         let problem = plan.reason.as_ref().map(|reason| Problem {
             reason: reason.parse().unwrap_or(Reason::PlanFailed),
             message: plan.message.clone().unwrap_or_default(),

@@ -3,103 +3,23 @@
 pub mod template;
 
 mod facts;
+mod identify;
 mod install;
+mod judge;
 
 use std::collections::BTreeMap;
 
-use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::{annotation, label};
 use coordinator_api::network::{Configurator, NetworkTemplate, RegistrationNetwork};
 use coordinator_api::registration::MachineRegistration;
 use kube::ResourceExt;
-use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
 use serde_json::Value;
 
+pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key};
 pub use install::{InstallError, install_message};
+pub use judge::{Judgement, judge_registration};
 use template::{Field, Rendered, Values};
-
-/// How a host holds its identity key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyClass {
-    /// In a file.
-    Software,
-    /// In a TPM.
-    Tpm,
-}
-
-impl KeyClass {
-    /// Value of the label `baremetal.cluster.io/identity-class`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Software => "software",
-            Self::Tpm => "tpm",
-        }
-    }
-}
-
-/// Who a host has proven to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity<'a> {
-    /// `spec.tpmHash`: SHA-256 of the public key.
-    pub hash: &'a str,
-    /// How the key is held.
-    pub class: KeyClass,
-}
-
-/// What is known of a host that registers.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Existing<'a> {
-    /// The inventory with its key, in any namespace.
-    pub by_key: Option<&'a MachineInventory>,
-    /// The inventory with its name in the registration's namespace.
-    pub by_name: Option<&'a MachineInventory>,
-}
-
-/// What a host that registers is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Identified<'a> {
-    /// New: make an inventory.
-    Create,
-    /// The host of this inventory.
-    Known(&'a MachineInventory),
-    /// Rejected.
-    Refused(Refusal),
-}
-
-/// Decides who a host is: by its key, never by its name or its SMBIOS.
-#[must_use]
-pub fn identify_host<'a>(
-    existing: Existing<'a>,
-    identity: Identity<'_>,
-    registration: &MachineRegistration,
-) -> Identified<'a> {
-    if let Some(refusal) = refuse_key(identity.class, registration) {
-        return Identified::Refused(refusal);
-    }
-    let has_key = |inventory: &&MachineInventory| inventory.spec.tpm_hash.as_deref() == Some(identity.hash);
-    // The name is looked up by a fresh read, the key by an index that may be
-    // behind: right after its first registration a host is found by name.
-    match (existing.by_key.or(existing.by_name.filter(has_key)), existing.by_name) {
-        (Some(known), _) if known.annotations().contains_key(annotation::QUARANTINED) => {
-            Identified::Refused(Refusal::Quarantined)
-        }
-        (Some(known), _) => Identified::Known(known),
-        (None, Some(_)) => Identified::Refused(Refusal::NameTaken),
-        (None, None) => Identified::Create,
-    }
-}
-
-/// Whether the registration takes this class of key; decided before anything
-/// is looked up.
-#[must_use]
-pub fn refuse_key(class: KeyClass, registration: &MachineRegistration) -> Option<Refusal> {
-    match class {
-        KeyClass::Software if !emulates_tpm(registration) => Some(Refusal::TpmRequired),
-        KeyClass::Software | KeyClass::Tpm => None,
-    }
-}
 
 fn emulates_tpm(registration: &MachineRegistration) -> bool {
     inventory_settings(registration).is_some_and(|registration| registration.emulate_tpm)
@@ -197,6 +117,7 @@ pub fn draft_inventory(
         draft.network = explicit_network(network);
         draft.ip_address_pools.clone_from(&network.ip_addresses);
     }
+    draft.annotations.insert(annotation::REGISTRATION.to_owned(), registration.name_any());
     draft.labels.insert(label::MANAGED.to_owned(), "true".to_owned());
     draft.labels.insert(label::IDENTITY_CLASS.to_owned(), identity.class.as_str().to_owned());
     Ok(draft)

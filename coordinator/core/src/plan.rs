@@ -20,7 +20,7 @@ mod tests;
 
 use proto::plan::{Generation, Image, Plan, Secret};
 
-pub use record::{PlanRecordError, read_record};
+pub use record::{PlanRecordError, is_generation, read_record};
 pub use render::render;
 pub use results::{PlanEnd, Progress, judge_report, with_next_action};
 

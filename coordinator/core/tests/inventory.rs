@@ -8,8 +8,8 @@ use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationSpec};
 use coordinator_core::inventory::{
-    Draft, Existing, Identified, Identity, InstallError, KeyClass, Skipped, TemplateError, draft_inventory,
-    identify_host, install_message,
+    Draft, Existing, Hardware, Identified, Identity, InstallError, KeyClass, Skipped, TemplateError,
+    draft_inventory, identify_host, install_message,
 };
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
@@ -84,19 +84,113 @@ fn a_host_is_who_its_key_says() {
             &strict,
             Identified::Refused(Refusal::TpmRequired),
         ),
-        (
-            "a known software key all the same",
-            found(Some(&mine), None),
-            ME,
-            &strict,
-            Identified::Refused(Refusal::TpmRequired),
-        ),
+        ("a known software key stays", found(Some(&mine), None), ME, &strict, Identified::Known(&mine)),
         ("a TPM", found(None, None), tpm, &strict, Identified::Create),
         ("a TPM where none is needed", found(Some(&mine), None), tpm, &emulated, Identified::Known(&mine)),
     ];
     for (name, existing, identity, registration, want) in cases {
-        assert_eq!(identify_host(existing, identity, registration), want, "{name}");
+        let hardware = &Hardware::default();
+        assert_eq!(identify_host(existing, identity, hardware, registration), want, "{name}");
     }
+}
+
+const UUID: &str = "4C4C4544-0032-4B10-8035-C4C04F4E3332";
+
+/// The host with its first key, as its registration left it.
+fn interrupted() -> MachineInventory {
+    let interface = json!({ "name": "eth0", "permanentMac": "52:54:00:00:00:01" });
+    serde_json::from_value(json!({
+        "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",
+        "metadata": { "name": "a" },
+        "spec": { "tpmHash": "former", "observedNetwork": { "interfaces": [interface] } },
+        "status": { "host": { "systemUUID": UUID, "install": { "state": "Installing" } } },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_name_goes_to_another_key_only_before_the_install() {
+    type Edit = fn(&mut Value, &mut Hardware);
+    let registration =
+        registration(json!({"config": {"elemental": {"registration": {"emulate-tpm": true}}}}));
+    let cases: [(&str, Edit, bool); 15] = [
+        ("interrupted", |_, _| {}, true),
+        (
+            "an operator is awaited",
+            |host, _| host["status"]["host"]["install"]["state"] = json!("Waiting"),
+            true,
+        ),
+        ("the install failed", |host, _| host["status"]["host"]["install"]["state"] = json!("Failed"), true),
+        ("installed", |host, _| host["status"]["host"]["install"]["state"] = json!("Installed"), false),
+        (
+            "found installed",
+            |host, _| host["status"]["host"]["install"]["state"] = json!("LiveBootAfterInstall"),
+            false,
+        ),
+        ("the status was lost", |host, _| host["status"] = json!(null), false),
+        ("it has attached", |host, _| host["status"]["host"]["carried"] = json!({}), false),
+        (
+            "it is attached",
+            |host, _| {
+                let since = "2026-01-01T00:00:00Z";
+                host["status"]["host"]["session"] = json!({ "replica": "r", "bootId": "b", "since": since });
+            },
+            false,
+        ),
+        (
+            "it is claimed",
+            |host, _| {
+                let owner = json!({ annotation::OWNER_BAREMETAL_MACHINE: "m" });
+                host["metadata"]["annotations"] = owner;
+            },
+            false,
+        ),
+        (
+            "in quarantine",
+            |host, _| host["metadata"]["annotations"] = json!({ annotation::QUARANTINED: "b" }),
+            false,
+        ),
+        ("another board", |_, seen| seen.system_uuid = Some("other".into()), false),
+        ("no UUID", |_, seen| seen.system_uuid = None, false),
+        (
+            "no UUID then, no UUID now",
+            |host, seen| {
+                host["status"]["host"]["systemUUID"] = json!(null);
+                seen.system_uuid = None;
+            },
+            false,
+        ),
+        ("another interface", |_, seen| seen.macs = [String::from("52:54:00:00:00:02")].into(), false),
+        (
+            "no interfaces",
+            |host, seen| {
+                host["spec"]["observedNetwork"] = json!(null);
+                seen.macs.clear();
+            },
+            false,
+        ),
+    ];
+    for (name, edit, is_replaced) in cases {
+        let mut host = serde_json::to_value(interrupted()).unwrap();
+        let mut seen =
+            Hardware { system_uuid: Some(UUID.into()), macs: [String::from("52:54:00:00:00:01")].into() };
+        edit(&mut host, &mut seen);
+        let host: MachineInventory = serde_json::from_value(host).unwrap();
+        let existing = Existing { by_key: None, by_name: Some(&host) };
+        let want =
+            if is_replaced { Identified::Replaced(&host) } else { Identified::Refused(Refusal::NameTaken) };
+        assert_eq!(identify_host(existing, ME, &seen, &registration), want, "{name}");
+    }
+}
+
+#[test]
+fn hardware_is_what_the_host_reports_unless_smbios_is_hidden() {
+    let network = interrupted().spec.observed_network;
+    let macs = [String::from("52:54:00:00:00:01")].into();
+    let seen = Hardware::reported(&registration(json!({})), &facts(), network.as_ref());
+    assert_eq!(seen, Hardware { system_uuid: Some(UUID.into()), macs });
+    let hidden = registration(json!({"config": {"elemental": {"registration": {"no-smbios": true}}}}));
+    assert_eq!(Hardware::reported(&hidden, &facts(), None), Hardware::default());
 }
 
 fn facts() -> wire::HostFacts {
@@ -164,7 +258,11 @@ fn an_inventory_is_drafted_from_what_the_host_reports() {
             ("mac", "02-00-00-00-00-01"),
             ("vendor", "QEMU"),
         ]),
-        annotations: map(&[("example.com/memory", "4096 bytes, 8 threads"), ("host", "live-1/live-1")]),
+        annotations: map(&[
+            (annotation::REGISTRATION, "rack"),
+            ("example.com/memory", "4096 bytes, 8 threads"),
+            ("host", "live-1/live-1"),
+        ]),
         skipped: vec![
             skipped("serial", "the host does not report Product/SerialNumber"),
             skipped("two words", "it is no key of a label or annotation"),

@@ -31,12 +31,12 @@ impl Role {
     }
 }
 
-/// The identity of one host: the namespace of its inventory and
-/// `spec.tpmHash`.
+/// The identity of one host: `spec.tpmHash` and the namespace of its
+/// inventory, in the order in which keys are sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostKey {
-    pub namespace: String,
     pub tpm_hash: String,
+    pub namespace: String,
 }
 
 /// The host at the other end, as its certificate states it.

@@ -39,6 +39,23 @@ fn host_certificate_states_identity_and_not_the_request() {
 }
 
 #[test]
+fn server_certificate_is_as_old_as_the_authority() {
+    let made = Timestamp::from_second(1_780_000_000).unwrap();
+    let later = made + Duration::from_hours(24 * 400);
+    let authority = Authority::generate(made).unwrap();
+    let server = authority.server(&["c.example".to_owned()], later).unwrap();
+    for (name, der, start, end) in [
+        ("authority", authority.certificate_der(), made, made + AUTHORITY_LIFE),
+        ("server", &server.chain[0], made, later + SERVER_LIFE),
+    ] {
+        let (_, parsed) = x509_parser::parse_x509_certificate(der).unwrap();
+        let validity = parsed.validity();
+        assert_eq!(validity.not_before.timestamp(), start.as_second() - 7 * 86_400, "{name}");
+        assert_eq!(validity.not_after.timestamp(), end.as_second(), "{name}");
+    }
+}
+
+#[test]
 fn stored_authority_needs_its_own_key() {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let other = Authority::generate(Timestamp::now()).unwrap();

@@ -91,7 +91,15 @@ pub async fn reconcile_machine<K: FrontDoor>(
     // Registered as waiting before the caches are read, so that no event is missed.
     context.index.set_waiting(&key, true);
     let gathered = machine.gather_inputs(&context);
-    let (outcome, secret) = decide_outcome(&context, &gathered).await?;
+    let (outcome, secret) = match decide_outcome(&context, &gathered).await {
+        Ok(decided) => decided,
+        Err(error) => {
+            let undecided = Outcome { effect: None, state: None, wake: Wake::OnChange };
+            let failed = Err(error);
+            write_state(&context, &*machine, &gathered, &undecided, &failed).await?;
+            return failed;
+        }
+    };
     if K::CHOOSES && !reserve_host(&context, &key, outcome.effect.as_ref()) {
         return Ok(Action::requeue(retry::CONFLICT_RETRY_MIN));
     }
@@ -151,19 +159,20 @@ fn lacks_host_or_image(outcome: &Outcome) -> bool {
     blocker.is_some_and(|blocker| blocker.severity != Severity::Waiting)
 }
 
-/// Shows the state, and with it an effect that the API server refused. What a
+/// Shows the state, and with it a Secret that could not be read or an effect that
+/// the API server refused. What a
 /// conflict interrupted shows itself with the next reconcile.
 async fn write_state<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
     outcome: &Outcome,
-    applied: &Result<(), StoreError>,
+    applied: &Result<impl Sized, StoreError>,
 ) -> Result<(), StoreError> {
     let failed = match applied {
         Err(error) if error.class() == Class::Conflict => return Ok(()),
         Err(error) => Some(assignment::effect_failed(&chain(error))),
-        Ok(()) => None,
+        Ok(_) => None,
     };
     let state = match &outcome.state {
         Some(state) => state.clone(),

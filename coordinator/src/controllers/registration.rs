@@ -5,6 +5,7 @@ use std::sync::Arc;
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
+use coordinator_core::inventory::judge_registration;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
@@ -36,13 +37,14 @@ pub async fn reconcile(
     } else {
         stored.token
     };
-    let ready = condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register");
-    let mut projected = with_ready(&registration, ready, &context);
+    let updates = judged_conditions(&registration);
+    let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
+    let mut projected = with_conditions(&registration, &updates, &context);
     projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
     projected.registration_token = Some(token);
     let written = status::write_status(&context.client, &*registration, &projected).await?;
     if written.is_some() {
-        tracing::info!("registration is ready");
+        tracing::info!(is_ready, "registration reconciled");
         warn_of_seed(&registration, &context).await;
     }
     Ok(Action::await_change())
@@ -59,18 +61,34 @@ async fn show_failure(
     }
     let message = format!("{}; correct or delete it: it is created again", chain(&error));
     let failed = condition_false(Type::Ready, Reason::ApiRequestFailed, message);
-    let projected = with_ready(registration, failed, context);
+    let projected = with_conditions(registration, &[failed], context);
     status::write_status(&context.client, registration, &projected).await.err().unwrap_or(error)
 }
 
-fn with_ready(
+/// Whether hosts can register with it, and which of its fields have no effect.
+fn judged_conditions(registration: &MachineRegistration) -> [ConditionUpdate; 2] {
+    let judgement = judge_registration(registration);
+    let ready = match judgement.refusal() {
+        Some(refusal) => condition_false(Type::Ready, Reason::FieldUnsupported, refusal),
+        None => condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register"),
+    };
+    let ignored = if judgement.ignored.is_empty() {
+        condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "")
+    } else {
+        let message = format!("{} have no effect: remove them", judgement.ignored.join(", "));
+        condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+    };
+    [ready, ignored]
+}
+
+fn with_conditions(
     registration: &MachineRegistration,
-    ready: ConditionUpdate,
+    updates: &[ConditionUpdate],
     context: &Context,
 ) -> MachineRegistrationStatus {
     let mut projected = registration.status.clone().unwrap_or_default();
     let generation = registration.metadata.generation;
-    conditions::set_conditions(&mut projected.conditions, &[ready], generation, context.clock.now());
+    conditions::set_conditions(&mut projected.conditions, updates, generation, context.clock.now());
     projected
 }
 

@@ -5,7 +5,6 @@ mod progress;
 mod reports;
 mod stream;
 
-use coordinator_api::inventory::InstallState;
 use coordinator_core::host::HostRecord;
 use futures::stream::BoxStream;
 use kube::ResourceExt as _;
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{Instrument as _, Span};
 
-use super::identity::{Call, authenticate_peer};
+use super::identity::{Call, authenticate_peer, check_boot_id};
 use super::{Context, RpcError};
 use crate::ca::{Peer, RequestedKey, Role, Subject};
 
@@ -66,10 +65,12 @@ async fn renew_certificate(
         let detail = "the request is for another key than the certificate shown";
         return Err(RpcError::from_refusal(Refusal::BadRequest, detail));
     }
+    check_boot_id(&request.boot_id)?;
     let inventory = context.find_inventory(peer).await?;
-    let is_installed = HostRecord::parse(&inventory).is_some_and(|record| is_installed(&record));
+    let is_installed =
+        || HostRecord::parse(&inventory).is_some_and(|record| record.is_installed_boot(&request.boot_id));
     let role = match peer.role {
-        Role::Live if !is_installed => Role::Live,
+        Role::Live if !is_installed() => Role::Live,
         Role::Live | Role::Installed => Role::Installed,
     };
     let name = inventory.name_any();
@@ -77,12 +78,6 @@ async fn renew_certificate(
     let certificate_chain = context.authority.sign_host(&key, &subject, context.now())?;
     tracing::info!(role = role.as_str(), "certificate renewed");
     Ok(wire::RenewCertificateResponse { certificate_chain })
-}
-
-/// Whether a system was reported to be on its disk.
-fn is_installed(record: &HostRecord) -> bool {
-    let is_on_disk = |state| matches!(state, InstallState::Installed | InstallState::LiveBootAfterInstall);
-    record.carried.is_some() || record.install.as_ref().is_some_and(|install| is_on_disk(install.state))
 }
 
 #[tonic::async_trait]

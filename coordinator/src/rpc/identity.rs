@@ -1,6 +1,7 @@
 //! Which host calls, and whether it may: the certificate of the connection is
 //! the only authority. No message names an inventory.
 
+use coordinator_core::host::statement::is_boot_id;
 use jiff::Timestamp;
 use proto::refusal::Refusal;
 use tonic::Request;
@@ -11,6 +12,7 @@ use crate::tls::Session;
 
 /// Everything that can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(test, derive(strum::VariantArray))]
 pub enum Call {
     /// Open a registration.
     Begin,
@@ -69,6 +71,17 @@ pub fn authenticate_peer<T>(request: &Request<T>, call: Call, now: Timestamp) ->
         Some(peer) => refused(&format!("the {} system may not do this", peer.role.as_str())),
         None => refused("no client certificate was shown: register first"),
     }
+}
+
+/// A host that does not know its boot id sends none.
+///
+/// # Errors
+/// [`Refusal::BadRequest`].
+pub fn check_boot_id(boot_id: &str) -> Result<(), RpcError> {
+    if boot_id.is_empty() || is_boot_id(boot_id) {
+        return Ok(());
+    }
+    Err(RpcError::from_refusal(Refusal::BadRequest, "the boot id is longer than any kernel's"))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! From the events of inventories to the streams of their hosts: an event
 //! costs one look-up and wakes the stream of its host alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::inventory::{MachineInventory, SessionStatus};
@@ -78,7 +78,7 @@ struct Entry {
 
 #[derive(Default)]
 struct Index {
-    entries: HashMap<HostKey, Entry>,
+    entries: BTreeMap<HostKey, Entry>,
     /// Keys seen since a list began: those missing at its end are deleted.
     listing: Option<HashSet<HostKey>>,
 }
@@ -115,6 +115,20 @@ impl PlanNotifications {
         let index = self.lock_index();
         let entry = index.entries.get(key).filter(|entry| !entry.state.borrow().is_deleted)?;
         Some(entry.name.clone())
+    }
+
+    /// The identity with that hash, when only one namespace has it.
+    #[must_use]
+    pub fn find_only_key(&self, tpm_hash: &str) -> Option<HostKey> {
+        let first = HostKey { tpm_hash: tpm_hash.to_owned(), namespace: String::new() };
+        let index = self.lock_index();
+        let mut found = index
+            .entries
+            .range(first..)
+            .take_while(|(key, _)| key.tpm_hash == tpm_hash)
+            .filter(|(_, entry)| !entry.state.borrow().is_deleted);
+        let (only, next) = (found.next()?, found.next());
+        next.is_none().then(|| only.0.clone())
     }
 
     /// Follows the inventory with that identity, also through its deletion and

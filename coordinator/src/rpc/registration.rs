@@ -2,12 +2,16 @@
 //! Before the proof nothing is read from the API, nothing is written but an
 //! Event at a bounded rate, and nothing that matters is returned.
 
+mod inventories;
+
 use std::sync::Arc;
 
 use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::host::HostRecord;
-use coordinator_core::inventory::{self, Existing, Identified, Identity, KeyClass};
+use coordinator_core::host::facts::Registered;
+use coordinator_core::inventory::{self, Hardware, KeyClass};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::proof::{self, NONCE_BYTES};
@@ -15,7 +19,6 @@ use proto::refusal::Refusal;
 use proto::{limits, v1alpha1 as wire};
 use ring::rand::SecureRandom as _;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
@@ -23,13 +26,12 @@ use wire::begin_request::Attestation;
 use wire::complete_response::Next;
 
 use super::host::parse_network;
-use super::identity::{Call, tls_session};
-use super::{Context, RpcError, describe_inventory, refuse_quarantined};
+use super::identity::{Call, check_boot_id, tls_session};
+use super::{Context, RpcError, refuse_quarantined};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
-use crate::store::StoreError;
-use crate::store::registration::{self as store, NewHost};
-use crate::telemetry::chain;
+use crate::store::registration as store;
 use crate::tls::{Challenge, Session};
+use inventories::Reported;
 
 /// The service.
 pub struct RegistrationService {
@@ -44,22 +46,29 @@ fn is_ready(registration: &MachineRegistration) -> bool {
     registration.status.as_ref().is_some_and(|status| status.registration_url.is_some())
 }
 
-/// Whether the registration accepts hosts whose key is held like that.
-fn check_key_class(
-    registration: &MachineRegistration,
-    attestation: Option<&Attestation>,
-) -> Result<KeyClass, RpcError> {
+/// How the key of the host is held; a new host's must be as the registration
+/// accepts it.
+fn check_key_class(opening: &Opening, attestation: Option<&Attestation>) -> Result<KeyClass, RpcError> {
     let class = match attestation {
         Some(Attestation::SoftwareKey(_)) => KeyClass::Software,
         None => return refuse_call(Refusal::BadRequest, "the request does not state how the key is held"),
     };
-    match inventory::refuse_key(class, registration) {
-        Some(refusal) => refuse_call(
-            refusal,
-            format!("{} does not accept a key held in software", registration.name_any()),
-        ),
+    let registration = opening.registration.as_ref().filter(|_| !opening.is_known);
+    match registration.and_then(|found| Some((found, inventory::refuse_key(class, found)?))) {
+        Some((found, refusal)) => {
+            refuse_call(refusal, format!("{} does not accept a key held in software", found.name_any()))
+        }
         None => Ok(class),
     }
+}
+
+/// With what a host opens its registration.
+struct Opening {
+    namespace: String,
+    /// `None` for a known host whose registration is not there any more.
+    registration: Option<Arc<MachineRegistration>>,
+    /// Its key is that of an inventory.
+    is_known: bool,
 }
 
 /// Templates cost time for each fact: the contract's bounds hold here too.
@@ -76,6 +85,17 @@ fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
     Ok(())
 }
 
+/// A software key is the host's only key: a certificate for another one would
+/// belong to nobody who has proven anything.
+fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Result<(), RpcError> {
+    match challenge.class {
+        KeyClass::Software if requested.hash() != proof::identity(&challenge.public_key) => {
+            refuse_call(Refusal::BadRequest, "the certificate request is for another key than was proven")
+        }
+        KeyClass::Software | KeyClass::Tpm => Ok(()),
+    }
+}
+
 impl RegistrationService {
     /// Serves with that context.
     #[must_use]
@@ -83,11 +103,26 @@ impl RegistrationService {
         Self { context }
     }
 
-    /// The ready registration with that token.
-    fn find_registration(&self, token: &str) -> Option<Arc<MachineRegistration>> {
-        let caches = &self.context.caches;
-        let found = caches.registrations.get(&caches.tokens.find_object(token)?)?;
-        is_ready(&found).then_some(found)
+    fn ready_registration(&self, key: &ObjectRef<MachineRegistration>) -> Option<Arc<MachineRegistration>> {
+        self.context.caches.registrations.get(key).filter(|found| is_ready(found))
+    }
+
+    /// The registration with that token; else a known key opens that of its
+    /// inventory: a token that was replaced must not lock a host out.
+    fn find_opening(&self, token: &str, tpm_hash: String) -> Option<Opening> {
+        let by_token = self.context.caches.tokens.find_object(token);
+        if let Some(found) = by_token.and_then(|key| self.ready_registration(&key)) {
+            let namespace = found.namespace().unwrap_or_default();
+            let key = HostKey { tpm_hash, namespace: namespace.clone() };
+            let is_known = self.context.cached_inventory(&key).is_some();
+            return Some(Opening { namespace, registration: Some(found), is_known });
+        }
+        let known = self.context.find_known(&tpm_hash)?;
+        let namespace = known.namespace().unwrap_or_default();
+        let name = known.annotations().get(annotation::REGISTRATION);
+        let registration =
+            name.and_then(|name| self.ready_registration(&ObjectRef::new(name).within(&namespace)));
+        Some(Opening { namespace, registration, is_known: true })
     }
 
     async fn begin_registration(
@@ -95,18 +130,19 @@ impl RegistrationService {
         session: &Session,
         request: wire::BeginRequest,
     ) -> Result<wire::BeginResponse, RpcError> {
-        let Some(registration) = self.find_registration(&request.registration_token) else {
+        let hash = proof::identity(&request.public_key);
+        let Some(opening) = self.find_opening(&request.registration_token, hash) else {
             let detail = format!("no ready registration has the token sent by {}", session.remote());
             return refuse_call(Refusal::UnknownToken, detail);
         };
         if p256_point(&request.public_key).is_none() {
             return refuse_call(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
         }
-        let class = check_key_class(&registration, request.attestation.as_ref());
+        let class = check_key_class(&opening, request.attestation.as_ref());
         // Such a host never comes to the proof. The detail does not name the
         // host: a rack of them is one Event.
         if matches!(&class, Err(RpcError::Refused { refusal: Refusal::TpmRequired, .. })) {
-            self.write_event(&registration, &class).await;
+            self.write_event(opening.registration.as_deref(), &class).await;
         }
         let class = class?;
         let mut nonce = [0; NONCE_BYTES];
@@ -117,7 +153,10 @@ impl RegistrationService {
             nonce,
             public_key: request.public_key,
             class,
-            registration: (registration.namespace().unwrap_or_default(), registration.name_any()),
+            registration: (
+                opening.namespace,
+                opening.registration.map(|found| found.name_any()).unwrap_or_default(),
+            ),
         });
         Ok(wire::BeginResponse { nonce: nonce.to_vec() })
     }
@@ -128,15 +167,19 @@ impl RegistrationService {
         request: wire::CompleteRequest,
     ) -> Result<wire::CompleteResponse, RpcError> {
         let challenge = verify_proof(session, &request.proof)?;
-        let registration = self.registration_of(&challenge)?;
-        let registered = self.register_host(session, &registration, &challenge, request).await;
-        self.write_event(&registration, &registered).await;
+        // It may have been closed meanwhile.
+        let (namespace, name) = &challenge.registration;
+        let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
+        let registered = self.register_host(session, registration.as_deref(), &challenge, request).await;
+        self.write_event(registration.as_deref(), &registered).await;
         registered
     }
 
     /// Shows a refusal to the author of the registration.
-    async fn write_event<T>(&self, registration: &MachineRegistration, result: &Result<T, RpcError>) {
-        if let Err(RpcError::Refused { refusal, detail, next_action }) = result {
+    async fn write_event<T>(&self, registration: Option<&MachineRegistration>, result: &Result<T, RpcError>) {
+        if let (Some(registration), Err(RpcError::Refused { refusal, detail, next_action })) =
+            (registration, result)
+        {
             self.context.rejections.write_event(registration, *refusal, detail, next_action).await;
         }
     }
@@ -146,23 +189,33 @@ impl RegistrationService {
     async fn register_host(
         &self,
         session: &Session,
-        registration: &MachineRegistration,
+        registration: Option<&MachineRegistration>,
         challenge: &Challenge,
         request: wire::CompleteRequest,
     ) -> Result<wire::CompleteResponse, RpcError> {
         let requested = RequestedKey::parse(&request.certificate_request)?;
-        check_facts(request.facts.as_ref().unwrap_or(&wire::HostFacts::default()))?;
+        check_requested_key(&requested, challenge)?;
+        let facts = request.facts.unwrap_or_default();
+        check_facts(&facts)?;
+        check_boot_id(&request.boot_id)?;
         let key = HostKey {
-            namespace: registration.namespace().unwrap_or_default(),
             tpm_hash: proof::identity(&challenge.public_key),
+            namespace: challenge.registration.0.clone(),
         };
         if !self.context.rate_limits.take_token(&key, Call::Complete, Instant::now()) {
             return Err(RpcError::RateLimited);
         }
-        let inventory = self.ensure_inventory(registration, challenge, &key, request).await?;
+        let network = request.observed_network.map(|network| parse_network(network, &key.tpm_hash));
+        let hardware = registration
+            .map(|registration| Hardware::reported(registration, &facts, network.as_ref()))
+            .unwrap_or_default();
+        let reported = Reported { challenge, key: &key, facts: &facts, network, hardware: &hardware };
+        let inventory = inventories::ensure_inventory(&self.context, registration, reported).await?;
         let inventory = refuse_quarantined(inventory)?;
         let now = self.context.now();
-        let inventory = store::ensure_plan_secret(&self.context.client, inventory, now).await?;
+        let registered =
+            Registered { live_boot_id: &request.boot_id, system_uuid: hardware.system_uuid.as_deref() };
+        let inventory = store::ensure_plan_secret(&self.context.client, inventory, registered, now).await?;
         let name = inventory.name_any();
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
@@ -175,70 +228,6 @@ impl RegistrationService {
             next: Some(next),
         })
     }
-
-    /// The registration of a challenge, which may have been closed meanwhile.
-    fn registration_of(&self, challenge: &Challenge) -> Result<Arc<MachineRegistration>, RpcError> {
-        let (namespace, name) = &challenge.registration;
-        let found = self.context.caches.registrations.get(&ObjectRef::new(name).within(namespace));
-        match found.filter(|registration| is_ready(registration)) {
-            Some(registration) => Ok(registration),
-            None => refuse_call(Refusal::UnknownToken, format!("{name} was closed meanwhile")),
-        }
-    }
-
-    /// The inventory of a proven key: the one that has it, or a new one.
-    async fn ensure_inventory(
-        &self,
-        registration: &MachineRegistration,
-        challenge: &Challenge,
-        key: &HostKey,
-        request: wire::CompleteRequest,
-    ) -> Result<Arc<MachineInventory>, RpcError> {
-        let identity = Identity { hash: &key.tpm_hash, class: challenge.class };
-        if let Some(known) = self.context.cached_inventory(key) {
-            let existing = Existing { by_key: Some(&known), by_name: None };
-            return match inventory::identify_host(existing, identity, registration) {
-                Identified::Refused(refusal) => refuse_call(refusal, describe_inventory(&known.name_any())),
-                Identified::Known(_) | Identified::Create => Ok(known),
-            };
-        }
-        let facts = request.facts.unwrap_or_default();
-        let random = Sha256::digest(&challenge.public_key).into();
-        let draft = inventory::draft_inventory(registration, &facts, identity, &random)
-            .map_err(|error| RpcError::from_refusal(Refusal::BadTemplate, error.to_string()))?;
-        let named = ObjectRef::new(&draft.name).within(&key.namespace);
-        let named = self.context.caches.inventories.get(&named);
-        let existing = Existing { by_key: None, by_name: named.as_deref() };
-        match inventory::identify_host(existing, identity, registration) {
-            Identified::Refused(refusal) => return refuse_call(refusal, describe_inventory(&draft.name)),
-            Identified::Known(known) => return Ok(Arc::new(known.clone())),
-            Identified::Create => {}
-        }
-        let name = draft.name.clone();
-        let observed_network = request.observed_network.map(|network| parse_network(network, &name));
-        let new = NewHost { tpm_hash: key.tpm_hash.clone(), observed_network };
-        let api = self.context.inventory_api(&key.namespace);
-        store::create_inventory(&api, draft, new).await.map_err(|error| explain_creation(error, &name))
-    }
-}
-
-/// The API server refuses the object itself: the templates of the registration
-/// rendered something that it does not accept.
-fn explain_creation(error: StoreError, name: &str) -> RpcError {
-    let is_invalid = matches!(
-        &error,
-        StoreError::Request { source, .. }
-            if matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 422))
-    );
-    if !is_invalid {
-        return error.into();
-    }
-    tracing::warn!(error = chain(&error), "the API server did not accept the inventory of a host");
-    RpcError::refused_with(
-        Refusal::BadTemplate,
-        format!("the API server did not accept the inventory {name}"),
-        "correct spec.machineName, machineInventoryLabels and machineInventoryAnnotations of the MachineRegistration; the coordinator's log has the cause",
-    )
 }
 
 /// Takes the challenge of this connection and verifies the proof against it.
@@ -257,10 +246,14 @@ fn verify_proof(session: &Session, signature: &[u8]) -> Result<Challenge, RpcErr
     }
 }
 
-fn next_step(registration: &MachineRegistration, inventory: &MachineInventory) -> Result<Next, RpcError> {
+fn next_step(
+    registration: Option<&MachineRegistration>,
+    inventory: &MachineInventory,
+) -> Result<Next, RpcError> {
     if HostRecord::parse(inventory).is_some_and(|record| record.carried.is_some()) {
         return Ok(Next::BootDisk(wire::BootDisk {}));
     }
+    let Some(registration) = registration else { return Err(inventories::refuse_closed()) };
     let install = inventory::install_message(registration, inventory).map_err(|error| {
         let next = format!(
             "correct spec.config of the MachineRegistration {}, or spec.network of the MachineInventory, and boot the seed ISO again",

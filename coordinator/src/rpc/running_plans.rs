@@ -47,14 +47,20 @@ pub(super) async fn read_plan(
     secrets: &Api<Secret>,
     announced: &PlanInFlight,
 ) -> Result<VerifiedPlan, PlanReadError> {
-    let mut secret = plan_record::read(secrets, &announced.secret).await.map_err(PlanReadError::Store)?;
-    let contents = std::mem::replace(&mut secret.contents, StoredPlan::Empty);
     let name = &announced.secret;
     let problem = |reason, cause: &str| {
         let cause = format!("the plan Secret {name} {cause}");
         let next = "restore the Secret, or delete the machine to have another plan assigned";
         Problem { reason, message: with_next_action(&cause, next) }
     };
+    let mut secret = match plan_record::read(secrets, name).await {
+        Ok(secret) => secret,
+        Err(StoreError::Taken { why, .. }) => {
+            return Err(PlanReadError::Unusable(problem(Reason::PlanSecretInvalid, why)));
+        }
+        Err(error) => return Err(PlanReadError::Store(error)),
+    };
+    let contents = std::mem::replace(&mut secret.contents, StoredPlan::Empty);
     let (generation, error) = match contents {
         StoredPlan::Missing => {
             return Err(PlanReadError::Unusable(problem(Reason::PlanSecretMissing, "is missing")));

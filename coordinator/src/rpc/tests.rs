@@ -3,6 +3,7 @@
 mod flood;
 mod plans;
 mod registration;
+mod roles;
 mod sessions;
 mod world;
 

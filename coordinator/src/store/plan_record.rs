@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use proto::plan::{Checksum, Secret};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{StoreError, is_conflict, is_not_found};
 
@@ -58,9 +58,13 @@ pub async fn read_key(
 /// Reads the plan Secret of a host.
 ///
 /// # Errors
-/// When the API server does not answer.
+/// [`StoreError::Taken`] for a Secret that is not one of plans, and when the API
+/// server does not answer.
 pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret, StoreError> {
     let found = secrets.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
+    if let Some(found) = &found {
+        check_type(found)?;
+    }
     let resource_version = found.as_ref().and_then(|secret| secret.metadata.resource_version.clone());
     let data = found.and_then(|secret| secret.data).unwrap_or_default();
     let mut results: BTreeMap<_, _> = data.into_iter().map(|(key, value)| (key, value.0)).collect();
@@ -85,34 +89,68 @@ pub async fn write(
     let kind = record.plan.kind.as_str();
     let plan = ByteString(record.bytes.expose().to_vec());
     if read.resource_version.is_none() {
-        let mut secret = render(&read.name);
+        let mut secret = render(&read.name, inventory.spec.tpm_hash.as_deref());
         secret.annotations_mut().insert(annotation::PLAN_TYPE.to_owned(), kind.to_owned());
         secret.data = Some([(plan_secret::PLAN.to_owned(), plan)].into());
         let created = api.create(&PostParams::default(), &secret).await;
         return created.map(drop).map_err(StoreError::request("create", KIND, &read.name));
     }
-    let blank = ByteString(vec![]);
     let patch = json!({
         "metadata": {
             "resourceVersion": read.resource_version,
-            "annotations": { annotation::PLAN_TYPE: kind },
+            "annotations": {
+                annotation::PLAN_TYPE: kind,
+                annotation::TPM_HASH: inventory.spec.tpm_hash,
+            },
         },
-        "data": {
-            plan_secret::PLAN: plan,
-            plan_secret::APPLIED_CHECKSUM: blank,
-            plan_secret::APPLIED_OUTPUT: blank,
-            plan_secret::FAILED_CHECKSUM: blank,
-            plan_secret::FAILED_OUTPUT: blank,
-            plan_secret::FAILURE_COUNT: ByteString(b"0".to_vec()),
-        },
+        "data": plan_and_no_results(&plan),
     });
     let written = api.patch(&read.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     written.map(drop).map_err(StoreError::request("write the plan record to", KIND, &read.name))
 }
 
+/// The data of a plan that has not run: an old success must not pass as its own.
+fn plan_and_no_results(plan: &ByteString) -> Value {
+    let blank = ByteString(vec![]);
+    json!({
+        plan_secret::PLAN: plan,
+        plan_secret::APPLIED_CHECKSUM: blank,
+        plan_secret::APPLIED_OUTPUT: blank,
+        plan_secret::FAILED_CHECKSUM: blank,
+        plan_secret::FAILED_OUTPUT: blank,
+        plan_secret::FAILURE_COUNT: ByteString(b"0".to_vec()),
+    })
+}
+
+/// Whether the plan Secret of that name exists. One of another host is emptied:
+/// its plan and its results are not this host's. One that names no host is older
+/// than that annotation, and stays.
+pub(super) async fn adopt(
+    secrets: &Api<KubeSecret>,
+    name: &str,
+    tpm_hash: Option<&str>,
+) -> Result<bool, StoreError> {
+    let found = secrets.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
+    let Some(found) = found else { return Ok(false) };
+    check_type(&found)?;
+    let former = found.annotations().get(annotation::TPM_HASH);
+    if former.is_none_or(|former| Some(former.as_str()) == tpm_hash) {
+        return Ok(true);
+    }
+    let patch = json!({
+        "metadata": {
+            "resourceVersion": found.resource_version(),
+            "annotations": { annotation::PLAN_TYPE: null, annotation::TPM_HASH: tpm_hash },
+        },
+        "data": plan_and_no_results(&ByteString(plan_secret::EMPTY.as_bytes().to_vec())),
+    });
+    let emptied = secrets.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    emptied.map(|_| true).map_err(StoreError::request("empty", KIND, name))
+}
+
 /// The plan Secret of a host that never had a plan. It has no owner reference:
 /// after a restore with new UIDs the garbage collector would delete it.
-pub(super) fn render(name: &str) -> KubeSecret {
+pub(super) fn render(name: &str, tpm_hash: Option<&str>) -> KubeSecret {
     KubeSecret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -120,6 +158,8 @@ pub(super) fn render(name: &str) -> KubeSecret {
                 (label::MANAGED.to_owned(), "true".to_owned()),
                 (label::CLUSTERCTL_MOVE.to_owned(), String::new()),
             ])),
+            annotations: tpm_hash
+                .map(|hash| BTreeMap::from([(annotation::TPM_HASH.to_owned(), hash.to_owned())])),
             ..ObjectMeta::default()
         },
         type_: Some(plan_secret::TYPE.to_owned()),
@@ -131,9 +171,12 @@ pub(super) fn render(name: &str) -> KubeSecret {
     }
 }
 
-/// Whether a Secret of that name is one of plans.
-pub(super) fn is_plan_secret(secret: &KubeSecret) -> bool {
-    secret.type_.as_deref() == Some(plan_secret::TYPE) && secret.labels().contains_key(label::MANAGED)
+/// A Secret of that name that is something else is never read or written.
+fn check_type(secret: &KubeSecret) -> Result<(), StoreError> {
+    if secret.type_.as_deref() == Some(plan_secret::TYPE) && secret.labels().contains_key(label::MANAGED) {
+        return Ok(());
+    }
+    Err(StoreError::Taken { kind: KIND, name: secret.name_any(), why: "is not a plan Secret" })
 }
 
 /// Reads the plan Secret of a host record.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
 use coordinator_api::network::ObservedNetwork;
-use coordinator_core::host::facts;
+use coordinator_core::host::facts::{self, Registered};
 use coordinator_core::inventory::Draft;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
+use serde_json::json;
 
 use super::{StoreError, host, plan_record};
 
@@ -67,8 +68,9 @@ fn render(draft: Draft, new: NewHost) -> MachineInventory {
     inventory
 }
 
-/// Creates the plan Secret of an inventory and names it in the status, when
-/// that was not done yet. A lost one is recreated; one that is not a plan
+/// Creates the plan Secret of an inventory, when that was not done yet, and
+/// names it in the status, with what the registration says of the host. A lost
+/// one is recreated, that of another host is emptied, and one that is not a plan
 /// Secret is never adopted.
 ///
 /// # Errors
@@ -76,39 +78,51 @@ fn render(draft: Draft, new: NewHost) -> MachineInventory {
 pub async fn ensure_plan_secret(
     client: &Client,
     inventory: Arc<MachineInventory>,
+    registered: Registered<'_>,
     now: Timestamp,
 ) -> Result<Arc<MachineInventory>, StoreError> {
     let namespace = inventory.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
-    let name = inventory.name_any();
+    let hash = inventory.spec.tpm_hash.as_deref();
     let named = inventory.plan().and_then(|plan| plan.secret_ref.as_ref()?.name.clone());
-    if let Some(named) = named
-        && has_plan_secret(&secrets, named).await?
-    {
-        return Ok(inventory);
-    }
-    match secrets.create(&PostParams::default(), &plan_record::render(&name)).await {
-        Ok(_) => {}
-        // Left by a crash before the status was written: its content stays.
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            has_plan_secret(&secrets, name.clone()).await?;
-        }
-        Err(error) => return Err(StoreError::request("create", SECRET, &name)(error)),
-    }
+    let name = match named {
+        Some(named) if plan_record::adopt(&secrets, &named, hash).await? => named,
+        _ => create_plan_secret(&secrets, inventory.name_any(), hash).await?,
+    };
     let reference =
         ObjectReference { name: Some(name), namespace: Some(namespace), ..ObjectReference::default() };
     host::update_status(client, inventory, now, |status| {
-        facts::record_registration(status, reference.clone());
+        facts::record_registration(status, reference.clone(), registered);
     })
     .await
 }
 
-/// Whether the plan Secret of that name exists.
-async fn has_plan_secret(secrets: &Api<Secret>, name: String) -> Result<bool, StoreError> {
-    let found = secrets.get_opt(&name).await.map_err(StoreError::request("get", SECRET, &name))?;
-    match found {
-        None => Ok(false),
-        Some(found) if plan_record::is_plan_secret(&found) => Ok(true),
-        Some(_) => Err(StoreError::Taken { kind: SECRET, name, why: "is not a plan Secret" }),
+async fn create_plan_secret(
+    secrets: &Api<Secret>,
+    name: String,
+    hash: Option<&str>,
+) -> Result<String, StoreError> {
+    match secrets.create(&PostParams::default(), &plan_record::render(&name, hash)).await {
+        Ok(_) => {}
+        // Left by a crash before the status was written, or by a restore.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            plan_record::adopt(secrets, &name, hash).await?;
+        }
+        Err(error) => return Err(StoreError::request("create", SECRET, &name)(error)),
     }
+    Ok(name)
+}
+
+/// Gives the inventory of a host that was never installed to another key: one
+/// compare-and-swap.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn replace_identity(
+    client: &Client,
+    inventory: &MachineInventory,
+    tpm_hash: &str,
+) -> Result<MachineInventory, StoreError> {
+    super::patch(client, inventory, "replace the identity of", json!({ "spec": { "tpmHash": tpm_hash } }))
+        .await
 }

@@ -782,6 +782,9 @@ pub struct RenewCertificateRequest {
     /// PKCS#10 request, DER, by the key of the certificate that the caller shows.
     #[prost(bytes = "vec", tag = "1")]
     pub certificate_request: ::prost::alloc::vec::Vec<u8>,
+    /// /proc/sys/kernel/random/boot_id of the caller.
+    #[prost(string, tag = "2")]
+    pub boot_id: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1005,7 +1008,8 @@ pub mod host_client {
             self.inner.unary(req, path, codec).await
         }
         /// A new certificate for the same key. The live system's certificate is
-        /// exchanged for an installed one once the install was reported.
+        /// exchanged for an installed one once the install was reported, and the
+        /// caller runs in another boot than the live system that registered.
         pub async fn renew_certificate(
             &mut self,
             request: impl tonic::IntoRequest<super::RenewCertificateRequest>,
@@ -1080,7 +1084,8 @@ pub mod host_server {
             tonic::Status,
         >;
         /// A new certificate for the same key. The live system's certificate is
-        /// exchanged for an installed one once the install was reported.
+        /// exchanged for an installed one once the install was reported, and the
+        /// caller runs in another boot than the live system that registered.
         async fn renew_certificate(
             &self,
             request: tonic::Request<super::RenewCertificateRequest>,
@@ -1473,13 +1478,17 @@ pub struct CompleteRequest {
     /// TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
     #[prost(bytes = "vec", tag = "1")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
-    /// PKCS#10 request, DER. Only its key is used; its names are ignored.
+    /// PKCS#10 request, DER, by the key named in Begin; its names are ignored.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_request: ::prost::alloc::vec::Vec<u8>,
     #[prost(message, optional, tag = "3")]
     pub facts: ::core::option::Option<HostFacts>,
     #[prost(message, optional, tag = "4")]
     pub observed_network: ::core::option::Option<ObservedNetwork>,
+    /// /proc/sys/kernel/random/boot_id of the live system; empty when the
+    /// installed system registers again.
+    #[prost(string, tag = "5")]
+    pub boot_id: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

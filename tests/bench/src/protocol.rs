@@ -137,6 +137,7 @@ pub(crate) async fn register(endpoint: &Endpoint, number: usize) -> anyhow::Resu
             certificate_request: certificate_request(&key)?,
             facts: Some(facts(number)),
             observed_network: Some(network(number)),
+            boot_id: format!("live-{number}"),
         })
         .await?
         .into_inner();
@@ -152,7 +153,10 @@ impl Registered {
         let mut client = HostClient::new(channel);
         let done = wire::install_report::Outcome::Done(installed());
         client.report_install(wire::InstallReport { outcome: Some(done) }).await?;
-        let request = wire::RenewCertificateRequest { certificate_request: certificate_request(&key)? };
+        let request = wire::RenewCertificateRequest {
+            certificate_request: certificate_request(&key)?,
+            boot_id: "installed".to_owned(),
+        };
         // The coordinator signs for the live system until its cache has the report.
         let chain = loop {
             let renewed = client.renew_certificate(request.clone()).await?.into_inner();

@@ -3,6 +3,7 @@
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
+use fake_apiserver::{Matching, Refusal, Verb};
 use scenarios::{World, bootstrap_data};
 use serde_json::json;
 
@@ -77,6 +78,35 @@ async fn bootstrap_data_must_be_cloud_config() {
         world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapInvalid, "cloud-config").await;
     println!("{why}");
     world.patch("Secret", "m-1-bootstrap", json!({ "stringData": { "value": bootstrap_data() } })).await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_secrets_are_shown() {
+    for secret in ["m-1-bootstrap", "host-1"] {
+        let world = World::with_hosts(&["host-1"]).await;
+        let reads = Matching::any().verb(Verb::Get).resource("secrets").name(secret).user("coordinator");
+        // The status that shows it causes a reconcile of its own.
+        let fault = world.fake.faults().fail(reads, 4, Refusal::Forbidden);
+        world.apply_machine("m-1").await;
+        world.wait_for_reason("m-1", Type::Ready, Reason::ApiRequestFailed, secret).await;
+        assert!(fault.is_met(), "{secret}");
+        world.wait_running("m-1").await;
+        world.check_invariants().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn secret_that_is_no_plan_secret_is_never_written() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let foreign = |secret: &mut serde_json::Value| secret["type"] = json!("Opaque");
+    assert!(world.fake.edit(("secrets", "fleet", "host-1"), foreign));
+    let before = world.get_object("secrets", "host-1");
+    world.apply_machine("m-1").await;
+    world.wait_for_reason("m-1", Type::Ready, Reason::ApiRequestFailed, "is not a plan Secret").await;
+    assert_eq!(world.get_object("secrets", "host-1"), before);
+    world.delete("Secret", "host-1").await;
     world.wait_running("m-1").await;
     world.check_invariants().await;
 }

@@ -10,7 +10,7 @@ use crate::host::system::{FailureClass, System};
 
 /// What holds credentials and pods, cloud-init's copy of the bootstrap data and
 /// kubeadm's file with the token; the deep wipe comes at the next boot.
-const DIRECTORIES: [&str; 10] = [
+const DIRECTORIES: [&str; 12] = [
     "/etc/kubernetes",
     "/etc/rancher/node",
     "/run/k3s",
@@ -21,6 +21,8 @@ const DIRECTORIES: [&str; 10] = [
     "/var/lib/kubelet",
     "/var/lib/rancher/k3s",
     "/var/lib/rancher/rke2",
+    "/var/log/containers",
+    "/var/log/pods",
 ];
 
 /// Files of cloud-init that hold the bootstrap data, or what its commands wrote,

@@ -1,9 +1,11 @@
 //! Changes of the stored facts of a host: what was reported, announced or
 //! observed goes into the status here, and nowhere else.
 
+use std::net::IpAddr;
+
 use coordinator_api::inventory::{
-    CarriedNode, CarriedPlan, CarriedStatus, HostStatus, InstallState, InstallStatus, MachineInventoryStatus,
-    PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
+    CarriedNode, CarriedPlan, HostStatus, InstallState, InstallStatus, MachineInventoryStatus, PlanState,
+    PlanStatus, PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
 use coordinator_api::network::ObservedNetwork;
@@ -12,11 +14,12 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::plan::{Checksum, Kind, Plan, Step};
 use proto::v1alpha1::{
-    self as wire, BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
+    BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
     LiveBootAfterInstall, SystemState, install_report,
 };
 
 use super::Problem;
+use super::statement::HostStatement;
 use crate::plan::{PlanEnd, with_next_action};
 
 /// Longest text that a host can put into a status, bytes.
@@ -24,8 +27,21 @@ const TEXT_BYTES: usize = 2048;
 /// Most addresses that a host can put into a status.
 const ADDRESSES: usize = 64;
 
+/// What a registration leaves in the status.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Registered<'a> {
+    /// Empty when the installed system registered again.
+    pub live_boot_id: &'a str,
+    /// SMBIOS UUID, where it means something.
+    pub system_uuid: Option<&'a str>,
+}
+
 /// The host registered, and the Secret of its plan record exists.
-pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectReference) {
+pub fn record_registration(
+    status: &mut MachineInventoryStatus,
+    secret: ObjectReference,
+    registration: Registered<'_>,
+) {
     status.plan.get_or_insert_default().secret_ref = Some(secret);
     let registered = InstallStatus {
         state: InstallState::Registered,
@@ -33,7 +49,14 @@ pub fn record_registration(status: &mut MachineInventoryStatus, secret: ObjectRe
         image: String::new(),
         message: String::new(),
     };
-    status.host.get_or_insert_default().install.get_or_insert(registered);
+    let host = status.host.get_or_insert_default();
+    host.install.get_or_insert(registered);
+    if !registration.live_boot_id.is_empty() {
+        host.live_boot_id = Some(registration.live_boot_id.to_owned());
+    }
+    if let Some(uuid) = registration.system_uuid {
+        host.system_uuid = Some(truncate_text(uuid));
+    }
 }
 
 /// A stream that opens, and what the host states on it.
@@ -44,35 +67,33 @@ pub struct Attach<'a> {
     pub name: &'a str,
     /// The process that serves the stream.
     pub replica: &'a str,
-    pub hello: &'a wire::Hello,
+    pub statement: &'a HostStatement,
     pub now: Timestamp,
 }
 
 /// The installed system attached. Its statement replaces what the status
 /// lacks: a plan that was lost with the status is announced again.
 pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
-    let system = attach.hello.system.clone().unwrap_or_default();
-    let stated = attach.hello.carried.clone().unwrap_or_default();
+    let HostStatement { system, agent_version, carried, installed } = attach.statement;
     let host = status.host.get_or_insert_default();
-    record_running_system(host, &system);
-    host.agent_version = truncate_text(&attach.hello.agent_version);
+    record_running_system(host, system);
+    host.agent_version = truncate_text(agent_version);
     let is_same = |session: &SessionStatus| {
         session.ended.is_none() && session.replica == attach.replica && session.boot_id == system.boot_id
     };
     if !host.session.as_ref().is_some_and(is_same) {
         host.session = Some(SessionStatus {
             replica: attach.replica.to_owned(),
-            boot_id: truncate_text(&system.boot_id),
+            boot_id: system.boot_id.clone(),
             since: Time(attach.now),
             ended: None,
         });
     }
-    if let Some(InstallDone { device, image }) = &stated.installed {
+    if let Some(InstallDone { device, image }) = installed {
         let (device, image) = (truncate_text(device), truncate_text(image));
         host.install =
             Some(InstallStatus { state: InstallState::Installed, device, image, message: String::new() });
     }
-    let carried = parse_carried(&stated);
     let secret = || ObjectReference {
         name: Some(attach.name.to_owned()),
         namespace: Some(attach.namespace.to_owned()),
@@ -80,7 +101,7 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     };
     status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
     restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
-    status.host.get_or_insert_default().carried = Some(carried);
+    status.host.get_or_insert_default().carried = Some(carried.clone());
 }
 
 /// What upstream shows for a host that never had a plan, or the plan that the
@@ -105,33 +126,6 @@ fn restore_plan(plan: &mut PlanStatus, carried: Option<&CarriedPlan>) {
         message: failed.then(|| message.to_owned()),
         ..PlanStatus::default()
     };
-}
-
-fn parse_carried(stated: &wire::Carried) -> CarriedStatus {
-    CarriedStatus {
-        plan: stated.plan.as_ref().and_then(parse_carried_plan),
-        node: stated.node.as_ref().map(|node| CarriedNode {
-            provider_id: truncate_text(&node.provider_id),
-            uuid: truncate_text(&node.uuid),
-        }),
-    }
-}
-
-/// `None` for a plan that no coordinator numbers so.
-fn parse_carried_plan(plan: &wire::CarriedPlan) -> Option<CarriedPlan> {
-    Some(CarriedPlan {
-        id: proto::plan::PlanId::parse(&plan.id).ok()?.to_string(),
-        generation: i64::try_from(plan.generation)
-            .ok()
-            .filter(|generation| *generation < i64::from(u32::MAX))?,
-        checksum: Checksum::parse(&plan.checksum).ok()?.to_string(),
-        kind: plan_type(Kind::from_wire(plan.kind)?),
-        state: match plan.outcome() {
-            wire::PlanOutcome::Applied => Some(PlanState::Applied),
-            wire::PlanOutcome::Failed => Some(PlanState::Failed),
-            wire::PlanOutcome::InProgress | wire::PlanOutcome::Unspecified => None,
-        },
-    })
 }
 
 /// A stream ended, or its replica did. The session of another replica stays.
@@ -166,8 +160,9 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     };
     boot_mode.clone_into(&mut host.boot_mode);
     host.snapshot = (system.snapshot > 0).then_some(i64::from(system.snapshot));
-    host.hostname = truncate_text(&system.hostname);
-    host.addresses = system.addresses.iter().take(ADDRESSES).map(|address| truncate_text(address)).collect();
+    host.hostname = if is_dns_name(&system.hostname) { system.hostname.clone() } else { String::new() };
+    let addresses = system.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+    host.addresses = addresses.take(ADDRESSES).map(|address| address.to_string()).collect();
 }
 
 /// The live system reported the state of the install.
@@ -304,6 +299,17 @@ pub fn record_step(
     }
 }
 
-fn truncate_text(text: &str) -> String {
+/// Labels of letters, digits and dashes, separated by dots.
+fn is_dns_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+pub(super) fn truncate_text(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES)].to_owned()
 }

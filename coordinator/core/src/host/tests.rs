@@ -1,5 +1,6 @@
 use super::conditions::project_conditions;
 use super::facts::{self, Attach};
+use super::statement::{HostStatement, StatementError};
 use super::*;
 use crate::plan::{PlanEnd, render};
 use crate::samples;
@@ -37,7 +38,8 @@ fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
 
 fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, now: Timestamp) {
     let (namespace, name) = ("default", "host-1");
-    facts::record_attach(status, Attach { namespace, name, replica, hello: &hello(carried), now });
+    let statement = &HostStatement::parse(hello(carried)).unwrap();
+    facts::record_attach(status, Attach { namespace, name, replica, statement, now });
 }
 
 fn with_status(status: MachineInventoryStatus) -> MachineInventory {
@@ -95,17 +97,108 @@ fn attach_of_an_unused_host_shows_the_empty_plan() {
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("True", "PlanSuccessfullyApplied"));
 }
 
-/// Numbers and texts of a host are bounded before they are stored.
+/// A plan that cannot be read must not pass for none: a host that carries
+/// nothing is given away.
+#[test]
+fn unreadable_statement_is_no_statement() {
+    type Edit = fn(&mut Hello);
+    type Want = fn(&StatementError) -> bool;
+    fn plan(hello: &mut Hello) -> &mut WirePlan {
+        hello.carried.as_mut().unwrap().plan.as_mut().unwrap()
+    }
+    let cases: [(&str, Edit, Want); 9] = [
+        ("nothing carried", |hello| hello.carried = None, |error| *error == StatementError::NoStatement),
+        ("no system", |hello| hello.system = None, |error| *error == StatementError::BootId),
+        (
+            "long id",
+            |hello| plan(hello).id = "x".repeat(65),
+            |error| matches!(error, StatementError::Plan(_)),
+        ),
+        ("no id", |hello| plan(hello).id.clear(), |error| matches!(error, StatementError::Plan(_))),
+        (
+            "checksum",
+            |hello| plan(hello).checksum = "0a".into(),
+            |error| matches!(error, StatementError::Plan(_)),
+        ),
+        ("no kind", |hello| plan(hello).kind = 0, |error| matches!(error, StatementError::Plan(_))),
+        ("later kind", |hello| plan(hello).kind = 77, |error| matches!(error, StatementError::Plan(_))),
+        (
+            "generation zero",
+            |hello| plan(hello).generation = 0,
+            |error| *error == StatementError::Generation(0),
+        ),
+        (
+            "the last number",
+            |hello| plan(hello).generation = u64::MAX,
+            |error| *error == StatementError::Generation(u64::MAX),
+        ),
+    ];
+    for (name, edit, want) in cases {
+        let mut hello = hello(node_of(5, PlanOutcome::Applied));
+        assert!(HostStatement::parse(hello.clone()).is_ok());
+        edit(&mut hello);
+        let error = HostStatement::parse(hello).unwrap_err();
+        assert!(want(&error), "{name}: {error}");
+    }
+}
+
+#[test]
+fn unknown_outcome_is_a_plan_in_flight() {
+    let mut carried = node_of(5, PlanOutcome::Applied);
+    carried.node = None;
+    carried.plan.as_mut().unwrap().kind = PlanKind::Clean.into();
+    carried.plan.as_mut().unwrap().outcome = 77;
+    let mut status = MachineInventoryStatus::default();
+    attach(&mut status, carried, "replica-1", NOW);
+    assert!(!samples::record(&with_status(status)).carries_nothing());
+}
+
+/// Texts of a host are bounded before they are stored.
 #[test]
 fn statement_of_a_hostile_host_is_bounded() {
     let mut status = MachineInventoryStatus::default();
-    let mut carried = node_of(u64::MAX, PlanOutcome::Applied);
+    let mut carried = node_of(5, PlanOutcome::Applied);
     carried.node.as_mut().unwrap().provider_id = "x".repeat(1 << 20);
     attach(&mut status, carried, "replica-1", NOW);
     let carried = status.host.as_ref().unwrap().carried.clone().unwrap();
-    assert_eq!(carried.plan, None);
     assert_eq!(carried.node.unwrap().provider_id.len(), 2048);
-    assert_eq!(status.plan.unwrap().generation, None);
+}
+
+#[test]
+fn addresses_and_host_names_are_parsed() {
+    let long = ["x".repeat(63).as_str(); 4].join(".");
+    for (hostname, want) in [
+        ("node-1.rack.example", "node-1.rack.example"),
+        ("a b", ""),
+        ("-a", ""),
+        ("a..b", ""),
+        (long.as_str(), ""),
+    ] {
+        let mut status = MachineInventoryStatus::default();
+        let addresses = ["192.0.2.1", "2001:DB8::1", "", "192.0.2.1/24", "fe80::1%eth0", "x; rm"];
+        let system = SystemState {
+            hostname: hostname.into(),
+            addresses: addresses.map(str::to_owned).into(),
+            ..SystemState::default()
+        };
+        facts::record_system(&mut status, &system);
+        let host = status.host.unwrap();
+        assert_eq!(
+            (host.hostname.as_str(), host.addresses),
+            (want, vec!["192.0.2.1".into(), "2001:db8::1".into()])
+        );
+    }
+}
+
+/// The next generation follows from what others write.
+#[test]
+fn generations_out_of_range_do_not_count() {
+    let mut inventory = samples::inventory("host-1");
+    samples::claim(&mut inventory, AllocationState::Reprovisioning, u64::MAX);
+    samples::announce(&mut inventory, PlanType::Reprovision, 1, None);
+    assert_eq!(samples::record(&inventory).newest_generation(), Generation(1));
+    inventory.status.as_mut().unwrap().plan.as_mut().unwrap().generation = Some(i64::MAX);
+    assert_eq!(samples::record(&inventory).newest_generation(), Generation(1));
 }
 
 #[test]

@@ -93,6 +93,11 @@ pub(super) fn fact_values(facts: &HostFacts) -> BTreeMap<String, String> {
     values
 }
 
+/// The SMBIOS UUID, unless many hosts have it.
+pub(super) fn system_uuid(facts: &HostFacts) -> Option<String> {
+    smbios_values(facts).remove("System Information/UUID")
+}
+
 /// Sections by their titles; the last of a title counts, as a whole.
 fn smbios_values(facts: &HostFacts) -> BTreeMap<String, String> {
     let sections: BTreeMap<_, _> =

@@ -8,8 +8,14 @@ use serde::{Deserialize, Serialize};
 use super::PlanRecord;
 use super::compat::system_agent::{File, Instruction};
 
-/// Generations beyond this are not ours.
-const GENERATION_MAX: u64 = u32::MAX as u64;
+/// Generations from this on are not ours.
+const GENERATION_END: u64 = u32::MAX as u64;
+
+/// Whether a coordinator numbers plans so.
+#[must_use]
+pub const fn is_generation(generation: u64) -> bool {
+    0 < generation && generation < GENERATION_END
+}
 
 /// The whole document.
 #[derive(Serialize, Deserialize, Default)]
@@ -85,6 +91,8 @@ pub enum PlanRecordError {
     NotTyped,
     #[error("step {step} refers to file {file}, which is missing or not base64 text")]
     File { step: usize, file: usize },
+    #[error("its generation is {0}, and no coordinator numbers plans so")]
+    Generation(u64),
     #[error("its SHA-256 is {found}, {announced} was announced")]
     Checksum { announced: Checksum, found: Checksum },
     #[error("the plan cannot be rendered: {0}")]
@@ -104,6 +112,9 @@ pub fn read_record(bytes: &[u8]) -> Result<Option<PlanRecord>, PlanRecordError> 
         let is_empty = document.files.is_empty() && document.instructions.is_empty();
         return if is_empty { Ok(None) } else { Err(PlanRecordError::NotTyped) };
     };
+    if !is_generation(typed.generation) {
+        return Err(PlanRecordError::Generation(typed.generation));
+    }
     let steps = typed.steps.iter().enumerate().map(|(index, step)| read_step(index, step, &document.files));
     let plan = Plan {
         id: PlanId::parse(&typed.id)?,
@@ -131,7 +142,7 @@ pub(super) fn read_generation(bytes: &[u8]) -> Generation {
         typed: Head,
     }
     let head = serde_json::from_slice::<HeadDocument>(bytes).ok().map(|document| document.typed.generation);
-    Generation(head.filter(|generation| *generation < GENERATION_MAX).unwrap_or(0))
+    Generation(head.filter(|generation| is_generation(*generation)).unwrap_or(0))
 }
 
 impl PlanRecord {

@@ -72,7 +72,7 @@ fn record_rendered_differently_is_read() {
 #[test]
 fn documents_without_a_typed_plan_are_no_record() {
     type Want = fn(Result<Option<PlanRecord>, PlanRecordError>) -> bool;
-    let cases: [(&str, &str, Want); 5] = [
+    let cases: [(&str, &str, Want); 7] = [
         ("empty plan", "{}", |read| read == Ok(None)),
         ("empty lists", r#"{"files":[],"instructions":[]}"#, |read| read == Ok(None)),
         ("upstream's plan", r#"{"instructions":[{"command":"true"}]}"#, |read| {
@@ -83,6 +83,16 @@ fn documents_without_a_typed_plan_are_no_record() {
             "unknown step",
             r#"{"baremetal.cluster.io/plan":{"id":"clean-1","generation":1,"type":"clean","steps":[{"step":"format-disk"}]}}"#,
             |read| matches!(read, Err(PlanRecordError::Json { .. })),
+        ),
+        (
+            "generation zero",
+            r#"{"baremetal.cluster.io/plan":{"id":"clean-1","generation":0,"type":"clean","steps":[{"step":"stop-kubelet"}]}}"#,
+            |read| read == Err(PlanRecordError::Generation(0)),
+        ),
+        (
+            "the last number",
+            r#"{"baremetal.cluster.io/plan":{"id":"clean-1","generation":18446744073709551615,"type":"clean","steps":[{"step":"stop-kubelet"}]}}"#,
+            |read| read == Err(PlanRecordError::Generation(u64::MAX)),
         ),
     ];
     for (name, bytes, want) in cases {

@@ -62,6 +62,27 @@ async fn token_is_created_in_a_secret_without_owner() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn unsupported_field_is_shown_until_it_is_corrected() {
+    let setting = registered().await;
+    let change = |auth| {
+        json!({ "spec": { "config": { "elemental": {
+            "registration": { "auth": auth }, "install": { "tty": "ttyS0" },
+        } } } })
+    };
+    for (auth, want) in [("mac", ("False", "FieldUnsupported")), ("tpm", ("True", "SuccessfullyCreated"))] {
+        setting.patch("MachineRegistration", "hosts", change(auth)).await;
+        setting.settle().await;
+        let ready = read_shown(&setting).ready;
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!(want.0), &json!(want.1)));
+        let status = setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap()["status"].clone();
+        let conditions = status["conditions"].as_array().unwrap();
+        let ignored = conditions.iter().find(|one| one["type"] == "FieldsIgnored").unwrap();
+        assert_eq!(ignored["status"], "True");
+        assert!(ignored["message"].as_str().unwrap().contains("install.tty"), "{ignored}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn annotation_rotates_the_token_once() {
     let setting = registered().await;
     let (former, mark) = (read_token(&setting), setting.fake.journal().mark());

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
 use coordinator_core::host::facts::{self, Attach};
+use coordinator_core::host::statement::{HostStatement, StatementError};
 use coordinator_core::ids::Uid;
 use coordinator_core::retry::failure_backoff;
 use jiff::Timestamp;
@@ -42,12 +43,12 @@ pub(super) type Messages = Streaming<wire::HostMessage>;
 #[derive(Clone, Debug)]
 pub(super) struct Statement {
     pub(super) peer: Peer,
-    pub(super) hello: wire::Hello,
+    pub(super) stated: HostStatement,
 }
 
 impl Statement {
     pub(super) fn boot_id(&self) -> &str {
-        self.hello.system.as_ref().map_or("", |system| &system.boot_id)
+        &self.stated.system.boot_id
     }
 }
 
@@ -66,7 +67,7 @@ pub(super) async fn open_session(
     peer: Peer,
     messages: &mut Messages,
 ) -> Result<OpenSession, RpcError> {
-    let statement = Statement { hello: read_hello(messages).await?, peer };
+    let statement = Statement { stated: read_hello(messages).await?, peer };
     // A host that is refused takes no place in the table.
     context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
@@ -138,18 +139,15 @@ async fn end_own_session(
     context.update_status(inventory, record).await.map(drop)
 }
 
-async fn read_hello(messages: &mut Messages) -> Result<wire::Hello, RpcError> {
+async fn read_hello(messages: &mut Messages) -> Result<HostStatement, RpcError> {
     let first = tokio::time::timeout(HELLO_TIMEOUT, messages.message()).await;
     let message = first.ok().and_then(Result::ok).flatten().and_then(|message| message.message);
-    let has_boot_id = |hello: &wire::Hello| {
-        hello.system.as_ref().is_some_and(|system| (1..=64).contains(&system.boot_id.len()))
-    };
+    let refused = |detail: String| RpcError::from_refusal(Refusal::BadRequest, detail);
     match message {
-        Some(host_message::Message::Hello(hello)) if has_boot_id(&hello) => Ok(hello),
-        Some(_) | None => {
-            let detail = "the first message of a stream is a Hello with the boot id";
-            Err(RpcError::from_refusal(Refusal::BadRequest, detail))
+        Some(host_message::Message::Hello(hello)) => {
+            HostStatement::parse(hello).map_err(|error: StatementError| refused(error.to_string()))
         }
+        Some(_) | None => Err(refused("the first message of a stream is a Hello".to_owned())),
     }
 }
 
@@ -206,7 +204,8 @@ pub(super) async fn record_session(
     let now = context.now();
     let (namespace, name) = (inventory.namespace().unwrap_or_default(), inventory.name_any());
     let (namespace, name) = (namespace.as_str(), name.as_str());
-    let attach = Attach { namespace, name, replica: &context.replica.name, hello: &statement.hello, now };
+    let (replica, stated) = (context.replica.name.as_str(), &statement.stated);
+    let attach = Attach { namespace, name, replica, statement: stated, now };
     let record = |status: &mut MachineInventoryStatus| {
         if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);

@@ -98,7 +98,7 @@ async fn call_without_pause(world: &World, host: &Host, chain: &str) {
         count_accepted(async |call| observed.report_observed(network_of(call)).await),
         count_accepted(async |_| install.report_install(Host::installed()).await),
         count_accepted(async |_| step.report_step(wire::StepReport::default()).await),
-        count_accepted(async |_| renew.renew(host).await),
+        count_accepted(async |_| renew.renew(host, "boot-1").await),
         count_accepted(async |_| register.register(host, "token").await),
         // Each ends the stream before it.
         count_accepted(async |_| attach.attach(Host::hello("boot-1")).await),

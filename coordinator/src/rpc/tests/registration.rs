@@ -5,7 +5,7 @@ use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use serde_json::json;
 
-use super::world::{Host, World, refusal};
+use super::world::{Host, INVENTORIES, LIVE_BOOT, World, refusal};
 use super::{attached, condition, pair, requests};
 use crate::ca::{Authority, Role};
 
@@ -142,6 +142,15 @@ async fn named_secret_must_be_a_plan_secret() {
 }
 
 #[tokio::test]
+async fn unsupported_registration_leaves_no_object() {
+    let world = World::start().await;
+    let refused = world.connect(None).await.register(&Host::new("a"), "token-unsupported").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadTemplate));
+    assert!(refused.message().contains("registration.auth"), "{refused:?}");
+    assert!(world.inventory("m-a").is_none() && world.secret("m-a").is_none());
+}
+
+#[tokio::test]
 async fn too_many_facts_are_refused() {
     let world = World::start().await;
     let host = Host::new("a");
@@ -168,6 +177,15 @@ async fn scoped_resolver_does_not_refuse_the_host() {
     assert_eq!(inventory["spec"]["observedNetwork"]["dnsServers"], json!(["192.0.2.53"]));
 }
 
+/// Registers a host of the same name on other hardware.
+async fn register_elsewhere(world: &World, host: &Host) -> tonic::Status {
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    request.observed_network.as_mut().unwrap().interfaces[0].permanent_mac = "52:54:00:00:00:09".into();
+    link.complete(request).await.unwrap_err()
+}
+
 #[tokio::test]
 async fn name_stays_with_its_key() {
     let world = World::start().await;
@@ -176,8 +194,107 @@ async fn name_stays_with_its_key() {
         if is_settled {
             world.settled("m-a").await;
         }
-        let refused = world.connect(None).await.register(&Host::new("a"), "token").await.unwrap_err();
+        let refused = register_elsewhere(&world, &Host::new("a")).await;
         assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn lost_key_is_replaced_until_the_host_is_installed() {
+    let world = World::start().await;
+    let (first, second, third) = (Host::new("a"), Host::new("a"), Host::new("a"));
+    let done = world.connect(None).await.register(&first, "token").await.unwrap();
+    world.settled("m-a").await;
+    world.connect(None).await.register(&second, "token").await.unwrap();
+    world.settled("m-a").await;
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["spec"]["tpmHash"], second.hash());
+    let events = world.fake.look_at_all("events.events.k8s.io");
+    assert_eq!(
+        (&events[0]["reason"], &events[0]["regarding"]["name"]),
+        (&json!("IdentityReplaced"), &json!("m-a"))
+    );
+    let mut former = world.connect(Some((&first, &done.certificate_chain))).await;
+    let refused = former.report_install(Host::started()).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::InventoryGone), "the former key is nobody's");
+    let chain = second.certificate(&world.authority, Role::Live);
+    let mut live = world.connect(Some((&second, &chain))).await;
+    live.report_install(Host::installed()).await.unwrap();
+    world.settled("m-a").await;
+    let refused = world.connect(None).await.register(&third, "token").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "it is installed");
+}
+
+#[tokio::test]
+async fn known_key_needs_no_token() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let unknown = world.connect(None).await.register(&host, "rotated").await.unwrap_err();
+    assert_eq!(refusal(&unknown), Some(Refusal::UnknownToken));
+    world.connect(None).await.register(&host, "token").await.unwrap();
+    world.settled("m-a").await;
+    let again = world.connect(None).await.register(&host, "rotated").await.unwrap();
+    assert!(matches!(again.next, Some(wire::complete_response::Next::Install(_))));
+    let mut thief = world.connect(None).await;
+    let nonce = thief.begin(&host, "rotated").await.unwrap();
+    let mut request = host.complete(&nonce, &thief.exporter);
+    request.proof = Host::new("b").complete(&nonce, &thief.exporter).proof;
+    let refused = thief.complete(request).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadProof), "a public key proves nothing");
+    world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+        inventory["metadata"]["annotations"]["baremetal.cluster.io/quarantined"] = json!("boot-1 boot-2");
+    });
+    world.settled("m-a").await;
+    let refused = world.connect(None).await.register(&host, "rotated").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::Quarantined));
+}
+
+#[tokio::test]
+async fn installed_host_needs_no_registration() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    for (name, registration) in [("of another name", Some("deleted")), ("of before the annotation", None)] {
+        world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+            let annotations = inventory["metadata"]["annotations"].as_object_mut().unwrap();
+            annotations.remove("baremetal.cluster.io/registration");
+            annotations
+                .extend(registration.map(|name| ("baremetal.cluster.io/registration".into(), json!(name))));
+        });
+        world.settled("m-a").await;
+        let again = world.connect(None).await.register(&host, "rotated").await.unwrap();
+        assert!(matches!(again.next, Some(wire::complete_response::Next::BootDisk(_))), "{name}");
+    }
+}
+
+/// The plan of a host that had the name before is not this one's.
+#[tokio::test]
+async fn plan_secret_of_another_host_is_emptied() {
+    for (name, hash, plan) in [
+        ("another host", Some("0a"), "e30="),
+        ("before the annotation", None, "eyJmaWxlcyI6W119"),
+        ("the same host", Some("mine"), "eyJmaWxlcyI6W119"),
+    ] {
+        let world = World::start().await;
+        let host = Host::new("a");
+        let hash = hash.map(|hash| if hash == "mine" { host.hash() } else { hash.to_owned() });
+        let annotations: std::collections::BTreeMap<_, _> =
+            hash.into_iter().map(|hash| ("baremetal.cluster.io/tpm-hash", hash)).collect();
+        let secret = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "elemental.cattle.io/plan",
+            "metadata": {
+                "name": "m-a", "namespace": "fleet",
+                "labels": { "elemental.cattle.io/managed": "true" },
+                "annotations": annotations,
+            },
+            "data": { "plan": "eyJmaWxlcyI6W119", "applied-checksum": "eA==" },
+        }));
+        let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+            kube::Api::namespaced(world.fake.client("operator"), "fleet");
+        secrets.create(&kube::api::PostParams::default(), &secret.unwrap()).await.unwrap();
+        world.connect(None).await.register(&host, "token").await.unwrap();
+        let found = world.secret("m-a").unwrap();
+        assert_eq!(found["data"]["plan"], plan, "{name}");
+        assert_eq!(found["data"]["applied-checksum"] == "", plan == "e30=", "{name}");
     }
 }
 
@@ -211,15 +328,93 @@ async fn live_system_may_not_attach() {
     assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
     let refused = live.report_step(wire::StepReport::default()).await.unwrap_err();
     assert_eq!(refusal(&refused), Some(Refusal::RoleNotAllowed));
-    let chain = live.renew(&host).await.unwrap();
-    assert_eq!(Host::peer(&chain).role, Role::Live, "nothing is installed yet");
-    let other = live.renew(&Host::new("b")).await.unwrap_err();
+}
+
+/// The word of the live system alone never makes a host an installed one.
+#[tokio::test]
+async fn installed_role_needs_the_install_and_another_boot() {
+    use wire::install_report::Outcome;
+    let world = World::start().await;
+    let host = Host::new("a");
+    let done = world.connect(None).await.register(&host, "token").await.unwrap();
+    let mut live = world.connect(Some((&host, &done.certificate_chain))).await;
+    let live_boot = Outcome::LiveBootAfterInstall(wire::LiveBootAfterInstall { device: "/dev/sda".into() });
+    let live_boot = wire::InstallReport { outcome: Some(live_boot) };
+    for (name, report, boot_id, want) in [
+        ("nothing is reported", None, "boot-1", Role::Live),
+        ("the install is running", Some(Host::started()), "boot-1", Role::Live),
+        ("a live system that found a disk", Some(live_boot), "boot-1", Role::Live),
+        ("the live system itself", Some(Host::installed()), LIVE_BOOT, Role::Live),
+        ("no boot id", None, "", Role::Live),
+        ("the installed system", None, "boot-1", Role::Installed),
+    ] {
+        if let Some(report) = report {
+            live.report_install(report).await.unwrap();
+        }
+        world.settled("m-a").await;
+        let chain = live.renew(&host, boot_id).await.unwrap();
+        assert_eq!(Host::peer(&chain).role, want, "{name}");
+    }
+    let other = live.renew(&Host::new("b"), "boot-1").await.unwrap_err();
     assert_eq!(refusal(&other), Some(Refusal::BadRequest), "for another key");
-    live.report_install(Host::started()).await.unwrap();
-    live.report_install(Host::installed()).await.unwrap();
+    let long = live.renew(&host, &"x".repeat(65)).await.unwrap_err();
+    assert_eq!(refusal(&long), Some(Refusal::BadRequest), "no kernel's boot id");
+}
+
+/// An inventory whose status was lost in a restore, or is older than the field.
+#[tokio::test]
+async fn installed_host_without_a_recorded_live_boot_stays_installed() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    let live = host.certificate(&world.authority, Role::Live);
+    for (name, boot_id, is_lost, want) in [
+        ("it had attached, and does not state its boot", "", false, Role::Installed),
+        ("status lost, as reported now", "boot-1", true, Role::Installed),
+        ("status lost, boot unknown", "", true, Role::Live),
+    ] {
+        world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+            let host = &mut inventory["status"]["host"];
+            host["liveBootID"] = json!(null);
+            if is_lost {
+                host["carried"] = json!(null);
+                host["install"] = json!(null);
+            }
+        });
+        world.settled("m-a").await;
+        let mut link = world.connect(Some((&host, &live))).await;
+        if is_lost {
+            link.report_install(Host::installed()).await.unwrap();
+            world.settled("m-a").await;
+        }
+        let chain = link.renew(&host, boot_id).await.unwrap();
+        assert_eq!(Host::peer(&chain).role, want, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn live_boot_of_an_installed_host_earns_nothing() {
+    let world = World::start().await;
+    let (host, _chain, _link, _stream) = attached(&world).await;
+    let again = world.connect(None).await.register(&host, "token").await.unwrap();
+    assert!(matches!(again.next, Some(wire::complete_response::Next::BootDisk(_))));
     world.settled("m-a").await;
-    let chain = live.renew(&host).await.unwrap();
-    assert_eq!(Host::peer(&chain).role, Role::Installed);
+    let mut live = world.connect(Some((&host, &again.certificate_chain))).await;
+    assert_eq!(Host::peer(&live.renew(&host, LIVE_BOOT).await.unwrap()).role, Role::Live);
+    assert_eq!(Host::peer(&live.renew(&host, "boot-2").await.unwrap()).role, Role::Installed);
+}
+
+#[tokio::test]
+async fn certificate_is_for_the_proven_key() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let mut link = world.connect(None).await;
+    let nonce = link.begin(&host, "token").await.unwrap();
+    let mut request = host.complete(&nonce, &link.exporter);
+    let other = Host::new("b").complete(&nonce, &link.exporter);
+    request.certificate_request = other.certificate_request;
+    let refused = link.complete(request).await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::BadRequest));
+    assert!(world.inventory("m-a").is_none());
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fake_apiserver::{Matching, Refusal as Fault};
 use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
 use serde_json::json;
 
 use super::world::{Host, INVENTORIES, World, refusal, short};
@@ -258,12 +259,16 @@ async fn shutdown_ends_the_streams() {
 }
 
 #[tokio::test]
-async fn hello_needs_a_boot_id() {
+async fn hello_that_cannot_be_read_is_refused() {
     let world = World::start().await;
     let (host, chain) = installed(&world).await;
-    for boot_id in ["", &"x".repeat(65)] {
+    let mut silent = Host::hello("boot-1");
+    silent.carried = None;
+    let mut odd = Host::hello("boot-1");
+    odd.carried.as_mut().unwrap().plan = Some(wire::CarriedPlan::default());
+    for hello in [Host::hello(""), Host::hello(&"x".repeat(65)), silent, odd] {
         let mut link = world.connect(Some((&host, &chain))).await;
-        let mut stream = link.attach(Host::hello(boot_id)).await.unwrap();
+        let mut stream = link.attach(hello).await.unwrap();
         assert_refused(&mut stream, Refusal::BadRequest).await;
     }
     assert_eq!(world.spent().writes, 0);

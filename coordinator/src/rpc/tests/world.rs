@@ -93,6 +93,8 @@ fn encode(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
+/// The boot of every live system.
+pub(super) const LIVE_BOOT: &str = "live-1";
 const URL: Option<&str> = Some("https://c.example/elemental/registration/token");
 
 fn registration(name: &str, url: Option<&str>, emulate: bool) -> MachineRegistration {
@@ -111,6 +113,14 @@ fn registration(name: &str, url: Option<&str>, emulate: bool) -> MachineRegistra
         },
     }))
     .unwrap()
+}
+
+/// One that no host can register with.
+fn unsupported(name: &str) -> MachineRegistration {
+    let mut registration = registration(name, URL, true);
+    let elemental = registration.spec.config.as_mut().unwrap().elemental.as_mut().unwrap();
+    elemental.registration.as_mut().unwrap().auth = Some("mac".into());
+    registration
 }
 
 async fn follow(
@@ -133,6 +143,7 @@ fn registrations() -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
         registration("token", URL, true),
         registration("token-not-ready", None, true),
         registration("token-tpm-only", URL, false),
+        unsupported("token-unsupported"),
     ] {
         let event = watcher::Event::Apply(registration);
         writer.apply_watcher_event(&event);
@@ -397,8 +408,9 @@ impl Link {
         self.host.report_observed(report).await.map(|_| ())
     }
 
-    pub(super) async fn renew(&mut self, host: &Host) -> Answer<String> {
-        let request = wire::RenewCertificateRequest { certificate_request: host.request() };
+    pub(super) async fn renew(&mut self, host: &Host, boot_id: &str) -> Answer<String> {
+        let request =
+            wire::RenewCertificateRequest { certificate_request: host.request(), boot_id: boot_id.into() };
         Ok(self.host.renew_certificate(request).await?.into_inner().certificate_chain)
     }
 }
@@ -406,6 +418,10 @@ impl Link {
 impl Host {
     pub(super) fn new(name: &str) -> Self {
         Self { name: name.into(), key: KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap() }
+    }
+
+    pub(super) fn inventory_name(&self) -> String {
+        format!("m-{}", self.name)
     }
 
     fn public_key(&self) -> Vec<u8> {
@@ -434,6 +450,7 @@ impl Host {
                 ..Default::default()
             }),
             observed_network: Some(Self::network("192.0.2.1/24")),
+            boot_id: LIVE_BOOT.into(),
         }
     }
 
@@ -443,7 +460,7 @@ impl Host {
 
     pub(super) fn certificate(&self, authority: &Authority, role: Role) -> String {
         let requested = RequestedKey::parse(&self.request()).unwrap();
-        let (key, name) = (self.host_key(), format!("m-{}", self.name));
+        let (key, name) = (self.host_key(), self.inventory_name());
         let subject = Subject { key: &key, name: &name, role };
         authority.sign_host(&requested, &subject, Timestamp::now()).unwrap()
     }

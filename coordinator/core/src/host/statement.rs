@@ -1,0 +1,77 @@
+//! What a host states when it attaches. It is parsed before anything is
+//! derived from it: a plan that cannot be read must not pass for none.
+
+use coordinator_api::inventory::{CarriedNode, CarriedPlan, CarriedStatus, PlanState};
+use proto::plan::{Checksum, Kind, PlanError, PlanId};
+use proto::v1alpha1::{self as wire, InstallDone, PlanOutcome, SystemState};
+
+use super::facts::{plan_type, truncate_text};
+use crate::plan::is_generation;
+
+/// Longest boot id, bytes.
+const BOOT_ID_BYTES: usize = 64;
+
+/// Whether it can be a boot id.
+#[must_use]
+pub fn is_boot_id(text: &str) -> bool {
+    (1..=BOOT_ID_BYTES).contains(&text.len())
+}
+
+/// The first message of a stream, parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostStatement {
+    pub system: SystemState,
+    pub agent_version: String,
+    pub carried: CarriedStatus,
+    pub installed: Option<InstallDone>,
+}
+
+/// Why a Hello states nothing that can be relied on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatementError {
+    #[error("Hello has no boot id of 1 to {BOOT_ID_BYTES} bytes")]
+    BootId,
+    #[error("Hello does not state what the host carries")]
+    NoStatement,
+    #[error("Hello states a plan that cannot be read: {0}")]
+    Plan(#[from] PlanError),
+    #[error("Hello states a plan of generation {0}, which no coordinator numbers so")]
+    Generation(u64),
+}
+
+impl HostStatement {
+    /// # Errors
+    /// [`StatementError`].
+    pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
+        let wire::Hello { system, agent_version, carried } = hello;
+        let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
+        let wire::Carried { plan, node, installed } = carried.ok_or(StatementError::NoStatement)?;
+        let carried = CarriedStatus {
+            plan: plan.as_ref().map(parse_plan).transpose()?,
+            node: node.map(|node| CarriedNode {
+                provider_id: truncate_text(&node.provider_id),
+                uuid: truncate_text(&node.uuid),
+            }),
+        };
+        Ok(Self { system, agent_version, carried, installed })
+    }
+}
+
+/// An outcome that is not known here counts as a plan in flight: the host is
+/// not taken for empty.
+fn parse_plan(plan: &wire::CarriedPlan) -> Result<CarriedPlan, StatementError> {
+    let state = match plan.outcome() {
+        PlanOutcome::Applied => Some(PlanState::Applied),
+        PlanOutcome::Failed => Some(PlanState::Failed),
+        PlanOutcome::InProgress | PlanOutcome::Unspecified => None,
+    };
+    let out_of_range = || StatementError::Generation(plan.generation);
+    let generation = i64::try_from(plan.generation).ok().filter(|_| is_generation(plan.generation));
+    Ok(CarriedPlan {
+        id: PlanId::parse(&plan.id)?.to_string(),
+        generation: generation.ok_or_else(out_of_range)?,
+        checksum: Checksum::parse(&plan.checksum)?.to_string(),
+        kind: plan_type(Kind::from_wire(plan.kind).ok_or(PlanError::Kind(plan.kind))?),
+        state,
+    })
+}

@@ -1,0 +1,158 @@
+//! What of a `MachineRegistration` cannot be done, told when it is written and
+//! not by each host.
+
+use coordinator_api::network::Configurator;
+use coordinator_api::registration::{Install, MachineRegistration, Registration, Reset};
+
+/// What became of its fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Fields that data, identity or a disk depend on: no host is created.
+    pub refused: Vec<String>,
+    /// Fields without effect.
+    pub ignored: Vec<&'static str>,
+}
+
+impl Judgement {
+    /// Cause and next action, when hosts cannot register.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        (!self.refused.is_empty()).then(|| self.refused.join("; "))
+    }
+}
+
+/// Judges every field that is accepted and does not work.
+#[must_use]
+pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
+    let mut judgement = Judgement::default();
+    let Some(config) = &registration.spec.config else { return judgement };
+    if config.cloud_config.as_ref().is_some_and(|config| config.get("stages").is_some()) {
+        let text = "spec.config.cloud-config has stages of yip: write it as cloud-config of cloud-init";
+        judgement.refused.push(text.to_owned());
+    }
+    match config.network.as_ref().map_or(Configurator::None, |network| network.configurator) {
+        Configurator::None => {}
+        Configurator::Nmc | Configurator::Nmstate | Configurator::Nmconnections => judgement.refused.push(
+            "spec.config.network.configurator is not supported: set it to none and write config as network-config v2 of cloud-init".to_owned(),
+        ),
+    }
+    let Some(elemental) = &config.elemental else { return judgement };
+    if let Some(settings) = &elemental.registration {
+        judgement.judge_settings(settings);
+    }
+    if let Some(reset) = &elemental.reset {
+        judgement.judge_reset(reset);
+    }
+    if let Some(install) = &elemental.install {
+        judgement.judge_install(install);
+    }
+    if elemental.system_agent.as_ref().is_some_and(|agent| !agent.is_null()) {
+        judgement.ignored.push("spec.config.elemental.system-agent");
+    }
+    judgement
+}
+
+impl Judgement {
+    fn judge_settings(&mut self, settings: &Registration) {
+        if let Some(auth) = settings.auth.as_deref().filter(|auth| !matches!(*auth, "" | "tpm")) {
+            let auth: String = auth.chars().take(32).collect();
+            self.refused.push(format!(
+                "spec.config.elemental.registration.auth is {auth:?}, which proves no identity: set it to tpm"
+            ));
+        }
+        if settings.no_toolkit {
+            self.ignored.push("spec.config.elemental.registration.no-toolkit");
+        }
+    }
+
+    fn judge_reset(&mut self, reset: &Reset) {
+        if reset.enabled {
+            self.refused.push(
+                "spec.config.elemental.reset.enabled is not supported, hosts are cleaned by plans: remove it"
+                    .to_owned(),
+            );
+        } else if *reset != Reset::default() {
+            self.ignored.push("spec.config.elemental.reset");
+        }
+    }
+
+    fn judge_install(&mut self, install: &Install) {
+        let set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        for (field, is_set) in [
+            ("spec.config.elemental.install.firmware", set(&install.firmware)),
+            ("spec.config.elemental.install.iso", set(&install.iso)),
+            ("spec.config.elemental.install.tty", set(&install.tty)),
+            ("spec.config.elemental.install.config-dir", set(&install.config_dir)),
+            ("spec.config.elemental.install.config-urls", !install.config_urls.is_empty()),
+        ] {
+            if is_set {
+                self.ignored.push(field);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn judge(config: &Value) -> Judgement {
+        let registration = json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineRegistration",
+            "metadata": { "name": "reg" }, "spec": { "config": config },
+        });
+        judge_registration(&serde_json::from_value(registration).unwrap())
+    }
+
+    #[test]
+    fn unsupported_fields_are_named() {
+        let elemental = |value: Value| json!({ "elemental": value });
+        for (config, field) in [
+            (json!({ "cloud-config": { "stages": {} } }), "spec.config.cloud-config"),
+            (json!({ "network": { "configurator": "nmc" } }), "spec.config.network.configurator"),
+            (json!({ "network": { "configurator": "nmstate" } }), "spec.config.network.configurator"),
+            (json!({ "network": { "configurator": "nmconnections" } }), "spec.config.network.configurator"),
+            (
+                elemental(json!({ "registration": { "auth": "mac" } })),
+                "spec.config.elemental.registration.auth",
+            ),
+            (
+                elemental(json!({ "registration": { "auth": "sys-uuid" } })),
+                "spec.config.elemental.registration.auth",
+            ),
+            (elemental(json!({ "reset": { "enabled": true } })), "spec.config.elemental.reset.enabled"),
+        ] {
+            let refusal = judge(&config).refusal().unwrap();
+            assert!(refusal.starts_with(field), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn fields_without_effect_are_listed() {
+        let install =
+            json!({ "firmware": "efi", "iso": "x", "tty": "x", "config-dir": "x", "config-urls": ["x"] });
+        let elemental = json!({
+            "install": install, "system-agent": {}, "reset": { "reset-oem": false },
+            "registration": { "no-toolkit": true },
+        });
+        let judgement = judge(&json!({ "elemental": elemental }));
+        assert_eq!((judgement.refusal(), judgement.ignored.len()), (None, 8), "{:?}", judgement.ignored);
+    }
+
+    #[test]
+    fn what_works_is_not_judged() {
+        for config in [
+            json!(null),
+            json!({}),
+            json!({ "cloud-config": { "users": [] }, "network": { "configurator": "none", "config": {} } }),
+            json!({ "elemental": {
+                "registration": { "auth": "tpm", "emulate-tpm": true, "emulated-tpm-seed": -1 },
+                "reset": Reset::default(), "install": { "device": "/dev/sda", "snapshotter": {} },
+            } }),
+        ] {
+            assert_eq!(judge(&config), Judgement::default(), "{config}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The inventory of a host that has proven its key.
+
+use std::sync::Arc;
+
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::network::ObservedNetwork;
+use coordinator_api::registration::MachineRegistration;
+use coordinator_core::inventory::{self, Existing, Hardware, Identified, Identity};
+use kube::ResourceExt as _;
+use kube::runtime::reflector::ObjectRef;
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use sha2::{Digest as _, Sha256};
+
+use crate::ca::HostKey;
+use crate::rpc::{Context, RpcError, describe_inventory, refuse_quarantined};
+use crate::store::StoreError;
+use crate::store::registration::{self as store, NewHost};
+use crate::telemetry::chain;
+use crate::tls::Challenge;
+
+/// What a proven host said of itself.
+pub(super) struct Reported<'a> {
+    pub(super) challenge: &'a Challenge,
+    pub(super) key: &'a HostKey,
+    pub(super) facts: &'a wire::HostFacts,
+    pub(super) network: Option<ObservedNetwork>,
+    pub(super) hardware: &'a Hardware,
+}
+
+/// Nothing tells how the host is to be installed.
+pub(super) fn refuse_closed() -> RpcError {
+    RpcError::from_refusal(Refusal::UnknownToken, "the registration of this host is not ready any more")
+}
+
+/// The inventory of a proven key: the one that has it, or a new one.
+pub(super) async fn ensure_inventory(
+    context: &Context,
+    registration: Option<&MachineRegistration>,
+    reported: Reported<'_>,
+) -> Result<Arc<MachineInventory>, RpcError> {
+    let Reported { challenge, key, facts, network, hardware } = reported;
+    if let Some(known) = context.cached_inventory(key) {
+        return refuse_quarantined(known);
+    }
+    let registration = registration.ok_or_else(refuse_closed)?;
+    if let Some(refusal) = inventory::judge_registration(registration).refusal() {
+        let next = format!("correct the MachineRegistration {}", registration.name_any());
+        return Err(RpcError::refused_with(Refusal::BadTemplate, refusal, next));
+    }
+    let identity = Identity { hash: &key.tpm_hash, class: challenge.class };
+    let random = Sha256::digest(&challenge.public_key).into();
+    let draft = inventory::draft_inventory(registration, facts, identity, &random)
+        .map_err(|error| RpcError::from_refusal(Refusal::BadTemplate, error.to_string()))?;
+    let named = context.caches.inventories.get(&ObjectRef::new(&draft.name).within(&key.namespace));
+    let existing = Existing { by_key: None, by_name: named.as_deref() };
+    match inventory::identify_host(existing, identity, hardware, registration) {
+        Identified::Refused(refusal) => Err(RpcError::from_refusal(refusal, describe_inventory(&draft.name))),
+        Identified::Known(known) => Ok(Arc::new(known.clone())),
+        Identified::Replaced(named) => replace_identity(context, named, key).await,
+        Identified::Create => {
+            let name = draft.name.clone();
+            let new = NewHost { tpm_hash: key.tpm_hash.clone(), observed_network: network };
+            let api = context.inventory_api(&key.namespace);
+            store::create_inventory(&api, draft, new).await.map_err(|error| explain_creation(error, &name))
+        }
+    }
+}
+
+/// Its former key went with an install that was interrupted.
+async fn replace_identity(
+    context: &Context,
+    named: &MachineInventory,
+    key: &HostKey,
+) -> Result<Arc<MachineInventory>, RpcError> {
+    let replaced = store::replace_identity(&context.client, named, &key.tpm_hash).await?;
+    let note = format!(
+        "{} was never installed and registers again with another key and the same hardware: the key was replaced; next: none, unless another host pretends to be this one",
+        named.name_any()
+    );
+    context.events.warning(&replaced, "IdentityReplaced", &note).await;
+    tracing::warn!(name = named.name_any(), "identity of an inventory replaced: it was never installed");
+    Ok(Arc::new(replaced))
+}
+
+/// The API server refuses the object itself: the templates of the registration
+/// rendered something that it does not accept.
+fn explain_creation(error: StoreError, name: &str) -> RpcError {
+    let is_invalid = matches!(
+        &error,
+        StoreError::Request { source, .. }
+            if matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 422))
+    );
+    if !is_invalid {
+        return error.into();
+    }
+    tracing::warn!(error = chain(&error), "the API server did not accept the inventory of a host");
+    RpcError::refused_with(
+        Refusal::BadTemplate,
+        format!("the API server did not accept the inventory {name}"),
+        "correct spec.machineName, machineInventoryLabels and machineInventoryAnnotations of the MachineRegistration; the coordinator's log has the cause",
+    )
+}

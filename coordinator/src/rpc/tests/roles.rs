@@ -1,0 +1,193 @@
+//! Who may call what: every caller, times every call.
+
+use std::time::Duration;
+
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use serde_json::json;
+use strum::VariantArray as _;
+
+use super::world::{Host, INVENTORIES, LIVE_BOOT, Link, World, refusal};
+use super::{installed, session};
+use crate::ca::{Authority, Role};
+use crate::rpc::identity::Call;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::VariantArray)]
+enum Caller {
+    Anonymous,
+    Live,
+    Installed,
+    /// Another installed host.
+    Other,
+    Expired,
+    /// Its inventory was deleted.
+    Deleted,
+    Quarantined,
+    /// Its certificate is signed by another authority.
+    WrongAuthority,
+    /// Someone between host and coordinator, who passes the proof of the host on.
+    Relay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Accepted,
+    Refused(Refusal),
+    Expired,
+    NoConnection,
+}
+
+/// What each call answers; a call without a row does not compile.
+fn expect_answer(call: Call, caller: Caller) -> Answer {
+    use Answer::{Accepted, Refused};
+    let by_certificate = |live, installed| match caller {
+        Caller::Anonymous | Caller::Relay => Refused(Refusal::RoleNotAllowed),
+        Caller::Live => live,
+        Caller::Installed | Caller::Other => installed,
+        Caller::Expired => Answer::Expired,
+        Caller::Deleted => Refused(Refusal::InventoryGone),
+        Caller::Quarantined => Refused(Refusal::Quarantined),
+        Caller::WrongAuthority => Answer::NoConnection,
+    };
+    match call {
+        Call::Begin if caller == Caller::WrongAuthority => Answer::NoConnection,
+        Call::Begin => Accepted,
+        Call::Complete => match caller {
+            Caller::WrongAuthority => Answer::NoConnection,
+            Caller::Relay => Refused(Refusal::BadProof),
+            Caller::Quarantined => Refused(Refusal::Quarantined),
+            Caller::Anonymous
+            | Caller::Live
+            | Caller::Installed
+            | Caller::Other
+            | Caller::Expired
+            | Caller::Deleted => Accepted,
+        },
+        // What is said on a stream needs one.
+        Call::Attach | Call::Acknowledge | Call::ReportProgress => {
+            by_certificate(Refused(Refusal::RoleNotAllowed), Accepted)
+        }
+        // No plan is announced.
+        Call::ReportStep => by_certificate(Refused(Refusal::RoleNotAllowed), Refused(Refusal::StalePlan)),
+        Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate => {
+            by_certificate(Accepted, Accepted)
+        }
+    }
+}
+
+/// A caller, and the certificate that it shows.
+struct Prepared {
+    host: Host,
+    chain: Option<String>,
+}
+
+async fn prepare(world: &World, caller: Caller) -> Prepared {
+    let (host, chain) = installed(world).await;
+    let chain = match caller {
+        Caller::Anonymous | Caller::Relay => None,
+        Caller::Live => Some(host.certificate(&world.authority, Role::Live)),
+        Caller::Installed => Some(chain),
+        Caller::Other => {
+            let other = Host::new("b");
+            world.connect(None).await.register(&other, "token").await.unwrap();
+            world.settled("m-b").await;
+            let chain = other.certificate(&world.authority, Role::Installed);
+            return Prepared { host: other, chain: Some(chain) };
+        }
+        Caller::Expired => {
+            let later = jiff::Timestamp::now() + Duration::from_hours(25);
+            *world.frozen.lock().unwrap() = Some(later);
+            Some(chain)
+        }
+        Caller::Deleted => {
+            world.fake.take_out(INVENTORIES, "fleet", "m-a");
+            world.until(|| world.context().cached_inventory(&host.host_key()).is_none()).await;
+            Some(chain)
+        }
+        Caller::Quarantined => {
+            world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
+                inventory["metadata"]["annotations"]["baremetal.cluster.io/quarantined"] = json!("b");
+            });
+            world.settled("m-a").await;
+            Some(chain)
+        }
+        Caller::WrongAuthority => {
+            let other = Authority::generate(jiff::Timestamp::now()).unwrap();
+            Some(host.certificate(&other, Role::Installed))
+        }
+    };
+    Prepared { host, chain }
+}
+
+async fn call_once(
+    world: &World,
+    caller: Caller,
+    call: Call,
+    Prepared { host, chain }: &Prepared,
+) -> Result<(), tonic::Status> {
+    let shown = chain.as_deref().map(|chain| (host, chain));
+    // TLS 1.3 reports a refused certificate after the client's handshake.
+    let mut link = match world.try_connect(&world.authority, 0, shown).await {
+        Ok(link) => link,
+        Err(error) => return Err(tonic::Status::unavailable(error.to_string())),
+    };
+    match call {
+        Call::Begin => link.begin(host, "token").await.map(drop),
+        Call::Complete => {
+            let mut signer = world.connect(None).await;
+            let nonce = link.begin(host, "token").await?;
+            if caller == Caller::Relay {
+                signer.begin(host, "token").await?;
+                return link.complete(host.complete(&nonce, &signer.exporter)).await.map(drop);
+            }
+            link.complete(host.complete(&nonce, &link.exporter)).await.map(drop)
+        }
+        Call::Attach | Call::Acknowledge | Call::ReportProgress => attach_once(world, host, &mut link).await,
+        Call::ReportStep => link.report_step(wire::StepReport::default()).await,
+        Call::ReportInstall => link.report_install(Host::started()).await.map(drop),
+        Call::ReportObserved => link.report_observed(Host::network("192.0.2.7/24")).await,
+        Call::RenewCertificate => link.renew(host, LIVE_BOOT).await.map(drop),
+    }
+}
+
+/// A stream is accepted when its session is stored.
+async fn attach_once(world: &World, host: &Host, link: &mut Link) -> Result<(), tonic::Status> {
+    let mut stream = link.attach(Host::hello("boot-1")).await?;
+    let is_stored = || {
+        let inventory = world.inventory(&host.inventory_name()).unwrap_or_default();
+        inventory["status"]["host"]["session"]["bootId"] == "boot-1"
+    };
+    tokio::select! {
+        ended = stream.message() => ended.map(drop),
+        () = world.until(is_stored) => Ok(()),
+    }
+}
+
+fn classify(result: Result<(), tonic::Status>) -> Answer {
+    match result {
+        Ok(()) => Answer::Accepted,
+        Err(status) => match (refusal(&status), status.code()) {
+            (Some(refusal), _) => Answer::Refused(refusal),
+            (None, tonic::Code::Unauthenticated) => Answer::Expired,
+            (None, _) => Answer::NoConnection,
+        },
+    }
+}
+
+#[tokio::test]
+async fn every_caller_may_call_what_its_row_says() {
+    for caller in Caller::VARIANTS.iter().copied() {
+        let world = World::start().await;
+        let prepared = prepare(&world, caller).await;
+        let before = world.inventory("m-a");
+        // A registration recreates what was deleted: it comes last.
+        for call in Call::VARIANTS.iter().rev().copied() {
+            let got = classify(call_once(&world, caller, call, &prepared).await);
+            assert_eq!(got, expect_answer(call, caller), "{caller:?} calls {call:?}");
+        }
+        if caller == Caller::Other {
+            assert_eq!(world.inventory("m-a"), before, "a host reaches no inventory but its own");
+            assert!(session(&world).is_null());
+        }
+    }
+}
