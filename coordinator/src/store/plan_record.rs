@@ -133,6 +133,9 @@ pub(super) async fn adopt(
     let found = secrets.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
     let Some(found) = found else { return Ok(false) };
     check_type(&found)?;
+    if !found.labels().contains_key(label::MANAGED) {
+        return Err(refuse_foreign(&found));
+    }
     let former = found.annotations().get(annotation::TPM_HASH);
     if former.is_none_or(|former| Some(former.as_str()) == tpm_hash) {
         return Ok(true);
@@ -171,12 +174,17 @@ pub(super) fn render(name: &str, tpm_hash: Option<&str>) -> KubeSecret {
     }
 }
 
-/// A Secret of that name that is something else is never read or written.
+/// A Secret of that name that is something else is never read or written. An
+/// operator who restores one may leave its labels out.
 fn check_type(secret: &KubeSecret) -> Result<(), StoreError> {
-    if secret.type_.as_deref() == Some(plan_secret::TYPE) && secret.labels().contains_key(label::MANAGED) {
+    if secret.type_.as_deref() == Some(plan_secret::TYPE) {
         return Ok(());
     }
-    Err(StoreError::Taken { kind: KIND, name: secret.name_any(), why: "is not a plan Secret" })
+    Err(refuse_foreign(secret))
+}
+
+fn refuse_foreign(secret: &KubeSecret) -> StoreError {
+    StoreError::Taken { kind: KIND, name: secret.name_any(), why: "is not a plan Secret" }
 }
 
 /// Reads the plan Secret of a host record.
