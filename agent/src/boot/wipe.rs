@@ -17,9 +17,18 @@ use crate::durable::{self, DurableError};
 use crate::error::NextAction;
 use crate::paths::Root;
 
-/// What a node leaves on a host.
-pub const NODE_DIRECTORIES: [&str; 4] =
-    ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/etcd", "/etc/kubernetes"];
+/// What a node leaves on a host. Of RKE2 and k3s what no image brings along:
+/// beside it lie the images of an air gap.
+pub const NODE_DIRECTORIES: [&str; 8] = [
+    "/var/lib/kubelet",
+    "/var/lib/containerd",
+    "/var/lib/etcd",
+    "/etc/kubernetes",
+    "/etc/rancher/node",
+    "/var/lib/cni",
+    "/var/lib/rancher/k3s/server",
+    "/var/lib/rancher/rke2/server",
+];
 
 /// A directory that was not emptied.
 #[derive(Debug, thiserror::Error)]

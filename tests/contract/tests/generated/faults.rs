@@ -6,6 +6,7 @@
 //! /// Shown: where an operator sees what, with reasons in backticks.
 //! ```
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
@@ -37,7 +38,7 @@ fn faults_are_documented() {
         let mut faults = vec![];
         read_directory(&checkout(directory), "", &mut faults);
         assert!(!faults.is_empty(), "no fault in {directory}");
-        text.push_str(&format!("\n## {title}\n\nTests in `{directory}`.\n"));
+        let _ = write!(text, "\n## {title}\n\nTests in `{directory}`.\n");
         let row = |fault: Fault| vec![fault.what, fault.shown, code(&fault.test)];
         table(&mut text, &["fault", "shown", "test"], faults.into_iter().map(row));
     }
@@ -70,7 +71,7 @@ fn read_file(source: &str, module: &str, faults: &mut Vec<Fault>) {
         } else if let Some(more) = line.strip_prefix("/// ").filter(|_| !told.is_empty()) {
             let (what, shown) = told.last_mut().unwrap();
             let open = if shown.is_empty() { what } else { shown };
-            open.push_str(&format!(" {more}"));
+            let _ = write!(open, " {more}");
         } else if let Some((_, declared)) = line.split_once("fn ") {
             let name = declared.split('(').next().unwrap_or_default();
             for (what, shown) in told.drain(..) {

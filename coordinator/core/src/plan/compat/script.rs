@@ -144,7 +144,7 @@ if command -v shred > /dev/null; then
   done
 fi
 directories="/etc/kubernetes /etc/rancher/node /run/k3s /run/kubeadm /var/lib/cloud/instances /var/lib/cni
-  /var/lib/etcd /var/lib/kubelet /var/lib/rancher/k3s /var/lib/rancher/rke2"
+  /var/lib/etcd /var/lib/kubelet /var/lib/rancher/k3s /var/lib/rancher/rke2 /var/log/containers /var/log/pods"
 for directory in $directories; do
   [ ! -d "$directory" ] || find "$directory" -xdev -mindepth 1 -delete
 done
