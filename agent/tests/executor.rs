@@ -248,8 +248,8 @@ async fn acknowledgements_that_cannot_be_written_are_paced() {
     assert!(blocker.exists(), "a report was acknowledged");
 }
 
-/// Fault: the coordinator sends a plan that is older or not allowed.
-/// Shown: the plan is refused with the reason.
+// Fault: the coordinator sends a plan that is older or not allowed.
+// Shown: the plan is refused with the reason.
 #[tokio::test]
 async fn refused_plans_change_nothing() {
     let host = Host::new();
@@ -336,8 +336,8 @@ async fn a_failed_step_ends_the_plan() {
     }
 }
 
-/// Fault: the registry is away, a disk is full for a while.
-/// Shown: `status.plan.step` with attempt and last failure; the plan goes on.
+// Fault: the registry is away, a disk is full for a while.
+// Shown: `status.plan.step` with attempt and last failure; the plan goes on.
 #[tokio::test(start_paused = true)]
 async fn a_transient_failure_is_retried_until_it_ends() {
     let cases = [
@@ -452,8 +452,8 @@ async fn no_node_joins_after_a_fallback() {
     assert!(!effects.iter().any(|effect| effect.starts_with("node joins")), "{effects:?}");
 }
 
-/// Fault: the new system starts without a wipe.
-/// Shown: the plan fails: `CleanupMissing`.
+// Fault: the new system starts without a wipe.
+// Shown: the plan fails: `CleanupMissing`.
 #[tokio::test(start_paused = true)]
 async fn a_missing_receipt_fails_the_plan() {
     let host = Host::new();
@@ -468,8 +468,8 @@ async fn a_missing_receipt_fails_the_plan() {
     assert_eq!(failure(reports.last()).1, FailureReason::CleanupMissing);
 }
 
-/// Fault: cloud-init does not end.
-/// Shown: the plan fails: `Timeout`, with the log to read.
+// Fault: cloud-init does not end.
+// Shown: the plan fails: `Timeout`, with the log to read.
 #[tokio::test(start_paused = true)]
 async fn cloud_init_that_never_ends_is_a_time_out() {
     let host = Host::new();

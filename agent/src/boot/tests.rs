@@ -183,9 +183,9 @@ fn a_plan_wipes_once() {
     assert!(!host.root.state().cleanup_marker().exists());
 }
 
-/// Fault: power is cut between the marker and the reboot, the journal is lost or damaged, or the
-/// boot loader falls back.
-/// Shown: host console: why no node is wiped or started.
+// Fault: power is cut between the marker and the reboot, the journal is lost or damaged, or the
+// boot loader falls back.
+// Shown: host console: why no node is wiped or started.
 #[test]
 fn an_unrequested_boot_is_held() {
     type Spoil = fn(&Host);
@@ -211,8 +211,8 @@ fn an_unrequested_boot_is_held() {
     }
 }
 
-/// Fault: a directory of the former node cannot be emptied.
-/// Shown: host console: the directory; no unit of a node starts.
+// Fault: a directory of the former node cannot be emptied.
+// Shown: host console: the directory; no unit of a node starts.
 #[test]
 fn a_failed_wipe_leaves_no_receipt() {
     let host = Host::rebooted();

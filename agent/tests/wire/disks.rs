@@ -11,8 +11,8 @@ use simulated_host::firmware;
 use crate::coordinator::Coordinator;
 use crate::register::{Host, install, is_waiting, write};
 
-/// Fault: a second disk that fits appears late.
-/// Shown: host console: both disks; nothing is installed.
+// Fault: a second disk that fits appears late.
+// Shown: host console: both disks; nothing is installed.
 #[tokio::test]
 async fn a_disk_that_appears_between_two_checks_counts() {
     let coordinator = Coordinator::start().await;
@@ -38,8 +38,8 @@ async fn a_disk_that_appears_between_two_checks_counts() {
     assert_eq!(host.installs(), 0);
 }
 
-/// Fault: the chosen disk is replaced before the first write.
-/// Shown: the choice is made again.
+// Fault: the chosen disk is replaced before the first write.
+// Shown: the choice is made again.
 #[tokio::test]
 async fn a_disk_that_was_replaced_during_the_report_is_not_written() {
     let coordinator = Coordinator::start().await;
@@ -81,8 +81,8 @@ async fn the_disk_is_written_and_recorded_by_its_identifiers() {
     assert_eq!((record.serial, record.smbios_uuid), ("serial-vda".to_owned(), firmware.uuid()));
 }
 
-/// Fault: a disk holds the installed system of another host.
-/// Shown: host console: the disk and the host; its key is not taken.
+// Fault: a disk holds the installed system of another host.
+// Shown: host console: the disk and the host; its key is not taken.
 #[tokio::test]
 async fn a_system_of_another_host_is_no_identity() {
     let coordinator = Coordinator::start().await;

@@ -221,8 +221,8 @@ async fn the_annotation_resolves_a_waiting_install() {
     assert_eq!(started.device, "/dev/vda");
 }
 
-/// Fault: the install fails.
-/// Shown: condition `Installed` of the MachineInventory with the end of the output.
+// Fault: the install fails.
+// Shown: condition `Installed` of the MachineInventory with the end of the output.
 #[tokio::test]
 async fn a_failed_install_is_reported() {
     let coordinator = Coordinator::start().await;
@@ -237,8 +237,8 @@ async fn a_failed_install_is_reported() {
     assert!(!host.system.reboot_was_asked_for());
 }
 
-/// Fault: `elemental install` fails again and again.
-/// Shown: host console and report: cause and next action, after three attempts.
+// Fault: `elemental install` fails again and again.
+// Shown: host console and report: cause and next action, after three attempts.
 #[tokio::test]
 async fn an_install_that_keeps_failing_waits_for_an_operator() {
     let coordinator = Coordinator::start().await;
@@ -268,8 +268,8 @@ pub(crate) fn is_waiting(memory: &Memory) -> bool {
     matches!(memory.installs.last(), Some(Outcome::Waiting(_)))
 }
 
-/// Fault: a host without TPM registers where one is wanted.
-/// Shown: host console: `TpmRequired`.
+// Fault: a host without TPM registers where one is wanted.
+// Shown: host console: `TpmRequired`.
 #[tokio::test]
 async fn a_refused_registration_is_retried() {
     let coordinator = Coordinator::start().await;
@@ -311,8 +311,8 @@ async fn only_the_configured_coordinator_is_called() {
     assert!(other.memory().registrations.is_empty());
 }
 
-/// Fault: the disk that was installed is gone.
-/// Shown: host console and report; nothing is installed elsewhere.
+// Fault: the disk that was installed is gone.
+// Shown: host console and report; nothing is installed elsewhere.
 #[tokio::test]
 async fn a_missing_installed_disk_is_reported() {
     let coordinator = Coordinator::start().await;
@@ -326,8 +326,8 @@ async fn a_missing_installed_disk_is_reported() {
     assert_eq!(host.installs(), 0);
 }
 
-/// Fault: two disks hold an installed system of this host.
-/// Shown: host console: both disks and the next action.
+// Fault: two disks hold an installed system of this host.
+// Shown: host console: both disks and the next action.
 #[tokio::test]
 async fn two_installed_disks_stop_the_registration() {
     let coordinator = Coordinator::start().await;

@@ -155,14 +155,14 @@ async fn fail_upgrade(
     assert_eq!(machine.spec.provider_id, None, "a failed plan must not provide");
 }
 
-/// Fault: the firmware boots the ISO on an installed host.
-/// Shown: host console: the boot order is changed, the disk boots.
-/// Fault: the agent is killed and the power cut in the OS switch, nothing flushed.
-/// Shown: nothing: the plan goes on.
-/// Fault: the new image does not boot.
-/// Shown: condition `PlanApplied` of the machine: `PlanFailed`; no providerID.
-/// Fault: the new image boots after its plan has failed.
-/// Shown: the plan stays failed; nothing is wiped, no unit of a node starts, the host is attached.
+// Fault: the firmware boots the ISO on an installed host.
+// Shown: host console: the boot order is changed, the disk boots.
+// Fault: the agent is killed and the power cut in the OS switch, nothing flushed.
+// Shown: nothing: the plan goes on.
+// Fault: the new image does not boot.
+// Shown: condition `PlanApplied` of the machine: `PlanFailed`; no providerID.
+// Fault: the new image boots after its plan has failed.
+// Shown: the plan stays failed; nothing is wiped, no unit of a node starts, the host is attached.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_survives_faults() {
     let inputs = ImageInputs::from_env().expect(

@@ -7,8 +7,8 @@ use fake_apiserver::{Matching, Refusal, Verb};
 use scenarios::{World, bootstrap_data};
 use serde_json::json;
 
-/// Fault: the pool of a machine does not exist.
-/// Shown: condition `InventoryAllocated` of the machine and Event: `PoolMissing`.
+// Fault: the pool of a machine does not exist.
+// Shown: condition `InventoryAllocated` of the machine and Event: `PoolMissing`.
 #[tokio::test(start_paused = true)]
 async fn missing_pool_is_reported_and_retried() {
     let mut world = World::new().await;
@@ -25,9 +25,9 @@ async fn missing_pool_is_reported_and_retried() {
     world.check_invariants().await;
 }
 
-/// Fault: the pool has no free host.
-/// Shown: condition `InventoryAllocated` and Event: `PoolExhausted` with the number of hosts for
-/// each cause.
+// Fault: the pool has no free host.
+// Shown: condition `InventoryAllocated` and Event: `PoolExhausted` with the number of hosts for
+// each cause.
 #[tokio::test(start_paused = true)]
 async fn exhausted_pool_reports_exclusions_until_a_host_registers() {
     let mut world = World::with_hosts(&["host-1"]).await;
@@ -45,9 +45,9 @@ async fn exhausted_pool_reports_exclusions_until_a_host_registers() {
     world.check_invariants().await;
 }
 
-/// Fault: the image catalog does not have the version.
-/// Shown: condition `ImageResolved`: `ImageCatalogMiss` with the versions that it has; phase
-/// `Failed` until it is added.
+// Fault: the image catalog does not have the version.
+// Shown: condition `ImageResolved`: `ImageCatalogMiss` with the versions that it has; phase
+// `Failed` until it is added.
 #[tokio::test(start_paused = true)]
 async fn version_without_image_waits_for_the_catalog() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -62,8 +62,8 @@ async fn version_without_image_waits_for_the_catalog() {
     world.check_invariants().await;
 }
 
-/// Fault: no registry is named for the image.
-/// Shown: condition `ImageResolved`: `ImageRegistryMissing`.
+// Fault: no registry is named for the image.
+// Shown: condition `ImageResolved`: `ImageRegistryMissing`.
 #[tokio::test(start_paused = true)]
 async fn image_without_registry_waits_for_the_cluster() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -77,8 +77,8 @@ async fn image_without_registry_waits_for_the_cluster() {
     world.check_invariants().await;
 }
 
-/// Fault: the bootstrap Secret is missing, or is not cloud-config.
-/// Shown: condition `BootstrapReady`: `BootstrapWaiting`, `BootstrapInvalid`.
+// Fault: the bootstrap Secret is missing, or is not cloud-config.
+// Shown: condition `BootstrapReady`: `BootstrapWaiting`, `BootstrapInvalid`.
 #[tokio::test(start_paused = true)]
 async fn bootstrap_data_must_be_cloud_config() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -94,8 +94,8 @@ async fn bootstrap_data_must_be_cloud_config() {
     world.check_invariants().await;
 }
 
-/// Fault: the coordinator may not read a Secret.
-/// Shown: condition of the machine: `ApiRequestFailed`.
+// Fault: the coordinator may not read a Secret.
+// Shown: condition of the machine: `ApiRequestFailed`.
 #[tokio::test(start_paused = true)]
 async fn unreadable_secrets_are_shown() {
     for secret in ["m-1-bootstrap", "host-1"] {
@@ -111,8 +111,8 @@ async fn unreadable_secrets_are_shown() {
     }
 }
 
-/// Fault: a Secret of another type has the name of the plan Secret.
-/// Shown: condition of the machine; the Secret is not changed.
+// Fault: a Secret of another type has the name of the plan Secret.
+// Shown: condition of the machine; the Secret is not changed.
 #[tokio::test(start_paused = true)]
 async fn secret_that_is_no_plan_secret_is_never_written() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -127,8 +127,8 @@ async fn secret_that_is_no_plan_secret_is_never_written() {
     world.check_invariants().await;
 }
 
-/// Fault: the plan Secret of a free host is deleted or garbled.
-/// Shown: Event: `PlanSecretMissing`, `PlanSecretInvalid`; it is created again.
+// Fault: the plan Secret of a free host is deleted or garbled.
+// Shown: Event: `PlanSecretMissing`, `PlanSecretInvalid`; it is created again.
 #[tokio::test(start_paused = true)]
 async fn lost_plan_secret_is_recreated_with_an_event() {
     for (garbage, reason) in [
@@ -154,9 +154,9 @@ async fn lost_plan_secret_is_recreated_with_an_event() {
     }
 }
 
-/// Fault: the plan Secret is deleted while its plan runs.
-/// Shown: condition `Ready` of the machine: `PlanSecretMissing`; the report is taken once it is
-/// restored.
+// Fault: the plan Secret is deleted while its plan runs.
+// Shown: condition `Ready` of the machine: `PlanSecretMissing`; the report is taken once it is
+// restored.
 #[tokio::test(start_paused = true)]
 async fn report_is_accepted_once_plan_secret_is_restored() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -177,8 +177,8 @@ async fn report_is_accepted_once_plan_secret_is_restored() {
     world.check_invariants().await;
 }
 
-/// Fault: an announced plan is garbled before the host has it.
-/// Shown: condition `Ready` of the MachineInventory: `PlanSecretInvalid`.
+// Fault: an announced plan is garbled before the host has it.
+// Shown: condition `Ready` of the MachineInventory: `PlanSecretInvalid`.
 #[tokio::test(start_paused = true)]
 async fn corrupt_assigned_plan_is_reported_on_the_inventory() {
     let mut world = World::with_hosts(&["host-1"]).await;
@@ -199,8 +199,8 @@ async fn corrupt_assigned_plan_is_reported_on_the_inventory() {
     world.check_invariants().await;
 }
 
-/// Fault: an older copy of the plan Secret is restored.
-/// Shown: condition of the MachineInventory: `PlanSecretAltered`; the host gets nothing.
+// Fault: an older copy of the plan Secret is restored.
+// Shown: condition of the MachineInventory: `PlanSecretAltered`; the host gets nothing.
 #[tokio::test(start_paused = true)]
 async fn old_copy_of_a_plan_is_rejected() {
     let mut world = World::with_hosts(&["host-1"]).await;
@@ -225,8 +225,8 @@ async fn old_copy_of_a_plan_is_rejected() {
     assert_eq!(world.violations().len(), 1);
 }
 
-/// Fault: two pools list one host.
-/// Shown: condition `MembersValid` of the pool that does not hold it.
+// Fault: two pools list one host.
+// Shown: condition `MembersValid` of the pool that does not hold it.
 #[tokio::test(start_paused = true)]
 async fn host_in_two_pools_belongs_to_its_holder() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -254,9 +254,9 @@ async fn host_in_two_pools_belongs_to_its_holder() {
     world.check_invariants().await;
 }
 
-/// Fault: a step of a plan fails: the upgrade, cloud-init, the boot of the new image.
-/// Shown: condition `PlanApplied` of the machine: `CommandFailed`, `CloudInitFailed`,
-/// `BootFallback`, `StepTimedOut`, with the output's end.
+// Fault: a step of a plan fails: the upgrade, cloud-init, the boot of the new image.
+// Shown: condition `PlanApplied` of the machine: `CommandFailed`, `CloudInitFailed`,
+// `BootFallback`, `StepTimedOut`, with the output's end.
 #[tokio::test(start_paused = true)]
 async fn failed_plan_names_its_cause() {
     type Spoil = fn(&simulated_host::SimulatedSystem) -> std::io::Result<()>;
@@ -296,9 +296,9 @@ async fn failed_plan_names_its_cause() {
     }
 }
 
-/// Fault: a clean fails.
-/// Shown: condition of the machine with cause and next action; the host is not free before it has
-/// succeeded.
+// Fault: a clean fails.
+// Shown: condition of the machine with cause and next action; the host is not free before it has
+// succeeded.
 #[tokio::test(start_paused = true)]
 async fn failed_clean_holds_the_host_until_retried() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -317,8 +317,8 @@ async fn failed_clean_holds_the_host_until_retried() {
     world.check_invariants().await;
 }
 
-/// Fault: a machine or its Cluster is paused.
-/// Shown: condition `Paused`; nothing is changed.
+// Fault: a machine or its Cluster is paused.
+// Shown: condition `Paused`; nothing is changed.
 #[tokio::test(start_paused = true)]
 async fn paused_machine_resumes_after_the_pause() {
     let world = World::with_hosts(&["host-1"]).await;

@@ -42,8 +42,8 @@ async fn stops_at_every_write(side: fake_apiserver::Side) {
     println!("{writes} writes, stopped {side:?} each");
 }
 
-/// Fault: the coordinator is killed before any of its writes.
-/// Shown: nothing: it converges.
+// Fault: the coordinator is killed before any of its writes.
+// Shown: nothing: it converges.
 #[tokio::test(start_paused = true)]
 async fn coordinator_killed_before_any_write_recovers() {
     stops_at_every_write(fake_apiserver::Side::Before).await;
@@ -133,8 +133,8 @@ async fn ends_at_every_call(fault: Fault, from_the_start: bool) {
     }
 }
 
-/// Fault: the agent is killed at any call.
-/// Shown: nothing: it continues from its journal.
+// Fault: the agent is killed at any call.
+// Shown: nothing: it continues from its journal.
 #[tokio::test(start_paused = true)]
 async fn agent_killed_at_any_call_recovers() {
     ends_at_every_call(Fault::Killed, true).await;
@@ -193,8 +193,8 @@ fn is_reached(world: &World, point: Point) -> bool {
     }
 }
 
-/// Fault: the API server is away.
-/// Shown: nothing: hosts keep their results.
+// Fault: the API server is away.
+// Shown: nothing: hosts keep their results.
 #[tokio::test(start_paused = true)]
 async fn api_server_outage_only_delays_the_lifecycle() {
     let (want, ..) = run_without_faults().await;
@@ -249,8 +249,8 @@ async fn ended_watches_lose_no_event() {
     }
 }
 
-/// Fault: a host is off.
-/// Shown: condition `Ready` of the MachineInventory: `HostUnreachable` after the grace.
+// Fault: a host is off.
+// Shown: condition `Ready` of the MachineInventory: `HostUnreachable` after the grace.
 #[tokio::test(start_paused = true)]
 async fn powered_off_host_is_unreachable_until_it_returns() {
     use coordinator_api::conditions::{Reason, Type};

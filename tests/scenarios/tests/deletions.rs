@@ -13,8 +13,8 @@ async fn running() -> World {
     world
 }
 
-/// Fault: Cluster, machines, pool and inventory are deleted in any order.
-/// Shown: finalizers hold what is needed; each host ends clean.
+// Fault: Cluster, machines, pool and inventory are deleted in any order.
+// Shown: finalizers hold what is needed; each host ends clean.
 #[tokio::test(start_paused = true)]
 async fn deletion_in_any_order_releases_the_host() {
     for (kind, name) in [
@@ -38,8 +38,8 @@ async fn deletion_in_any_order_releases_the_host() {
     }
 }
 
-/// Fault: a claimed MachineInventory is deleted.
-/// Shown: it stays until its machine is gone and the host is clean.
+// Fault: a claimed MachineInventory is deleted.
+// Shown: it stays until its machine is gone and the host is clean.
 #[tokio::test(start_paused = true)]
 async fn claimed_inventory_is_held_until_cleaned() {
     let world = running().await;
@@ -57,8 +57,8 @@ async fn claimed_inventory_is_held_until_cleaned() {
     world.check_invariants().await;
 }
 
-/// Fault: the MachineInventory of a running machine vanishes.
-/// Shown: condition of the machine: `InventoryMissing`; the node is not touched.
+// Fault: the MachineInventory of a running machine vanishes.
+// Shown: condition of the machine: `InventoryMissing`; the node is not touched.
 #[tokio::test(start_paused = true)]
 async fn vanished_inventory_leaves_its_node_alone() {
     let world = running().await;
@@ -72,9 +72,9 @@ async fn vanished_inventory_leaves_its_node_alone() {
     assert_eq!(world.host("host-1").system().effects(), before, "a host without owner is not wiped");
 }
 
-/// Fault: the host of a deleted machine does not answer.
-/// Shown: condition of the machine: `HostUnreachable` with the annotation that abandons the host;
-/// it is cleaned when it returns.
+// Fault: the host of a deleted machine does not answer.
+// Shown: condition of the machine: `HostUnreachable` with the annotation that abandons the host;
+// it is cleaned when it returns.
 #[tokio::test(start_paused = true)]
 async fn abandoned_host_is_cleaned_when_it_returns() {
     let mut world = running().await;
@@ -176,8 +176,8 @@ fn is_reached(world: &World, point: Point) -> bool {
     }
 }
 
-/// Fault: a machine is deleted in any phase.
-/// Shown: its host is cleaned and free.
+// Fault: a machine is deleted in any phase.
+// Shown: its host is cleaned and free.
 #[tokio::test(start_paused = true)]
 async fn machine_can_be_deleted_in_every_phase() {
     for lag in [0, 3] {

@@ -16,8 +16,8 @@ fn winner(world: &World) -> Option<(&'static str, &'static str)> {
     Some(if claim.baremetal_machine == "m-1" { ("m-1", "m-2") } else { ("m-2", "m-1") })
 }
 
-/// Fault: two machines want one host.
-/// Shown: the second machine: `PoolExhausted`.
+// Fault: two machines want one host.
+// Shown: the second machine: `PoolExhausted`.
 #[tokio::test(start_paused = true)]
 async fn last_host_is_claimed_by_one_machine() {
     for seed in 0..SEEDS {
@@ -41,8 +41,8 @@ async fn last_host_is_claimed_by_one_machine() {
     }
 }
 
-/// Fault: two replicas lead at once.
-/// Shown: nothing: compare-and-swap decides.
+// Fault: two replicas lead at once.
+// Shown: nothing: compare-and-swap decides.
 #[tokio::test(start_paused = true)]
 async fn two_leaders_give_the_outcome_of_one() {
     for seed in 0..SEEDS {
@@ -107,8 +107,8 @@ async fn lost_responses_and_conflicts_are_retried() {
     }
 }
 
-/// Fault: the API server refuses every write.
-/// Shown: log and metric; requests are few.
+// Fault: the API server refuses every write.
+// Shown: log and metric; requests are few.
 #[tokio::test(start_paused = true)]
 async fn rejecting_api_server_is_retried_with_backoff() {
     for refusal in [Refusal::Internal, Refusal::Unavailable, Refusal::TooManyRequests { retry_after: 3 }] {

@@ -5,9 +5,9 @@ use coordinator_api::names::annotation;
 use scenarios::World;
 use serde_json::json;
 
-/// Fault: machineName of the MachineRegistration cannot be rendered.
-/// Shown: Event on the MachineRegistration and host console: `BadTemplate`; the host goes on when
-/// it is corrected.
+// Fault: machineName of the MachineRegistration cannot be rendered.
+// Shown: Event on the MachineRegistration and host console: `BadTemplate`; the host goes on when
+// it is corrected.
 #[tokio::test(start_paused = true)]
 async fn broken_name_template_is_reported_and_correctable() {
     let mut world = World::new().await;
@@ -24,8 +24,8 @@ async fn broken_name_template_is_reported_and_correctable() {
     world.check_invariants().await;
 }
 
-/// Fault: two hosts render the same name.
-/// Shown: Event on the MachineRegistration and console of the second host: `NameTaken`.
+// Fault: two hosts render the same name.
+// Shown: Event on the MachineRegistration and console of the second host: `NameTaken`.
 #[tokio::test(start_paused = true)]
 async fn taken_name_is_rejected_for_another_key() {
     let mut world = World::new().await;
@@ -58,8 +58,8 @@ async fn rejected_host_costs_few_requests() {
     assert!(cost.requests <= 65, "{cost}");
 }
 
-/// Fault: a host guesses the token.
-/// Shown: host console and log of the coordinator: `UnknownToken`; nothing is written.
+// Fault: a host guesses the token.
+// Shown: host console and log of the coordinator: `UnknownToken`; nothing is written.
 #[tokio::test(start_paused = true)]
 async fn unknown_token_is_rejected() {
     let mut world = World::new().await;
@@ -80,9 +80,9 @@ async fn unknown_token_is_rejected() {
     world.check_invariants().await;
 }
 
-/// Fault: the install device is not there yet.
-/// Shown: condition `Installed` of the MachineInventory: `InstallWaiting` with the disks that are
-/// there.
+// Fault: the install device is not there yet.
+// Shown: condition `Installed` of the MachineInventory: `InstallWaiting` with the disks that are
+// there.
 #[tokio::test(start_paused = true)]
 async fn missing_install_device_is_awaited_or_named() {
     for by_link in [true, false] {
@@ -110,9 +110,9 @@ async fn missing_install_device_is_awaited_or_named() {
     }
 }
 
-/// Fault: the install fails three times.
-/// Shown: condition `Installed`: `InstallWaiting` with the cause; another annotation starts it
-/// again.
+// Fault: the install fails three times.
+// Shown: condition `Installed`: `InstallWaiting` with the cause; another annotation starts it
+// again.
 #[tokio::test(start_paused = true)]
 async fn failing_install_waits_for_another_annotation() {
     let mut world = World::new().await;
@@ -146,8 +146,8 @@ async fn failing_install_waits_for_another_annotation() {
     world.check_invariants().await;
 }
 
-/// Fault: the seed ISO boots on an installed host.
-/// Shown: condition `Installed`: `LiveBootAfterInstall`; the host boots its disk.
+// Fault: the seed ISO boots on an installed host.
+// Shown: condition `Installed`: `LiveBootAfterInstall`; the host boots its disk.
 #[tokio::test(start_paused = true)]
 async fn rebooted_iso_does_not_reinstall_the_host() {
     let mut world = World::with_hosts(&["host-1"]).await;

@@ -95,8 +95,8 @@ fn provider_id(world: &World) -> Option<String> {
     world.machine("m-1")?.spec.provider_id
 }
 
-/// Fault: all objects are restored from a backup: no status, new UIDs, no ownerReferences.
-/// Shown: Events of adopted claims; no host is changed.
+// Fault: all objects are restored from a backup: no status, new UIDs, no ownerReferences.
+// Shown: Events of adopted claims; no host is changed.
 #[tokio::test(start_paused = true)]
 async fn restore_without_owners_changes_no_host() {
     for seed in 0..SEEDS {
@@ -127,8 +127,8 @@ async fn restore_without_owners_changes_no_host() {
 }
 
 /// The garbage collector deletes the machine: it is held, and its host stays.
-/// Fault: the same with ownerReferences that lead nowhere.
-/// Shown: Events of adopted claims; no host is changed.
+// Fault: the same with ownerReferences that lead nowhere.
+// Shown: Events of adopted claims; no host is changed.
 #[tokio::test(start_paused = true)]
 async fn restore_with_stale_owners_changes_no_host() {
     let mut held = 0;
@@ -154,8 +154,8 @@ async fn restore_with_stale_owners_changes_no_host() {
 }
 
 /// A backup from before the machine was created: its host says what it carries.
-/// Fault: a host carries a node that no machine knows.
-/// Shown: it is not available; condition with the next action.
+// Fault: a host carries a node that no machine knows.
+// Shown: it is not available; condition with the next action.
 #[tokio::test(start_paused = true)]
 async fn host_with_an_unknown_node_is_not_claimed() {
     let world = World::with_hosts(&["host-1"]).await;

@@ -54,8 +54,8 @@ async fn start_flood(world: &World) -> JoinSet<()> {
     flood
 }
 
-/// Fault: one address opens connections without end and says nothing.
-/// Shown: metric and log line by reason; hosts register and attach.
+// Fault: one address opens connections without end and says nothing.
+// Shown: metric and log line by reason; hosts register and attach.
 #[tokio::test]
 async fn flood_of_silent_connections_leaves_room_for_hosts() {
     let world = World::start().await;
@@ -129,8 +129,8 @@ async fn finish_other_host(world: &World) {
     world.until(|| world.context().sessions.contains_host(&host.host_key())).await;
 }
 
-/// Fault: a host with a valid certificate makes every call as fast as it can.
-/// Shown: metric; its calls are refused, another host finishes its plan.
+// Fault: a host with a valid certificate makes every call as fast as it can.
+// Shown: metric; its calls are refused, another host finishes its plan.
 #[test]
 fn host_at_full_rate_leaves_another_undisturbed() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

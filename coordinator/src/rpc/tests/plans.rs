@@ -74,8 +74,8 @@ async fn plan_end_costs_two_writes() {
     assert_eq!(requests(&world.spent()), (0, 0), "reported twice");
 }
 
-/// Fault: the status of an inventory is lost while its host is attached.
-/// Shown: nothing: the host states again what it carries.
+// Fault: the status of an inventory is lost while its host is attached.
+// Shown: nothing: the host states again what it carries.
 #[tokio::test]
 async fn restored_inventory_asks_for_a_new_statement() {
     let world = World::start().await;
@@ -94,8 +94,8 @@ async fn restored_inventory_asks_for_a_new_statement() {
     assert!(carried.is_null(), "what the host stated before the plan was recorded: {carried}");
 }
 
-/// Fault: a host reports a step of an older plan.
-/// Shown: log of the host: `StalePlan`; the inventory is unchanged.
+// Fault: a host reports a step of an older plan.
+// Shown: log of the host: `StalePlan`; the inventory is unchanged.
 #[tokio::test]
 async fn stale_reports_change_nothing() {
     let world = World::start().await;
@@ -114,8 +114,8 @@ async fn stale_reports_change_nothing() {
     assert_eq!(world.spent().writes, 0);
 }
 
-/// Fault: a step fails on the host.
-/// Shown: conditions of MachineInventory and machine with the cause and the step.
+// Fault: a step fails on the host.
+// Shown: conditions of MachineInventory and machine with the cause and the step.
 #[tokio::test]
 async fn failed_step_ends_the_plan() {
     let world = World::start().await;
@@ -161,8 +161,8 @@ async fn refused_plan_ends_as_plan_refused() {
     assert_eq!(status()["reason"], "PlanRefused");
 }
 
-/// Fault: the plan Secret is damaged while the host carries the plan.
-/// Shown: condition of the MachineInventory; the host waits.
+// Fault: the plan Secret is damaged while the host carries the plan.
+// Shown: condition of the MachineInventory; the host waits.
 #[tokio::test]
 async fn unusable_secret_is_shown_until_restored() {
     let record = clean(1);
@@ -187,8 +187,8 @@ async fn unusable_secret_is_shown_until_restored() {
     }
 }
 
-/// Fault: the plan Secret of a running plan is deleted.
-/// Shown: condition of the MachineInventory; the host waits.
+// Fault: the plan Secret of a running plan is deleted.
+// Shown: condition of the MachineInventory; the host waits.
 #[tokio::test]
 async fn missing_secret_is_shown() {
     let world = World::start().await;

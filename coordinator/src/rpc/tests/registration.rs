@@ -37,8 +37,8 @@ async fn new_host_costs_three_writes() {
     assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
 }
 
-/// Fault: the coordinator dies between two writes of a registration.
-/// Shown: nothing: the host registers again.
+// Fault: the coordinator dies between two writes of a registration.
+// Shown: nothing: the host registers again.
 #[tokio::test]
 async fn registration_repairs_what_a_crash_left() {
     for (name, broken) in [
@@ -73,8 +73,8 @@ async fn foreign_secret_is_not_adopted() {
     assert_eq!(world.secret("m-a").unwrap()["data"], json!({ "key": "e30=" }));
 }
 
-/// Fault: a registration is replayed, or relayed to another connection.
-/// Shown: host console: `BadProof`.
+// Fault: a registration is replayed, or relayed to another connection.
+// Shown: host console: `BadProof`.
 #[tokio::test]
 async fn proof_counts_once_on_its_own_connection() {
     let world = World::start().await;
@@ -94,9 +94,9 @@ async fn proof_counts_once_on_its_own_connection() {
     assert_eq!(refusal(&forged), Some(Refusal::BadProof), "another key");
 }
 
-/// Fault: a host has an ISO whose token was changed.
-/// Shown: host console: `UnknownToken` with the next action; a log line and a metric; no API
-/// request.
+// Fault: a host has an ISO whose token was changed.
+// Shown: host console: `UnknownToken` with the next action; a log line and a metric; no API
+// request.
 #[tokio::test]
 async fn unknown_token_costs_no_request() {
     let world = World::start().await;
@@ -148,8 +148,8 @@ async fn named_secret_must_be_a_plan_secret() {
     }
 }
 
-/// Fault: the MachineRegistration has a field that is not supported.
-/// Shown: host console and condition `Ready` of the MachineRegistration name the field.
+// Fault: the MachineRegistration has a field that is not supported.
+// Shown: host console and condition `Ready` of the MachineRegistration name the field.
 #[tokio::test]
 async fn unsupported_registration_leaves_no_object() {
     let world = World::start().await;
@@ -159,8 +159,8 @@ async fn unsupported_registration_leaves_no_object() {
     assert!(world.inventory("m-a").is_none() && world.secret("m-a").is_none());
 }
 
-/// Fault: a host reports more hardware than any host has.
-/// Shown: host console: `BadRequest`.
+// Fault: a host reports more hardware than any host has.
+// Shown: host console: `BadRequest`.
 #[tokio::test]
 async fn too_many_facts_are_refused() {
     let world = World::start().await;
@@ -197,8 +197,8 @@ async fn register_elsewhere(world: &World, host: &Host) -> tonic::Status {
     link.complete(request).await.unwrap_err()
 }
 
-/// Fault: another host has the name of a registered one.
-/// Shown: host console and Event on the MachineRegistration: `NameTaken`.
+// Fault: another host has the name of a registered one.
+// Shown: host console and Event on the MachineRegistration: `NameTaken`.
 #[tokio::test]
 async fn name_stays_with_its_key() {
     let world = World::start().await;
@@ -212,8 +212,8 @@ async fn name_stays_with_its_key() {
     }
 }
 
-/// Fault: a host loses its key before it is installed.
-/// Shown: Event `IdentityReplaced`.
+// Fault: a host loses its key before it is installed.
+// Shown: Event `IdentityReplaced`.
 #[tokio::test]
 async fn lost_key_is_replaced_until_the_host_is_installed() {
     let world = World::start().await;
@@ -240,8 +240,8 @@ async fn lost_key_is_replaced_until_the_host_is_installed() {
     assert_eq!(refusal(&refused), Some(Refusal::NameTaken), "it is installed");
 }
 
-/// Fault: the token was changed while hosts were away for longer than their certificates live.
-/// Shown: nothing: a known key registers without it.
+// Fault: the token was changed while hosts were away for longer than their certificates live.
+// Shown: nothing: a known key registers without it.
 #[tokio::test]
 async fn known_key_needs_no_token() {
     let world = World::start().await;
@@ -315,8 +315,8 @@ async fn plan_secret_of_another_host_is_emptied() {
     }
 }
 
-/// Fault: a host shows a certificate of another CA.
-/// Shown: a log line that names the address; the TLS handshake fails.
+// Fault: a host shows a certificate of another CA.
+// Shown: a log line that names the address; the TLS handshake fails.
 #[tokio::test]
 async fn other_authorities_are_refused() {
     let world = World::start().await;
@@ -334,8 +334,8 @@ async fn other_authorities_are_refused() {
     world.until(|| world.metrics().contains("refusals_total{reason=\"UnknownAuthority\"} 2")).await;
 }
 
-/// Fault: a live system asks for plans.
-/// Shown: host console: `RoleNotAllowed`.
+// Fault: a live system asks for plans.
+// Shown: host console: `RoleNotAllowed`.
 #[tokio::test]
 async fn live_system_may_not_attach() {
     let world = World::start().await;
@@ -352,8 +352,8 @@ async fn live_system_may_not_attach() {
 }
 
 /// The word of the live system alone never makes a host an installed one.
-/// Fault: a live system claims to be installed.
-/// Shown: it gets no certificate for plans.
+// Fault: a live system claims to be installed.
+// Shown: it gets no certificate for plans.
 #[tokio::test]
 async fn installed_role_needs_the_install_and_another_boot() {
     use wire::install_report::Outcome;
@@ -440,8 +440,8 @@ async fn certificate_is_for_the_proven_key() {
     assert!(world.inventory("m-a").is_none());
 }
 
-/// Fault: an installed host reports another network than it was installed with.
-/// Shown: condition of the MachineInventory; plans keep the accepted network.
+// Fault: an installed host reports another network than it was installed with.
+// Shown: condition of the MachineInventory; plans keep the accepted network.
 #[tokio::test]
 async fn changed_network_is_drift() {
     let world = World::start().await;
@@ -462,8 +462,8 @@ async fn changed_network_is_drift() {
     }
 }
 
-/// Fault: a host reports without a pause.
-/// Shown: a metric; what is above the limit is refused.
+// Fault: a host reports without a pause.
+// Shown: a metric; what is above the limit is refused.
 #[tokio::test]
 async fn reports_of_one_host_are_limited() {
     let world = World::start().await;

@@ -31,8 +31,8 @@ async fn first_attach_costs_one_write() {
     assert_eq!(requests(&world.spent()), (1, 0), "{}", world.spent());
 }
 
-/// Fault: an identity is quarantined.
-/// Shown: condition of the MachineInventory, host console: `Quarantined`.
+// Fault: an identity is quarantined.
+// Shown: condition of the MachineInventory, host console: `Quarantined`.
 #[tokio::test]
 async fn quarantine_ends_the_stream() {
     let world = World::start().await;
@@ -48,8 +48,8 @@ async fn quarantine_ends_the_stream() {
     assert_refused(&mut stream, Refusal::Quarantined).await;
 }
 
-/// Fault: the MachineInventory of a host is deleted.
-/// Shown: host console: `InventoryGone`.
+// Fault: the MachineInventory of a host is deleted.
+// Shown: host console: `InventoryGone`.
 #[tokio::test]
 async fn unknown_identity_is_refused() {
     let world = World::start().await;
@@ -62,8 +62,8 @@ async fn unknown_identity_is_refused() {
     assert_refused(&mut stream, Refusal::InventoryGone).await;
 }
 
-/// Fault: a disk was cloned: two hosts are attached with one identity.
-/// Shown: condition of the MachineInventory; both hosts: `Quarantined`.
+// Fault: a disk was cloned: two hosts are attached with one identity.
+// Shown: condition of the MachineInventory; both hosts: `Quarantined`.
 #[tokio::test]
 async fn duplicate_on_one_replica_is_quarantined() {
     let world = World::with_replicas(1, SessionTiming { probe: short().probe, ..Default::default() }).await;
@@ -118,8 +118,8 @@ async fn other_boot_waits_for_the_other_replica() {
     assert_eq!((&session(&world)["replica"], session(&world).get("ended")), (&json!("coordinator-1"), None));
 }
 
-/// Fault: the same, on two replicas of the coordinator.
-/// Shown: condition of the MachineInventory; both hosts: `Quarantined`.
+// Fault: the same, on two replicas of the coordinator.
+// Shown: condition of the MachineInventory; both hosts: `Quarantined`.
 #[tokio::test]
 async fn duplicate_on_another_replica_is_quarantined() {
     let timing = SessionTiming { probe: Duration::from_millis(200), ..Default::default() };
@@ -151,8 +151,8 @@ async fn session_of_a_quarantined_host_ends() {
     }
 }
 
-/// Fault: a replica dies while hosts are attached to it.
-/// Shown: nothing: they attach to another one.
+// Fault: a replica dies while hosts are attached to it.
+// Shown: nothing: they attach to another one.
 #[tokio::test]
 async fn dead_replica_holds_no_session() {
     let world = World::with_replicas(2, SessionTiming::default()).await;
@@ -176,8 +176,8 @@ async fn recreated_inventory_gets_its_facts_back() {
     assert_eq!(after["status"]["host"]["carried"], before["status"]["host"]["carried"]);
 }
 
-/// Fault: a MachineInventory is deleted while its host is attached.
-/// Shown: host console: `InventoryGone`, after a grace.
+// Fault: a MachineInventory is deleted while its host is attached.
+// Shown: host console: `InventoryGone`, after a grace.
 #[tokio::test]
 async fn deleted_inventory_ends_the_stream_late() {
     let timing = SessionTiming { deletion_grace: short().deletion_grace, ..Default::default() };
@@ -202,8 +202,8 @@ async fn session_end_is_written_once() {
     assert_eq!(world.spent().writes, 1, "the next session");
 }
 
-/// Fault: the API server is away when a host is lost.
-/// Shown: nothing: the end of the session is written later.
+// Fault: the API server is away when a host is lost.
+// Shown: nothing: the end of the session is written later.
 #[tokio::test]
 async fn session_end_is_retried_until_recorded() {
     let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
@@ -247,8 +247,8 @@ async fn returning_host_has_no_session_end() {
     assert_eq!(world.spent().writes, 0);
 }
 
-/// Fault: the certificate of an attached host expires.
-/// Shown: nothing: the host renews it and attaches again.
+// Fault: the certificate of an attached host expires.
+// Shown: nothing: the host renews it and attaches again.
 #[tokio::test]
 async fn expired_certificate_ends_the_stream() {
     let world = World::start().await;
@@ -274,8 +274,8 @@ async fn shutdown_ends_the_streams() {
     assert_eq!(stream.message().await.unwrap_err().code(), tonic::Code::Unavailable);
 }
 
-/// Fault: a host attaches without naming its boot.
-/// Shown: host console: `BadRequest`.
+// Fault: a host attaches without naming its boot.
+// Shown: host console: `BadRequest`.
 #[tokio::test]
 async fn hello_that_cannot_be_read_is_refused() {
     let world = World::start().await;

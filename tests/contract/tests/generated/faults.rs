@@ -2,8 +2,8 @@
 //! say about themselves:
 //!
 //! ```text
-//! /// Fault: what happens.
-//! /// Shown: where an operator sees what, with reasons in backticks.
+//! // Fault: what happens.
+//! // Shown: where an operator sees what, with reasons in backticks.
 //! ```
 
 use std::fmt::Write as _;
@@ -64,11 +64,11 @@ fn read_directory(directory: &Path, prefix: &str, faults: &mut Vec<Fault>) {
 fn read_file(source: &str, module: &str, faults: &mut Vec<Fault>) {
     let mut told: Vec<(String, String)> = vec![];
     for line in source.lines().map(str::trim) {
-        if let Some(what) = line.strip_prefix("/// Fault: ") {
+        if let Some(what) = line.strip_prefix("// Fault: ") {
             told.push((what.to_owned(), String::new()));
-        } else if let Some(shown) = line.strip_prefix("/// Shown: ") {
+        } else if let Some(shown) = line.strip_prefix("// Shown: ") {
             shown.clone_into(&mut told.last_mut().unwrap().1);
-        } else if let Some(more) = line.strip_prefix("/// ").filter(|_| !told.is_empty()) {
+        } else if let Some(more) = line.strip_prefix("// ").filter(|_| !told.is_empty()) {
             let (what, shown) = told.last_mut().unwrap();
             let open = if shown.is_empty() { what } else { shown };
             let _ = write!(open, " {more}");

@@ -111,8 +111,8 @@ async fn run_disturbed<T>(setup: &Setup, disturb: impl AsyncFnOnce(Progress) -> 
     setup.check(result).1
 }
 
-/// Fault: a replica of the coordinator is killed at moments of a fixed seed.
-/// Shown: nothing: the other one goes on.
+// Fault: a replica of the coordinator is killed at moments of a fixed seed.
+// Shown: nothing: the other one goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn lifecycle_survives_kills_of_replicas() {
     let seed = std::env::var("DISTURBED_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(SEED);
@@ -139,8 +139,8 @@ async fn lifecycle_survives_kills_of_replicas() {
     assert_eq!(hits, MILESTONES);
 }
 
-/// Fault: the real API server is stopped in the middle of answers.
-/// Shown: nothing: it goes on.
+// Fault: the real API server is stopped in the middle of answers.
+// Shown: nothing: it goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn lifecycle_survives_api_server_outage() {
     let setup = Setup::start().await;

@@ -109,9 +109,9 @@ async fn restore_in_orders(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fault: etcd is restored beneath the API server, in several orders, with the real garbage
-/// collector.
-/// Shown: no host is released, cleaned or given away.
+// Fault: etcd is restored beneath the API server, in several orders, with the real garbage
+// collector.
+// Shown: no host is released, cleaned or given away.
 #[tokio::test(flavor = "multi_thread")]
 async fn ownership_survives_restore_in_any_order() {
     let setup = Setup::start().await;
@@ -224,8 +224,8 @@ async fn move_tree(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
     check_history(&before, fleet)
 }
 
-/// Fault: `clusterctl move` to a second management cluster.
-/// Shown: no host is visited; machines end Running with their providerID.
+// Fault: `clusterctl move` to a second management cluster.
+// Shown: no host is visited; machines end Running with their providerID.
 #[tokio::test(flavor = "multi_thread")]
 async fn ownership_survives_move_to_other_cluster() {
     let setup = Setup::start().await;
@@ -281,8 +281,8 @@ async fn restore_own_namespace(setup: &Setup, fleet: &Fleet) -> anyhow::Result<(
     check_survived(client, &history, fleet).await
 }
 
-/// Fault: the namespace of the coordinator is restored.
-/// Shown: no host is visited.
+// Fault: the namespace of the coordinator is restored.
+// Shown: no host is visited.
 #[tokio::test(flavor = "multi_thread")]
 async fn ownership_survives_restore_of_own_namespace() {
     let setup = Setup::start().await;
