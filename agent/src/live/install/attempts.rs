@@ -104,6 +104,6 @@ mod tests {
         let root = Root::at(directory.path());
         fs::write(root.join("/run"), "no directory").unwrap();
         let error = Attempts::default().begin(&root, String::new()).unwrap_err();
-        assert!(error.to_string().contains("write"), "{error}");
+        assert_eq!(error.path, root.join(DIRECTORY), "{error}");
     }
 }
