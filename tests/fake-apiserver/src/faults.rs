@@ -195,6 +195,7 @@ impl Faults {
     }
 
     /// Every request takes this long to arrive, and its answer as long to return.
+    /// [`Faults::clear`] keeps it: it is no fault.
     pub fn latency(&self, latency: Duration) {
         self.lock().latency = latency;
     }
@@ -224,7 +225,6 @@ impl Faults {
         state.stops.clear();
         state.lag = Duration::ZERO;
         state.lag_of_users.clear();
-        state.latency = Duration::ZERO;
     }
 
     pub(crate) fn new_session(&self) -> u64 {

@@ -147,8 +147,14 @@ impl Watch {
 
     /// Makes the next line ready, or waits for something that could.
     async fn wait_for_change(&mut self) {
+        let server = self.server.clone();
         let (change, revision) = {
-            let store = self.server.store();
+            let store = server.store();
+            // What a slow watch has not sent is gone with the history.
+            if self.seen < store.oldest() {
+                self.send_expired(&store);
+                return;
+            }
             let resource = self.call.kind.resource();
             let change = store.next_change(self.seen, &resource, self.call.namespace());
             (change.cloned(), store.revision())

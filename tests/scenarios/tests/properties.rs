@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fake_apiserver::{Matching, Outage};
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
+use proptest::test_runner::{FileFailurePersistence, RngSeed};
 use scenarios::World;
 use serde_json::json;
 
@@ -114,6 +114,8 @@ async fn set_pool(world: &World, hosts: &[&str]) {
 
 async fn play(events: Vec<Event>) {
     let mut world = World::with_hosts(&HOSTS).await;
+    // Requests take time, or two leaders that disagree would stop the virtual clock.
+    world.fake.faults().latency(Duration::from_millis(20));
     let (mut made, mut machines) = (0, [const { None }; MACHINES]);
     for event in &events {
         apply(&mut world, event, &mut made, &mut machines).await;
@@ -138,6 +140,15 @@ async fn play(events: Vec<Event>) {
     world.check_invariants().await;
 }
 
+/// One seed, so that a second run repeats the first; `PROPTEST_RNG_SEED=random`
+/// explores.
+fn seed() -> RngSeed {
+    match std::env::var("PROPTEST_RNG_SEED") {
+        Ok(text) => text.parse().map_or(RngSeed::Random, RngSeed::Fixed),
+        Err(_) => RngSeed::Fixed(1),
+    }
+}
+
 /// Sequences that are played; `SCENARIO_CASES` asks for more, over night.
 fn cases() -> u32 {
     std::env::var("SCENARIO_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(32)
@@ -147,6 +158,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         cases: cases(),
         max_shrink_iters: 60,
+        rng_seed: seed(),
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/properties.regressions"))),
         ..ProptestConfig::default()
     })]

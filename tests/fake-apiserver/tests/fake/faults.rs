@@ -285,6 +285,21 @@ async fn compacted_watches_expire() {
     assert!(stream.next().await.is_none());
 }
 
+/// As etcd ends a watcher that is behind a compaction.
+#[tokio::test(start_paused = true)]
+async fn watches_behind_a_compaction_expire() {
+    let fake = FakeApi::new();
+    let maps = maps(fake.client("one"));
+    let stream = maps.watch(&WatchParams::default().disable_bookmarks(), "100").await.unwrap();
+    let mut stream = std::pin::pin!(stream);
+    fake.faults().lag(Duration::from_secs(30));
+    maps.create(&PostParams::default(), &map("a")).await.unwrap();
+    assert!(timeout(Duration::from_secs(1), stream.next()).await.is_err());
+    fake.compact();
+    let event = timeout(Duration::from_mins(1), stream.next()).await.unwrap();
+    assert!(matches!(event, Some(Ok(WatchEvent::Error(status))) if status.code == 410));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_journal_counts_by_user_verb_and_resource() {
     let fake = FakeApi::new();
