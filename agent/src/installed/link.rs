@@ -285,10 +285,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         if let Some(kept) = kept.filter(|kept| !self.doubts_kept || identity.age(kept).is_some()) {
             return Ok(kept);
         }
-        self.console.print_message("no valid certificate: registering again");
-        let registered = register::attempt(self.root, self.caller, Role::Installed).await?;
+        // Once: where a registration is refused, the kept certificate may be good.
         self.doubts_kept = false;
-        Ok(registered.certificate)
+        self.console.print_message("no valid certificate: registering again");
+        Ok(register::attempt(self.root, self.caller, Role::Installed).await?.certificate)
     }
 
     /// The coordinator may have no report of this disk.

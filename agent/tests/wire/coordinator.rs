@@ -58,7 +58,7 @@ pub(crate) struct Memory {
     /// Boot ids of renewals.
     pub(crate) renewals: Vec<String>,
     /// Answers to the next calls of Attach.
-    pub(crate) attach_refusals: VecDeque<Refusal>,
+    pub(crate) attach_failures: VecDeque<Status>,
     /// Whether the install is known; where it is not, a renewal gives the role
     /// of the live system.
     pub(crate) installed: Option<bool>,
@@ -318,8 +318,8 @@ impl Host for Coordinator {
         request: Request<Streaming<HostMessage>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         only(&request, "installed")?;
-        if let Some(refusal) = self.memory().attach_refusals.pop_front() {
-            return Err(refused(refusal));
+        if let Some(failure) = self.memory().attach_failures.pop_front() {
+            return Err(failure);
         }
         let mut messages = request.into_inner();
         let (outbound, stream) = mpsc::channel(8);

@@ -24,7 +24,7 @@ use proto::v1alpha1::{
 use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
 
-use crate::coordinator::Coordinator;
+use crate::coordinator::{Coordinator, refused};
 
 struct Host {
     _directory: TempDir,
@@ -218,11 +218,24 @@ async fn a_live_certificate_is_never_used_as_installed() {
 async fn a_restored_inventory_needs_no_new_registration() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
-    coordinator.memory().attach_refusals = [Refusal::InventoryGone; 3].into();
+    coordinator.memory().attach_failures = [Refusal::InventoryGone; 3].map(refused).into();
     while_running(&host, coordinator.until("hello", |memory| !memory.hellos.is_empty())).await;
     let memory = coordinator.memory();
-    assert!(memory.attach_refusals.is_empty());
+    assert!(memory.attach_failures.is_empty());
     assert_eq!((memory.registrations.len(), memory.renewals.len()), (1, 1));
+}
+
+// Fault: a call fails with the certificate of an earlier process, and the host may not register.
+// Shown: host console with both causes; the host attaches with its certificate.
+#[tokio::test]
+async fn a_refused_registration_does_not_replace_the_kept_certificate() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 1)).await;
+    coordinator.memory().attach_failures = [tonic::Status::unavailable("restarting")].into();
+    coordinator.memory().refusals = [Refusal::UnknownToken; 100].into();
+    while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 2)).await;
+    assert_eq!(coordinator.memory().registrations.len(), 1);
 }
 
 #[tokio::test]
