@@ -6,6 +6,7 @@ use cel::{Context, Program};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::ValidationRule;
 use serde_json::Value;
 
+use super::validate::NO_FIELD;
 use super::{Schema, Violation, join_path};
 
 /// One compiled rule. A rule that does not compile holds for no object.
@@ -60,7 +61,8 @@ impl Schema {
             let applies = if rule.is_transition { old.is_some() } else { old != Some(new) };
             if applies && let Some(message) = rule.failure(new, old) {
                 let message = format!("Invalid value: {}: {message}", kind_of(new));
-                found.push(Violation { field: path.to_owned(), reason: "FieldValueInvalid", message });
+                let field = if path.is_empty() { NO_FIELD } else { path }.to_owned();
+                found.push(Violation { field, reason: "FieldValueInvalid", message });
             }
         }
         match new {

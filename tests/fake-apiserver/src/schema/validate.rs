@@ -13,7 +13,7 @@ const BLOCKING: [&str; 5] = [
     "FieldValueTypeInvalid",
 ];
 /// How the real server spells an empty path.
-const NO_FIELD: &str = "<nil>";
+pub(super) const NO_FIELD: &str = "<nil>";
 
 /// Collects violations.
 struct Findings {

@@ -175,8 +175,8 @@ async fn own_transition_rules_hold(fixture: Fixture) -> CaseResult {
             "spec",
         ),
         ("BaremetalMachineTemplate", template("a"), template("b"), "spec.template.spec"),
-        ("MachineInventory", json!({ "tpmHash": "x" }), json!({ "tpmHash": "y" }), "spec"),
-        ("MachineInventory", json!({ "tpmHash": "x" }), json!({}), "spec"),
+        ("MachineInventory", json!({ "tpmHash": "x" }), json!({ "tpmHash": "y" }), "<nil>"),
+        ("MachineInventory", json!({ "tpmHash": "x" }), json!({}), "<nil>"),
     ];
     for (index, (kind, spec, change, field)) in cases.into_iter().enumerate() {
         let (sample, name) = (find(kind)?, format!("rule-{index}"));

@@ -56,8 +56,11 @@ fn generate(schema: &JSONSchemaProps) -> Value {
             _ => json!([]),
         },
         Some("string") if schema.format.as_deref() == Some("date-time") => json!("2026-01-01T00:00:00Z"),
-        Some("string") if schema.pattern.is_some() => json!("a/b"),
-        Some("string") => json!("a"),
+        Some("string") => match schema.pattern.as_deref() {
+            Some(pattern) if pattern.starts_with("^sha256:") => json!(format!("sha256:{}", "a".repeat(64))),
+            Some(_) => json!("a/b"),
+            None => json!("a"),
+        },
         #[expect(clippy::cast_possible_truncation, reason = "bounds of the schemas are small")]
         Some("integer") => json!(schema.minimum.unwrap_or(1.0) as i64),
         Some("number") => json!(schema.minimum.unwrap_or(1.0)),
