@@ -66,11 +66,17 @@ impl Root {
         self.join("/run/initramfs/live/livecd-cloud-config.yaml")
     }
 
+    /// What the agent keeps until the next boot.
+    #[must_use]
+    pub fn runtime(&self) -> PathBuf {
+        self.join("/run/baremetal-agent")
+    }
+
     /// Early boot of this boot has ended, and a node may start: what the
     /// drop-ins of its units wait for.
     #[must_use]
     pub fn node_gate(&self) -> PathBuf {
-        self.join("/run/baremetal-agent/node-may-start")
+        self.runtime().join("node-may-start")
     }
 
     /// How the system was booted: by Elemental's sentinel, else by the kernel's

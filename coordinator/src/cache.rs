@@ -11,6 +11,7 @@
 
 mod follow;
 mod kinds;
+mod listing;
 
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
+
+pub use listing::Listing;
 
 use crate::config::Config;
 use crate::controllers::index::{Index, Key};

@@ -30,7 +30,7 @@ use crate::paths::Root;
 const LABEL_ATTEMPTS: u32 = 5;
 
 /// Number of the snapshot that booted.
-const BOOTED_SNAPSHOT: &str = "/run/baremetal-agent/booted-snapshot";
+const BOOTED_SNAPSHOT: &str = "booted-snapshot";
 
 /// A real host.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Elemental {
         if let Some(number) = self.booted_snapshot.get() {
             return Some(*number);
         }
-        let kept = fs::read_to_string(self.root.join(BOOTED_SNAPSHOT)).ok();
+        let kept = fs::read_to_string(self.root.runtime().join(BOOTED_SNAPSHOT)).ok();
         let number = match kept.and_then(|text| text.trim().parse().ok()) {
             Some(number) => number,
             None => match list_snapshots().await {
@@ -94,7 +94,7 @@ impl Elemental {
 
     fn keep_booted_snapshot(&self, number: u32) {
         let _ = self.booted_snapshot.set(number);
-        let kept = self.root.join(BOOTED_SNAPSHOT);
+        let kept = self.root.runtime().join(BOOTED_SNAPSHOT);
         let made = kept.parent().map_or(Ok(()), fs::create_dir_all);
         if let Err(error) = made.and_then(|()| fs::write(&kept, number.to_string())) {
             tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
@@ -116,7 +116,7 @@ impl System for Elemental {
     }
 
     async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
-        // Afterwards nobody can tell which snapshot booted.
+        // Afterwards nothing tells which snapshot booted.
         if self.booted_snapshot().await.is_none() {
             self.keep_booted_snapshot(0);
         }

@@ -57,12 +57,12 @@ fn timed_out(work: &Invocation, output: Output) -> SystemError {
     SystemError::TimedOut { program: work.program.clone(), deadline: work.deadline, output }
 }
 
-/// Values may be secret, and a command line is everybody's to read.
+/// Values may be secret, and a command line is readable by all.
 fn write_environment(root: &Root, job: &Job, work: &Invocation) -> Result<Option<PathBuf>, SystemError> {
     if work.env.is_empty() {
         return Ok(None);
     }
-    let directory = root.join("/run/baremetal-agent");
+    let directory = root.runtime();
     let path = directory.join(format!("{}.env", job.name()));
     let mut text = String::new();
     for (name, value) in &work.env {

@@ -143,7 +143,7 @@ impl KernelMounts {
     /// Mounts below this root's `/run`.
     #[must_use]
     pub fn below(root: &Root) -> Self {
-        Self { directory: root.join("/run/baremetal-agent") }
+        Self { directory: root.runtime() }
     }
 }
 

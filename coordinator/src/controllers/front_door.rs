@@ -94,9 +94,8 @@ pub async fn reconcile_machine<K: FrontDoor>(
     let (outcome, secret) = match decide_outcome(&context, &gathered).await {
         Ok(decided) => decided,
         Err(error) => {
-            let undecided = Outcome { effect: None, state: None, wake: Wake::OnChange };
             let failed = Err(error);
-            write_state(&context, &*machine, &gathered, &undecided, &failed).await?;
+            write_state(&context, &*machine, &gathered, None, &failed).await?;
             return failed;
         }
     };
@@ -108,7 +107,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
         Some(effect) => effects::apply_effect(&context, &*machine, &gathered, effect, secret.as_ref()).await,
         None => Ok(()),
     };
-    write_state(&context, &*machine, &gathered, &outcome, &applied).await?;
+    write_state(&context, &*machine, &gathered, outcome.state.as_ref(), &applied).await?;
     applied?;
     Ok(requeue_after(&context, &key, &outcome, gathered.now))
 }
@@ -160,13 +159,13 @@ fn lacks_host_or_image(outcome: &Outcome) -> bool {
 }
 
 /// Shows the state, and with it a Secret that could not be read or an effect that
-/// the API server refused. What a
-/// conflict interrupted shows itself with the next reconcile.
+/// the API server refused. What a conflict interrupted shows itself with the next
+/// reconcile.
 async fn write_state<K: FrontDoor>(
     context: &Context,
     machine: &K,
     gathered: &Gathered,
-    outcome: &Outcome,
+    decided: Option<&State>,
     applied: &Result<impl Sized, StoreError>,
 ) -> Result<(), StoreError> {
     let failed = match applied {
@@ -174,7 +173,7 @@ async fn write_state<K: FrontDoor>(
         Err(error) => Some(assignment::effect_failed(&chain(error))),
         Ok(_) => None,
     };
-    let state = match &outcome.state {
+    let state = match decided {
         Some(state) => state.clone(),
         None if failed.is_some() => State::of_host(gathered.host.as_ref(), &gathered.demand),
         None => return Ok(()),

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use super::known_hosts::{KnownHosts, Source};
+use super::known_hosts::{KnownHosts, Source, decrement};
 use crate::ca::{HostKey, Peer};
 use crate::config::ConnectionLimits;
 use crate::rpc::{Buckets, Rate};
@@ -166,13 +166,7 @@ pub(super) struct SourceRegistration {
 
 impl Drop for SourceRegistration {
     fn drop(&mut self) {
-        let mut table = self.admission.lock_table();
-        if let Some(running) = table.registrations.get_mut(&self.source) {
-            *running -= 1;
-            if *running == 0 {
-                table.registrations.remove(&self.source);
-            }
-        }
+        decrement(&mut self.admission.lock_table().registrations, &self.source);
     }
 }
 
@@ -218,12 +212,7 @@ impl Drop for Connection {
         let mut table = self.admission.lock_table();
         let Table { sources, hosts, unknown, .. } = &mut *table;
         if let Stage::Host(key) = &self.stage {
-            if let Some(open) = hosts.get_mut(key) {
-                *open -= 1;
-                if *open == 0 {
-                    hosts.remove(key);
-                }
-            }
+            decrement(hosts, key);
         } else if !self.is_known {
             *unknown -= 1;
         }

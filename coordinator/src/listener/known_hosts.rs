@@ -2,6 +2,7 @@
 //! their connections came from. Each has a reserve there.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,6 +12,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 
 use crate::ca::{HostKey, Peer};
+use crate::cache::Listing;
 
 /// Addresses that one host can reserve for itself.
 const STATED: usize = 16;
@@ -41,9 +43,7 @@ struct Index {
     seen: HashMap<HostKey, (Source, Timestamp)>,
     seen_at: HashMap<Source, usize>,
     insertions: usize,
-    /// Inventories seen since a list began: those missing at its end are
-    /// deleted.
-    listing: Option<HashSet<Key>>,
+    listing: Listing<Key>,
 }
 
 /// The index. Fed with every event of the watcher behind the cache.
@@ -61,7 +61,7 @@ impl KnownHosts {
         match event {
             Event::Apply(inventory) | Event::InitApply(inventory) => index.update_stated(inventory),
             Event::Delete(inventory) => index.remove_stated(&ObjectRef::from_obj(inventory)),
-            Event::Init => index.listing = Some(HashSet::new()),
+            Event::Init => index.listing.begin(),
             Event::InitDone => index.end_listing(),
         }
     }
@@ -74,7 +74,7 @@ impl KnownHosts {
             index.remove_expired(now);
         }
         if let Some((former, _)) = index.seen.insert(peer.key.clone(), (source, peer.not_after)) {
-            decrement(&mut index.seen_at, former);
+            decrement(&mut index.seen_at, &former);
         }
         *index.seen_at.entry(source).or_default() += 1;
     }
@@ -91,9 +91,7 @@ impl KnownHosts {
 impl Index {
     fn update_stated(&mut self, inventory: &MachineInventory) {
         let key = ObjectRef::from_obj(inventory);
-        if let Some(listing) = &mut self.listing {
-            listing.insert(key.clone());
-        }
+        self.listing.note_key(&key);
         self.remove_stated(&key);
         let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
         let addresses = host.map(|host| host.addresses.as_slice()).unwrap_or_default();
@@ -109,14 +107,12 @@ impl Index {
 
     fn remove_stated(&mut self, key: &Key) {
         for source in self.stated.remove(key).unwrap_or_default() {
-            decrement(&mut self.stated_at, source);
+            decrement(&mut self.stated_at, &source);
         }
     }
 
     fn end_listing(&mut self) {
-        let Some(listed) = self.listing.take() else { return };
-        let missing: Vec<_> = self.stated.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-        for key in missing {
+        for key in self.listing.end(self.stated.keys()) {
             self.remove_stated(&key);
         }
     }
@@ -126,18 +122,19 @@ impl Index {
         seen.retain(|_, (source, not_after)| {
             let is_valid = *not_after > now;
             if !is_valid {
-                decrement(seen_at, *source);
+                decrement(seen_at, source);
             }
             is_valid
         });
     }
 }
 
-fn decrement(counts: &mut HashMap<Source, usize>, source: Source) {
-    if let Some(count) = counts.get_mut(&source) {
+/// Counts one less; what has none left has no entry.
+pub(super) fn decrement<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
         *count -= 1;
         if *count == 0 {
-            counts.remove(&source);
+            counts.remove(key);
         }
     }
 }
@@ -149,7 +146,7 @@ fn parse_source(text: &str) -> Option<Source> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::ca::Role;
     use serde_json::json;
@@ -167,14 +164,14 @@ mod tests {
         .unwrap()
     }
 
-    fn peer(host: usize, not_after: i64) -> Peer {
+    pub(in crate::listener) fn peer(host: usize, not_after: Timestamp) -> Peer {
         Peer {
             key: HostKey { namespace: "fleet".into(), tpm_hash: host.to_string() },
             name_hint: "m".into(),
             role: Role::Installed,
             public_key_hash: String::new(),
             serial: String::new(),
-            not_after: Timestamp::from_second(not_after).unwrap(),
+            not_after,
         }
     }
 
@@ -220,14 +217,15 @@ mod tests {
     #[test]
     fn connections_of_hosts_make_a_source_known() {
         let (known, now) = (KnownHosts::default(), Timestamp::UNIX_EPOCH);
+        let second = |second| Timestamp::from_second(second).unwrap();
         let (one, other) = (source("192.0.2.1"), source("192.0.2.2"));
         for host in [1, 2, 2, 3] {
-            known.note_host(&peer(host, 60), one, now);
+            known.note_host(&peer(host, second(60)), one, now);
         }
         assert_eq!((known.count_hosts(one), known.count_hosts(other)), (3, 0));
-        known.note_host(&peer(3, 120), other, now);
+        known.note_host(&peer(3, second(120)), other, now);
         assert_eq!((known.count_hosts(one), known.count_hosts(other)), (2, 1));
-        known.lock_index().remove_expired(Timestamp::from_second(60).unwrap());
+        known.lock_index().remove_expired(second(60));
         assert_eq!((known.count_hosts(one), known.count_hosts(other)), (0, 1));
     }
 }

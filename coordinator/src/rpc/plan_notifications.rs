@@ -1,7 +1,7 @@
 //! From the events of inventories to the streams of their hosts: an event
 //! costs one look-up and wakes the stream of its host alone.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::inventory::{MachineInventory, SessionStatus};
@@ -13,6 +13,7 @@ use proto::plan::{Checksum, Generation, PlanId};
 use tokio::sync::watch;
 
 use crate::ca::HostKey;
+use crate::cache::Listing;
 
 /// A plan that was announced and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,8 +80,7 @@ struct Entry {
 #[derive(Default)]
 struct Index {
     entries: BTreeMap<HostKey, Entry>,
-    /// Keys seen since a list began: those missing at its end are deleted.
-    listing: Option<HashSet<HostKey>>,
+    listing: Listing<HostKey>,
 }
 
 /// Inventories by identity, and the streams that follow them.
@@ -104,7 +104,7 @@ impl PlanNotifications {
         match event {
             Event::Apply(inventory) | Event::InitApply(inventory) => self.lock_index().update_host(inventory),
             Event::Delete(inventory) => self.lock_index().delete_host(inventory),
-            Event::Init => self.lock_index().listing = Some(HashSet::new()),
+            Event::Init => self.lock_index().listing.begin(),
             Event::InitDone => self.lock_index().end_listing(),
         }
     }
@@ -148,9 +148,7 @@ impl PlanNotifications {
 impl Index {
     fn update_host(&mut self, inventory: &MachineInventory) {
         let Some(key) = host_key(inventory) else { return };
-        if let Some(listing) = &mut self.listing {
-            listing.insert(key.clone());
-        }
+        self.listing.note_key(&key);
         let new = HostState::parse(inventory);
         let entry = self
             .entries
@@ -183,9 +181,7 @@ impl Index {
     }
 
     fn end_listing(&mut self) {
-        let Some(seen) = self.listing.take() else { return };
-        let missing: Vec<_> = self.entries.keys().filter(|key| !seen.contains(*key)).cloned().collect();
-        for key in missing {
+        for key in self.listing.end(self.entries.keys()) {
             self.mark_deleted(&key);
         }
     }

@@ -86,7 +86,7 @@ fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
 }
 
 /// A software key is the host's only key: a certificate for another one would
-/// belong to nobody who has proven anything.
+/// belong to no proven identity.
 fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Result<(), RpcError> {
     match challenge.class {
         KeyClass::Software if requested.hash() != proof::identity(&challenge.public_key) => {

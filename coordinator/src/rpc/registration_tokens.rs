@@ -1,7 +1,7 @@
 //! Registrations and downloads by token. Keyed by the token's SHA-256: a look-up costs one
 //! hash, and its time tells nothing about a token.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::registration::MachineRegistration;
@@ -10,6 +10,8 @@ use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use sha2::{Digest as _, Sha256};
+
+use crate::cache::Listing;
 
 type Token = [u8; 32];
 
@@ -34,8 +36,7 @@ impl WithToken for SeedImage {
 struct Index<K: WithToken> {
     by_token: HashMap<Token, ObjectRef<K>>,
     by_object: HashMap<ObjectRef<K>, Token>,
-    /// Objects seen since a list began: those missing at its end are deleted.
-    listing: Option<HashSet<ObjectRef<K>>>,
+    listing: Listing<ObjectRef<K>>,
 }
 
 /// The index. Fed with every event of the watcher behind the cache.
@@ -48,7 +49,11 @@ pub type DownloadTokens = TokenIndex<SeedImage>;
 
 impl<K: WithToken> Default for TokenIndex<K> {
     fn default() -> Self {
-        Self(Mutex::new(Index { by_token: HashMap::new(), by_object: HashMap::new(), listing: None }))
+        Self(Mutex::new(Index {
+            by_token: HashMap::new(),
+            by_object: HashMap::new(),
+            listing: Listing::default(),
+        }))
     }
 }
 
@@ -62,7 +67,7 @@ impl<K: WithToken> TokenIndex<K> {
         match event {
             Event::Apply(object) | Event::InitApply(object) => self.lock_index().update_token(object),
             Event::Delete(object) => self.lock_index().remove_token(&ObjectRef::from_obj(object)),
-            Event::Init => self.lock_index().listing = Some(HashSet::new()),
+            Event::Init => self.lock_index().listing.begin(),
             Event::InitDone => self.lock_index().end_listing(),
         }
     }
@@ -80,9 +85,7 @@ impl<K: WithToken> TokenIndex<K> {
 impl<K: WithToken> Index<K> {
     fn update_token(&mut self, object: &K) {
         let key = ObjectRef::from_obj(object);
-        if let Some(listing) = &mut self.listing {
-            listing.insert(key.clone());
-        }
+        self.listing.note_key(&key);
         self.remove_token(&key);
         if let Some(token) = object.token().filter(|token| !token.is_empty()) {
             self.by_token.insert(hash(token), key.clone());
@@ -99,9 +102,7 @@ impl<K: WithToken> Index<K> {
     }
 
     fn end_listing(&mut self) {
-        let Some(seen) = self.listing.take() else { return };
-        let missing: Vec<_> = self.by_object.keys().filter(|key| !seen.contains(*key)).cloned().collect();
-        for key in missing {
+        for key in self.listing.end(self.by_object.keys()) {
             self.remove_token(&key);
         }
     }

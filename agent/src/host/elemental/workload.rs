@@ -19,7 +19,7 @@ enum Client {
     /// The program: systemd's PATH lacks some of the places.
     Crictl(PathBuf),
     Ctr,
-    /// No socket: nobody there to ask.
+    /// No socket: there is nothing to ask.
     None,
 }
 

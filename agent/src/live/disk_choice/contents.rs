@@ -10,7 +10,7 @@ const ELEMENTAL_PARTITIONS: [&str; 7] =
 /// member.
 const MEMBERS: [&str; 3] = ["bcache", "ceph_bluestore", "stratis"];
 
-/// Why a disk is never installed on, whoever names it: other devices are built
+/// Why a disk is never installed on, whatever names it: other devices are built
 /// on it, or would be if their other parts were here.
 pub(super) fn describe_exclusion(disk: &Disk) -> Option<String> {
     if !disk.holders.is_empty() {

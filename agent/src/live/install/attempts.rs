@@ -10,7 +10,6 @@ use crate::durable::{self, DurableError};
 use crate::error::{NextAction as _, describe_error};
 use crate::paths::Root;
 
-const DIRECTORY: &str = "/run/baremetal-agent";
 const FILE: &str = "install-attempts.json";
 /// Each attempt writes over the disk.
 const LIMIT: u32 = 3;
@@ -28,7 +27,7 @@ pub(super) struct Attempts {
 
 impl Attempts {
     pub(super) fn read(root: &Root) -> Self {
-        let text = fs::read_to_string(root.join(DIRECTORY).join(FILE)).unwrap_or_default();
+        let text = fs::read_to_string(root.runtime().join(FILE)).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     }
 
@@ -59,7 +58,7 @@ impl Attempts {
     }
 
     pub(super) fn forget(root: &Root) -> Result<(), DurableError> {
-        durable::remove(&root.join(DIRECTORY).join(FILE))
+        durable::remove(&root.runtime().join(FILE))
     }
 
     pub(super) fn describe(&self) -> InstallError {
@@ -72,7 +71,7 @@ impl Attempts {
     }
 
     fn write(&self, root: &Root) -> Result<(), DurableError> {
-        let directory = root.join(DIRECTORY);
+        let directory = root.runtime();
         let text = serde_json::json!(self).to_string();
         durable::create_directory(&directory)
             .and_then(|()| durable::write(&directory.join(FILE), text.as_bytes()))
@@ -104,6 +103,6 @@ mod tests {
         let root = Root::at(directory.path());
         fs::write(root.join("/run"), "no directory").unwrap();
         let error = Attempts::default().begin(&root, String::new()).unwrap_err();
-        assert_eq!(error.path, root.join(DIRECTORY), "{error}");
+        assert_eq!(error.path, root.runtime(), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use crate::paths::Root;
 use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
 
 /// Plan and number of requests; gone with the boot.
-const REBOOT_REQUESTS: &str = "/run/baremetal-agent/reboot-requests";
+const REBOOT_REQUESTS: &str = "reboot-requests";
 
 /// The journal and its file.
 pub(super) struct PlanProgress {
@@ -180,7 +180,7 @@ impl PlanProgress {
     /// How often this boot was asked to end. The journal cannot tell: an agent
     /// that is killed after the step's start has not asked.
     pub(super) fn reboot_requests(&self, plan: &Plan) -> u32 {
-        let text = fs::read_to_string(self.root.join(REBOOT_REQUESTS)).unwrap_or_default();
+        let text = fs::read_to_string(self.root.runtime().join(REBOOT_REQUESTS)).unwrap_or_default();
         let noted = text.trim().split_once(' ').filter(|(id, _)| *id == plan.id.as_str());
         let count: u32 = noted.and_then(|(_, count)| count.parse().ok()).unwrap_or_default();
         count.max(self.reboot_requests)
@@ -188,7 +188,7 @@ impl PlanProgress {
 
     pub(super) fn note_reboot_request(&mut self, plan: &Plan, count: u32) {
         self.reboot_requests = count;
-        let path = self.root.join(REBOOT_REQUESTS);
+        let path = self.root.runtime().join(REBOOT_REQUESTS);
         let made = path.parent().map_or(Ok(()), fs::create_dir_all);
         if let Err(error) = made.and_then(|()| fs::write(&path, format!("{} {count}\n", plan.id))) {
             tracing::warn!(path = %path.display(), %error, "cannot note the request of a reboot");

@@ -5,7 +5,7 @@ use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
-use crate::ca::Role;
+use crate::listener::known_hosts;
 
 const HOSTS: usize = 10_000;
 
@@ -30,14 +30,7 @@ fn address(number: usize) -> IpAddr {
 }
 
 fn peer(host: usize) -> Peer {
-    Peer {
-        key: HostKey { namespace: "fleet".into(), tpm_hash: host.to_string() },
-        name_hint: "m".into(),
-        role: Role::Installed,
-        public_key_hash: String::new(),
-        serial: String::new(),
-        not_after: Timestamp::MAX,
-    }
+    known_hosts::tests::peer(host, Timestamp::MAX)
 }
 
 fn stated(host: usize, address: IpAddr) -> Event<MachineInventory> {

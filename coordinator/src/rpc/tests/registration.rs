@@ -231,7 +231,7 @@ async fn lost_key_is_replaced_until_the_host_is_installed() {
     );
     let mut former = world.connect(Some((&first, &done.certificate_chain))).await;
     let refused = former.report_install(Host::started()).await.unwrap_err();
-    assert_eq!(refusal(&refused), Some(Refusal::InventoryGone), "the former key is nobody's");
+    assert_eq!(refusal(&refused), Some(Refusal::InventoryGone), "the former key has no inventory");
     let chain = second.certificate(&world.authority, Role::Live);
     let mut live = world.connect(Some((&second, &chain))).await;
     live.report_install(Host::installed()).await.unwrap();
