@@ -72,6 +72,16 @@ impl Root {
         self.join("/run/baremetal-agent")
     }
 
+    /// Keeps a file below [`Root::runtime`]. What is kept there spares work or
+    /// mistakes after a restart of the agent: the step goes on without it.
+    pub fn keep_note(&self, name: &str, text: &str) {
+        let path = self.runtime().join(name);
+        let made = fs::create_dir_all(self.runtime());
+        if let Err(error) = made.and_then(|()| fs::write(&path, text)) {
+            tracing::warn!(path = %path.display(), %error, "cannot keep a note for the rest of this boot");
+        }
+    }
+
     /// Early boot of this boot has ended, and a node may start: what the
     /// drop-ins of its units wait for.
     #[must_use]

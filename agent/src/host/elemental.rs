@@ -94,11 +94,7 @@ impl Elemental {
 
     fn keep_booted_snapshot(&self, number: u32) {
         let _ = self.booted_snapshot.set(number);
-        let kept = self.root.runtime().join(BOOTED_SNAPSHOT);
-        let made = kept.parent().map_or(Ok(()), fs::create_dir_all);
-        if let Err(error) = made.and_then(|()| fs::write(&kept, number.to_string())) {
-            tracing::warn!(path = %kept.display(), %error, "cannot keep the number of the booted snapshot");
-        }
+        self.root.keep_note(BOOTED_SNAPSHOT, &number.to_string());
     }
 }
 

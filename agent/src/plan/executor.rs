@@ -18,7 +18,7 @@ use crate::paths::Root;
 use crate::plan::engine::{self, Next, Outdated};
 use crate::plan::journal::{JournalError, Outcome};
 use crate::plan::step_spec::StepSpec;
-use crate::plan::steps::{Context, StepError};
+use crate::plan::steps::{self, Context, StepError};
 use attempts::Retry;
 use progress::PlanProgress;
 
@@ -253,7 +253,7 @@ impl<S: System> Executor<S> {
         boot: &str,
     ) -> Result<Advance, ExecutorError> {
         let active = match step {
-            Step::UpgradeSystem(_) => active_snapshot(&self.system).await,
+            Step::UpgradeSystem(_) => steps::next_snapshot(&self.system).await.map(|next| next.number),
             _ => None,
         };
         if let Err(error) = self.progress.start_step(index, boot, active) {
@@ -350,17 +350,6 @@ impl<S: System> Executor<S> {
     /// [`JournalError::Write`]; the report is returned again then.
     pub fn reported(&mut self, report: &StepReport) -> Result<(), JournalError> {
         self.progress.acknowledge_report(report)
-    }
-}
-
-/// The number of the snapshot that boots next, where `elemental` tells it.
-async fn active_snapshot<S: System>(system: &S) -> Option<u32> {
-    match system.snapshots().await {
-        Ok(snapshots) => snapshots.iter().find(|snapshot| snapshot.active).map(|active| active.number),
-        Err(error) => {
-            tracing::warn!(error = explain(&error), "the snapshot that boots next is unknown");
-            None
-        }
     }
 }
 

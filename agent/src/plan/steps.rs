@@ -24,6 +24,8 @@ use crate::host::system::{FailureClass, Job, Output, System, SystemError};
 use crate::paths::Root;
 use crate::plan::step_spec::StepSpec;
 
+pub(crate) use self::upgrade::next_snapshot;
+
 /// What a step can see.
 pub(crate) struct Context<'a, S> {
     pub(crate) root: &'a Root,

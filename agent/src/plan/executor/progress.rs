@@ -188,11 +188,7 @@ impl PlanProgress {
 
     pub(super) fn note_reboot_request(&mut self, plan: &Plan, count: u32) {
         self.reboot_requests = count;
-        let path = self.root.runtime().join(REBOOT_REQUESTS);
-        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-        if let Err(error) = made.and_then(|()| fs::write(&path, format!("{} {count}\n", plan.id))) {
-            tracing::warn!(path = %path.display(), %error, "cannot note the request of a reboot");
-        }
+        self.root.keep_note(REBOOT_REQUESTS, &format!("{} {count}\n", plan.id));
     }
 
     /// The boot in which the plan asked for the reboot that has happened.

@@ -4,6 +4,7 @@ use proto::plan::Image;
 use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
 use super::{Context, StepError, step_done};
+use crate::error::explain;
 use crate::host::image;
 use crate::host::system::{Snapshot, System};
 
@@ -32,12 +33,13 @@ pub(super) async fn upgrade_system<S: System>(
     Ok(ended)
 }
 
-/// The upgrade goes on without it where it is unknown.
-async fn next_snapshot<S: System>(system: &S) -> Option<Snapshot> {
+/// The snapshot that boots next. The upgrade goes on without it where it is
+/// unknown.
+pub(crate) async fn next_snapshot<S: System>(system: &S) -> Option<Snapshot> {
     match system.snapshots().await {
         Ok(snapshots) => snapshots.into_iter().find(|snapshot| snapshot.active),
         Err(error) => {
-            tracing::warn!(%error, "cannot ask for the image that boots next");
+            tracing::warn!(error = explain(&error), "the snapshot that boots next is unknown");
             None
         }
     }
