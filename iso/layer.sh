@@ -21,8 +21,9 @@ install -d -m 700 "$tree/var/lib/baremetal-agent"
 ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
 
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable systemd-networkd.service baremetal-agent-boot.service baremetal-agent-register.service \
-  baremetal-agent.service containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
-# No shell on the console, nothing that wakes up by itself: emulated seconds are dear.
+  baremetal-agent.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service \
+  containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
+# The page instead of a login, nothing that wakes up by itself: emulated seconds are dear.
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \
   dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service \
   modprobe@drm.service modprobe@fuse.service modprobe@configfs.service modprobe@efi_pstore.service systemd-pstore.service \

@@ -1,8 +1,9 @@
-//! The `baremetal-agent` command: one static file, five verbs.
+//! The `baremetal-agent` command: one static file, six verbs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use agent::console::screen::draw_page;
 use agent::error::{NextAction, describe_error, explain};
 use agent::host::elemental::Elemental;
 use agent::host::facts;
@@ -23,6 +24,7 @@ Usage: baremetal-agent [OPTIONS] VERB
   boot      at every early boot: wipe, put the seed back, name the node
   facts     print what a registration would send, and the template keys
   status    print who this host is, what it runs, and how far its plan is
+  console   keep a page with the same, and with what to do, on the terminal
 
 Options:
   --root DIRECTORY             the host's files, default /
@@ -35,6 +37,7 @@ enum Verb {
     Boot,
     Facts,
     Status,
+    Console,
 }
 
 struct Arguments {
@@ -87,6 +90,7 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "boot" => Verb::Boot,
         "facts" => Verb::Facts,
         "status" => Verb::Status,
+        "console" => Verb::Console,
         _ => return Err(format!("there is no verb {name:?}").into()),
     })
 }
@@ -102,6 +106,10 @@ fn carry_out(arguments: Arguments) -> ExitCode {
             print!("{}", status::render_status(&root, SystemTime::now()));
             ExitCode::SUCCESS
         }
+        Verb::Console => match draw_page(&root, &mut std::io::stdout().lock()) {
+            Ok(never) => match never {},
+            Err(error) => print_failure(&error),
+        },
     }
 }
 

@@ -166,7 +166,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         running: executor.running_step(),
         pace: Pace::default(),
         progress_pace: ProgressPace::default(),
-        console: Console::default(),
+        console: Console::new(root),
         doubts_kept: false,
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

@@ -118,7 +118,7 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     mounts: &M,
     network: &N,
 ) -> Result<(), RegisterError> {
-    let mut console = Console::default();
+    let mut console = Console::new(root);
     let config = config::read(&root.live_config())?;
     mounts.settle(Duration::ZERO).await;
     let uuid = installed_disk::host_uuid(root);
