@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use agent::error::{NextAction, describe_error, explain};
 use agent::host::elemental::Elemental;
 use agent::host::facts;
+use agent::host::network::settle::SettledNetwork;
 use agent::host::network::{KernelNetwork, NetworkObserver as _};
 use agent::installed::link;
 use agent::live::installed_disk::KernelMounts;
@@ -124,7 +125,8 @@ fn print_failure(error: &(impl NextAction + 'static)) -> ExitCode {
 
 async fn register_host(root: &Root) -> ExitCode {
     let system = Elemental::new(root.clone());
-    match register::register(root, &system, &KernelMounts::below(root), &KernelNetwork::below(root)).await {
+    let network = SettledNetwork::new(KernelNetwork::below(root));
+    match register::register(root, &system, &KernelMounts::below(root), &network).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => print_failure(&error),
     }

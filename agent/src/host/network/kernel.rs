@@ -126,7 +126,11 @@ mod tests {
     use netlink_packet_route::link::LinkAttribute;
 
     /// A pair of links replaces a network interface, which a test cannot create.
-    fn as_card(link: &mut LinkMessage) {
+    fn as_card(link: &mut LinkMessage, names: &[&str]) {
+        let named = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::IfName(name) if names.contains(&name.as_str()));
+        if !link.attributes.iter().any(named) {
+            return;
+        }
         link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
     }
 
@@ -147,7 +151,7 @@ mod tests {
                 [],
                 "a link between containers is not a hardware interface"
             );
-            dump.links.iter_mut().for_each(as_card);
+            dump.links.iter_mut().for_each(|link| as_card(link, &["eth7"]));
             let network = translate_dump(&dump);
             let [card] = network.interfaces.as_slice() else {
                 panic!("{:?}", network.interfaces);
@@ -172,6 +176,32 @@ mod tests {
                     ("0.0.0.0/0", "198.51.100.1", "eth7", 100, true),
                     ("203.0.113.0/24", "192.0.2.1", "eth7", 77, false),
                 ]
+            );
+        });
+    }
+
+    #[test]
+    fn a_real_bridge_is_told_with_its_card() {
+        in_namespace(|| {
+            run_ip("link add eth7 type veth peer name peer7");
+            run_ip("link add eth8 type veth peer name peer8");
+            for (bridge, port) in [("br-mgmt", "eth7"), ("br-0a1b2c", "eth8")] {
+                run_ip(&format!("link add {bridge} type bridge"));
+                run_ip(&format!("link set {port} master {bridge}"));
+            }
+            run_ip("addr add 192.0.2.7/24 dev br-mgmt");
+            run_ip("addr add 198.51.100.7/24 dev br-0a1b2c");
+            let mut dump = dump_kernel().unwrap();
+            dump.links.iter_mut().for_each(|link| as_card(link, &["eth7"]));
+            let told: Vec<_> = translate_dump(&dump)
+                .interfaces
+                .into_iter()
+                .map(|one| (one.name, one.master, one.addresses.join(" ")))
+                .collect();
+            let want = [("br-mgmt", "", "192.0.2.7/24"), ("eth7", "br-mgmt", "")];
+            assert_eq!(
+                told,
+                want.map(|(name, master, address)| (name.into(), master.into(), address.into()))
             );
         });
     }
