@@ -5,6 +5,7 @@
 //! writes the kubelet's identity; `/etc` may be ephemeral, so all of it happens
 //! at every boot.
 
+pub mod assessment;
 mod live_seed;
 pub mod node_identity;
 pub(crate) mod receipt;

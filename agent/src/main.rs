@@ -1,8 +1,9 @@
-//! The `baremetal-agent` command: one static file, five verbs.
+//! The `baremetal-agent` command: one static file, six verbs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use agent::boot::assessment::{self, Verdict};
 use agent::error::{NextAction, describe_error, explain};
 use agent::host::elemental::Elemental;
 use agent::host::facts;
@@ -22,6 +23,7 @@ Usage: baremetal-agent [OPTIONS] VERB
   register  in a live system: register this host, install it, reboot
   run       in an installed system: attach to the coordinator, carry out plans
   boot      at every early boot: wipe, put the seed back, name the node
+  check     in a boot that is on trial: does this system bring the agent back?
   facts     print what a registration would send, and the template keys
   status    print who this host is, what it runs, and how far its plan is
 
@@ -34,6 +36,7 @@ enum Verb {
     Register,
     Run,
     Boot,
+    Check,
     Facts,
     Status,
 }
@@ -86,6 +89,7 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "register" => Verb::Register,
         "run" => Verb::Run,
         "boot" => Verb::Boot,
+        "check" => Verb::Check,
         "facts" => Verb::Facts,
         "status" => Verb::Status,
         _ => return Err(format!("there is no verb {name:?}").into()),
@@ -98,6 +102,7 @@ fn carry_out(arguments: Arguments) -> ExitCode {
         Verb::Register => with_runtime(register_host(&root)),
         Verb::Run => with_runtime(run_executor(&root, policy)),
         Verb::Boot => early_boot(&root),
+        Verb::Check => with_runtime(check_boot(&root)),
         Verb::Facts => print_facts(&root),
         Verb::Status => {
             print!("{}", status::render_status(&root, SystemTime::now()));
@@ -154,6 +159,16 @@ fn early_boot(root: &Root) -> ExitCode {
     }
     // The host must come up far enough to report what went wrong.
     ExitCode::SUCCESS
+}
+
+async fn check_boot(root: &Root) -> ExitCode {
+    let (verdict, code) = match assessment::check_boot(root).await {
+        Verdict::Good(why) => (format!("good: {why}"), ExitCode::SUCCESS),
+        Verdict::Undecided(why) => (format!("undecided: {why}"), ExitCode::FAILURE),
+        Verdict::Broken(why) => (format!("broken: {why}"), ExitCode::FAILURE),
+    };
+    println!("baremetal: this boot is {verdict}");
+    code
 }
 
 fn print_facts(root: &Root) -> ExitCode {

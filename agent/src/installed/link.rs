@@ -268,6 +268,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .await
             .map_err(|_elapsed| LinkError::Closed)??
             .into_inner();
+        self.root.note_attached();
         self.pace.attached(Instant::now());
         self.progress_pace.set_running(self.running.borrow_and_update().clone());
         self.console.print_message(&format!("attached to {}", self.caller.config.address()));

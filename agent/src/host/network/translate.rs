@@ -66,6 +66,13 @@ struct FoundRoute {
     protocol: RouteProtocol,
 }
 
+/// Kernel indices of the links that are told.
+#[must_use]
+pub fn list_own_links(dump: &Dump) -> Vec<u32> {
+    let links = select_links(dump.links.iter().filter_map(parse_link).collect());
+    links.iter().map(|link| link.index).collect()
+}
+
 /// Links that carry and have no address yet: DHCP may still be at work there. A
 /// link below another one needs none.
 #[must_use]
