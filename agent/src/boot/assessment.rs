@@ -8,13 +8,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use proto::plan::Step;
 use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 use tokio::time::{Instant, sleep};
 
 use crate::host::network::kernel;
 use crate::paths::{Root, StateDir};
-use crate::plan::journal::{self, Journal, State};
+use crate::plan::journal::{self, Entry, Journal, State};
 
 /// How long an undecided check takes. With the pause of half a minute between
 /// two checks, four fall into five minutes.
@@ -22,6 +21,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Where Elemental mounts it.
 const PERSISTENT_PARTITION: &str = "/run/elemental/persistent";
+/// Name of the step that writes the system and switches to it.
+const UPGRADE: &str = "upgrade-system";
 
 /// What a check says of the running system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +80,12 @@ fn judge(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnOn
     Verdict::Undecided("the agent has not attached yet")
 }
 
-/// The plan has rebooted the host, and has not proven the new system.
+/// The plan has written another system, and nothing has proven it.
 fn awaits_proof(journal: &Journal) -> bool {
-    let reboot = journal.steps().iter().find(|entry| entry.name == Step::Reboot.name());
-    let asked = reboot.is_some_and(|entry| matches!(entry.state, State::Started { .. } | State::Done { .. }));
-    journal.kind() == PlanKind::Reprovision && journal.outcome() != PlanOutcome::Applied && asked
+    let is_begun = |entry: &Entry| entry.name == UPGRADE && entry.state != State::Pending;
+    journal.kind() == PlanKind::Reprovision
+        && journal.outcome() != PlanOutcome::Applied
+        && journal.steps().iter().any(is_begun)
 }
 
 fn is_agent_active(root: &Root) -> bool {
@@ -103,7 +105,7 @@ fn has_neighbour() -> bool {
 mod tests {
     use std::fs;
 
-    use proto::plan::{Checksum, Generation, Image, Kind, Plan, PlanId};
+    use proto::plan::{Checksum, Generation, Image, Kind, Plan, PlanId, Step};
     use proto::v1alpha1::{StepDone, StepFailed};
 
     use super::*;
@@ -111,6 +113,7 @@ mod tests {
 
     /// The journal of a plan with so many steps done; perhaps the next failed.
     fn journal(kind: Kind, done: usize, fails: bool) -> Journal {
+        let image = || Image::parse("lab/os:v1").unwrap();
         let plan = Plan {
             id: PlanId::parse("reprovision-01").unwrap(),
             generation: Generation(1),
@@ -118,8 +121,9 @@ mod tests {
             kind,
             steps: vec![
                 Step::RequestCleanup,
+                Step::UpgradeSystem(image()),
                 Step::Reboot,
-                Step::VerifySystem(Image::parse("lab/os:v1").unwrap()),
+                Step::VerifySystem(image()),
             ],
         };
         let done = (0..done).fold(Journal::begin_plan(&plan), |journal, index| {
@@ -164,23 +168,18 @@ mod tests {
     // Shown: the boot loader falls back; `PlanApplied`: `BootFallback`.
     #[test]
     fn an_image_without_agent_or_network_is_broken() {
-        let rebooted = journal(Kind::Reprovision, 2, false);
+        let plan = |done, fails| Some(journal(Kind::Reprovision, done, fails));
         for (name, mode, journal, runs, neighbour, want) in [
-            ("no agent", "active", Some(rebooted.clone()), false, true, "broken"),
-            ("no network", "active", Some(rebooted.clone()), true, false, "broken"),
-            ("coordinator away", "active", Some(rebooted.clone()), true, true, "undecided"),
-            ("failed here", "active", Some(journal(Kind::Reprovision, 2, true)), true, true, "undecided"),
-            (
-                "power cut before its reboot",
-                "active",
-                Some(journal(Kind::Reprovision, 1, false)),
-                false,
-                true,
-                "good",
-            ),
-            ("fell back", "passive", Some(rebooted), false, false, "good"),
-            ("verified", "active", Some(journal(Kind::Reprovision, 3, false)), false, false, "good"),
-            ("cleaned", "active", Some(journal(Kind::Clean, 2, false)), false, false, "good"),
+            ("no agent", "active", plan(3, false), false, true, "broken"),
+            ("no network", "active", plan(3, false), true, false, "broken"),
+            ("coordinator away", "active", plan(3, false), true, true, "undecided"),
+            ("failed here", "active", plan(3, true), true, true, "undecided"),
+            ("power cut before its reboot", "active", plan(2, false), false, true, "broken"),
+            ("failed in the switch", "active", plan(1, true), false, true, "broken"),
+            ("nothing written yet", "active", plan(1, false), false, true, "good"),
+            ("fell back", "passive", plan(3, false), false, false, "good"),
+            ("verified", "active", plan(4, false), false, false, "good"),
+            ("cleaned", "active", Some(journal(Kind::Clean, 3, false)), false, false, "good"),
             ("just installed", "active", None, false, false, "good"),
         ] {
             let host = Host::new(mode, journal.as_ref());
