@@ -1,3 +1,4 @@
+use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -106,7 +107,7 @@ impl Site {
             let count = Arc::new(AtomicUsize::new(0));
             asked.push(count.clone());
             tokio::spawn(serve(udp, tcp, *manner, count));
-            text += &format!("nameserver {address}\n");
+            let _ = writeln!(text, "nameserver {address}");
         }
         Self { asked, ..Self::with_files(&text, "", port) }
     }

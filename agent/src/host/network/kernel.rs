@@ -159,9 +159,12 @@ mod tests {
     use netlink_packet_route::link::LinkAttribute;
 
     /// A pair of links replaces a network interface, which a test cannot create.
-    fn as_card(link: &mut LinkMessage, names: &[&str]) {
-        let named = |attribute: &LinkAttribute| matches!(attribute, LinkAttribute::IfName(name) if names.contains(&name.as_str()));
-        if !link.attributes.iter().any(named) {
+    fn as_card(link: &mut LinkMessage, cards: &[&str]) {
+        let is_card = |attribute: &LinkAttribute| match attribute {
+            LinkAttribute::IfName(name) => cards.contains(&name.as_str()),
+            _ => false,
+        };
+        if !link.attributes.iter().any(is_card) {
             return;
         }
         link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));

@@ -7,14 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use proto::v1alpha1::ObservedNetwork;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use super::changes::NetworkChanges;
 use super::{KernelNetwork, NetworkError, NetworkObserver};
-use crate::client::config::Config;
-use crate::client::tls::ConnectError;
-use crate::client::transport::Transport;
 use crate::error::describe_error;
 
 /// Time between two looks that have to agree.
@@ -31,7 +27,7 @@ pub struct Sight {
     pub unaddressed: Vec<String>,
 }
 
-/// The network of the kernel, settled before each connection.
+/// The network of the kernel as it settled last.
 #[derive(Debug)]
 pub struct SettledNetwork {
     kernel: KernelNetwork,
@@ -39,10 +35,22 @@ pub struct SettledNetwork {
 }
 
 impl SettledNetwork {
-    /// Nothing is settled before the first connection.
+    /// Nothing has settled yet.
     #[must_use]
     pub fn new(kernel: KernelNetwork) -> Self {
         Self { kernel, settled: Mutex::default() }
+    }
+
+    /// Waits until the network has settled. At once where it is as it was.
+    pub async fn settle(&self) {
+        let network = settle(self.settled(), || self.kernel.look()).await;
+        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = network;
+    }
+
+    /// What settles.
+    #[must_use]
+    pub const fn kernel(&self) -> &KernelNetwork {
+        &self.kernel
     }
 
     fn settled(&self) -> Option<ObservedNetwork> {
@@ -57,16 +65,6 @@ impl NetworkObserver for SettledNetwork {
 
     fn watch(&self) -> io::Result<Option<NetworkChanges>> {
         self.kernel.watch()
-    }
-}
-
-impl Transport for SettledNetwork {
-    type Stream = TcpStream;
-
-    async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
-        let network = settle(self.settled(), || self.kernel.look()).await;
-        *self.settled.lock().unwrap_or_else(PoisonError::into_inner) = network;
-        self.kernel.dial(config).await
     }
 }
 
