@@ -15,6 +15,8 @@ install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.mount "$tree/us
 for unit in kubelet containerd; do
   install -D -m 644 "$here/../systemd/baremetal-agent-gate.conf" "$tree/usr/lib/systemd/system/$unit.service.d/20-baremetal-agent.conf"
 done
+install -d "$tree/usr/libexec/elemental-checker"
+ln -sfn ../../bin/baremetal-agent "$tree/usr/libexec/elemental-checker/baremetal-agent"
 mkdir -p "$tree/opt/cni" "$tree/oem" "$tree/system" "$tree/etc/kubernetes" "$tree/var/log/journal"
 mkdir -p "$tree/var/lib/cloud" "$tree/var/lib/kubelet" "$tree/var/lib/containerd" "$tree/var/lib/etcd"
 install -d -m 700 "$tree/var/lib/baremetal-agent"

@@ -5,6 +5,7 @@
 //! writes the kubelet's identity; `/etc` may be ephemeral, so all of it happens
 //! at every boot.
 
+pub mod assessment;
 mod live_seed;
 pub mod node_identity;
 pub(crate) mod receipt;
@@ -289,7 +290,11 @@ fn keep_seed(restored: Result<seed::Restored, seed::SeedError>, summary: &mut Su
 }
 
 fn write_identity(root: &Root, summary: &mut Summary) {
-    let Some(Some(identity)) = summary.keep_result(node_identity::read(root)) else {
+    let Some(stored) = summary.keep_result(node_identity::read(root)) else {
+        return;
+    };
+    let Some(identity) = stored else {
+        summary.keep_result(node_identity::remove_arguments(root));
         return;
     };
     if summary.keep_result(node_identity::apply_identity(root, &identity)).is_some() {

@@ -1,12 +1,14 @@
-//! The `baremetal-agent` command: one static file, six verbs.
+//! The `baremetal-agent` command: one static file, seven verbs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use agent::boot::assessment::{self, Verdict};
 use agent::console::screen::draw_page;
 use agent::error::{NextAction, describe_error, explain};
 use agent::host::elemental::Elemental;
 use agent::host::facts;
+use agent::host::network::settle::SettledNetwork;
 use agent::host::network::{KernelNetwork, NetworkObserver as _};
 use agent::installed::link;
 use agent::live::installed_disk::KernelMounts;
@@ -22,6 +24,7 @@ Usage: baremetal-agent [OPTIONS] VERB
   register  in a live system: register this host, install it, reboot
   run       in an installed system: attach to the coordinator, carry out plans
   boot      at every early boot: wipe, put the seed back, name the node
+  check     in a boot that is on trial: does this system bring the agent back?
   facts     print what a registration would send, and the template keys
   status    print who this host is, what it runs, and how far its plan is
   console   keep a page with the same, and with what to do, on the terminal
@@ -35,6 +38,7 @@ enum Verb {
     Register,
     Run,
     Boot,
+    Check,
     Facts,
     Status,
     Console,
@@ -88,6 +92,7 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "register" => Verb::Register,
         "run" => Verb::Run,
         "boot" => Verb::Boot,
+        "check" => Verb::Check,
         "facts" => Verb::Facts,
         "status" => Verb::Status,
         "console" => Verb::Console,
@@ -101,6 +106,7 @@ fn carry_out(arguments: Arguments) -> ExitCode {
         Verb::Register => with_runtime(register_host(&root)),
         Verb::Run => with_runtime(run_executor(&root, policy)),
         Verb::Boot => early_boot(&root),
+        Verb::Check => with_runtime(check_boot(&root)),
         Verb::Facts => print_facts(&root),
         Verb::Status => {
             print!("{}", status::render_status(&root, SystemTime::now()));
@@ -132,7 +138,8 @@ fn print_failure(error: &(impl NextAction + 'static)) -> ExitCode {
 
 async fn register_host(root: &Root) -> ExitCode {
     let system = Elemental::new(root.clone());
-    match register::register(root, &system, &KernelMounts::below(root), &KernelNetwork::below(root)).await {
+    let network = SettledNetwork::new(KernelNetwork::below(root));
+    match register::register(root, &system, &KernelMounts::below(root), &network).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => print_failure(&error),
     }
@@ -160,6 +167,16 @@ fn early_boot(root: &Root) -> ExitCode {
     }
     // The host must come up far enough to report what went wrong.
     ExitCode::SUCCESS
+}
+
+async fn check_boot(root: &Root) -> ExitCode {
+    let (verdict, code) = match assessment::check_boot(root).await {
+        Verdict::Good(why) => (format!("good: {why}"), ExitCode::SUCCESS),
+        Verdict::Undecided(why) => (format!("undecided: {why}"), ExitCode::FAILURE),
+        Verdict::Broken(why) => (format!("broken: {why}"), ExitCode::FAILURE),
+    };
+    println!("baremetal: this boot is {verdict}");
+    code
 }
 
 fn print_facts(root: &Root) -> ExitCode {

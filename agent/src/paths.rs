@@ -11,6 +11,7 @@ use proto::v1alpha1::BootMode;
 /// disk, relative to that partition: `var-lib-baremetal\x2dagent.mount` brings
 /// it to its place.
 const PERSISTENT_STATE: &str = "baremetal-agent";
+const ATTACHED: &str = "attached";
 
 /// The root directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +88,19 @@ impl Root {
     #[must_use]
     pub fn node_gate(&self) -> PathBuf {
         self.runtime().join("node-may-start")
+    }
+
+    /// The agent has attached in this boot.
+    #[must_use]
+    pub fn attached_note(&self) -> PathBuf {
+        self.runtime().join(ATTACHED)
+    }
+
+    /// Leaves [`Root::attached_note`].
+    pub fn note_attached(&self) {
+        if !self.attached_note().exists() {
+            self.keep_note(ATTACHED, "");
+        }
     }
 
     /// How the system was booted: by Elemental's sentinel, else by the kernel's

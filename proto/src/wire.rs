@@ -210,10 +210,42 @@ mod tests {
         }
     }
 
+    /// Every field of a file has another value than its default somewhere.
+    fn custom() -> Plan {
+        let file = |directory, delete| {
+            Step::WriteCustomFile(CustomFile {
+                path: "/srv/x".into(),
+                content: Secret::new(b"content".to_vec()),
+                permissions: "0640".into(),
+                directory,
+                uid: 7,
+                gid: 8,
+                delete,
+            })
+        };
+        let instruction = CustomInstruction {
+            name: "first".into(),
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), "true".into()],
+            env: vec!["A=b".into()],
+        };
+        Plan {
+            kind: Kind::Custom,
+            steps: vec![
+                file(false, false),
+                file(true, false),
+                file(false, true),
+                Step::RunCustomInstruction(instruction),
+            ],
+            ..reprovision()
+        }
+    }
+
     #[test]
     fn a_plan_survives_the_wire() {
-        let plan = reprovision();
-        assert_eq!(Plan::try_from(wire::Plan::from(&plan)), Ok(plan));
+        for plan in [reprovision(), custom()] {
+            assert_eq!(Plan::try_from(wire::Plan::from(&plan)), Ok(plan));
+        }
     }
 
     #[test]
