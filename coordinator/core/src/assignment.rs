@@ -118,7 +118,7 @@ fn host_network(spec: &MachineInventorySpec) -> Result<Option<String>, Blocker> 
     let invalid = |error: NetworkError| {
         Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
     };
-    network::network_config(spec).map_err(invalid)
+    Ok(network::host_network(spec).map_err(invalid)?.network_config)
 }
 
 /// Assigns the plan that makes the host free.

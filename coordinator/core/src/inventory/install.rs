@@ -57,7 +57,7 @@ pub fn install_message(
         seed: Some(wire::Seed {
             user_data: cloud_config.map(|config| cloud_init::user_data(config).into_bytes()),
             meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
-            network_config: network::network_config(&inventory.spec)?,
+            network_config: network::host_network(&inventory.spec)?.network_config,
         }),
     })
 }
