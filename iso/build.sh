@@ -2,7 +2,7 @@
 # Builds the lab's images into the cache, each under a key of everything that goes in, and prints where they are.
 #   build.sh tree      the base tree (minutes, once)
 #   build.sh os        v1.squashfs, v2.squashfs and os-images.iso, the disk that brings them to a guest
-#   build.sh iso       the live base ISO; its /livecd-cloud-config.yaml is 64 KiB of newlines, to be overwritten
+#   build.sh iso       the live base ISO
 # The last line is the path: of the tree, of the directory that holds os-images.iso, of the ISO. Root needed.
 #   AGENT              the static baremetal-agent (os, iso)
 #   KUBERNETES_BIN     directory with kubelet and kubeadm (os, iso)
@@ -104,8 +104,6 @@ iso() {
   cp -L "$work/tree/boot/vmlinuz" "$work/tree/boot/initrd" "$work/cd/boot/"
   rm -rf "$work/tree"
   cp "$here/grub-live.cfg" "$work/cd/boot/grub/grub.cfg"
-  # Room that the coordinator overwrites in place when it serves the ISO; nothing else in the ISO changes.
-  head -c 65536 /dev/zero | tr '\0' '\n' >"$work/cd/livecd-cloud-config.yaml"
   grub-mkrescue -o "$work/base.iso" --fonts= --themes= --locales= \
     --install-modules='linux normal iso9660 search search_label serial terminal part_gpt part_msdos all_video' \
     "$work/cd" -- -volid COS_LIVE >"$cache/grub-mkrescue.log" 2>&1 || { tail "$cache/grub-mkrescue.log" >&2; die "grub-mkrescue failed"; }

@@ -1,4 +1,4 @@
-//! The `baremetal-agent` command: one static file, seven verbs.
+//! The `baremetal-agent` command: one static file, eight verbs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -15,7 +15,7 @@ use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
 use agent::paths::Root;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};
-use agent::{boot, status};
+use agent::{boot, program, status};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
@@ -25,6 +25,8 @@ Usage: baremetal-agent [OPTIONS] VERB
   run       in an installed system: attach to the coordinator, carry out plans
   boot      at every early boot: wipe, put the seed back, name the node
   check     in a boot that is on trial: does this system bring the agent back?
+  units     at early boot, where the image does not carry the agent: lay its
+            units, which run this file
   facts     print what a registration would send, and the template keys
   status    print who this host is, what it runs, and how far its plan is
   console   keep a page with the same, and with what to do, on the terminal
@@ -39,6 +41,7 @@ enum Verb {
     Run,
     Boot,
     Check,
+    Units,
     Facts,
     Status,
     Console,
@@ -93,6 +96,7 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "run" => Verb::Run,
         "boot" => Verb::Boot,
         "check" => Verb::Check,
+        "units" => Verb::Units,
         "facts" => Verb::Facts,
         "status" => Verb::Status,
         "console" => Verb::Console,
@@ -107,6 +111,7 @@ fn carry_out(arguments: Arguments) -> ExitCode {
         Verb::Run => with_runtime(run_executor(&root, policy)),
         Verb::Boot => early_boot(&root),
         Verb::Check => with_runtime(check_boot(&root)),
+        Verb::Units => lay_units(&root),
         Verb::Facts => print_facts(&root),
         Verb::Status => {
             print!("{}", status::render_status(&root, SystemTime::now()));
@@ -116,6 +121,20 @@ fn carry_out(arguments: Arguments) -> ExitCode {
             Ok(never) => match never {},
             Err(error) => print_failure(&error),
         },
+    }
+}
+
+fn lay_units(root: &Root) -> ExitCode {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            println!("baremetal: cannot tell where this file is: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match program::write_units(root, &program) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => print_failure(&error),
     }
 }
 

@@ -203,12 +203,6 @@ impl BaseImages {
             .unwrap_or_else(|_| Err(BaseImageError::Slow { url: url.to_owned() }))
     }
 
-    /// Whether the content is stored.
-    #[must_use]
-    pub fn contains_content(&self, sha256: &str) -> bool {
-        self.ledger.contains_file(sha256)
-    }
-
     fn url_lock(&self, url: &str) -> Arc<UrlLock> {
         let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = fetching.get(url).and_then(Weak::upgrade) {

@@ -56,16 +56,24 @@ impl NextAction for LiveError {
 pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
     let path = root.live_config();
     let text = fs::read_to_string(&path).map_err(|source| LiveError::Read { path, source })?;
-    let seed = live_seed(&text, &observed::boot_id(root)?)?;
+    let seed = live_seed(&text, runs_yip(root), &observed::boot_id(root)?)?;
     seed::place(root, &seed)?;
     Ok(())
 }
 
+/// Whether the live system gives the same cloud-config to yip: nothing of it is
+/// to be done twice.
+fn runs_yip(root: &Root) -> bool {
+    let command_line = fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default();
+    command_line.split_whitespace().any(|word| word.starts_with("elemental.setup="))
+}
+
 /// The seed of a live boot: every boot is a new instance.
-fn live_seed(config: &str, boot_id: &str) -> Result<Seed, LiveError> {
+fn live_seed(config: &str, runs_yip: bool, boot_id: &str) -> Result<Seed, LiveError> {
     let config: Value = serde_norway::from_str(config).map_err(LiveError::Parse)?;
     let mut user_data = "#cloud-config\n".to_owned();
-    if let Some(cloud_config) = config.get("cloud-config").filter(|value| !value.is_null()) {
+    let cloud_config = config.get("cloud-config").filter(|value| !value.is_null() && !runs_yip);
+    if let Some(cloud_config) = cloud_config {
         // JSON is YAML, and leaves no plain scalar that YAML 1.1 reads otherwise
         // (a MAC address of digits is a base-60 number to cloud-init).
         user_data += &serde_json::to_string_pretty(cloud_config).map_err(LiveError::Render)?;
@@ -94,14 +102,16 @@ mod tests {
             ),
             ("none", "elemental: {}\n", "#cloud-config\n"),
             ("null", "cloud-config: null\n", "#cloud-config\n"),
-            ("the base ISO's empty lines", "\n\n\n", "#cloud-config\n"),
+            ("an empty file", "\n", "#cloud-config\n"),
         ];
         for (name, given, want) in cases {
-            let seed = live_seed(given, "b-1").unwrap();
-            let user_data = seed.user_data.unwrap();
-            assert_eq!(String::from_utf8_lossy(user_data.expose()), want, "{name}");
-            assert_eq!(seed.meta_data, "instance-id: live-b-1\n", "{name}");
+            for (runs_yip, want) in [(false, want), (true, "#cloud-config\n")] {
+                let seed = live_seed(given, runs_yip, "b-1").unwrap();
+                let user_data = seed.user_data.unwrap();
+                assert_eq!(String::from_utf8_lossy(user_data.expose()), want, "{name}");
+                assert_eq!(seed.meta_data, "instance-id: live-b-1\n", "{name}");
+            }
         }
-        assert!(live_seed("a: [", "b-1").is_err());
+        assert!(live_seed("a: [", false, "b-1").is_err());
     }
 }

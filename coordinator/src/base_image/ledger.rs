@@ -67,10 +67,6 @@ impl Ledger {
         self.directory.join(format!("{sha256}.iso"))
     }
 
-    pub(super) fn contains_file(&self, sha256: &str) -> bool {
-        self.lock_state().files.contains_key(sha256)
-    }
-
     /// Keeps a file and notes its use.
     pub(super) fn lease_file(&self, sha256: &str) -> Option<Lease> {
         let mut state = self.lock_state();
