@@ -12,12 +12,13 @@ use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
 use super::{Prepared, SeedIsoError, SeedIsos, config};
+use crate::base_image::Wanted;
 
 /// What an ISO is made of; another one needs another build.
 #[derive(Debug, PartialEq, Eq)]
 struct Inputs {
     base: Base,
-    url: Option<String>,
+    wanted: Wanted,
     digest: Option<String>,
     text: String,
 }
@@ -52,7 +53,7 @@ impl SeedIsos {
         let inputs = match config::render_config(seed, registration, self.authority.certificate()) {
             Ok(text) => Inputs {
                 base: seed_image::base_image(seed),
-                url: seed.spec.base_image.clone(),
+                wanted: Wanted::of(seed),
                 digest: seed.spec.base_image_digest.clone(),
                 text,
             },
