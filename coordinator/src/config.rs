@@ -62,6 +62,10 @@ pub struct BaseImageLimits {
     /// Largest base ISO; bytes, or with Ki, Mi, Gi.
     #[arg(long, env = "BASE_IMAGE_SIZE", default_value = "8Gi", value_parser = parse_bytes)]
     pub base_image_size: u64,
+    /// Where base ISOs that a `SeedImage` names by `file:///` have to be: a volume
+    /// of every replica.
+    #[arg(long, env = "BASE_IMAGE_DIRECTORY")]
+    pub base_image_directory: Option<PathBuf>,
     /// How long a base ISO may take to arrive.
     #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
     pub base_image_timeout: Duration,
@@ -85,6 +89,7 @@ impl Default for BaseImageLimits {
     fn default() -> Self {
         Self {
             base_image_size: 8 * GI,
+            base_image_directory: None,
             base_image_timeout: Duration::from_hours(1),
             cache_size: 20 * GI,
             allow_base: vec![],

@@ -205,7 +205,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
-    let isos = open_isos(config, &cache, downloads, &authority)?;
+    let isos = open_isos(config, client, &cache, downloads, &authority)?;
     let caches = rpc::Caches {
         inventories: cache.inventories.clone(),
         registrations: cache.registrations.clone(),
@@ -264,11 +264,13 @@ fn build_rpc(
 
 fn open_isos(
     config: &Config,
+    client: &Client,
     cache: &Cache,
     downloads: Arc<DownloadTokens>,
     authority: &Arc<Authority>,
 ) -> Result<Arc<SeedIsos>, RunError> {
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
+    let bases = bases.with_secrets(client.clone());
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
     let bases = (bases, config.agent_path.clone());
     Ok(Arc::new(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone())))

@@ -20,6 +20,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coordinator_api::conditions::Reason;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image;
@@ -28,7 +29,7 @@ use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use sha2::{Digest as _, Sha256};
 
-use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease};
+use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease, Wanted};
 use crate::ca::Authority;
 use crate::rpc::registration_tokens::DownloadTokens;
 use crate::telemetry::chain;
@@ -43,9 +44,6 @@ const BLOCK: usize = 128 * 1024;
 /// Why there is no seed ISO.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedIsoError {
-    /// spec.baseImage is empty.
-    #[error("spec.baseImage is not set: give the http(s) URL of an Elemental live ISO")]
-    NoBase,
     /// See [`BaseImageError`].
     #[error(transparent)]
     Base(#[from] BaseImageError),
@@ -78,9 +76,7 @@ impl SeedIsoError {
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::NoBase | Self::Layout(_) | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge) => {
-                true
-            }
+            Self::Layout(_) | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge) => true,
             Self::Base(error) => error.is_terminal(),
             Self::Config(ConfigError::NotReady) | Self::Agent { .. } | Self::Read { .. } => false,
         }
@@ -93,10 +89,20 @@ impl SeedIsoError {
         neutral.map_or_else(|| chain(self), str::to_owned)
     }
 
+    /// The cause, for a condition.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Base(error) => error.reason(),
+            Self::Layout(_) => Reason::BaseImageInvalid,
+            Self::Config(_) | Self::Agent { .. } | Self::Read { .. } => Reason::SeedImageBuildFailure,
+        }
+    }
+
     /// Whether a retry would fetch the base in vain.
     #[must_use]
     pub fn is_fetched_in_vain(&self) -> bool {
-        matches!(self, Self::Base(BaseImageError::TooLarge { .. } | BaseImageError::Digest { .. }))
+        matches!(self, Self::Base(error) if error.is_fetched_in_vain())
     }
 }
 
@@ -195,12 +201,8 @@ impl SeedIsos {
         registration: &MachineRegistration,
     ) -> Result<(Arc<Iso>, Lease), SeedIsoError> {
         let files = self.render_files(seed, registration)?;
-        let url = seed.spec.base_image.as_deref().unwrap_or_default();
-        if url.is_empty() {
-            return Err(SeedIsoError::NoBase);
-        }
         let digest = seed.spec.base_image_digest.as_deref();
-        let base = self.bases.fetch_image(url, seed_image::base_image(seed), digest).await?;
+        let base = self.bases.fetch_image(Wanted::of(seed), seed_image::base_image(seed), digest).await?;
         let agent = self.agent.clone().unwrap_or_default();
         let sources = Sources { base: base.path.clone(), agent };
         let held = self.held_iso(seed).filter(|iso| iso.sources == sources && iso.files == files);

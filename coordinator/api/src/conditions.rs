@@ -78,6 +78,33 @@ pub enum Reason {
     /// `SeedImage`: `cleanupAfterMinutes` is over.
     SeedImageBuildDeadline,
     // Ours.
+    /// `SeedImage`: the base cannot be used as it is written.
+    BaseImageInvalid,
+    /// `SeedImage`: the host of the base has no address.
+    BaseImageHostUnknown,
+    /// `SeedImage`: the server of the base does not answer as it should.
+    BaseImageUnreachable,
+    /// `SeedImage`: the certificate of the base's server is signed by an unknown
+    /// authority, or is for another name.
+    BaseImageUntrusted,
+    /// `SeedImage`: the registry demands other credentials.
+    BaseImageUnauthorized,
+    /// `SeedImage`: a Secret that the base needs is not there or has another form.
+    BaseImageSecretInvalid,
+    /// `SeedImage`: the registry has no such image, or the directory no such file.
+    BaseImageNotFound,
+    /// `SeedImage`: the base is not what its digest says.
+    BaseImageDigestMismatch,
+    /// `SeedImage`: the image has no ISO in its layers.
+    BaseImageWithoutISO,
+    /// `SeedImage`: the image has several ISOs in its layers.
+    BaseImageWithSeveralISOs,
+    /// `SeedImage`: the image is for another platform.
+    BaseImagePlatformMismatch,
+    /// `SeedImage`: the base is larger than allowed.
+    BaseImageTooLarge,
+    /// `SeedImage`: the base did not arrive in time.
+    BaseImageTimedOut,
     /// No blocker.
     Available,
     /// A host is claimed.

@@ -24,9 +24,20 @@ use serde_json::{Value, json};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SeedImageSpec {
-    /// http(s) URL of the base ISO.
+    /// The base ISO: an OCI reference (`registry.example.com/os/image-iso:v1`, with
+    /// or without `oci://`) of an image with the ISO in a layer, an http(s) URL, or
+    /// `file:///` and a path below `--base-image-directory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image: Option<String>,
+    /// Ours: Secret of type `kubernetes.io/dockerconfigjson` in this namespace, for
+    /// the registry of an OCI reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_image_pull_secret: Option<String>,
+    /// Ours: Secret in this namespace whose key `ca.crt` has the certificates, beside
+    /// those of the coordinator's system, that sign for the registry or https
+    /// server.
+    #[serde(default, rename = "baseImageCASecret", skip_serializing_if = "Option::is_none")]
+    pub base_image_ca_secret: Option<String>,
     /// Ours: what the base ISO must be, as `sha256:` and 64 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
@@ -56,7 +67,7 @@ pub struct SeedImageSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::quantity_value", default = "six_gibibytes")]
     pub size: Option<Value>,
-    /// Accepted and ignored.
+    /// `linux/amd64` or `linux/x86_64`; others are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
     pub target_platform: Option<String>,

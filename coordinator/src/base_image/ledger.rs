@@ -63,6 +63,10 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     pub(super) fn file_path(&self, sha256: &str) -> PathBuf {
         self.directory.join(format!("{sha256}.iso"))
     }

@@ -13,12 +13,13 @@ use tracing::Instrument as _;
 
 use super::compose::NewFile;
 use super::{Prepared, SeedIsoError, SeedIsos};
+use crate::base_image::Wanted;
 
 /// What an ISO is made of; another one needs another build.
 #[derive(Debug, PartialEq, Eq)]
 struct Inputs {
     base: Base,
-    url: Option<String>,
+    wanted: Wanted,
     digest: Option<String>,
     files: Vec<NewFile>,
 }
@@ -53,7 +54,7 @@ impl SeedIsos {
         let inputs = match self.render_files(seed, registration) {
             Ok(files) => Inputs {
                 base: seed_image::base_image(seed),
-                url: seed.spec.base_image.clone(),
+                wanted: Wanted::of(seed),
                 digest: seed.spec.base_image_digest.clone(),
                 files,
             },

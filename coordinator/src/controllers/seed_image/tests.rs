@@ -187,3 +187,20 @@ async fn a_rebuild_happens_once_despite_conflicts() {
         assert!(is_allowed(verb, &resource), "no right to {} {resource}", verb.as_str());
     }
 }
+
+#[tokio::test]
+async fn conditions_have_the_cause_beside_the_known_reason() {
+    let mut setting = Setting::new().await;
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let patch =
+        Patch::Merge(json!({ "spec": { "baseImage": "file:///etc/passwd", "retriggerBuild": true } }));
+    setting.seed_images.patch("seed", &PatchParams::default(), &patch).await.unwrap();
+    setting.wait_until("failed", |(state, ..)| state == "Failed").await;
+    let object = setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap();
+    for (kind, reason) in [("Ready", "BaseImageInvalid"), ("SeedImageReady", "SeedImageBuildFailure")] {
+        let mut conditions = object["status"]["conditions"].as_array().unwrap().iter();
+        let condition = conditions.find(|condition| condition["type"] == kind).unwrap();
+        assert_eq!(text(condition, "/reason"), reason);
+        assert!(text(condition, "/message").contains("--base-image-directory"), "{condition}");
+    }
+}

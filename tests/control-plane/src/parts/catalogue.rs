@@ -11,6 +11,8 @@ pub enum Module {
     ClusterApi,
     /// containerd 2.
     Containerd,
+    /// The registry of `github.com/distribution`.
+    Distribution,
 }
 
 /// One binary.
@@ -36,11 +38,14 @@ pub enum Part {
     ContainerdShim,
     /// containerd's debugging client.
     Ctr,
+    /// Keeps OCI images.
+    Registry,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 4] = [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd];
+    pub const ALL: [Self; 5] =
+        [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd, Self::Distribution];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
     #[must_use]
@@ -50,6 +55,7 @@ impl Module {
             Self::Etcd => "etcd",
             Self::ClusterApi => "cluster-api",
             Self::Containerd => "containerd",
+            Self::Distribution => "distribution",
         }
     }
 
@@ -73,6 +79,7 @@ impl Module {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ClusterApi => "sigs.k8s.io/cluster-api",
             Self::Containerd => "github.com/containerd/containerd/v2",
+            Self::Distribution => "github.com/distribution/distribution/v3",
         }
     }
 
@@ -82,6 +89,7 @@ impl Module {
             Self::Etcd => include_str!("../../parts/etcd/go.mod"),
             Self::ClusterApi => include_str!("../../parts/cluster-api/go.mod"),
             Self::Containerd => include_str!("../../parts/containerd/go.mod"),
+            Self::Distribution => include_str!("../../parts/distribution/go.mod"),
         }
     }
 
@@ -89,7 +97,7 @@ impl Module {
     pub(super) fn tags(self) -> &'static str {
         match self {
             Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
-            Self::Kubernetes | Self::Etcd | Self::ClusterApi => "",
+            Self::Kubernetes | Self::Etcd | Self::ClusterApi | Self::Distribution => "",
         }
     }
 
@@ -98,7 +106,7 @@ impl Module {
     pub(super) fn linker_flags(self) -> String {
         match self {
             Self::Kubernetes => format!("-s -w {}", stamp(self.version())),
-            Self::Etcd | Self::ClusterApi | Self::Containerd => "-s -w".to_owned(),
+            Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution => "-s -w".to_owned(),
         }
     }
 }
@@ -112,7 +120,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::Kubectl,
@@ -123,6 +131,7 @@ impl Part {
         Self::Containerd,
         Self::ContainerdShim,
         Self::Ctr,
+        Self::Registry,
     ];
 
     /// The binary's file name.
@@ -139,6 +148,7 @@ impl Part {
             Self::Containerd => "containerd",
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
+            Self::Registry => "registry",
         }
     }
 
@@ -154,6 +164,7 @@ impl Part {
             Self::Etcd => Module::Etcd,
             Self::ClusterApiCore => Module::ClusterApi,
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
+            Self::Registry => Module::Distribution,
         }
     }
 
@@ -172,7 +183,7 @@ impl Part {
             Self::KubeApiserver => 390,
             Self::ClusterApiCore => 180,
             Self::KubeControllerManager => 100,
-            Self::Containerd => 90,
+            Self::Containerd | Self::Registry => 90,
             Self::Etcd => 45,
             Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
             Self::ContainerdShim | Self::Ctr => 5,
