@@ -2,6 +2,7 @@
 
 pub mod template;
 
+pub mod admission;
 mod facts;
 mod identify;
 mod install;
@@ -9,6 +10,7 @@ mod judge;
 
 use std::collections::BTreeMap;
 
+use coordinator_api::inventory::Approval;
 use coordinator_api::names::{annotation, label};
 use coordinator_api::network::{Configurator, NetworkTemplate, RegistrationNetwork};
 use coordinator_api::registration::MachineRegistration;
@@ -16,7 +18,7 @@ use kube::ResourceExt;
 use proto::v1alpha1::HostFacts;
 use serde_json::Value;
 
-pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key};
+pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key, shut_out};
 pub use install::{InstallError, install_message};
 pub use judge::{Judgement, judge_registration};
 use template::{Field, Rendered, Values};
@@ -118,6 +120,10 @@ pub fn draft_inventory(
         draft.ip_address_pools.clone_from(&network.ip_addresses);
     }
     draft.annotations.insert(annotation::REGISTRATION.to_owned(), registration.name_any());
+    if admission::needs_approval(registration) {
+        let pending: &str = Approval::Pending.into();
+        draft.annotations.insert(annotation::APPROVAL.to_owned(), pending.to_owned());
+    }
     draft.labels.insert(label::MANAGED.to_owned(), "true".to_owned());
     draft.labels.insert(label::IDENTITY_CLASS.to_owned(), identity.class.as_str().to_owned());
     Ok(draft)

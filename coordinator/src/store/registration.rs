@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
+use coordinator_api::inventory::{Approval, MachineInventory, MachineInventorySpec};
+use coordinator_api::names::annotation;
 use coordinator_api::network::ObservedNetwork;
 use coordinator_core::host::facts::{self, Registered};
 use coordinator_core::inventory::Draft;
@@ -114,7 +115,7 @@ async fn create_plan_secret(
 }
 
 /// Gives the inventory of a host that was never installed to another key: one
-/// compare-and-swap.
+/// compare-and-swap. `approval` is what the new key needs.
 ///
 /// # Errors
 /// Conflict when the inventory has changed.
@@ -122,7 +123,12 @@ pub async fn replace_identity(
     client: &Client,
     inventory: &MachineInventory,
     tpm_hash: &str,
+    approval: Option<Approval>,
 ) -> Result<MachineInventory, StoreError> {
-    super::patch(client, inventory, "replace the identity of", json!({ "spec": { "tpmHash": tpm_hash } }))
-        .await
+    let mut change = json!({ "spec": { "tpmHash": tpm_hash } });
+    if let Some(approval) = approval {
+        let approval: &str = approval.into();
+        change["metadata"] = json!({ "annotations": { annotation::APPROVAL: approval } });
+    }
+    super::patch(client, inventory, "replace the identity of", change).await
 }

@@ -80,6 +80,51 @@ async fn unknown_token_is_rejected() {
     world.check_invariants().await;
 }
 
+// Fault: a host comes with a copied ISO, and the registration has `spec.approval: Manual`.
+// Shown: host console; condition `Approved` of the MachineInventory: `ApprovalPending`; nothing is
+// installed until a person approves it.
+#[tokio::test(start_paused = true)]
+async fn host_installs_nothing_before_it_is_approved() {
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    world.patch("MachineRegistration", "hosts", json!({ "spec": { "approval": "Manual" } })).await;
+    world.wait_idle().await;
+    world.boot_host("host-1", "hosts");
+    let waits = |world: &World| {
+        let approved = world.host_condition("host-1", Type::Approved);
+        approved.is_some_and(|found| found.reason == Reason::ApprovalPending.as_str())
+    };
+    world.wait_until("it waits", waits).await;
+    let mark = world.fake.journal().mark();
+    world.advance_time(std::time::Duration::from_mins(3)).await;
+    assert_eq!(world.count_requests(mark).writes, 0, "to wait costs nothing");
+    assert_eq!(world.host("host-1").installs(), 0);
+    let approved = json!({ "metadata": { "annotations": { annotation::APPROVAL: "Approved" } } });
+    world.patch("MachineInventory", "host-1", approved).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
+// Fault: an object without `spec`, as other operators take it.
+// Shown: nothing: it is reconciled with defaults.
+#[tokio::test(start_paused = true)]
+async fn objects_without_a_spec_break_nothing() {
+    let mut world = World::new().await;
+    for kind in ["MachineRegistration", "MachineInventory", "SeedImage"] {
+        world.create(kind, "empty", json!({})).await;
+    }
+    let storage = json!({ "spec": { "storage": { "volumes": [] }, "tpmHash": "0a" } });
+    world.create("MachineInventory", "stored", storage).await;
+    world.apply_registration().await;
+    world.register_hosts(&["host-1"]).await;
+    assert!(!world.log().contains("does not parse"), "{}", world.log());
+    let empty = world.get_object("machineregistrations.elemental.cattle.io", "empty").unwrap();
+    assert!(empty["status"]["registrationURL"].is_string(), "{empty}");
+    let stored = world.get_object("machineinventories.elemental.cattle.io", "stored").unwrap();
+    assert_eq!(stored["spec"]["storage"], json!({ "volumes": [] }), "nothing is pruned");
+    world.check_invariants().await;
+}
+
 // Fault: the install device is not there yet.
 // Shown: condition `Installed` of the MachineInventory: `InstallWaiting` with the disks that are
 // there.

@@ -287,8 +287,8 @@ async fn has_ended_within(
     let mut was_seen = false;
     loop {
         let latest = state.latest_state();
-        if latest.is_quarantined {
-            return Err(close_error(CloseReason::Quarantined, peer));
+        if let Some(refusal) = latest.refusal {
+            return Err(RpcError::from_refusal(refusal, peer.name_hint.clone()));
         }
         let is_seen = latest.session.as_ref() == Some(other);
         if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{Approval, MachineInventory};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
+use coordinator_core::inventory::admission::needs_approval;
 use coordinator_core::inventory::{self, Existing, Hardware, Identified, Identity};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
@@ -12,8 +13,9 @@ use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use sha2::{Digest as _, Sha256};
 
+use super::admission::admit_host;
 use crate::ca::HostKey;
-use crate::rpc::{Context, RpcError, describe_inventory, refuse_quarantined};
+use crate::rpc::{Context, RpcError, describe_inventory, refuse_shut_out};
 use crate::store::StoreError;
 use crate::store::registration::{self as store, NewHost};
 use crate::telemetry::chain;
@@ -41,7 +43,7 @@ pub(super) async fn ensure_inventory(
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let Reported { challenge, key, facts, network, hardware } = reported;
     if let Some(known) = context.cached_inventory(key) {
-        return refuse_quarantined(known);
+        return refuse_shut_out(known);
     }
     let registration = registration.ok_or_else(refuse_closed)?;
     if let Some(refusal) = inventory::judge_registration(registration).refusal() {
@@ -57,8 +59,9 @@ pub(super) async fn ensure_inventory(
     match inventory::identify_host(existing, identity, hardware, registration) {
         Identified::Refused(refusal) => Err(RpcError::from_refusal(refusal, describe_inventory(&draft.name))),
         Identified::Known(known) => Ok(Arc::new(known.clone())),
-        Identified::Replaced(named) => replace_identity(context, named, key).await,
+        Identified::Replaced(named) => replace_identity(context, registration, named, key).await,
         Identified::Create => {
+            admit_host(context, registration, key).await?;
             let name = draft.name.clone();
             let new = NewHost { tpm_hash: key.tpm_hash.clone(), observed_network: network };
             let api = context.inventory_api(&key.namespace);
@@ -70,10 +73,12 @@ pub(super) async fn ensure_inventory(
 /// Its former key went with an install that was interrupted.
 async fn replace_identity(
     context: &Context,
+    registration: &MachineRegistration,
     named: &MachineInventory,
     key: &HostKey,
 ) -> Result<Arc<MachineInventory>, RpcError> {
-    let replaced = store::replace_identity(&context.client, named, &key.tpm_hash).await?;
+    let approval = needs_approval(registration).then_some(Approval::Pending);
+    let replaced = store::replace_identity(&context.client, named, &key.tpm_hash, approval).await?;
     let note = format!(
         "{} was never installed and registers again with another key and the same hardware: the key was replaced; next: none, unless another host pretends to be this one",
         named.name_any()

@@ -117,7 +117,8 @@ async fn rejections_become_one_event() {
             assert_eq!(refusal(&refused), Some(want));
         }
         let counts = world.spent();
-        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((1, 1), 1), "{want:?}: {counts}");
+        // And one condition.
+        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((2, 2), 1), "{want:?}: {counts}");
         let events = world.fake.look_at_all("events.events.k8s.io");
         let note = events[0]["note"].as_str().unwrap();
         assert_eq!(events[0]["reason"], want.code());

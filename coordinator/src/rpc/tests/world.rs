@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::registration::MachineRegistration;
+use coordinator_api::registration::{ApprovalPolicy, MachineRegistration, MachineRegistrationSpec};
 use coordinator_core::plan::PlanRecord;
 use fake_apiserver::{Counts, FakeApi};
 use futures::StreamExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 use kube::runtime::reflector::store::Writer;
@@ -45,6 +46,7 @@ use crate::rpc::{Caches, Context, Replica, SessionTiming};
 use crate::tls::Acceptor;
 
 pub(super) const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
+pub(super) const REGISTRATIONS: &str = "machineregistrations.elemental.cattle.io";
 
 type Wire =
     BoxCloneService<http::Request<tonic::body::Body>, http::Response<hyper::body::Incoming>, hyper::Error>;
@@ -136,15 +138,34 @@ async fn follow(
     }
 }
 
-/// The store that a watch would have filled.
-fn registrations() -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
-    let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
+fn with_spec(name: &str, change: impl FnOnce(&mut MachineRegistrationSpec)) -> MachineRegistration {
+    let mut registration = registration(name, URL, true);
+    change(&mut registration.spec);
+    registration
+}
+
+async fn create_registrations(fake: &FakeApi) {
+    let api: Api<MachineRegistration> = Api::namespaced(fake.client("operator"), "fleet");
     for registration in [
         registration("token", URL, true),
         registration("token-not-ready", None, true),
         registration("token-tpm-only", URL, false),
         unsupported("token-unsupported"),
+        with_spec("token-manual", |spec| spec.approval = ApprovalPolicy::Manual),
+        with_spec("token-of-two", |spec| spec.max_hosts = Some(2)),
+        with_spec("token-expired", |spec| spec.token_expires_at = Some(Time(Timestamp::UNIX_EPOCH))),
     ] {
+        api.create(&PostParams::default(), &registration).await.unwrap();
+        let key = (REGISTRATIONS, "fleet", registration.metadata.name.as_deref().unwrap());
+        fake.edit(key, |object| object["status"] = json!(registration.status));
+    }
+}
+
+/// The store that a watch would have filled.
+fn registrations(fake: &FakeApi) -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
+    let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
+    for registration in fake.look_at_all(REGISTRATIONS) {
+        let registration = serde_json::from_value(registration).unwrap();
         let event = watcher::Event::Apply(registration);
         writer.apply_watcher_event(&event);
         tokens.apply_event(&event);
@@ -173,6 +194,7 @@ impl World {
         for crd in coordinator_api::crds::all() {
             fake.register_crd(&crd);
         }
+        create_registrations(&fake).await;
         let authority = Arc::new(Authority::generate(Timestamp::now()).unwrap());
         let mut world = Self {
             fake,
@@ -196,7 +218,7 @@ impl World {
         let inventories = writer.as_reader();
         self.tasks.spawn(follow(Api::all(self.fake.client("watcher")), writer, notifications.clone()));
         inventories.wait_until_ready().await.unwrap();
-        let (registrations, tokens) = registrations();
+        let (registrations, tokens) = registrations(&self.fake);
         let (frozen, dead) = (self.frozen.clone(), self.dead.clone());
         let mut context = Context::new(
             self.fake.client(&name),
@@ -263,6 +285,14 @@ impl World {
             })
         })
         .await;
+    }
+
+    /// Annotates an inventory, and waits until every watch has brought it.
+    pub(super) async fn annotate(&self, name: &str, key: &str, value: &str) {
+        self.fake.edit((INVENTORIES, "fleet", name), |inventory| {
+            inventory["metadata"]["annotations"][key] = json!(value);
+        });
+        self.settled(name).await;
     }
 
     pub(super) fn write_secret(&self, name: &str, plan: &[u8]) {
