@@ -6,6 +6,7 @@ pub mod host;
 pub mod identity;
 pub mod plan_notifications;
 mod rate_limits;
+mod refresh;
 mod registered_hosts;
 pub mod registration;
 pub mod registration_tokens;

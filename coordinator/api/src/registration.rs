@@ -87,7 +87,8 @@ pub enum ApprovalPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Config {
-    /// cloud-config of the installed system.
+    /// cloud-config of the installed system; of yip where it has `stages`, else
+    /// of cloud-init.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub cloud_config: Option<Value>,
@@ -162,19 +163,20 @@ pub struct Install {
     /// Do not change the firmware's boot entries.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_boot_entry: bool,
-    /// Accepted and ignored.
+    /// Without effect: the installer finds it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
-    /// Accepted and ignored.
+    /// Not supported: name the image in `system-uri`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iso: Option<String>,
-    /// Accepted and ignored.
+    /// Without effect: the installer has no such option any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
-    /// Accepted and ignored.
+    /// Without effect: the installer's configuration is that of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_dir: Option<String>,
-    /// Accepted and ignored.
+    /// URLs or paths of cloud-configs of yip, which the installer copies to the
+    /// installed system.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub config_urls: Vec<String>,
 }
@@ -312,7 +314,7 @@ pub struct Registration {
     /// Send no SMBIOS data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_smbios: bool,
-    /// Accepted and ignored.
+    /// Not supported: hosts are installed by elemental.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_toolkit: bool,
     /// Set by the coordinator.

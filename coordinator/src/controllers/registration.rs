@@ -6,7 +6,7 @@ use std::time::Duration;
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
-use coordinator_core::inventory::{admission, judge_registration};
+use coordinator_core::inventory::{RANDOM_KEY, admission, judge_registration};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
@@ -15,9 +15,6 @@ use super::Context;
 use crate::store::registration_token::{self, Token};
 use crate::store::{Class, StoreError, status};
 use crate::telemetry::chain;
-
-/// Upstream's word for a random key, which is what every host has.
-const RANDOM_KEY: i64 = -1;
 
 /// How often a registration looks whether its token is free.
 const DUPLICATE_INTERVAL: Duration = Duration::from_mins(1);

@@ -3,6 +3,7 @@
 //! Event at a bounded rate, and nothing that matters is returned.
 
 mod admission;
+mod file;
 mod inventories;
 
 use std::sync::Arc;
@@ -28,11 +29,14 @@ use wire::complete_response::Next;
 
 use super::host::parse_network;
 use super::identity::{Call, check_boot_id, tls_session};
+use super::refresh::refresh_metadata;
 use super::{Context, RpcError, refuse_shut_out};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
 use crate::store::registration as store;
 use crate::tls::{Challenge, Session};
 use inventories::Reported;
+
+pub use file::registration_router;
 
 /// The service.
 pub struct RegistrationService {
@@ -73,11 +77,18 @@ struct Opening {
 }
 
 /// Templates cost time for each fact: the contract's bounds hold here too.
-fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
+pub(super) fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
     for (what, count, max) in [
         ("SMBIOS sections", facts.smbios.len(), limits::SMBIOS_SECTIONS),
         ("disks", facts.disks.len(), limits::DISKS),
         ("interfaces", facts.nics.len(), limits::INTERFACES),
+        ("processors", facts.processors.len(), limits::CARDS),
+        ("graphics cards", facts.graphics_cards.len(), limits::CARDS),
+        (
+            "addresses of an interface",
+            facts.nics.iter().map(|nic| nic.addresses.len()).max().unwrap_or_default(),
+            limits::ADDRESSES,
+        ),
     ] {
         if count > max {
             return refuse_call(Refusal::BadRequest, format!("{count} {what} were sent, {max} are allowed"));
@@ -223,6 +234,7 @@ impl RegistrationService {
         let inventory = inventories::ensure_inventory(&self.context, registration, reported).await?;
         let inventory = refuse_shut_out(inventory)?;
         admission::refuse_recorded(&inventory, &request.boot_id)?;
+        let inventory = refresh_metadata(&self.context, inventory, &facts).await;
         let now = self.context.now();
         let registered =
             Registered { live_boot_id: &request.boot_id, system_uuid: hardware.system_uuid.as_deref() };

@@ -8,14 +8,14 @@ use coordinator_api::inventory::{Approval, MachineInventory, MachineInventorySpe
 use coordinator_api::names::annotation;
 use coordinator_api::network::ObservedNetwork;
 use coordinator_core::host::facts::{self, Registered};
-use coordinator_core::inventory::Draft;
+use coordinator_core::inventory::{Draft, Refresh};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
-use super::{StoreError, host, plan_record};
+use super::{StoreError, TRIES, host, is_conflict, plan_record};
 
 const KIND: &str = "MachineInventory";
 const SECRET: &str = "Secret";
@@ -67,6 +67,33 @@ fn render(draft: Draft, new: NewHost) -> MachineInventory {
     inventory.metadata.labels = Some(draft.labels);
     inventory.metadata.annotations = Some(draft.annotations);
     inventory
+}
+
+/// Writes labels and annotations that differ, as `decide` says. `known` may be
+/// stale: a conflict reads the inventory and decides again.
+///
+/// # Errors
+/// [`StoreError::Gone`], [`StoreError::Contended`], [`StoreError::Request`].
+pub async fn refresh_metadata(
+    client: &Client,
+    known: Arc<MachineInventory>,
+    decide: impl Fn(&MachineInventory) -> Option<Refresh>,
+) -> Result<Arc<MachineInventory>, StoreError> {
+    let name = known.name_any();
+    let api: Api<MachineInventory> = Api::namespaced(client.clone(), &known.namespace().unwrap_or_default());
+    let mut known = known;
+    for _ in 0..TRIES {
+        let Some(Refresh { labels, annotations }) = decide(&known) else { return Ok(known) };
+        let change = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+        match super::patch(client, &*known, "refresh labels of", change).await {
+            Ok(written) => return Ok(Arc::new(written)),
+            Err(StoreError::Request { source, .. }) if is_conflict(&source) => {
+                known = Arc::new(host::read(&api, &name, known.spec.tpm_hash.as_deref()).await?);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Contended { kind: KIND, name })
 }
 
 /// Creates the plan Secret of an inventory, when that was not done yet, and

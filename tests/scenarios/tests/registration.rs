@@ -11,16 +11,49 @@ use serde_json::json;
 #[tokio::test(start_paused = true)]
 async fn broken_name_template_is_reported_and_correctable() {
     let mut world = World::new().await;
-    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    world.apply_registration_of("hosts", "-", "/dev/vda").await;
     world.boot_host("host-1", "hosts");
     world.wait_until("it is refused", |world| world.log().contains("BadTemplate")).await;
     let events = world.fake.look_at_all("events.events.k8s.io");
     let event = events.iter().find(|event| event["reason"] == "BadTemplate").cloned().unwrap_or_default();
     assert_eq!(event["regarding"]["kind"], "MachineRegistration", "{event}");
-    assert!(event["note"].as_str().unwrap().contains("use another key"), "{event}");
+    assert!(event["note"].as_str().unwrap().contains("add letters or digits"), "{event}");
     let name = json!({ "spec": { "machineName": "${System Information/Serial Number}" } });
     world.patch("MachineRegistration", "hosts", name).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
+// Fault: a host does not report what its name is made of.
+// Shown: Event on the MachineInventory, whose name is random: `TemplateUnresolved`.
+#[tokio::test(start_paused = true)]
+async fn name_is_random_where_the_host_reports_nothing() {
+    let mut world = World::new().await;
+    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    let labels = json!({ "spec": { "machineInventoryLabels": { "serial": "${Product/SerialNumber}" } } });
+    world.patch("MachineRegistration", "hosts", labels).await;
+    world.wait_idle().await;
+    world.boot_host("host-1", "hosts");
+    let found = |world: &World| {
+        let all = world.fake.look_at_all("machineinventories.elemental.cattle.io");
+        all.first().map(|found| found["metadata"]["name"].as_str().unwrap().to_owned())
+    };
+    world
+        .wait_until("it is available", |world| found(world).is_some_and(|name| world.is_available(&name)))
+        .await;
+    let name = found(&world).unwrap();
+    assert!(name.starts_with("m-") && name.len() == 38, "{name}");
+    let events = world.fake.look_at_all("events.events.k8s.io");
+    assert!(events.iter().any(|event| event["reason"] == "TemplateUnresolved"), "{events:?}");
+    assert_eq!(world.inventory(&name).unwrap().metadata.labels.unwrap()["serial"], "host-1");
+    let label = json!({ "spec": { "machineInventoryLabels": { "disks": "${Storage/TotalDisks}" } } });
+    world.patch("MachineRegistration", "hosts", label).await;
+    world.wait_idle().await;
+    world.host("host-1").kill_agent();
+    let has_label = |world: &World| {
+        world.inventory(&name).unwrap().metadata.labels.is_some_and(|labels| labels.contains_key("disks"))
+    };
+    world.wait_until("the label comes with the next attach", has_label).await;
     world.check_invariants().await;
 }
 
@@ -50,7 +83,7 @@ async fn taken_name_is_rejected_for_another_key() {
 #[tokio::test(start_paused = true)]
 async fn rejected_host_costs_few_requests() {
     let mut world = World::new().await;
-    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    world.apply_registration_of("hosts", "-", "/dev/vda").await;
     world.boot_host("host-1", "hosts");
     let mark = world.fake.journal().mark();
     world.advance_time(std::time::Duration::from_hours(1)).await;
@@ -188,6 +221,23 @@ async fn failing_install_waits_for_another_annotation() {
     let named = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: "/dev/vda" } } });
     world.patch("MachineInventory", "host-1", named).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stages_and_further_files_reach_the_installer() {
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    let stages = json!({ "stages": { "boot": [{ "name": "lab" }] } });
+    let install = json!({ "device": "/dev/vda", "config-urls": ["https://c.example/a.yaml"] });
+    let config = json!({ "cloud-config": stages, "elemental": { "install": install } });
+    world.patch("MachineRegistration", "hosts", json!({ "spec": { "config": config } })).await;
+    world.wait_idle().await;
+    world.register_hosts(&["host-1"]).await;
+    let effects = world.host("host-1").live_system().effects();
+    let install = effects.iter().find(|effect| effect.starts_with("install")).unwrap();
+    assert!(install.contains("cloud-init stages:   boot:   - name: lab"), "{install}");
+    assert!(install.ends_with("cloud-init https://c.example/a.yaml"), "{install}");
     world.check_invariants().await;
 }
 

@@ -8,7 +8,7 @@ use coordinator_api::registration::MachineRegistration;
 use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
 
-use super::{emulates_tpm, facts, inventory_settings};
+use super::{emulates_tpm, inventory_settings};
 use crate::host::HostRecord;
 
 /// How a host holds its identity key.
@@ -114,7 +114,7 @@ impl Hardware {
         network: Option<&ObservedNetwork>,
     ) -> Self {
         let is_hidden = inventory_settings(registration).is_some_and(|settings| settings.no_smbios);
-        let uuid = if is_hidden { None } else { facts::system_uuid(facts) };
+        let uuid = if is_hidden { None } else { proto::facts::system_uuid(facts) };
         Self { system_uuid: uuid, macs: permanent_macs(network) }
     }
 

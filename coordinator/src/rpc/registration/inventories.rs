@@ -6,7 +6,7 @@ use coordinator_api::inventory::{Approval, MachineInventory};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::inventory::admission::needs_approval;
-use coordinator_core::inventory::{self, Existing, Hardware, Identified, Identity};
+use coordinator_core::inventory::{self, Existing, Hardware, Identified, Identity, Skipped};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::refusal::Refusal;
@@ -52,7 +52,7 @@ pub(super) async fn ensure_inventory(
     }
     let identity = Identity { hash: &key.tpm_hash, class: challenge.class };
     let random = Sha256::digest(&challenge.public_key).into();
-    let draft = inventory::draft_inventory(registration, facts, identity, &random)
+    let mut draft = inventory::draft_inventory(registration, facts, identity, &random)
         .map_err(|error| RpcError::from_refusal(Refusal::BadTemplate, error.to_string()))?;
     let named = context.caches.inventories.get(&ObjectRef::new(&draft.name).within(&key.namespace));
     let existing = Existing { by_key: None, by_name: named.as_deref() };
@@ -63,11 +63,28 @@ pub(super) async fn ensure_inventory(
         Identified::Create => {
             admit_host(context, registration, key).await?;
             let name = draft.name.clone();
+            let skipped = std::mem::take(&mut draft.skipped);
             let new = NewHost { tpm_hash: key.tpm_hash.clone(), observed_network: network };
             let api = context.inventory_api(&key.namespace);
-            store::create_inventory(&api, draft, new).await.map_err(|error| explain_creation(error, &name))
+            let created = store::create_inventory(&api, draft, new).await;
+            let created = created.map_err(|error| explain_creation(error, &name))?;
+            tell_skipped(context, &created, &skipped).await;
+            Ok(created)
         }
     }
+}
+
+/// What of the templates says nothing for this host.
+async fn tell_skipped(context: &Context, created: &MachineInventory, skipped: &[Skipped]) {
+    if skipped.is_empty() {
+        return;
+    }
+    let told: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.key, skipped.why)).collect();
+    let note = format!(
+        "{}; next: correct the MachineRegistration (`baremetal-agent facts` prints what the host offers), or nothing",
+        told.join("; ")
+    );
+    context.events.warning(created, "TemplateUnresolved", &note).await;
 }
 
 /// Its former key went with an install that was interrupted.

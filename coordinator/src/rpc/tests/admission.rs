@@ -132,3 +132,24 @@ async fn revoked_host_loses_its_stream() {
     let shown = condition(&world.inventory("m-a").unwrap(), "Approved");
     assert_eq!(shown, pair("True", "ApprovedByPerson"));
 }
+
+// Fault: somebody guesses a registration URL.
+// Shown: 404, whatever is wrong with it.
+#[tokio::test]
+async fn registration_url_answers_with_its_file() {
+    let world = World::start().await;
+    let mut link = world.connect(None).await;
+    let (status, body) = link.get("/elemental/registration/token").await;
+    assert_eq!(status, 200, "{body}");
+    let file: Value = serde_norway::from_str(&body).unwrap();
+    let registration = &file["elemental"]["registration"];
+    assert_eq!(registration["url"], "https://c.example/elemental/registration/token");
+    assert_eq!((&registration["emulate-tpm"], &registration["auth"]), (&true.into(), &"tpm".into()));
+    assert_eq!(registration["ca-cert"], world.authority.certificate());
+    assert_eq!(file.as_object().unwrap().len(), 1, "nothing else is told");
+    for token in ["guessed", "token-not-ready", "token-expired", "token-unsupported"] {
+        let (status, body) = link.get(&format!("/elemental/registration/{token}")).await;
+        assert_eq!((status, body.as_str()), (404, ""), "{token}");
+    }
+    assert_eq!(requests(&world.spent()), (0, 0));
+}

@@ -12,6 +12,7 @@ use coordinator_api::registration::{ApprovalPolicy, MachineRegistration, Machine
 use coordinator_core::plan::PlanRecord;
 use fake_apiserver::{Counts, FakeApi};
 use futures::StreamExt as _;
+use http_body_util::BodyExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -34,6 +35,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tower::Service as _;
 use tower::util::BoxCloneService;
 
 use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
@@ -71,6 +73,7 @@ pub(super) struct World {
 }
 
 pub(super) struct Link {
+    wire: Wire,
     registration: RegistrationClient<Wire>,
     host: HostClient<Wire>,
     /// The host's half of its stream: open as long as the link.
@@ -375,6 +378,7 @@ impl World {
         }));
         let origin: http::Uri = "https://127.0.0.1".parse().unwrap();
         Ok(Link {
+            wire: wire.clone(),
             registration: RegistrationClient::with_origin(wire.clone(), origin.clone()),
             host: HostClient::with_origin(wire, origin),
             half: None,
@@ -393,6 +397,15 @@ impl Link {
             attestation: Some(wire::begin_request::Attestation::SoftwareKey(wire::SoftwareKey {})),
         };
         Ok(self.registration.begin(request).await?.into_inner().nonce)
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> (u16, String) {
+        let request = http::Request::get(format!("https://127.0.0.1{path}"));
+        let request = request.body(tonic::body::Body::empty()).unwrap();
+        let response = self.wire.call(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
     pub(super) async fn complete(
@@ -505,6 +518,7 @@ impl Host {
             system: Some(wire::SystemState { boot_id: boot_id.into(), ..Default::default() }),
             agent_version: "1".into(),
             carried: Some(wire::Carried { installed: Some(installed), ..Default::default() }),
+            facts: None,
         }
     }
 
