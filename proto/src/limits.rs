@@ -18,3 +18,7 @@ pub const ROUTES: usize = 1024;
 pub const DISKS: usize = 1024;
 /// SMBIOS sections of one host.
 pub const SMBIOS_SECTIONS: usize = 64;
+/// Processors and graphics cards of one host, each.
+pub const CARDS: usize = 64;
+/// Addresses of one interface.
+pub const ADDRESSES: usize = 64;

@@ -24,6 +24,14 @@ pub enum Refusal {
     NameTaken,
     /// Two live hosts claim one identity.
     Quarantined,
+    /// The host waits for a person to approve it.
+    ApprovalPending,
+    /// A person shut the host out.
+    Revoked,
+    /// The token of a new host has expired.
+    TokenExpired,
+    /// As many hosts as the registration takes are registered.
+    QuotaExhausted,
     /// The certificate's inventory does not exist.
     InventoryGone,
     /// The certificate's role does not allow the call.
@@ -34,7 +42,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every value, for tables and metrics.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::UnknownToken,
         Self::TpmRequired,
         Self::BadProof,
@@ -42,6 +50,10 @@ impl Refusal {
         Self::BadTemplate,
         Self::NameTaken,
         Self::Quarantined,
+        Self::ApprovalPending,
+        Self::Revoked,
+        Self::TokenExpired,
+        Self::QuotaExhausted,
         Self::InventoryGone,
         Self::RoleNotAllowed,
         Self::StalePlan,
@@ -58,6 +70,10 @@ impl Refusal {
             Self::BadTemplate => "BadTemplate",
             Self::NameTaken => "NameTaken",
             Self::Quarantined => "Quarantined",
+            Self::ApprovalPending => "ApprovalPending",
+            Self::Revoked => "Revoked",
+            Self::TokenExpired => "TokenExpired",
+            Self::QuotaExhausted => "QuotaExhausted",
             Self::InventoryGone => "InventoryGone",
             Self::RoleNotAllowed => "RoleNotAllowed",
             Self::StalePlan => "StalePlan",
@@ -96,6 +112,18 @@ impl Refusal {
             }
             Self::Quarantined => {
                 "switch one of the two hosts off, reinstall it, then remove the quarantine annotation"
+            }
+            Self::ApprovalPending => {
+                "approve the host: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved; the host goes on by itself"
+            }
+            Self::Revoked => {
+                "if the host is to be admitted again: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved"
+            }
+            Self::TokenExpired => {
+                "set spec.tokenExpiresAt of the MachineRegistration to a later time, or remove it; the host goes on by itself"
+            }
+            Self::QuotaExhausted => {
+                "raise spec.maxHosts of the MachineRegistration, or delete the MachineInventory of a host that is gone; the host goes on by itself"
             }
             Self::InventoryGone => {
                 "restore the MachineInventory, and the host attaches again by itself; without it the host registers again when its certificate expires, or at once from a seed ISO"

@@ -35,6 +35,7 @@ use crate::client::transport::Transport;
 use crate::console::Console;
 use crate::durable::DurableError;
 use crate::error::{NextAction, describe_error, explain};
+use crate::host::facts;
 use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::system::{System, SystemError};
@@ -328,7 +329,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn build_hello(&self) -> Result<Hello, LinkError> {
         let newest = self.progress.borrow().newest.clone();
+        let network = self.caller.network.observe().ok();
         Ok(Hello {
+            facts: Some(facts::collect_facts(self.root, network.as_ref())),
             system: Some(self.read_state().await?),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             carried: Some(carried::observe_carried(self.root, &newest)),

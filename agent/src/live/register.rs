@@ -225,16 +225,17 @@ async fn prove_identity<N: NetworkObserver>(
     let nonce = client.begin(unary_request(begin)).await.map_err(CallError::from)?.into_inner().nonce;
     let nonce = nonce.try_into().map_err(|_| AttemptError::Answer { what: "the nonce" })?;
     let proof = identity.prove_possession(&proof::binding(&nonce, &session.exporter, &public_key))?;
+    let observed = network
+        .observe()
+        .inspect_err(|error| {
+            tracing::warn!(error = describe_error(error), "registering without the network");
+        })
+        .ok();
     let complete = CompleteRequest {
         proof,
         certificate_request: identity.create_request()?,
-        facts: Some(facts::collect_facts(root)),
-        observed_network: network
-            .observe()
-            .inspect_err(|error| {
-                tracing::warn!(error = describe_error(error), "registering without the network");
-            })
-            .ok(),
+        facts: Some(facts::collect_facts(root, observed.as_ref())),
+        observed_network: observed,
         boot_id: match system {
             Role::Live => observed::boot_id(root)?,
             Role::Installed => String::new(),

@@ -29,8 +29,14 @@ pub enum Type {
     NetworkDrift,
     /// `SeedImage`: the ISO can be downloaded.
     SeedImageReady,
+    /// `MachineInventory`: a token or a person admitted the host.
+    Approved,
     /// `MachineRegistration`: fields are set that have no effect.
     FieldsIgnored,
+    /// `MachineRegistration`: whoever has the token gets a host admitted.
+    AdmissionOpen,
+    /// `MachineRegistration`: hosts with its token were refused lately.
+    HostsRefused,
 }
 
 /// Reasons of conditions, over all kinds.
@@ -65,6 +71,26 @@ pub enum Reason {
     FieldWithoutEffect,
     /// Registration: every field that is set has an effect.
     FieldsSupported,
+    /// Registration: another one has the same token.
+    DuplicateToken,
+    /// Registration: `spec.tokenExpiresAt` is over.
+    TokenExpired,
+    /// Registration: hosts prove a key in a file and wait for no person.
+    SoftwareKeysApproved,
+    /// Registration: new hosts wait for a person, or prove a TPM.
+    AdmissionGuarded,
+    /// Registration: a host was refused.
+    HostRefused,
+    /// Registration: no host was refused lately.
+    NoHostRefused,
+    /// Inventory: waits for a person.
+    ApprovalPending,
+    /// Inventory: admitted by a person.
+    ApprovedByPerson,
+    /// Inventory: admitted by its token.
+    ApprovedAutomatically,
+    /// Inventory: shut out by a person.
+    Revoked,
     /// `SeedImage`: no such registration, or it is not ready.
     RegistrationNotFound,
     /// `SeedImage`: served.

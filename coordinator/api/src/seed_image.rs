@@ -18,6 +18,8 @@ use serde_json::{Value, json};
     status = "SeedImageStatus",
     derive = "Default",
     derive = "PartialEq",
+    // `attr` takes no `serde`. Objects of the elemental operator may have no spec.
+    attr = "cfg_attr(all(), serde(default))",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Download", type_ = "string", json_path = ".status.downloadURL", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
@@ -45,6 +47,7 @@ pub struct SeedImageSpec {
     /// The `MachineRegistration`; the namespace defaults to this one. Another
     /// one has to grant it (annotation
     /// `baremetal.cluster.io/seed-image-namespaces`).
+    #[serde(default)]
     pub registration_ref: ObjectReference,
     /// Accepted and ignored: no pod is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -39,6 +39,10 @@ pub enum Exclusion {
     #[strum(serialize = "being deleted")]
     Deleting,
     Quarantined,
+    #[strum(serialize = "not approved")]
+    NotApproved,
+    #[strum(serialize = "with managed disks")]
+    ManagedDisks,
     #[strum(serialize = "held by another pool")]
     OtherPool,
     #[strum(serialize = "not attached")]
@@ -66,6 +70,9 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     if host.is_quarantined {
         return Unavailable(Exclusion::Quarantined);
     }
+    if host.refusal().is_some() {
+        return Unavailable(Exclusion::NotApproved);
+    }
     if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none()) {
         return match plan.kind {
             PlanType::Clean => Standing::Preparing,
@@ -76,6 +83,7 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     let is_failed = host.plan.as_ref().is_some_and(|plan| plan.state == Some(PlanState::Failed));
     for (is_excluded, exclusion) in [
         (host.is_deleting && !is_claimed, Exclusion::Deleting),
+        (host.has_storage && !is_claimed, Exclusion::ManagedDisks),
         (is_failed, Exclusion::PlanFailed),
         (host.allocation == AllocationState::Unavailable, Exclusion::Marked),
         (!host.is_attached(), Exclusion::NotAttached),

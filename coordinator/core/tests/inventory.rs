@@ -274,35 +274,29 @@ fn an_inventory_is_drafted_from_what_the_host_reports() {
 }
 
 #[test]
-fn a_name_is_never_made_up() {
-    let offered = "CPU/TotalThreads, Memory/TotalPhysicalBytes, Memory/TotalUsableBytes, Network/NICs/0/MacAddress, \
-                   Network/NICs/0/Name, Network/NICs/0/Speed, Network/NICs/eno1/MacAddress, Network/NICs/eno1/Name, \
-                   Network/NICs/eno1/Speed, Network/TotalNICs, Product/UUID, Product/Vendor, …";
-    let unresolved = |missing: &str, offered: &str| {
-        Err(TemplateError::Unresolved { missing: missing.into(), offered: offered.into() })
-    };
+fn a_name_that_cannot_be_rendered_is_random() {
     let no_smbios = json!({"elemental": {"registration": {"no-smbios": true}}});
-    let random =
-        draft_inventory(&registration(json!({"machineName": "m-${Random/Hex/8}"})), &facts(), ME, &[0; 32])
-            .unwrap()
-            .name;
+    let name_of =
+        |spec: Value| draft_inventory(&registration(spec), &facts(), ME, &[0; 32]).map(|draft| draft.name);
+    let drawn = |template: &str| name_of(json!({ "machineName": template })).unwrap();
+    let random = drawn("m-${Random/UUID}");
     let cases = [
         ("no template", json!({}), Ok("m-4c4c4544-0032-4b10-8035-c4c04f4e3332".to_owned())),
         ("fixed", json!({"machineName": "rack-1"}), Ok("rack-1".to_owned())),
         (
             "several keys are missing",
             json!({"machineName": "${A/B}${Base Board Information/Serial Number}${C}"}),
-            unresolved("A/B, Base Board Information/Serial Number, C", offered),
+            Ok(random.clone()),
         ),
         (
             "SMBIOS is hidden",
             json!({"machineName": "${System Information/UUID}", "config": no_smbios}),
-            unresolved("System Information/UUID", "Random/UUID"),
+            Ok(random.clone()),
         ),
         (
             "random where SMBIOS is hidden",
             json!({"machineName": "m-${Random/Hex/8}", "config": no_smbios}),
-            Ok(random),
+            Ok(drawn("m-${Random/Hex/8}")),
         ),
         (
             "nothing is left",
@@ -312,9 +306,17 @@ fn a_name_is_never_made_up() {
         ("dots", json!({"machineName": "a..b"}), Err(TemplateError::Name { name: "a..b".into() })),
     ];
     for (name, spec, want) in cases {
-        let got = draft_inventory(&registration(spec), &facts(), ME, &[0; 32]).map(|draft| draft.name);
-        assert_eq!(got, want, "{name}");
+        assert_eq!(name_of(spec), want, "{name}");
     }
+    let draft =
+        draft_inventory(&registration(json!({"machineName": "${A/B}"})), &facts(), ME, &[0; 32]).unwrap();
+    assert_eq!(draft.skipped.len(), 1, "it is said why");
+    assert_ne!(
+        draft_inventory(&registration(json!({"machineName": "${A/B}"})), &facts(), ME, &[1; 32])
+            .unwrap()
+            .name,
+        random
+    );
 }
 
 #[test]
@@ -326,8 +328,8 @@ fn a_uuid_that_a_series_of_boards_shares_names_no_host() {
     ] {
         let mut facts = facts();
         facts.smbios[1].values.insert("UUID".into(), uuid.into());
-        let refused = draft_inventory(&registration(json!({})), &facts, ME, &[0; 32]);
-        assert!(matches!(refused, Err(TemplateError::Unresolved { .. })), "{uuid}");
+        let draft = draft_inventory(&registration(json!({})), &facts, ME, &[0; 32]).unwrap();
+        assert_eq!(draft.skipped.len(), 1, "{uuid}: the name is random");
     }
 }
 
@@ -373,6 +375,7 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
                 "version: 2\nethernets:\n  eno1:\n    match:\n      macaddress: \"52:54:00:00:00:01\"\n    set-name: eno1\n    dhcp4: true\n".into(),
             ),
         }),
+        ..Default::default()
     };
     let nothing = wire::Install {
         snapshotter_type: "loopdevice".into(),
@@ -388,8 +391,10 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
     let config = |config: Value| registration(json!({"config": config}));
     let with_device = wire::Install { device: "/dev/x".into(), ..nothing.clone() };
     let staying = wire::Install { power_action: wire::PowerAction::Stay.into(), ..nothing.clone() };
+    let staged = wire::Install { stages: b"stages:\n  boot: []\n".to_vec(), ..nothing.clone() };
+    let with_urls = wire::Install { config_urls: vec!["https://c.example/a.yaml".into()], ..nothing.clone() };
     let bare = inventory("b", None);
-    let cases = [
+    let cases: [(&str, MachineRegistration, &MachineInventory, Result<wire::Install, InstallError>); 6] = [
         ("everything", given, &host, Ok(full)),
         ("nothing", registration(json!({})), &bare, Ok(nothing)),
         (
@@ -399,7 +404,13 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
             Ok(with_device),
         ),
         ("no reboot", config(json!({"elemental": {"install": {"reboot": false}}})), &bare, Ok(staying)),
-        ("stages of yip", config(json!({"cloud-config": {"stages": {}}})), &bare, Err(InstallError::Stages)),
+        ("stages of yip", config(json!({"cloud-config": {"stages": {"boot": []}}})), &bare, Ok(staged)),
+        (
+            "further files",
+            config(json!({"elemental": {"install": {"config-urls": ["https://c.example/a.yaml"]}}})),
+            &bare,
+            Ok(with_urls),
+        ),
     ];
     for (name, registration, inventory, want) in cases {
         assert_eq!(install_message(&registration, inventory), want, "{name}");

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::inventory::{MachineInventory, SessionStatus};
+use coordinator_api::names::annotation;
 use coordinator_core::host::HostRecord;
 use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use proto::plan::{Checksum, Generation, PlanId};
+use proto::refusal::Refusal;
 use tokio::sync::watch;
 
+use super::registered_hosts::RegisteredHosts;
 use crate::ca::HostKey;
 use crate::cache::Listing;
 
@@ -33,7 +36,8 @@ pub struct HostState {
     pub uid: Option<Uid>,
     pub session: Option<SessionStatus>,
     pub plan: Option<PlanInFlight>,
-    pub is_quarantined: bool,
+    /// Why its calls are refused.
+    pub refusal: Option<Refusal>,
     /// No inventory has the identity at the moment.
     pub is_deleted: bool,
 }
@@ -43,9 +47,9 @@ impl HostState {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
         Self {
             plan: PlanInFlight::of(&record),
+            refusal: record.refusal(),
             uid: record.uid,
             session: record.session,
-            is_quarantined: record.is_quarantined,
             is_deleted: false,
         }
     }
@@ -80,6 +84,7 @@ struct Entry {
 #[derive(Default)]
 struct Index {
     entries: BTreeMap<HostKey, Entry>,
+    registered: RegisteredHosts,
     listing: Listing<HostKey>,
 }
 
@@ -131,6 +136,18 @@ impl PlanNotifications {
         next.is_none().then(|| only.0.clone())
     }
 
+    /// Number of inventories of a registration.
+    #[must_use]
+    pub fn count_registered(&self, namespace: &str, registration: &str) -> usize {
+        self.lock_index().registered.count_hosts(namespace, registration)
+    }
+
+    /// Whether an inventory of the registration has the identity.
+    #[must_use]
+    pub fn is_registered(&self, registration: &str, key: &HostKey) -> bool {
+        self.lock_index().registered.contains_host(registration, key)
+    }
+
     /// Follows the inventory with that identity, also through its deletion and
     /// recreation. `inventory` is what was read of it before the watch saw it.
     #[must_use]
@@ -149,6 +166,7 @@ impl Index {
     fn update_host(&mut self, inventory: &MachineInventory) {
         let Some(key) = host_key(inventory) else { return };
         self.listing.note_key(&key);
+        self.registered.set_host(&key, inventory.annotations().get(annotation::REGISTRATION));
         let new = HostState::parse(inventory);
         let entry = self
             .entries
@@ -172,6 +190,7 @@ impl Index {
     }
 
     fn mark_deleted(&mut self, key: &HostKey) {
+        self.registered.set_host(key, None);
         let Some(entry) = self.entries.get(key) else { return };
         if entry.state.receiver_count() == 0 {
             self.entries.remove(key);

@@ -2,6 +2,8 @@
 //! Before the proof nothing is read from the API, nothing is written but an
 //! Event at a bounded rate, and nothing that matters is returned.
 
+mod admission;
+mod file;
 mod inventories;
 
 use std::sync::Arc;
@@ -27,11 +29,14 @@ use wire::complete_response::Next;
 
 use super::host::parse_network;
 use super::identity::{Call, check_boot_id, tls_session};
-use super::{Context, RpcError, refuse_quarantined};
+use super::refresh::refresh_metadata;
+use super::{Context, RpcError, refuse_shut_out};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
 use crate::store::registration as store;
 use crate::tls::{Challenge, Session};
 use inventories::Reported;
+
+pub use file::registration_router;
 
 /// The service.
 pub struct RegistrationService {
@@ -72,11 +77,18 @@ struct Opening {
 }
 
 /// Templates cost time for each fact: the contract's bounds hold here too.
-fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
+pub(super) fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
     for (what, count, max) in [
         ("SMBIOS sections", facts.smbios.len(), limits::SMBIOS_SECTIONS),
         ("disks", facts.disks.len(), limits::DISKS),
         ("interfaces", facts.nics.len(), limits::INTERFACES),
+        ("processors", facts.processors.len(), limits::CARDS),
+        ("graphics cards", facts.graphics_cards.len(), limits::CARDS),
+        (
+            "addresses of an interface",
+            facts.nics.iter().map(|nic| nic.addresses.len()).max().unwrap_or_default(),
+            limits::ADDRESSES,
+        ),
     ] {
         if count > max {
             return refuse_call(Refusal::BadRequest, format!("{count} {what} were sent, {max} are allowed"));
@@ -138,11 +150,13 @@ impl RegistrationService {
         if p256_point(&request.public_key).is_none() {
             return refuse_call(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
         }
-        let class = check_key_class(&opening, request.attestation.as_ref());
+        let class = admission::check_token(&self.context, &opening)
+            .and_then(|()| check_key_class(&opening, request.attestation.as_ref()));
         // Such a host never comes to the proof. The detail does not name the
         // host: a rack of them is one Event.
-        if matches!(&class, Err(RpcError::Refused { refusal: Refusal::TpmRequired, .. })) {
-            self.write_event(opening.registration.as_deref(), &class).await;
+        let is_shown = |refusal| matches!(refusal, Refusal::TpmRequired | Refusal::TokenExpired);
+        if matches!(&class, Err(RpcError::Refused { refusal, .. }) if is_shown(*refusal)) {
+            self.show_refusal(opening.registration.as_deref(), &class).await;
         }
         let class = class?;
         let mut nonce = [0; NONCE_BYTES];
@@ -171,16 +185,23 @@ impl RegistrationService {
         let (namespace, name) = &challenge.registration;
         let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
         let registered = self.register_host(session, registration.as_deref(), &challenge, request).await;
-        self.write_event(registration.as_deref(), &registered).await;
+        self.show_refusal(registration.as_deref(), &registered).await;
         registered
     }
 
     /// Shows a refusal to the author of the registration.
-    async fn write_event<T>(&self, registration: Option<&MachineRegistration>, result: &Result<T, RpcError>) {
+    async fn show_refusal<T>(
+        &self,
+        registration: Option<&MachineRegistration>,
+        result: &Result<T, RpcError>,
+    ) {
+        // What a host waits for is shown on its inventory.
         if let (Some(registration), Err(RpcError::Refused { refusal, detail, next_action })) =
             (registration, result)
+            && *refusal != Refusal::ApprovalPending
         {
-            self.context.rejections.write_event(registration, *refusal, detail, next_action).await;
+            let (rejections, now) = (&self.context.rejections, self.context.now());
+            rejections.show_refusal(registration, *refusal, (detail, next_action), now).await;
         }
     }
 
@@ -211,11 +232,14 @@ impl RegistrationService {
             .unwrap_or_default();
         let reported = Reported { challenge, key: &key, facts: &facts, network, hardware: &hardware };
         let inventory = inventories::ensure_inventory(&self.context, registration, reported).await?;
-        let inventory = refuse_quarantined(inventory)?;
+        let inventory = refuse_shut_out(inventory)?;
+        admission::refuse_recorded(&inventory, &request.boot_id)?;
+        let inventory = refresh_metadata(&self.context, inventory, &facts).await;
         let now = self.context.now();
         let registered =
             Registered { live_boot_id: &request.boot_id, system_uuid: hardware.system_uuid.as_deref() };
         let inventory = store::ensure_plan_secret(&self.context.client, inventory, registered, now).await?;
+        admission::refuse_pending(&self.context, &inventory).await?;
         let name = inventory.name_any();
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;

@@ -20,6 +20,78 @@ pub struct HostFacts {
     pub nics: ::prost::alloc::vec::Vec<Nic>,
     #[prost(string, tag = "7")]
     pub hostname: ::prost::alloc::string::String,
+    /// Bytes of the memory that is built in, 0 when unknown.
+    #[prost(uint64, tag = "11")]
+    pub physical_memory_bytes: u64,
+    /// Bytes of each size of a page.
+    #[prost(uint64, repeated, tag = "12")]
+    pub page_sizes: ::prost::alloc::vec::Vec<u64>,
+    /// One a socket.
+    #[prost(message, repeated, tag = "13")]
+    pub processors: ::prost::alloc::vec::Vec<Processor>,
+    #[prost(message, repeated, tag = "14")]
+    pub graphics_cards: ::prost::alloc::vec::Vec<GraphicsCard>,
+    #[prost(message, optional, tag = "15")]
+    pub operating_system: ::core::option::Option<OperatingSystem>,
+    /// SMBIOS type of the chassis, 0 when unknown.
+    #[prost(uint32, tag = "16")]
+    pub chassis_type: u32,
+    #[prost(string, tag = "17")]
+    pub agent_version: ::prost::alloc::string::String,
+    /// Address of the interface that leads to the default route.
+    #[prost(string, tag = "18")]
+    pub registration_address: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Processor {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(string, tag = "2")]
+    pub vendor: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub cores: u32,
+    #[prost(uint32, tag = "5")]
+    pub threads: u32,
+    /// Flags of the kernel.
+    #[prost(string, repeated, tag = "6")]
+    pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GraphicsCard {
+    /// Module of the kernel.
+    #[prost(string, tag = "1")]
+    pub driver: ::prost::alloc::string::String,
+    /// Identifiers of PCI, as hexadecimal numbers.
+    #[prost(string, tag = "2")]
+    pub vendor: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub product: ::prost::alloc::string::String,
+}
+/// os-release(5).
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OperatingSystem {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub version_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub pretty_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub cpe_name: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -51,6 +123,9 @@ pub struct Disk {
     pub rotational: bool,
     #[prost(bool, tag = "7")]
     pub removable: bool,
+    /// SCSI, NVMe, virtio, MMC, or empty when unknown.
+    #[prost(string, tag = "9")]
+    pub storage_controller: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -65,6 +140,15 @@ pub struct Nic {
     /// Mbit/s, 0 when unknown.
     #[prost(uint32, tag = "5")]
     pub speed_mbit: u32,
+    /// Without prefix lengths, of both families.
+    #[prost(string, repeated, tag = "6")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// full or half; empty when unknown.
+    #[prost(string, tag = "7")]
+    pub duplex: ::prost::alloc::string::String,
+    /// Such as 0000:00:03.0; empty where it is no PCI device.
+    #[prost(string, tag = "8")]
+    pub pci_address: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -581,7 +665,7 @@ impl FailureReason {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
     #[prost(oneof = "host_message::Message", tags = "1, 2, 3")]
     pub message: ::core::option::Option<host_message::Message>,
@@ -589,7 +673,7 @@ pub struct HostMessage {
 /// Nested message and enum types in `HostMessage`.
 pub mod host_message {
     #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Message {
         #[prost(message, tag = "1")]
         Hello(super::Hello),
@@ -603,7 +687,7 @@ pub mod host_message {
 /// carries. The coordinator rebuilds its status from it.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Hello {
     #[prost(message, optional, tag = "1")]
     pub system: ::core::option::Option<SystemState>,
@@ -611,6 +695,9 @@ pub struct Hello {
     pub agent_version: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub carried: ::core::option::Option<Carried>,
+    /// What labels and annotations of the inventory are made of.
+    #[prost(message, optional, tag = "4")]
+    pub facts: ::core::option::Option<HostFacts>,
 }
 /// What the host carries, read from its own state directory.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1559,6 +1646,12 @@ pub struct Install {
     /// path is erased without this.
     #[prost(bool, tag = "12")]
     pub allow_erase: bool,
+    /// Stages of yip for the installed system; secret. Empty where there are none.
+    #[prost(bytes = "vec", tag = "13")]
+    pub stages: ::prost::alloc::vec::Vec<u8>,
+    /// URLs or paths of further files of that kind.
+    #[prost(string, repeated, tag = "14")]
+    pub config_urls: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -3,7 +3,7 @@
 use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
 };
-use coordinator_api::inventory::{InstallState, InstallStatus, MachineInventory, PlanState};
+use coordinator_api::inventory::{Approval, InstallState, InstallStatus, MachineInventory, PlanState};
 use jiff::Timestamp;
 
 use super::HostRecord;
@@ -12,7 +12,7 @@ use crate::network;
 /// Sets the conditions that follow from the stored facts of `inventory`.
 pub fn project_conditions(inventory: &mut MachineInventory, now: Timestamp) {
     let Some(record) = HostRecord::parse(inventory) else { return };
-    let mut updates = vec![ready_condition(&record, now)];
+    let mut updates = vec![ready_condition(&record, now), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(network_drift(inventory));
     let generation = inventory.metadata.generation;
@@ -59,6 +59,16 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
         );
     }
     condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
+}
+
+fn approved_condition(record: &HostRecord) -> ConditionUpdate {
+    let fails = |reason, message| condition_false(Type::Approved, reason, message);
+    match record.approval {
+        Approval::Automatic => condition_true(Type::Approved, Reason::ApprovedAutomatically, ""),
+        Approval::Approved => condition_true(Type::Approved, Reason::ApprovedByPerson, ""),
+        Approval::Pending => fails(Reason::ApprovalPending, record.approval_command()),
+        Approval::Revoked => fails(Reason::Revoked, record.approval_command()),
+    }
 }
 
 fn installed_condition(record: &HostRecord, install: &InstallStatus) -> ConditionUpdate {

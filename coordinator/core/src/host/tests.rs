@@ -19,7 +19,7 @@ fn seconds(seconds: i64) -> Timestamp {
 
 fn hello(carried: Carried) -> Hello {
     let system = SystemState { boot_id: "boot-1".into(), image: "os:v1".into(), ..SystemState::default() };
-    Hello { system: Some(system), agent_version: "1".into(), carried: Some(carried) }
+    Hello { system: Some(system), agent_version: "1".into(), carried: Some(carried), facts: None }
 }
 
 fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {

@@ -3,14 +3,12 @@
 use std::collections::BTreeSet;
 
 use coordinator_api::inventory::{InstallState, MachineInventory};
-use coordinator_api::names::annotation;
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
-use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
 
-use super::{emulates_tpm, facts, inventory_settings};
+use super::{emulates_tpm, inventory_settings};
 use crate::host::HostRecord;
 
 /// How a host holds its identity key.
@@ -80,10 +78,7 @@ pub fn identify_host<'a>(
     // behind: right after its first registration a host is found by name.
     let known = existing.by_key.or(existing.by_name.filter(has_key));
     match (known, refuse_key(identity.class, registration), existing.by_name) {
-        (Some(known), _, _) if known.annotations().contains_key(annotation::QUARANTINED) => {
-            Identified::Refused(Refusal::Quarantined)
-        }
-        (Some(known), _, _) => Identified::Known(known),
+        (Some(known), _, _) => shut_out(known).map_or_else(|| Identified::Known(known), Identified::Refused),
         (None, Some(refusal), _) => Identified::Refused(refusal),
         (None, None, Some(named)) if was_never_installed(named) && hardware.is_same(&Hardware::of(named)) => {
             Identified::Replaced(named)
@@ -91,6 +86,14 @@ pub fn identify_host<'a>(
         (None, None, Some(_)) => Identified::Refused(Refusal::NameTaken),
         (None, None, None) => Identified::Create,
     }
+}
+
+/// Why the host of this inventory may not register at all. One that waits for
+/// approval may.
+#[must_use]
+pub fn shut_out(inventory: &MachineInventory) -> Option<Refusal> {
+    let refusal = HostRecord::parse(inventory)?.refusal();
+    refusal.filter(|refusal| *refusal != Refusal::ApprovalPending)
 }
 
 /// What stays of a host that lost its key. A hint, and never an identity.
@@ -111,7 +114,7 @@ impl Hardware {
         network: Option<&ObservedNetwork>,
     ) -> Self {
         let is_hidden = inventory_settings(registration).is_some_and(|settings| settings.no_smbios);
-        let uuid = if is_hidden { None } else { facts::system_uuid(facts) };
+        let uuid = if is_hidden { None } else { proto::facts::system_uuid(facts) };
         Self { system_uuid: uuid, macs: permanent_macs(network) }
     }
 
@@ -147,8 +150,9 @@ fn was_never_installed(inventory: &MachineInventory) -> bool {
         | InstallState::Failed => true,
         InstallState::Installed | InstallState::LiveBootAfterInstall => false,
     });
+    let is_usable = shut_out(inventory).is_none();
     let is_unused = record.claim.is_none() && record.plan.is_none() && record.carried.is_none();
-    is_begun && is_unused && record.session.is_none() && !record.is_quarantined && !record.is_deleting
+    is_begun && is_unused && record.session.is_none() && is_usable && !record.is_deleting
 }
 
 /// Whether the registration takes this class of key; decided before anything

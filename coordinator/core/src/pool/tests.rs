@@ -15,7 +15,7 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-const STANDINGS: [(&str, Change, Standing); 14] = {
+const STANDINGS: [(&str, Change, Standing); 19] = {
     use Standing::Unavailable;
     [
         ("attached and free", |_| {}, Standing::Available),
@@ -41,6 +41,27 @@ const STANDINGS: [(&str, Change, Standing); 14] = {
             "quarantined",
             |i| samples::annotate(i, annotation::QUARANTINED, "x"),
             Unavailable(Exclusion::Quarantined),
+        ),
+        (
+            "waiting for approval",
+            |i| samples::annotate(i, annotation::APPROVAL, "Pending"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        (
+            "odd approval",
+            |i| samples::annotate(i, annotation::APPROVAL, "yes"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        (
+            "shut out",
+            |i| samples::annotate(i, annotation::APPROVAL, "Revoked"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        ("approved", |i| samples::annotate(i, annotation::APPROVAL, "Approved"), Standing::Available),
+        (
+            "managed disks",
+            |i| i.spec.storage = Some(serde_json::json!({ "volumes": [] })),
+            Unavailable(Exclusion::ManagedDisks),
         ),
         (
             "marked",
