@@ -29,6 +29,7 @@ use coordinator_core::pool::Roster;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::{Resource, ResourceExt};
 
+use crate::cache::Presence;
 use groups::Groups;
 
 /// An object of a kind that the context tells.
@@ -247,11 +248,4 @@ impl Index {
     pub fn release_all(&self) {
         self.write_inner().reservations = machines::Reservations::default();
     }
-}
-
-/// Whether the object of an event is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    Exists,
-    Deleted,
 }

@@ -36,6 +36,7 @@ use tokio_rustls::TlsConnector;
 use tower::util::BoxCloneService;
 
 use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
+use crate::cache::Presence;
 use crate::clock::Clock;
 use crate::listener;
 use crate::metrics::Metrics;
@@ -132,7 +133,13 @@ async fn follow(
     while let Some(event) = events.next().await {
         let event = event.unwrap();
         writer.apply_watcher_event(&event);
-        notifications.apply_event(&event);
+        match &event {
+            watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+                notifications.apply_change(object, Presence::Exists);
+            }
+            watcher::Event::Delete(object) => notifications.apply_change(object, Presence::Deleted),
+            watcher::Event::Init | watcher::Event::InitDone => {}
+        }
     }
 }
 
@@ -145,9 +152,8 @@ fn registrations() -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
         registration("token-tpm-only", URL, false),
         unsupported("token-unsupported"),
     ] {
-        let event = watcher::Event::Apply(registration);
-        writer.apply_watcher_event(&event);
-        tokens.apply_event(&event);
+        tokens.apply_change(&registration, Presence::Exists);
+        writer.apply_watcher_event(&watcher::Event::Apply(registration));
     }
     (writer.as_reader(), tokens)
 }
