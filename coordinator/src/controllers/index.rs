@@ -220,7 +220,9 @@ impl Index {
     /// Members of a pool that no pool holds: it may take them.
     #[must_use]
     pub fn unheld_members(&self, pool: &Key) -> Vec<String> {
-        self.read_inner().unheld.group_members(pool).cloned().collect()
+        let mut members: Vec<_> = self.read_inner().unheld.group_members(pool).cloned().collect();
+        members.sort_unstable();
+        members
     }
 
     /// Whether a machine waits for an available member of its pool, or for an
