@@ -90,6 +90,7 @@ impl Setting {
     fn resource(kind: &str) -> ApiResource {
         let (group, version) = match kind {
             "Secret" => ("", "v1"),
+            "Cluster" => (capi::GROUP, "v1beta2"),
             "MachineInventoryPool" => ("infrastructure.cluster.x-k8s.io", "v1beta1"),
             _ => ("elemental.cattle.io", "v1beta1"),
         };
