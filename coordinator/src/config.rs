@@ -28,7 +28,17 @@ pub struct Config {
     pub health_listen: SocketAddr,
     /// Namespace of the coordinator: its CA and its Leases.
     #[arg(long, env = "POD_NAMESPACE")]
-    pub namespace: String,
+    pub own_namespace: String,
+    /// Watches this namespace alone; may be repeated. Without it every namespace is
+    /// watched, which needs `all-namespaces.yaml`; with it, a `RoleBinding` in each
+    /// (`one-namespace.yaml`) is enough.
+    #[arg(
+        long = "namespace",
+        env = "WATCH_NAMESPACES",
+        value_delimiter = ',',
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
+    pub namespaces: Vec<String>,
     /// Name of this replica, unique among those that run at a time.
     #[arg(long, env = "POD_NAME", default_value = "baremetal-coordinator")]
     pub instance: String,
@@ -177,7 +187,7 @@ impl Config {
     /// Where the image catalog is.
     #[must_use]
     pub fn catalog_key(&self) -> Key {
-        let namespace = self.image_catalog.namespace.as_ref().unwrap_or(&self.namespace);
+        let namespace = self.image_catalog.namespace.as_ref().unwrap_or(&self.own_namespace);
         Key::new(&**namespace, &*self.image_catalog.name)
     }
 
@@ -258,7 +268,7 @@ mod tests {
     #[test]
     fn the_catalog_defaults_to_the_own_namespace() {
         let config = |catalog: &[&str]| {
-            let own = ["coordinator", "--server-url=https://c", "--namespace=own"];
+            let own = ["coordinator", "--server-url=https://c", "--own-namespace=own"];
             Config::try_parse_from(own.iter().chain(catalog)).map(|config| config.catalog_key())
         };
         assert_eq!(config(&[]).unwrap(), Key::new("own", "elemental-image-catalog"));
@@ -272,7 +282,7 @@ mod tests {
     #[test]
     fn limits_are_flags() {
         let parse = |flags: &[&str]| {
-            let own = ["coordinator", "--server-url=https://c", "--namespace=own"];
+            let own = ["coordinator", "--server-url=https://c", "--own-namespace=own"];
             Config::try_parse_from(own.iter().chain(flags))
         };
         assert_eq!(parse(&[]).unwrap().connections, ConnectionLimits::default());

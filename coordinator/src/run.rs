@@ -119,7 +119,7 @@ async fn serve_tasks(
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
     let Setup { config, client, clock, readiness, .. } = setup;
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &config.namespace);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &config.own_namespace);
     let replica = parts.replica.clone();
     let lease = ReplicaLease::new(leases.clone(), &config.instance, replica.clone(), clock.clone());
     if unless_ended(&shutdown, write_first(&lease)).await.is_none() {
@@ -186,15 +186,15 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let (index, router) = (Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
     let downloads = Arc::<DownloadTokens>::default();
-    let seed_image_events = downloads.clone();
-    let (known_hosts, registration_events) = (Arc::<KnownHosts>::default(), tokens.clone());
+    let (seed_images, registrations) = (downloads.clone(), tokens.clone());
+    let known_hosts = Arc::<KnownHosts>::default();
     let sinks = Sinks {
         index: index.clone(),
         router: router.clone(),
         replicas: replicas.clone(),
-        inventory_events: follow_inventories(notifications.clone(), known_hosts.clone()),
-        registration_events: Arc::new(move |event| registration_events.apply_event(event)),
-        seed_image_events: Arc::new(move |event| seed_image_events.apply_event(event)),
+        inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone()),
+        registration_changes: Arc::new(move |object, presence| registrations.apply_change(object, presence)),
+        seed_image_changes: Arc::new(move |object, presence| seed_images.apply_change(object, presence)),
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
@@ -243,9 +243,9 @@ fn follow_inventories(
     notifications: Arc<PlanNotifications>,
     known_hosts: Arc<KnownHosts>,
 ) -> Observer<MachineInventory> {
-    Arc::new(move |event| {
-        known_hosts.apply_event(event);
-        notifications.apply_event(event);
+    Arc::new(move |inventory, presence| {
+        known_hosts.apply_change(inventory, presence);
+        notifications.apply_change(inventory, presence);
     })
 }
 

@@ -65,7 +65,7 @@ pub enum Reason {
     PlanFailure,
     /// Registration: it can be used.
     SuccessfullyCreated,
-    /// Registration: a field asks for something that is not supported.
+    /// Registration, cluster: a field asks for something that is not supported.
     FieldUnsupported,
     /// Registration: fields are set that have no effect.
     FieldWithoutEffect,
@@ -194,7 +194,7 @@ pub enum Reason {
     DuplicateIdentity,
     /// A member of the pool does not exist.
     MemberMissing,
-    /// A member is not attached, or carries a node that no machine holds.
+    /// A member cannot be used: not attached, failed, quarantined, marked, deleted, or with a node that no machine holds.
     MemberNotReady,
     /// Another pool holds a member.
     MemberInAnotherPool,

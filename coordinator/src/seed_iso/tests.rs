@@ -13,6 +13,7 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::cache::Presence;
 use crate::config::BaseImageLimits;
 
 /// An ISO without Rock Ridge by hand: a descriptor, a path table and a root
@@ -132,9 +133,8 @@ impl Served {
         };
         let progress = Progress::Completed(download);
         self.seed.status = Some(seed_image::seed_image_status(&self.seed, &progress, Timestamp::now()));
-        let event = Event::Apply(self.seed.clone());
-        self.seeds.apply_watcher_event(&event);
-        self.downloads.apply_event(&event);
+        self.seeds.apply_watcher_event(&Event::Apply(self.seed.clone()));
+        self.downloads.apply_change(&self.seed, Presence::Exists);
     }
 
     /// Another replica, which has made nothing yet and sees the same objects.

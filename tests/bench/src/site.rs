@@ -84,6 +84,7 @@ impl Site {
             apply::manifest(&admin, &crds::yaml(&crd)?).await?;
         }
         apply::manifest(&admin, include_str!("../../../coordinator/config/rbac.yaml")).await?;
+        apply::manifest(&admin, include_str!("../../../coordinator/config/all-namespaces.yaml")).await?;
         apply::objects(&admin, &cluster_api_kinds(&parts)?).await?;
         Ok(Self { management, admin, binary: binary.to_owned(), directory })
     }
@@ -108,7 +109,7 @@ impl Site {
                 format!("--server-url={url}"),
                 format!("--listen={address}"),
                 format!("--health-listen={health}"),
-                format!("--namespace={OWN_NAMESPACE}"),
+                format!("--own-namespace={OWN_NAMESPACE}"),
                 format!("--instance={name}"),
                 "--server-name=127.0.0.1".to_owned(),
                 // All hosts have one address.

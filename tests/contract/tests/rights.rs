@@ -13,7 +13,11 @@ use scenarios::{NAMESPACE, World};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
+const RIGHTS: &str = concat!(
+    include_str!("../../../coordinator/config/rbac.yaml"),
+    "---\n",
+    include_str!("../../../coordinator/config/all-namespaces.yaml")
+);
 const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
 const NAME: &str = "baremetal-coordinator";
 
@@ -106,7 +110,8 @@ async fn apply_balanced_cluster(world: &World) {
     let uid = world.create("Cluster", "c2", json!({ "spec": { "infrastructureRef": reference } })).await;
     let owner =
         json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "c2", "uid": uid });
-    let balancer = json!({ "controlPlaneLoadBalancer": { "host": "10.0.2.3", "port": 6443 } });
+    let balancer =
+        json!({ "controlPlaneLoadBalancer": { "type": "External", "host": "10.0.2.3", "port": 6443 } });
     let object = json!({ "metadata": { "ownerReferences": [owner] }, "spec": balancer });
     world.create("BaremetalCluster", "c2", object).await;
 }

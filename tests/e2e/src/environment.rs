@@ -17,6 +17,7 @@ use kube::{Api, Client};
 
 use crate::commands::run_curl;
 use crate::forwarder::Forwarder;
+use crate::manifests;
 use crate::progress::Progress;
 use crate::replicas::{NAMESPACE, Placement, Replica, USER};
 use crate::requests::retry;
@@ -50,6 +51,7 @@ pub struct Management {
     /// The real coordinator; empty until it is started.
     pub replicas: Vec<Replica>,
     name: String,
+    namespaces: Vec<String>,
 }
 
 /// Everything but the hosts.
@@ -68,17 +70,26 @@ pub struct Environment {
 }
 
 impl Management {
-    /// Starts one without a coordinator.
-    async fn start(parts: &Parts, directory: &Directory, name: &str) -> anyhow::Result<Self> {
+    /// Starts one without a coordinator, which will be limited to `namespaces` where
+    /// there are any.
+    async fn start(
+        parts: &Parts,
+        directory: &Directory,
+        name: &str,
+        namespaces: &[&str],
+    ) -> anyhow::Result<Self> {
         let files = directory.path().join(name);
         let control_plane = ControlPlane::start(parts, &Settings::management().kept_in(&files)).await?;
         let admin = control_plane.admin().await?;
         for crd in crds::all() {
             apply::manifest(&admin, &crds::yaml(&crd)?).await?;
         }
-        apply::manifest(&admin, include_str!("../../../coordinator/config/rbac.yaml")).await?;
+        for manifest in manifests::rights(namespaces) {
+            apply::manifest(&admin, &manifest).await?;
+        }
         let cluster_api = ClusterApi::start(parts, &control_plane).await?;
-        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name: name.to_owned() })
+        let (name, namespaces) = (name.to_owned(), namespaces.iter().map(|&one| one.to_owned()).collect());
+        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces })
     }
 
     /// Applies a manifest as an operator does.
@@ -143,21 +154,23 @@ impl Environment {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start(reach: Reach, progress: &Arc<Progress>) -> anyhow::Result<Self> {
-        Self::start_in(Arc::new(Directory::temporary()?), reach, progress).await
+        Self::start_in(Arc::new(Directory::temporary()?), reach, &[], progress).await
     }
 
-    /// The same, with logs and files in `directory`.
+    /// The same, with logs and files in `directory`, and a coordinator that is
+    /// limited to `namespaces` where there are any.
     ///
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start_in(
         directory: Arc<Directory>,
         reach: Reach,
+        namespaces: &[&str],
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager, Cluster API");
-        let management = Management::start(&parts, &directory, "management").await?;
+        let management = Management::start(&parts, &directory, "management", namespaces).await?;
         progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
         let endpoint = match reach {
             Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
@@ -186,7 +199,7 @@ impl Environment {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start_management(&self, name: &str) -> anyhow::Result<Management> {
-        let management = Management::start(&self.parts, &self.directory, name).await?;
+        let management = Management::start(&self.parts, &self.directory, name, &[]).await?;
         management.control_plane.restart_controllers().await?;
         Ok(management)
     }
@@ -240,6 +253,7 @@ impl Environment {
 
 fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {
     let name = format!("{}-coordinator", management.name);
-    let placement = Placement { control_plane: &management.control_plane, directory, name: &name, url };
+    let (control_plane, namespaces) = (&management.control_plane, &*management.namespaces);
+    let placement = Placement { control_plane, directory, name: &name, url, namespaces };
     (0..REPLICAS).map(|number| Replica::start(&placement, number)).collect()
 }

@@ -9,10 +9,11 @@ use jiff::Timestamp;
 use super::HostRecord;
 use crate::network;
 
-/// Sets the conditions that follow from the stored facts of `inventory`.
-pub fn project_conditions(inventory: &mut MachineInventory, now: Timestamp) {
+/// Sets the conditions that follow from the stored facts of `inventory`. `ready`
+/// is what they do not tell: why nothing is done, or what the API server refused.
+pub fn project_conditions(inventory: &mut MachineInventory, ready: Option<ConditionUpdate>, now: Timestamp) {
     let Some(record) = HostRecord::parse(inventory) else { return };
-    let mut updates = vec![ready_condition(&record, now), approved_condition(&record)];
+    let mut updates = vec![ready.unwrap_or_else(|| ready_condition(&record, now)), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(network_drift(inventory));
     let generation = inventory.metadata.generation;

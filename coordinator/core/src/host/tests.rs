@@ -51,7 +51,7 @@ fn with_status(status: MachineInventoryStatus) -> MachineInventory {
 /// `Ready` and `Installed`, as status and reason.
 fn shown(inventory: &MachineInventory, kind: Type, now: Timestamp) -> (String, String) {
     let mut inventory = inventory.clone();
-    project_conditions(&mut inventory, now);
+    project_conditions(&mut inventory, None, now);
     let found = find_condition(inventory.conditions(), kind).cloned();
     found.map(|found| (found.status, found.reason)).unwrap_or_default()
 }

@@ -21,10 +21,10 @@ use crate::controllers::lead_controllers;
 use crate::health::Readiness;
 use crate::metrics::Metrics;
 use crate::run::{Setup, assemble_parts};
+use crate::tests::RIGHTS;
 
 const USER: &str = "coordinator";
 const SEED: (&str, &str, &str) = ("seedimages.elemental.cattle.io", "fleet", "seed");
-const RIGHTS: &str = include_str!("../../../config/rbac.yaml");
 
 /// State, token, and whether a rebuild is asked for.
 type Shown = (String, String, bool);
@@ -101,7 +101,7 @@ impl Setting {
         let config = Config::parse_from([
             "c",
             "--server-url=https://c.example:1",
-            "--namespace=here",
+            "--own-namespace=here",
             "--allow-base=127.0.0.1",
             &cache,
         ]);

@@ -39,6 +39,7 @@ use tower::Service as _;
 use tower::util::BoxCloneService;
 
 use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
+use crate::cache::Presence;
 use crate::clock::Clock;
 use crate::listener;
 use crate::metrics::Metrics;
@@ -137,7 +138,13 @@ async fn follow(
     while let Some(event) = events.next().await {
         let event = event.unwrap();
         writer.apply_watcher_event(&event);
-        notifications.apply_event(&event);
+        match &event {
+            watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+                notifications.apply_change(object, Presence::Exists);
+            }
+            watcher::Event::Delete(object) => notifications.apply_change(object, Presence::Deleted),
+            watcher::Event::Init | watcher::Event::InitDone => {}
+        }
     }
 }
 
@@ -169,9 +176,8 @@ fn registrations(fake: &FakeApi) -> (Store<MachineRegistration>, Arc<Registratio
     let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
     for registration in fake.look_at_all(REGISTRATIONS) {
         let registration = serde_json::from_value(registration).unwrap();
-        let event = watcher::Event::Apply(registration);
-        writer.apply_watcher_event(&event);
-        tokens.apply_event(&event);
+        tokens.apply_change(&registration, Presence::Exists);
+        writer.apply_watcher_event(&watcher::Event::Apply(registration));
     }
     (writer.as_reader(), tokens)
 }

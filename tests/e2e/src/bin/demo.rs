@@ -79,7 +79,7 @@ async fn demo(directory: &Arc<Directory>, progress: &Arc<Progress>) -> anyhow::R
         .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make demo`")?;
     progress.step("base ISO and OS images");
     let base = ::qemu::build(Image::Iso, &inputs).await?;
-    let environment = Environment::start_in(directory.clone(), Reach::Guests, progress).await?;
+    let environment = Environment::start_in(directory.clone(), Reach::Guests, &[], progress).await?;
     let watching = Watching::start(&environment.management.admin, progress);
     let base = serve(base).await?;
     let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await?));

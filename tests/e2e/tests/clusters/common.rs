@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use control_plane::directory::Directory;
 use e2e::environment::{Environment, Reach};
 use e2e::progress::Progress;
 use e2e::serve::serve;
@@ -23,9 +24,16 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) async fn start() -> Self {
+        Self::start_limited(&[]).await
+    }
+
+    /// A coordinator that is limited to `namespaces`, where there are any.
+    pub(crate) async fn start_limited(namespaces: &[&str]) -> Self {
         let turn = ENVIRONMENT.lock().await;
         let progress = Arc::new(Progress::default());
-        let environment = Environment::start(Reach::Loopback, &progress).await.unwrap();
+        let directory = Arc::new(Directory::temporary().unwrap());
+        let environment = Environment::start_in(directory, Reach::Loopback, namespaces, &progress);
+        let environment = environment.await.unwrap();
         let base = serve(create_base_iso(environment.directory.path())).await.unwrap();
         Self { environment, progress, base, _turn: turn }
     }

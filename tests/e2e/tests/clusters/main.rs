@@ -10,3 +10,5 @@ mod disturbed;
 mod kinds;
 mod lifecycle;
 mod restored;
+mod rights;
+mod secrets;
