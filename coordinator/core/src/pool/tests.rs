@@ -15,7 +15,7 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-const STANDINGS: [(&str, Change, Standing); 19] = {
+const STANDINGS: [(&str, Change, Standing); 20] = {
     use Standing::Unavailable;
     [
         ("attached and free", |_| {}, Standing::Available),
