@@ -5,12 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use control_plane::parts::Provider;
 use control_plane::{ControlPlane, Parts, Settings, apply};
+use kube::Client;
 use kube::api::DynamicObject;
-use kube::{Client, ResourceExt};
-
-/// Its CRD is of the kubeadm bootstrap provider, which the harness does not have.
-const NOT_SERVED: &str = "KubeadmConfigTemplate";
 
 fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -38,9 +36,12 @@ async fn install_definitions(client: &Client, parts: &Parts) -> Result<()> {
     for (file, definitions) in read_manifests(&checkout("coordinator/config/crd"))? {
         apply::objects(client, &definitions).await.context(file)?;
     }
-    let mut components = apply::parse_manifest(&fs::read_to_string(parts.cluster_api_components()?)?)?;
-    components.retain(|object| kind(object) == "CustomResourceDefinition");
-    apply::objects(client, &components).await?;
+    for provider in Provider::ALL {
+        let components = fs::read_to_string(parts.cluster_api_components(provider)?)?;
+        let mut components = apply::parse_manifest(&components)?;
+        components.retain(|object| kind(object) == "CustomResourceDefinition");
+        apply::objects(client, &components).await?;
+    }
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: baremetal-system}}";
     apply::manifest(client, namespace).await?;
     Ok(())
@@ -57,14 +58,9 @@ async fn management() -> Result<(ControlPlane, Client)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_apply_strictly() -> Result<()> {
     let (_management, client) = management().await?;
-    let mut skipped = vec![];
     for (file, objects) in read_manifests(&checkout("docs/examples"))? {
-        let (unserved, served): (Vec<_>, Vec<_>) =
-            objects.into_iter().partition(|object| kind(object) == NOT_SERVED);
-        apply::objects_strictly(&client, &served).await.context(file)?;
-        skipped.extend(unserved.iter().map(ResourceExt::name_any));
+        apply::objects_strictly(&client, &objects).await.context(file)?;
     }
-    ensure!(skipped == ["workers"], "skipped: {skipped:?}");
     let unknown = apply::parse_manifest(
         "{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: MachineInventoryPool, metadata: {name: unknown}, spec: {clusterName: lab, machineInventories: [], members: 3}}",
     )?;

@@ -28,7 +28,8 @@ async fn management() -> Result<&'static (ControlPlane, ClusterApi)> {
         .get_or_try_init(|| async {
             let parts = Parts::from_environment()?;
             let control_plane = ControlPlane::start(&parts, &Settings::management()).await?;
-            let cluster_api = ClusterApi::start(&parts, &control_plane).await?;
+            let mut cluster_api = ClusterApi::start(&parts, &control_plane).await?;
+            cluster_api.start_kubeadm(&parts, &control_plane).await?;
             apply::objects(&control_plane.admin().await?, &infrastructure()?).await?;
             Ok((control_plane, cluster_api))
         })
@@ -111,6 +112,47 @@ async fn requests_are_counted_for_each_user() -> Result<()> {
     let seen = (counts.writes, counts.refused_writes, counts.lists, counts.watches);
     assert_eq!(seen, (2, 1, 1, 0), "{counts:?}");
     assert_eq!(counts.of("create", "configmaps"), 2);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubeadm_managers_default_and_validate() -> Result<()> {
+    let (control_plane, _) = management().await?;
+    let client = control_plane.admin().await?;
+    let control_planes =
+        GroupVersionKind::gvk("controlplane.cluster.x-k8s.io", "v1beta2", "KubeadmControlPlane");
+    let configs = GroupVersionKind::gvk("bootstrap.cluster.x-k8s.io", "v1beta2", "KubeadmConfig");
+    let manifest = "
+apiVersion: controlplane.cluster.x-k8s.io/v1beta2
+kind: KubeadmControlPlane
+metadata: {name: answered, namespace: default}
+spec:
+  replicas: 2
+  version: v1.36.3
+  kubeadmConfigSpec: {format: cloud-config}
+  machineTemplate:
+    spec:
+      infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainMachineTemplate, name: answered}
+---
+apiVersion: bootstrap.cluster.x-k8s.io/v1beta2
+kind: KubeadmConfig
+metadata: {name: answered, namespace: default}
+spec:
+  users: [{name: a, passwd: b, passwdFrom: {secret: {name: c, key: d}}}]
+";
+    let objects = apply::parse_manifest(manifest)?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    for (kind, object, cause) in [(control_planes, &objects[0], "replicas"), (configs, &objects[1], "passwd")]
+    {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), "default", &ApiResource::from_gvk(&kind));
+        let what = format!("a {} is refused", kind.kind);
+        let message = eventually(&what, async || {
+            Ok(api.create(&dry, object).await.err().map(|error| error.to_string()))
+        })
+        .await?;
+        assert!(message.contains("admission webhook") && message.contains(cause), "{message}");
+    }
     Ok(())
 }
 
