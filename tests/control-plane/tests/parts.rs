@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control_plane::audit::Mark;
 use control_plane::etcd::Key;
+use control_plane::workload::Kubelet;
 use control_plane::{ClusterApi, ControlPlane, Part, Parts, Settings, Workload, apply, kubeconfig};
 use futures::StreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -204,7 +205,7 @@ async fn machine_finds_its_node() -> Result<()> {
     let secret = workload.kubeconfig_secret("default", "joined")?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
     secrets.create(&PostParams::default(), &secret).await?;
-    workload.register_node("joined-0", "plain:///0", &BTreeMap::new()).await?;
+    workload.register_node(&Kubelet::of_worker("joined-0", "plain:///0")).await?;
 
     apply::manifest(
         &client,
@@ -264,7 +265,8 @@ async fn user_without_role_is_forbidden() -> Result<()> {
 async fn nodes_register_only_as_their_own_user() -> Result<()> {
     let workload = workload_cluster().await?;
     let labels = BTreeMap::from([("metal3.io/uuid".to_owned(), "u".to_owned())]);
-    let node = workload.register_node("node-a", "baremetal:///a", &labels).await?;
+    let kubelet = Kubelet { labels, ..Kubelet::of_worker("node-a", "baremetal:///a") };
+    let node = workload.register_node(&kubelet).await?;
     let spec = node.spec.context("spec")?;
     assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///a"));
     let nodes = workload.nodes().await?;

@@ -23,9 +23,18 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) async fn start() -> Self {
+        Self::start_with(async |progress| Environment::start(Reach::Loopback, progress).await).await
+    }
+
+    /// With the managers and the cluster that control planes need.
+    pub(crate) async fn start_for_control_planes() -> Self {
+        Self::start_with(async |progress| Environment::start_for_control_planes(progress).await).await
+    }
+
+    async fn start_with(start: impl AsyncFnOnce(&Arc<Progress>) -> anyhow::Result<Environment>) -> Self {
         let turn = ENVIRONMENT.lock().await;
         let progress = Arc::new(Progress::default());
-        let environment = Environment::start(Reach::Loopback, &progress).await.unwrap();
+        let environment = start(&progress).await.unwrap();
         let base = serve(create_base_iso(environment.directory.path())).await.unwrap();
         Self { environment, progress, base, _turn: turn }
     }
