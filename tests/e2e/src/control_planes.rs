@@ -173,6 +173,16 @@ impl<'a> Cluster<'a> {
         Ok(machines)
     }
 
+    /// A line of the private key of the cluster's authority, which its control
+    /// planes have.
+    ///
+    /// # Errors
+    /// When the key has none.
+    pub fn secret(&self) -> anyhow::Result<&str> {
+        let authority = self.environment.workload.control_plane().authority();
+        authority.pair().key.lines().nth(1).context("the key of the authority is empty")
+    }
+
     /// Deletes the Cluster and waits until every one of `hosts` is available.
     ///
     /// # Errors

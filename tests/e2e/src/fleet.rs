@@ -100,6 +100,20 @@ impl Fleet {
         self.members.iter().map(|member| member.name.clone()).collect()
     }
 
+    /// The inventories of the hosts on whose disks `text` is.
+    ///
+    /// # Errors
+    /// When a disk cannot be read.
+    pub fn find_text(&self, text: &str) -> anyhow::Result<Vec<String>> {
+        let mut found = vec![];
+        for Member { name, disk, .. } in &self.members {
+            if !disk.find_text(text)?.is_empty() {
+                found.push(name.clone());
+            }
+        }
+        Ok(found)
+    }
+
     /// The host with this inventory.
     ///
     /// # Errors

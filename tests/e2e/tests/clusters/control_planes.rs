@@ -1,6 +1,7 @@
 //! Cluster API's real managers make control planes and workers of simulated
 //! hosts.
 
+use anyhow::ensure;
 use e2e::control_planes::{Cluster, Shape, control_plane_kind};
 use e2e::fleet::Fleet;
 use e2e::watching::Watching;
@@ -49,7 +50,12 @@ async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
     cluster.await_shape(shape((3, V5), (1, V5))).await?;
     cluster.return_host(&mut fleet, &dead).await?;
 
-    cluster.delete(&names).await
+    let keys = fleet.find_text(cluster.secret()?)?;
+    ensure!(keys == names[..3], "the key of the cluster's authority is on {keys:?}");
+    cluster.delete(&names).await?;
+    let keys = fleet.find_text(cluster.secret()?)?;
+    ensure!(keys.is_empty(), "the key of the cluster's authority is left on {keys:?}");
+    Ok(())
 }
 
 // Fault: the host of a worker dies, and a MachineHealthCheck deletes its Machine.
