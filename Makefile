@@ -86,7 +86,7 @@ iso: packages parts agent ## Build the base ISO and the OS images of the lab
 	iso/build.sh os >/dev/null
 
 .PHONY: parts
-parts: ## Build the real Kubernetes parts and a registry (once, about 17 min) and print their directories
+parts: ## Build the real Kubernetes parts and a registry (once, about 18 min) and print their directories
 	@$(PARTS)
 
 .PHONY: packages

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use control_plane::audit::{Counts, Mark};
 use control_plane::directory::Directory;
-use control_plane::parts::Parts;
+use control_plane::parts::{Parts, Provider};
 use control_plane::process::{Process, Spec};
 use control_plane::{ControlPlane, Settings, apply, ports};
 use coordinator_api::conditions::{Type, is_true};
@@ -220,7 +220,7 @@ impl RequestCounts {
 /// Cluster API's Machine and Cluster. Its manager does not run: the benchmark creates the
 /// Machines, and nothing converts between versions.
 fn cluster_api_kinds(parts: &Parts) -> anyhow::Result<Vec<kube::api::DynamicObject>> {
-    let components = std::fs::read_to_string(parts.cluster_api_components()?)?;
+    let components = std::fs::read_to_string(parts.cluster_api_components(Provider::Core)?)?;
     let mut objects = apply::parse_manifest(&components)?;
     objects.retain(|object| {
         let is_definition = object.types.as_ref().is_some_and(|it| it.kind == "CustomResourceDefinition");

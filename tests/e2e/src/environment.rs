@@ -40,11 +40,20 @@ pub enum Reach {
     Guests,
 }
 
+/// What the cluster that hosts join is before any of them does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ControlPlanes {
+    /// Its control plane runs elsewhere, initialized.
+    Elsewhere,
+    /// Its control planes are hosts, by Cluster API's kubeadm managers.
+    Hosts,
+}
+
 /// A management cluster: Cluster API and our objects, and the coordinator.
 pub struct Management {
     /// Its etcd, API server and controllers.
     pub control_plane: ControlPlane,
-    /// Cluster API's real manager.
+    /// Cluster API's real managers.
     pub cluster_api: ClusterApi,
     /// A client with all rights.
     pub admin: Client,
@@ -157,6 +166,15 @@ impl Environment {
         Self::start_in(Arc::new(Directory::temporary()?), reach, &[], progress).await
     }
 
+    /// Starts one in which simulated hosts become control planes too.
+    ///
+    /// # Errors
+    /// Whatever does not start, with the end of its log.
+    pub async fn start_for_control_planes(progress: &Arc<Progress>) -> anyhow::Result<Self> {
+        let directory = Arc::new(Directory::temporary()?);
+        Self::start_with(directory, Reach::Loopback, &[], ControlPlanes::Hosts, progress).await
+    }
+
     /// The same, with logs and files in `directory`, and a coordinator that is
     /// limited to `namespaces` where there are any.
     ///
@@ -168,16 +186,24 @@ impl Environment {
         namespaces: &[&str],
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
+        Self::start_with(directory, reach, namespaces, ControlPlanes::Elsewhere, progress).await
+    }
+
+    async fn start_with(
+        directory: Arc<Directory>,
+        reach: Reach,
+        namespaces: &[&str],
+        control_planes: ControlPlanes,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager, Cluster API");
-        let management = Management::start(&parts, &directory, "management", namespaces).await?;
-        progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
-        let endpoint = match reach {
-            Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
-            Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
-        };
-        let workload =
-            Arc::new(Workload::start(&parts, endpoint, Some(&directory.path().join("workload"))).await?);
+        let mut management = Management::start(&parts, &directory, "management", namespaces).await?;
+        if control_planes == ControlPlanes::Hosts {
+            progress.step("Cluster API's managers for kubeadm: bootstrap data and control planes");
+            management.cluster_api.start_kubeadm(&parts, &management.control_plane).await?;
+        }
+        let workload = start_workload(&parts, &directory, reach, control_planes, progress).await?;
         // Owner references are collected only for kinds that it has seen.
         management.control_plane.restart_controllers().await?;
         progress.step("coordinator: two replicas, with their own least-privilege user");
@@ -249,6 +275,26 @@ impl Environment {
         let log = |replica: &Replica| format!("{}:\n{}\n", replica.name(), replica.log());
         self.management.replicas.iter().map(log).collect()
     }
+}
+
+async fn start_workload(
+    parts: &Parts,
+    directory: &Directory,
+    reach: Reach,
+    control_planes: ControlPlanes,
+    progress: &Progress,
+) -> anyhow::Result<Arc<Workload>> {
+    let files = directory.path().join("workload");
+    if control_planes == ControlPlanes::Hosts {
+        progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, and nothing in it");
+        return Ok(Arc::new(Workload::start_empty(parts, &files).await?));
+    }
+    progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
+    let endpoint = match reach {
+        Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
+        Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
+    };
+    Ok(Arc::new(Workload::start(parts, endpoint, Some(&files)).await?))
 }
 
 fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {

@@ -325,14 +325,6 @@ impl<'a> Lifecycle<'a> {
     /// # Errors
     /// When that does not come.
     pub async fn await_release(&self, inventory: &MachineInventory) -> anyhow::Result<()> {
-        let is_free = |inventory: &MachineInventory| {
-            let plan = inventory.plan();
-            inventory.claim().is_none()
-                && inventory.allocation_state() == AllocationState::Available
-                && is_true(inventory.conditions(), Type::Ready)
-                && plan.is_some_and(|plan| plan.kind == Some(PlanType::Clean))
-                && plan.is_some_and(|plan| plan.state == Some(PlanState::Applied))
-        };
         let api = self.api::<MachineInventory>();
         until(&api, &inventory.name_any(), self.host.patience(), is_free).await?;
         Ok(())
@@ -459,6 +451,17 @@ pub async fn await_node_ref(client: &Client, machine: &str) -> anyhow::Result<St
 pub fn cluster_api(client: &Client, kind: &str) -> Api<DynamicObject> {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind));
     Api::namespaced_with(client.clone(), NAMESPACE, &kind)
+}
+
+/// Whether a host was cleaned and no machine holds it.
+#[must_use]
+pub fn is_free(inventory: &MachineInventory) -> bool {
+    let plan = inventory.plan();
+    inventory.claim().is_none()
+        && inventory.allocation_state() == AllocationState::Available
+        && is_true(inventory.conditions(), Type::Ready)
+        && plan.is_some_and(|plan| plan.kind == Some(PlanType::Clean))
+        && plan.is_some_and(|plan| plan.state == Some(PlanState::Applied))
 }
 
 /// Whether a machine has a node and shows it.

@@ -6,6 +6,10 @@ pub const REGISTRATION: &str = include_str!("../manifests/registration.yaml");
 pub const SEED_IMAGE: &str = include_str!("../manifests/seed-image.yaml");
 /// See `manifests/cluster.yaml`.
 pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
+/// See `manifests/control-planes.yaml`.
+pub const CONTROL_PLANES: &str = include_str!("../manifests/control-planes.yaml");
+/// See `manifests/health-check.yaml`.
+pub const HEALTH_CHECK: &str = include_str!("../manifests/health-check.yaml");
 /// The coordinator's roles and policy.
 pub const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
 const ALL_NAMESPACES: &str = include_str!("../../../coordinator/config/all-namespaces.yaml");

@@ -32,6 +32,10 @@ pub enum Part {
     Kubelet,
     /// Cluster API's core manager.
     ClusterApiCore,
+    /// Cluster API's manager of bootstrap data for kubeadm.
+    ClusterApiBootstrap,
+    /// Cluster API's manager of control planes by kubeadm.
+    ClusterApiControlPlane,
     /// Runs on hosts.
     Containerd,
     /// containerd's shim.
@@ -120,7 +124,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::Kubectl,
@@ -128,6 +132,8 @@ impl Part {
         Self::Kubelet,
         Self::Etcd,
         Self::ClusterApiCore,
+        Self::ClusterApiBootstrap,
+        Self::ClusterApiControlPlane,
         Self::Containerd,
         Self::ContainerdShim,
         Self::Ctr,
@@ -145,6 +151,8 @@ impl Part {
             Self::Kubeadm => "kubeadm",
             Self::Kubelet => "kubelet",
             Self::ClusterApiCore => "cluster-api-core",
+            Self::ClusterApiBootstrap => "cluster-api-bootstrap",
+            Self::ClusterApiControlPlane => "cluster-api-control-plane",
             Self::Containerd => "containerd",
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
@@ -162,7 +170,9 @@ impl Part {
             | Self::Kubeadm
             | Self::Kubelet => Module::Kubernetes,
             Self::Etcd => Module::Etcd,
-            Self::ClusterApiCore => Module::ClusterApi,
+            Self::ClusterApiCore | Self::ClusterApiBootstrap | Self::ClusterApiControlPlane => {
+                Module::ClusterApi
+            }
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
             Self::Registry => Module::Distribution,
         }
@@ -173,6 +183,8 @@ impl Part {
         match self {
             Self::Etcd => module.to_owned(),
             Self::ClusterApiCore => format!("{module}/core"),
+            Self::ClusterApiBootstrap => format!("{module}/bootstrap/kubeadm"),
+            Self::ClusterApiControlPlane => format!("{module}/controlplane/kubeadm"),
             _ => format!("{module}/cmd/{}", self.name()),
         }
     }
@@ -185,6 +197,8 @@ impl Part {
             Self::KubeControllerManager => 100,
             Self::Containerd | Self::Registry => 90,
             Self::Etcd => 45,
+            Self::ClusterApiControlPlane => 40,
+            Self::ClusterApiBootstrap => 20,
             Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
             Self::ContainerdShim | Self::Ctr => 5,
         }

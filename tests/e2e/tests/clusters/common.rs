@@ -29,11 +29,22 @@ impl Setup {
 
     /// A coordinator that is limited to `namespaces`, where there are any.
     pub(crate) async fn start_limited(namespaces: &[&str]) -> Self {
+        let directory = Arc::new(Directory::temporary().unwrap());
+        let start = async |progress: &_| {
+            Environment::start_in(directory, Reach::Loopback, namespaces, progress).await
+        };
+        Self::start_with(start).await
+    }
+
+    /// With the managers and the cluster that control planes need.
+    pub(crate) async fn start_for_control_planes() -> Self {
+        Self::start_with(async |progress| Environment::start_for_control_planes(progress).await).await
+    }
+
+    async fn start_with(start: impl AsyncFnOnce(&Arc<Progress>) -> anyhow::Result<Environment>) -> Self {
         let turn = ENVIRONMENT.lock().await;
         let progress = Arc::new(Progress::default());
-        let directory = Arc::new(Directory::temporary().unwrap());
-        let environment = Environment::start_in(directory, Reach::Loopback, namespaces, &progress);
-        let environment = environment.await.unwrap();
+        let environment = start(&progress).await.unwrap();
         let base = serve(create_base_iso(environment.directory.path())).await.unwrap();
         Self { environment, progress, base, _turn: turn }
     }
