@@ -6,6 +6,7 @@
 //! at every boot.
 
 pub mod assessment;
+mod connections;
 mod live_seed;
 pub mod node_identity;
 pub(crate) mod receipt;
@@ -132,6 +133,7 @@ pub fn run(root: &Root) -> Summary {
 /// is: a verb that was killed or never ran has not opened it.
 fn prepare_node(root: &Root, summary: &mut Summary) {
     keep_seed(seed::restore_seed(root), summary);
+    keep_connections(root, summary);
     failpoint("boot::seed::after");
     write_identity(root, summary);
     failpoint("boot::identity::after");
@@ -141,6 +143,7 @@ fn prepare_node(root: &Root, summary: &mut Summary) {
 fn hold_node(root: &Root, summary: &mut Summary) {
     summary.keep_result(durable::remove(&root.node_gate()));
     keep_seed(seed::restore_network(root), summary);
+    keep_connections(root, summary);
 }
 
 fn open_gate(root: &Root) -> Result<(), DurableError> {
@@ -286,6 +289,17 @@ fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
 fn keep_seed(restored: Result<seed::Restored, seed::SeedError>, summary: &mut Summary) {
     if summary.keep_result(restored) == Some(seed::Restored::Written) {
         summary.add_note("wrote the NoCloud seed");
+    }
+}
+
+fn keep_connections(root: &Root, summary: &mut Summary) {
+    let wanted = match seed::load(&root.state()) {
+        Ok(seed) => seed.map(|seed| seed.connections).unwrap_or_default(),
+        // Restoring the seed has said so.
+        Err(_) => return,
+    };
+    if summary.keep_result(connections::place_connections(root, &wanted)) == Some(true) {
+        summary.add_note("wrote the connections of NetworkManager");
     }
 }
 

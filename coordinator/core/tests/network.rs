@@ -529,12 +529,15 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
         "interfaces": [
             {"name": "eno1", "mac": "02:00:00:00:00:01", "dhcp4": true, "addresses": ["10.0.0.5/24"], "dynamicAddresses": ["10.0.0.5/24"]},
             {"name": "eno2", "mac": "02:00:00:00:00:02", "mtu": 9000, "addresses": ["192.0.2.7/24"]},
-            {"name": "eno3", "mac": "02:00:00:00:00:03"}
+            {"name": "eno3", "mac": "02:00:00:00:00:03"},
+            {"name": "v12", "kind": "vlan", "vlan": {"id": 12, "link": "eno2"}},
+            {"name": "bond0", "kind": "bond", "bond": {"mode": "802.3ad"}}
         ],
-        "routes": [{"destination": "198.51.100.0/24", "gateway": "192.0.2.1", "interface": "eno2", "metric": 5}],
+        "routes": [{"destination": "198.51.100.0/24", "gateway": "192.0.2.1", "interface": "eno2", "metric": 5},
+                   {"destination": "0.0.0.0/0", "gateway": "192.0.2.1", "interface": "eno2"}],
         "dnsServers": ["10.0.0.1"]
     });
-    let cases: [(&str, Change, Option<&str>); 9] = [
+    let cases: [(&str, Change, Option<&str>); 12] = [
         ("nothing", |_| {}, None),
         (
             "another lease and its resolver",
@@ -552,6 +555,25 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
             None,
         ),
         (
+            "another form of the same routes",
+            |n| {
+                let connected = json!({"destination": "192.0.2.0/24", "gateway": "", "interface": "eno2"});
+                n["routes"].as_array_mut().unwrap().push(connected);
+                n["routes"][1]["destination"] = json!("default");
+            },
+            None,
+        ),
+        (
+            "VLAN",
+            |n| n["interfaces"][3]["vlan"]["id"] = json!(13),
+            Some("v12: VLAN is 13 of eno2 instead of 12 of eno2"),
+        ),
+        (
+            "bond",
+            |n| n["interfaces"][4]["bond"]["mode"] = json!("balance-rr"),
+            Some("bond0: mode is balance-rr instead of 802.3ad"),
+        ),
+        (
             "a static address",
             |n| n["interfaces"][1]["addresses"] = json!(["192.0.2.8/24"]),
             Some("eno2: address 192.0.2.7/24 is gone; eno2: address 192.0.2.8/24 is new"),
@@ -567,7 +589,9 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
         (
             "the route",
             |n| n["routes"] = json!([]),
-            Some("route 198.51.100.0/24 via 192.0.2.1 dev eno2 is gone"),
+            Some(
+                "route 0.0.0.0/0 via 192.0.2.1 dev eno2 is gone; route 198.51.100.0/24 via 192.0.2.1 dev eno2 is gone",
+            ),
         ),
         (
             "another card, another MTU",

@@ -2,6 +2,7 @@
 
 use coordinator_api::registration::{MachineRegistration, Registration};
 use coordinator_api::seed_image::SeedImage;
+use coordinator_core::network::{self, LiveNetwork};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -39,6 +40,8 @@ struct Document<'a> {
     elemental: Elemental,
     #[serde(skip_serializing_if = "Option::is_none")]
     cloud_config: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<LiveNetwork>,
 }
 
 #[derive(Serialize)]
@@ -68,6 +71,7 @@ pub fn render_files(
     let url = registration.status.as_ref().and_then(|status| status.registration_url.clone());
     let asked = registration.spec.config.as_ref();
     let asked = asked.and_then(|config| config.elemental.as_ref()?.registration.clone());
+    let network = network::live_network(registration);
     let registration = Registration {
         url: Some(url.ok_or(ConfigError::NotReady)?),
         ca_cert: Some(authority.to_owned()),
@@ -81,6 +85,7 @@ pub fn render_files(
         elemental: Elemental { registration },
         // Stages are yip's, which reads the other file.
         cloud_config: cloud_config.filter(|_| !stages),
+        network,
     };
     let text = render_yaml(&document)?;
     let mut bytes = text.len();
@@ -180,6 +185,33 @@ mod tests {
         assert!(!registration.contains("stages"), "{registration}");
         assert_eq!(path, "iso-config/cloud-config.yaml");
         assert_eq!(serde_norway::from_str::<Value>(text).unwrap(), stages);
+    }
+
+    #[test]
+    fn live_systems_get_the_network_of_the_registration() {
+        let keyfile = "[connection]\ntype=ethernet\ninterface-name=eno1\n[ipv4]\nmethod=manual\naddress1=192.0.2.7/24\n[ipv6]\nmethod=disabled\n";
+        let network_config = "version: 2\nethernets:\n  eno1:\n    addresses:\n    - \"192.0.2.7/24\"\n";
+        let cases = [
+            (
+                json!({ "configurator": "nmconnections", "config": { "a": keyfile } }),
+                json!({ "network-config": network_config, "connections": { "a": keyfile } }),
+            ),
+            (json!({ "config": { "version": 2 } }), json!({ "network-config": "version: 2\n" })),
+            (
+                json!({ "config": { "version": 2, "ethernets": { "a": { "addresses": ["{ip}/24"] } } } }),
+                json!(null),
+            ),
+            (json!({}), json!(null)),
+        ];
+        for (network, want) in cases {
+            let mut registration = registration();
+            let config = registration.spec.config.as_mut().unwrap();
+            config.network = Some(serde_json::from_value(network.clone()).unwrap());
+            let files = render_files(&SeedImage::default(), &registration, "CA").unwrap();
+            let Content::Text(text) = &files[0].content else { panic!("{files:?}") };
+            let read: Value = serde_norway::from_slice(text).unwrap();
+            assert_eq!(read["network"], want, "{network}");
+        }
     }
 
     #[test]

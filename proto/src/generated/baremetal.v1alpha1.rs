@@ -380,7 +380,7 @@ pub struct WriteSeed {
     #[prost(message, optional, tag = "1")]
     pub seed: ::core::option::Option<Seed>,
 }
-/// The three files of a NoCloud seed. Absent parts are absent files.
+/// The files of a NoCloud seed. Absent parts are absent files.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -393,6 +393,21 @@ pub struct Seed {
     pub meta_data: ::prost::alloc::string::String,
     #[prost(string, optional, tag = "3")]
     pub network_config: ::core::option::Option<::prost::alloc::string::String>,
+    /// For images with NetworkManager, instead of network_config.
+    #[prost(message, repeated, tag = "4")]
+    pub connections: ::prost::alloc::vec::Vec<Keyfile>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct Keyfile {
+    /// File name without ".nmconnection".
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// May hold secrets: never logged.
+    #[prost(bytes = "vec", tag = "2")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
