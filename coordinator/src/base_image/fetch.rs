@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Uri, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -32,7 +32,7 @@ impl Fetcher {
     pub(super) fn new(targets: Targets) -> Result<Self, BaseImageError> {
         let builder = ClientConfig::builder_with_provider(provider());
         let config = builder.with_safe_default_protocol_versions().map_err(io::Error::other);
-        let config = config.and_then(|builder| builder.with_native_roots()).map_err(BaseImageError::Tls)?;
+        let config = config.and_then(ConfigBuilderExt::with_native_roots).map_err(BaseImageError::Tls)?;
         Ok(Self::with_config(targets, config.with_no_client_auth()))
     }
 

@@ -35,8 +35,18 @@ pub(super) enum LayerError {
 impl From<KeepError> for LayerError {
     fn from(error: KeepError) -> Self {
         match error {
-            KeepError::Read(error) => read_error(error),
+            KeepError::Read(error) => error.into(),
             error => Self::Keep(error),
+        }
+    }
+}
+
+impl From<io::Error> for LayerError {
+    fn from(error: io::Error) -> Self {
+        match error.get_ref() {
+            Some(inner) if inner.is::<Stopped>() => Self::Stopped,
+            Some(inner) if inner.is::<Oversized>() => Self::Keep(KeepError::TooLarge),
+            _ => Self::Malformed(error.to_string()),
         }
     }
 }
@@ -112,7 +122,7 @@ impl Extraction {
         let scanned = self.scan_pieces(&mut arriving);
         if matches!(scanned, Err(LayerError::Malformed(_))) {
             // Whether it is what its digest says is known at its end.
-            io::copy(&mut arriving, &mut io::sink()).map_err(read_error)?;
+            io::copy(&mut arriving, &mut io::sink())?;
         }
         self.search.end_layer();
         scanned
@@ -131,19 +141,19 @@ impl Extraction {
         let mut name = None;
         // Extensions are read here: the crate would hold them whole, whatever their
         // size is.
-        for entry in archive.entries().map_err(read_error)?.raw(true) {
-            let entry = entry.map_err(read_error)?;
+        for entry in archive.entries()?.raw(true) {
+            let entry = entry?;
             match read_extension(entry)? {
                 Entry::Name(long) => name = Some(long),
                 Entry::Other => {}
-                Entry::Itself(entry) => self.scan_entry(entry, name.take())?,
+                Entry::Itself(entry) => self.scan_entry(*entry, name.take())?,
             }
         }
         // What follows the end of the archive is part of the layer.
-        io::copy(&mut unpacked, &mut io::sink()).map_err(read_error)?;
+        io::copy(&mut unpacked, &mut io::sink())?;
         self.left = unpacked.left;
         drop(unpacked);
-        io::copy(arriving, &mut io::sink()).map_err(read_error)?;
+        io::copy(arriving, &mut io::sink())?;
         Ok(())
     }
 
@@ -162,7 +172,7 @@ impl Extraction {
         let mut head = vec![0; MAGIC_AT + MAGIC.len()];
         let is_file = is_file && entry.size() > head.len() as u64;
         let Some(path) = seen.filter(|_| is_file) else { return Ok(()) };
-        entry.read_exact(&mut head).map_err(read_error)?;
+        entry.read_exact(&mut head)?;
         if !head.ends_with(MAGIC) || !self.search.note_iso(&path) {
             return Ok(());
         }
@@ -180,7 +190,7 @@ enum Entry<'a, R: Read> {
     /// Nothing that is needed.
     Other,
     /// A file, a directory or the like.
-    Itself(tar::Entry<'a, R>),
+    Itself(Box<tar::Entry<'a, R>>),
 }
 
 fn read_extension<R: Read>(mut entry: tar::Entry<'_, R>) -> Result<Entry<'_, R>, LayerError> {
@@ -188,21 +198,21 @@ fn read_extension<R: Read>(mut entry: tar::Entry<'_, R>) -> Result<Entry<'_, R>,
     let is_name = kind.is_gnu_longname();
     if !is_name && !kind.is_pax_local_extensions() {
         let is_other = kind.is_gnu_longlink() || kind.is_pax_global_extensions();
-        return Ok(if is_other { Entry::Other } else { Entry::Itself(entry) });
+        return Ok(if is_other { Entry::Other } else { Entry::Itself(Box::new(entry)) });
     }
     let malformed = |why: &str| LayerError::Malformed(why.to_owned());
     if entry.size() > EXTENSION {
         return Err(malformed("a name is too long"));
     }
     let mut bytes = vec![];
-    entry.read_to_end(&mut bytes).map_err(read_error)?;
+    entry.read_to_end(&mut bytes)?;
     if is_name {
         bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
         return Ok(Entry::Name(bytes));
     }
     let mut name = None;
     for extension in tar::PaxExtensions::new(&bytes) {
-        let extension = extension.map_err(read_error)?;
+        let extension = extension?;
         match extension.key_bytes() {
             b"path" => name = Some(extension.value_bytes().to_owned()),
             b"size" if is_oversized(extension.value_bytes()) => {
@@ -220,26 +230,15 @@ fn is_oversized(size: &[u8]) -> bool {
     size.is_none_or(|size| size >= 1 << 33)
 }
 
-fn read_error(error: io::Error) -> LayerError {
-    let inner = error.get_ref();
-    if inner.is_some_and(|inner| inner.is::<Stopped>()) {
-        return LayerError::Stopped;
-    }
-    if inner.is_some_and(|inner| inner.is::<Oversized>()) {
-        return LayerError::Keep(KeepError::TooLarge);
-    }
-    LayerError::Malformed(error.to_string())
-}
-
 /// By the first bytes: media types are often wrong.
 fn open_decoder<'a>(arriving: &'a mut Arriving) -> Result<Box<dyn Read + 'a>, LayerError> {
     let mut reader = BufReader::with_capacity(128 * 1024, arriving);
-    let start = reader.fill_buf().map_err(read_error)?;
+    let start = reader.fill_buf()?;
     if start.starts_with(&GZIP) {
         return Ok(Box::new(MultiGzDecoder::new(reader)));
     }
     if start.starts_with(&ZSTD) || start.get(1..4) == Some(&ZSTD_SKIPPED) {
-        let decoder = zstd::stream::read::Decoder::with_buffer(reader).map_err(read_error)?;
+        let decoder = zstd::stream::read::Decoder::with_buffer(reader)?;
         return Ok(Box::new(decoder));
     }
     Ok(Box::new(reader))
@@ -250,6 +249,8 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    type Check = fn(&LayerError) -> bool;
 
     fn iso(fill: u8) -> Vec<u8> {
         let mut iso = vec![fill; 40_000];
@@ -359,8 +360,8 @@ mod tests {
     fn odd_layers_leave_no_file() {
         let whole = tar(&[("a.iso", &iso(1)), ("b", &vec![0; 60_000])]);
         let large = tar(&[("a", &vec![0; 100_000])]);
-        let garbled = { [&gzip(&whole)[..200], b"nonsense"].concat() };
-        let cases: [(&str, &[u8], bool, u64, fn(&LayerError) -> bool); 6] = [
+        let garbled = [&gzip(&whole)[..200], b"nonsense"].concat();
+        let cases: [(&str, &[u8], bool, u64, Check); 6] = [
             ("stopped", &whole[..30_000], false, 1 << 20, |error| matches!(error, LayerError::Stopped)),
             ("garbled", &garbled, true, 1 << 20, |error| matches!(error, LayerError::Malformed(_))),
             ("no tar", &[9; 5000], true, 1 << 20, |error| matches!(error, LayerError::Malformed(_))),

@@ -25,8 +25,8 @@ pub(super) struct Image {
 }
 
 enum Document {
-    Index(ImageIndex),
-    Manifest(ImageManifest),
+    Index(Box<ImageIndex>),
+    Manifest(Box<ImageManifest>),
 }
 
 #[derive(Deserialize)]

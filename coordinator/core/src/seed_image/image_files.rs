@@ -98,9 +98,9 @@ impl Search {
         });
         let kept = self.conventional.count() == 0 && (is_conventional || self.others.count() == 0);
         if is_conventional {
-            self.conventional.add(path)
+            self.conventional.add(path);
         } else {
-            self.others.add(path)
+            self.others.add(path);
         }
         kept
     }
@@ -152,6 +152,8 @@ fn normalize_path(path: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    type Layers = &'static [&'static [&'static str]];
+
     /// Layers from the top down; a name that ends in a slash is a directory, all
     /// others are ISOs.
     fn search(layers: &[&[&str]]) -> (Result<(), Ambiguous>, Option<String>) {
@@ -171,7 +173,7 @@ mod tests {
 
     #[test]
     fn one_iso_is_found_whatever_layer_it_is_in() {
-        let cases: [(&str, &[&[&str]], Option<&str>); 15] = [
+        let cases: [(&str, Layers, Option<&str>); 15] = [
             ("alone", &[&["elemental-iso/", "elemental-iso/a.iso"]], Some("elemental-iso/a.iso")),
             ("dotted", &[&["./elemental-iso/a.iso"]], Some("elemental-iso/a.iso")),
             ("elsewhere", &[&["disk/os.img"]], Some("disk/os.img")),

@@ -174,7 +174,7 @@ async fn digest_and_deadline_of_a_seed_image_hold_for_images() {
     let image = format!("{}/os:v1", registry.address());
     let site = Site::start(&registry, BaseImageLimits::default()).await;
     let fetch = async |digest: &str| {
-        let wanted = site.wanted(&image, None, Some("ca"));
+        let wanted = Site::wanted(&image, None, Some("ca"));
         site.images.fetch_image(wanted, Base::Kept, Some(digest)).await
     };
     let error = fetch(&sha256(b"another")).await.unwrap_err();

@@ -58,7 +58,7 @@ impl Site {
         self.secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     }
 
-    pub(crate) fn wanted(&self, image: &str, pull: Option<&str>, authority: Option<&str>) -> Wanted {
+    pub(crate) fn wanted(image: &str, pull: Option<&str>, authority: Option<&str>) -> Wanted {
         let spec = SeedImageSpec {
             base_image: Some(image.to_owned()),
             base_image_pull_secret: pull.map(str::to_owned),
@@ -77,7 +77,7 @@ impl Site {
         authority: Option<&str>,
         base: Base,
     ) -> Result<BaseImage, BaseImageError> {
-        self.images.fetch_image(self.wanted(image, pull, authority), base, None).await
+        self.images.fetch_image(Self::wanted(image, pull, authority), base, None).await
     }
 
     /// Files of the cache with that ending.
