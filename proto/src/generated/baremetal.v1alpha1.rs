@@ -309,7 +309,7 @@ pub struct Plan {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Step {
     #[prost(
         oneof = "step::Action",
@@ -320,7 +320,7 @@ pub struct Step {
 /// Nested message and enum types in `Step`.
 pub mod step {
     #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Action {
         /// Leave the marker that makes the next early boot wipe.
         #[prost(message, tag = "1")]
@@ -375,7 +375,7 @@ pub struct RequestCleanup {}
 pub struct CleanCloudInit {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WriteSeed {
     #[prost(message, optional, tag = "1")]
     pub seed: ::core::option::Option<Seed>,
@@ -383,7 +383,7 @@ pub struct WriteSeed {
 /// The files of a NoCloud seed. Absent parts are absent files.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct Seed {
     /// May hold secrets: never logged.
