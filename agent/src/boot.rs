@@ -5,6 +5,7 @@
 //! writes the kubelet's identity; `/etc` may be ephemeral, so all of it happens
 //! at every boot.
 
+mod connections;
 mod live_seed;
 pub mod node_identity;
 pub(crate) mod receipt;
@@ -131,6 +132,7 @@ pub fn run(root: &Root) -> Summary {
 /// is: a verb that was killed or never ran has not opened it.
 fn prepare_node(root: &Root, summary: &mut Summary) {
     keep_seed(seed::restore_seed(root), summary);
+    keep_connections(root, summary);
     failpoint("boot::seed::after");
     write_identity(root, summary);
     failpoint("boot::identity::after");
@@ -140,6 +142,7 @@ fn prepare_node(root: &Root, summary: &mut Summary) {
 fn hold_node(root: &Root, summary: &mut Summary) {
     summary.keep_result(durable::remove(&root.node_gate()));
     keep_seed(seed::restore_network(root), summary);
+    keep_connections(root, summary);
 }
 
 fn open_gate(root: &Root) -> Result<(), DurableError> {
@@ -285,6 +288,17 @@ fn clean_up(root: &Root, plan: &PlanId) -> Result<String, BootError> {
 fn keep_seed(restored: Result<seed::Restored, seed::SeedError>, summary: &mut Summary) {
     if summary.keep_result(restored) == Some(seed::Restored::Written) {
         summary.add_note("wrote the NoCloud seed");
+    }
+}
+
+fn keep_connections(root: &Root, summary: &mut Summary) {
+    let wanted = match seed::load(&root.state()) {
+        Ok(seed) => seed.map(|seed| seed.connections).unwrap_or_default(),
+        // Restoring the seed has said so.
+        Err(_) => return,
+    };
+    if summary.keep_result(connections::place_connections(root, &wanted)) == Some(true) {
+        summary.add_note("wrote the connections of NetworkManager");
     }
 }
 

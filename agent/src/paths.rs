@@ -48,6 +48,25 @@ impl Root {
         self.join("/var/lib/cloud/seed/nocloud")
     }
 
+    /// Where `NetworkManager` reads the connections of a host.
+    #[must_use]
+    pub fn connections(&self) -> PathBuf {
+        self.join("/etc/NetworkManager/system-connections")
+    }
+
+    /// Whether `NetworkManager` configures the network of this image: not one
+    /// that starts systemd-networkd as well.
+    #[must_use]
+    pub fn uses_network_manager(&self) -> bool {
+        let is_wanted = |unit: &str| {
+            ["/etc", "/usr/lib"].iter().any(|directory| {
+                let wants = format!("{directory}/systemd/system/multi-user.target.wants/{unit}");
+                self.join(wants).symlink_metadata().is_ok()
+            })
+        };
+        is_wanted("NetworkManager.service") && !is_wanted("systemd-networkd.service")
+    }
+
     /// The kernel's name of this boot.
     #[must_use]
     pub fn boot_id(&self) -> PathBuf {

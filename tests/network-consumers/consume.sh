@@ -1,5 +1,6 @@
 #!/bin/sh
-# Gives one case to all consumers: network-config and connections/*.nmconnection in, what they made of it out.
+# Gives one case to all consumers: network-config, connections/*.nmconnection and kernel-arguments in, what they made
+# of it out.
 #   consume.sh TREE DIRECTORY     in a mount namespace of its own: nothing is written into the tree
 set -eu
 if [ $# = 2 ]; then
@@ -9,6 +10,7 @@ if [ $# = 2 ]; then
   exec unshare --mount sh -c '
     mount --bind "$directory" "$tree/tmp"
     mount -t tmpfs none "$tree/etc/netplan"
+    mount -t tmpfs none "$tree/run"
     exec chroot "$tree" env -i PATH=/usr/sbin:/usr/bin sh -eu /tmp/consume.sh'
 fi
 
@@ -21,6 +23,10 @@ if [ -f network-config ]; then
   # cloud-init writes by netplan's library, which knows no other directory.
   cp /etc/netplan/50-cloud-init.yaml netplan/etc/netplan/
   netplan generate --root-dir /tmp/netplan
+fi
+if [ -f kernel-arguments ]; then
+  xargs /usr/lib/systemd/systemd-network-generator <kernel-arguments
+  cp -r /run/systemd/network kernel
 fi
 mkdir nm
 for file in connections/*.nmconnection; do

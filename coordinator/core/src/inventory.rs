@@ -131,11 +131,7 @@ fn explicit_network(network: &RegistrationNetwork) -> Option<NetworkTemplate> {
         && config.as_ref().is_none_or(|config| {
             config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty)
         });
-    (!silent).then(|| NetworkTemplate {
-        configurator: *configurator,
-        ip_addresses: BTreeMap::new(),
-        config: config.clone(),
-    })
+    (!silent).then(|| network.template())
 }
 
 impl Draft {

@@ -23,7 +23,10 @@ use std::net::IpAddr;
 
 use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_api::network::{NetworkTemplate, ObservedInterface, ObservedNetwork};
+use coordinator_api::registration::MachineRegistration;
 use ipnet::IpNet;
+use proto::plan::Secret;
+use serde::Serialize;
 
 use connections::Translation;
 pub use drift::describe_drift;
@@ -39,7 +42,7 @@ pub struct HostNetwork {
     /// Keyfiles by file name without `.nmconnection`, for images with
     /// `NetworkManager`, which take them and not the other. Empty where
     /// network-config alone was given.
-    pub connections: BTreeMap<String, String>,
+    pub connections: BTreeMap<String, Secret>,
 }
 
 /// The network of a host: `spec.network` unless empty, else
@@ -64,6 +67,30 @@ pub fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, NetworkE
 /// [`NetworkError`], which names the next action.
 pub fn template_network(template: &NetworkTemplate) -> Result<HostNetwork, NetworkError> {
     Ok(explicit::explicit_network(template, None)?.unwrap_or_default())
+}
+
+/// The network of live systems, in the words of the seed ISO.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LiveNetwork {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_config: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    connections: BTreeMap<String, String>,
+}
+
+/// What a registration says of the network of each of its hosts: they boot
+/// with it before anything is known of them. `None` where an address is still
+/// to be filled in, and where it says nothing.
+#[must_use]
+pub fn live_network(registration: &MachineRegistration) -> Option<LiveNetwork> {
+    let network = registration.spec.config.as_ref()?.network.as_ref()?;
+    let HostNetwork { network_config, connections } = template_network(&network.template()).ok()?;
+    let text = |content: Secret| String::from_utf8_lossy(content.expose()).into_owned();
+    let connections: BTreeMap<_, _> =
+        connections.into_iter().map(|(name, content)| (name, text(content))).collect();
+    let is_empty = network_config.is_none() && connections.is_empty();
+    (!is_empty).then_some(LiveNetwork { network_config, connections })
 }
 
 /// Keyfiles are what an operator wrote, and speak for their interfaces. A
@@ -104,7 +131,8 @@ fn render_network(
     let is_empty = network.devices.is_empty();
     let network_config =
         if is_empty { None } else { Some(render_config::render_config(network, untranslated)?) };
-    Ok(HostNetwork { network_config, connections })
+    let connections = connections.into_iter().map(|(name, text)| (name, Secret::new(text.into_bytes())));
+    Ok(HostNetwork { network_config, connections: connections.collect() })
 }
 
 /// An address with its prefix, or why not.

@@ -372,6 +372,10 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
             network_config: Some(
                 "version: 2\nethernets:\n  eno1:\n    match:\n      macaddress: \"52:54:00:00:00:01\"\n    set-name: eno1\n    dhcp4: true\n".into(),
             ),
+            connections: vec![wire::Keyfile {
+                name: "eno1".into(),
+                content: b"[connection]\nid=eno1\nuuid=6aafa98a-8199-817e-a426-0b6c3bdf145d\ntype=ethernet\n\n[ethernet]\nmac-address=52:54:00:00:00:01\n\n[ipv4]\nmethod=auto\n\n[ipv6]\nmethod=disabled\n".to_vec(),
+            }],
         }),
     };
     let nothing = wire::Install {
@@ -382,6 +386,7 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
             user_data: None,
             meta_data: "instance-id: install-b\n".into(),
             network_config: None,
+            connections: vec![],
         }),
         ..Default::default()
     };

@@ -8,7 +8,13 @@ use std::collections::BTreeMap;
 use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_api::network::{Configurator, NetworkTemplate};
 use coordinator_core::network::{HostNetwork, NetworkError, host_network};
+use proto::plan::Secret;
 use serde_json::{Value, json};
+
+fn texts(connections: &BTreeMap<String, Secret>) -> BTreeMap<String, String> {
+    let text = |content: &Secret| String::from_utf8(content.expose().to_vec()).unwrap();
+    connections.iter().map(|(name, content)| (name.clone(), text(content))).collect()
+}
 
 const BOND: &str = "[connection]\nid=Bond\nuuid=6ba7b810-9dad-41d1-80b4-00c04fd430c8\ntype=bond\ninterface-name=bond0\n\
     [bond]\nmode=802.3ad\nmiimon=100\nxmit_hash_policy=layer3+4\n[ethernet]\nmtu=9000\n[ipv4]\nmethod=disabled\n[ipv6]\nmethod=disabled\n";
@@ -102,7 +108,7 @@ vlans:
       - example.com
 ";
     assert_eq!(network.network_config.as_deref(), Some(want));
-    assert_eq!(json!(network.connections), connections, "NetworkManager gets them as they are");
+    assert_eq!(json!(texts(&network.connections)), connections, "NetworkManager gets them as they are");
 }
 
 #[test]
@@ -128,7 +134,7 @@ ethernets:
 ";
     assert_eq!(network.network_config.as_deref(), Some(want));
     assert_eq!(network.connections.keys().collect::<Vec<_>>(), ["a", "eno2"]);
-    assert_eq!(network.connections["a"], keyfile);
+    assert_eq!(texts(&network.connections)["a"], keyfile);
 }
 
 #[test]
@@ -153,8 +159,8 @@ fn what_network_config_cannot_say_is_named_not_shown() {
     );
     assert!(!text.contains("secret"), "{text}");
     assert_eq!(
-        network.connections,
-        BTreeMap::from([("a".into(), keyfile.into()), ("w".into(), wifi.into())])
+        texts(&network.connections),
+        BTreeMap::from([("a".to_owned(), keyfile.to_owned()), ("w".to_owned(), wifi.to_owned())])
     );
 }
 
@@ -166,7 +172,7 @@ fn explicit_keyfiles_take_addresses_and_win() {
         network.network_config.as_deref(),
         Some("version: 2\nethernets:\n  eno1:\n    addresses:\n    - \"192.0.2.7/24\"\n")
     );
-    assert_eq!(network.connections["a"], keyfile.replace("{ip}", "192.0.2.7"));
+    assert_eq!(texts(&network.connections)["a"], keyfile.replace("{ip}", "192.0.2.7"));
     let version2 = explicit(Configurator::None, json!({ "version": 2, "ethernets": {} })).unwrap();
     assert!(version2.connections.is_empty(), "cloud-init renders what it alone understands");
 }
@@ -243,7 +249,7 @@ fn a_reported_network_becomes_keyfiles() {
         lines.map(|line| line.to_owned() + "\n").collect()
     };
     let found: BTreeMap<_, _> =
-        network.connections.iter().map(|(name, text)| (name.as_str(), without_uuids(text))).collect();
+        texts(&network.connections).into_iter().map(|(name, text)| (name, without_uuids(&text))).collect();
     let want = [
         (
             "bond0",
@@ -260,7 +266,8 @@ fn a_reported_network_becomes_keyfiles() {
              route1=0.0.0.0/0,192.0.2.1\nroute2=198.51.100.0/24,0.0.0.0,7\ndns=192.0.2.53;\ndns-search=example.com;\n\n[ipv6]\nmethod=disabled\n",
         ),
     ];
-    assert_eq!(found, want.map(|(name, text)| (name, text.to_owned())).into());
-    let again = network.connections["v12"].lines().find(|line| line.starts_with("parent=")).unwrap();
-    assert!(network.connections["bond0"].contains(&again.replace("parent=", "uuid=")), "{again}");
+    assert_eq!(found, want.map(|(name, text)| (name.to_owned(), text.to_owned())).into());
+    let texts = texts(&network.connections);
+    let again = texts["v12"].lines().find(|line| line.starts_with("parent=")).unwrap();
+    assert!(texts["bond0"].contains(&again.replace("parent=", "uuid=")), "{again}");
 }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use coordinator_api::registration::{MachineRegistration, Registration};
 use coordinator_api::seed_image::SeedImage;
+use coordinator_core::network::{self, LiveNetwork};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -33,6 +34,8 @@ struct Document<'a> {
     elemental: Elemental,
     #[serde(skip_serializing_if = "Option::is_none")]
     cloud_config: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<LiveNetwork>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +56,7 @@ pub fn render_config(
     let url = registration.status.as_ref().and_then(|status| status.registration_url.clone());
     let asked = registration.spec.config.as_ref();
     let asked = asked.and_then(|config| config.elemental.as_ref()?.registration.clone());
+    let network = network::live_network(registration);
     let registration = Registration {
         url: Some(url.ok_or(ConfigError::NotReady)?),
         ca_cert: Some(authority.to_owned()),
@@ -60,8 +64,11 @@ pub fn render_config(
         emulated_tpm_seed: None,
         ..asked.unwrap_or_default()
     };
-    let document =
-        Document { elemental: Elemental { registration }, cloud_config: seed.spec.cloud_config.as_ref() };
+    let document = Document {
+        elemental: Elemental { registration },
+        cloud_config: seed.spec.cloud_config.as_ref(),
+        network,
+    };
     serde_norway::to_string(&document).map_err(|error| ConfigError::Yaml(error.to_string()))
 }
 
@@ -128,6 +135,32 @@ mod tests {
         let padded = fill_archive(&text, 65536).unwrap();
         assert_eq!(padded.len(), 65536);
         assert_eq!(serde_norway::from_slice::<Value>(&padded).unwrap(), read);
+    }
+
+    #[test]
+    fn live_systems_get_the_network_of_the_registration() {
+        let keyfile = "[connection]\ntype=ethernet\ninterface-name=eno1\n[ipv4]\nmethod=manual\naddress1=192.0.2.7/24\n[ipv6]\nmethod=disabled\n";
+        let network_config = "version: 2\nethernets:\n  eno1:\n    addresses:\n    - \"192.0.2.7/24\"\n";
+        let cases = [
+            (
+                json!({ "configurator": "nmconnections", "config": { "a": keyfile } }),
+                json!({ "network-config": network_config, "connections": { "a": keyfile } }),
+            ),
+            (json!({ "config": { "version": 2 } }), json!({ "network-config": "version: 2\n" })),
+            (
+                json!({ "config": { "version": 2, "ethernets": { "a": { "addresses": ["{ip}/24"] } } } }),
+                json!(null),
+            ),
+            (json!({}), json!(null)),
+        ];
+        for (network, want) in cases {
+            let mut registration = registration();
+            let config = registration.spec.config.as_mut().unwrap();
+            config.network = Some(serde_json::from_value(network.clone()).unwrap());
+            let text = render_config(&SeedImage::default(), &registration, "CA").unwrap();
+            let read: Value = serde_norway::from_str(&text).unwrap();
+            assert_eq!(read["network"], want, "{network}");
+        }
     }
 
     #[test]

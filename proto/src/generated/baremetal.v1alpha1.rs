@@ -225,7 +225,7 @@ pub struct Plan {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Step {
     #[prost(
         oneof = "step::Action",
@@ -236,7 +236,7 @@ pub struct Step {
 /// Nested message and enum types in `Step`.
 pub mod step {
     #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Action {
         /// Leave the marker that makes the next early boot wipe.
         #[prost(message, tag = "1")]
@@ -291,15 +291,15 @@ pub struct RequestCleanup {}
 pub struct CleanCloudInit {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WriteSeed {
     #[prost(message, optional, tag = "1")]
     pub seed: ::core::option::Option<Seed>,
 }
-/// The three files of a NoCloud seed. Absent parts are absent files.
+/// The files of a NoCloud seed. Absent parts are absent files.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct Seed {
     /// May hold secrets: never logged.
@@ -309,6 +309,21 @@ pub struct Seed {
     pub meta_data: ::prost::alloc::string::String,
     #[prost(string, optional, tag = "3")]
     pub network_config: ::core::option::Option<::prost::alloc::string::String>,
+    /// For images with NetworkManager, instead of network_config.
+    #[prost(message, repeated, tag = "4")]
+    pub connections: ::prost::alloc::vec::Vec<Keyfile>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct Keyfile {
+    /// File name without ".nmconnection".
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// May hold secrets: never logged.
+    #[prost(bytes = "vec", tag = "2")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

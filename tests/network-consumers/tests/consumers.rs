@@ -39,9 +39,20 @@ impl Consumed {
             fs::write(directory.path().join("network-config"), text).unwrap();
         }
         fs::create_dir(directory.path().join("connections")).unwrap();
-        for (name, text) in &network.connections {
-            fs::write(directory.path().join(format!("connections/{name}.nmconnection")), text).unwrap();
+        for (name, content) in &network.connections {
+            fs::write(directory.path().join(format!("connections/{name}.nmconnection")), content.expose())
+                .unwrap();
         }
+        Self::consume(directory)
+    }
+
+    fn of_kernel_arguments(arguments: &str) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("kernel-arguments"), arguments).unwrap();
+        Self::consume(directory)
+    }
+
+    fn consume(directory: TempDir) -> Self {
         run(Command::new(script("consume.sh")).arg(&*TREE).arg(directory.path()));
         Self { directory }
     }
@@ -289,6 +300,29 @@ fn keyfiles_survive_translation_to_network_config() {
     ] {
         consumed.assert_holds("keyfiles", &expand(want));
     }
+}
+
+/// What `docs/operations.md` says of the live system of `iso/`: it starts this
+/// generator. Options of a bond are not among what it takes.
+#[test]
+fn kernel_arguments_configure_a_live_system() {
+    let consumed = Consumed::of_kernel_arguments(
+        "ip=192.0.2.7::192.0.2.1:24::bond0.12:none vlan=bond0.12:bond0 bond=bond0:eno1,eno2:mode=802.3ad nameserver=192.0.2.53 ip=eno3:dhcp",
+    );
+    for want in [
+        "kernel/70-bond0.12.network [Address] Address=192.0.2.7/24",
+        "kernel/70-bond0.12.network [Route] Gateway=192.0.2.1",
+        "kernel/70-bond0.12.network [Network] DHCP=no DNS=192.0.2.53",
+        "kernel/70-bond0.12.netdev [VLAN] Id=12",
+        "kernel/70-bond0.network [Network] VLAN=bond0.12",
+        "kernel/70-bond0.netdev [NetDev] Kind=bond Name=bond0",
+        "kernel/70-eno2.network [Network] Bond=bond0",
+        "kernel/70-eno3.network [Network] DHCP=ipv4",
+    ] {
+        consumed.assert_holds("kernel arguments", want);
+    }
+    let bond = consumed.sections("kernel/70-bond0.netdev");
+    assert_eq!(bond.len(), 1, "a mode is no longer ignored: correct docs/operations.md: {bond:?}");
 }
 
 /// The reason why images need netplan or `NetworkManager`.

@@ -4,6 +4,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{DeviceRequirement, Install, MachineRegistration};
 use kube::ResourceExt;
+use proto::plan::{Secret, Seed};
 use proto::v1alpha1 as wire;
 
 use crate::cloud_init;
@@ -42,6 +43,13 @@ pub fn install_message(
         return Err(InstallError::Stages);
     }
     let instance = inventory.uid().unwrap_or_else(|| inventory.name_any());
+    let network = network::host_network(&inventory.spec)?;
+    let seed = Seed {
+        user_data: cloud_config.map(|config| Secret::new(cloud_init::user_data(config).into_bytes())),
+        meta_data: cloud_init::neutral_meta_data(&format!("install-{}", instance)),
+        network_config: network.network_config,
+        connections: network.connections,
+    };
     Ok(wire::Install {
         power_action: power_action(&install).into(),
         device: named.or(install.device).unwrap_or_default(),
@@ -54,11 +62,7 @@ pub fn install_message(
         eject_cd: install.eject_cd,
         no_format: install.no_format,
         disable_boot_entry: install.disable_boot_entry,
-        seed: Some(wire::Seed {
-            user_data: cloud_config.map(|config| cloud_init::user_data(config).into_bytes()),
-            meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
-            network_config: network::host_network(&inventory.spec)?.network_config,
-        }),
+        seed: Some(wire::Seed::from(&seed)),
     })
 }
 

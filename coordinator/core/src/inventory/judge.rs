@@ -1,8 +1,10 @@
 //! What of a `MachineRegistration` cannot be done, told when it is written and
 //! not by each host.
 
-use coordinator_api::network::Configurator;
+use coordinator_api::network::RegistrationNetwork;
 use coordinator_api::registration::{Install, MachineRegistration, Registration, Reset};
+
+use crate::network::{self, NetworkError};
 
 /// What became of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,11 +32,8 @@ pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
         let text = "spec.config.cloud-config has stages of yip: write it as cloud-config of cloud-init";
         judgement.refused.push(text.to_owned());
     }
-    match config.network.as_ref().map_or(Configurator::None, |network| network.configurator) {
-        Configurator::None => {}
-        Configurator::Nmc | Configurator::Nmstate | Configurator::Nmconnections => judgement.refused.push(
-            "spec.config.network.configurator is not supported: set it to none and write config as network-config v2 of cloud-init".to_owned(),
-        ),
+    if let Some(network) = &config.network {
+        judgement.judge_network(network);
     }
     let Some(elemental) = &config.elemental else { return judgement };
     if let Some(settings) = &elemental.registration {
@@ -53,6 +52,23 @@ pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
 }
 
 impl Judgement {
+    fn judge_network(&mut self, given: &RegistrationNetwork) {
+        const FIELD: &str = "spec.config.network";
+        if !given.ip_addresses.is_empty() {
+            self.refused.push(format!(
+                "{FIELD}.ipAddresses is not supported, no address is claimed from a pool: remove it, and write the addresses of a host into spec.network.ipAddresses of its MachineInventory"
+            ));
+        }
+        match network::template_network(&given.template()) {
+            // An operator may fill it in for each host.
+            Ok(_) | Err(NetworkError::Placeholder { .. }) => {}
+            Err(NetworkError::Configurator { configurator }) => self.refused.push(format!(
+                "{FIELD}.configurator is {configurator}, which is not supported: set it to none and write config as network-config v2 of cloud-init, or to nmconnections and write keyfiles of NetworkManager"
+            )),
+            Err(error) => self.refused.push(format!("{FIELD}.config: {error}")),
+        }
+    }
+
     fn judge_settings(&mut self, settings: &Registration) {
         if let Some(auth) = settings.auth.as_deref().filter(|auth| !matches!(*auth, "" | "tpm")) {
             let auth: String = auth.chars().take(32).collect();
@@ -113,7 +129,9 @@ mod tests {
             (json!({ "cloud-config": { "stages": {} } }), "spec.config.cloud-config"),
             (json!({ "network": { "configurator": "nmc" } }), "spec.config.network.configurator"),
             (json!({ "network": { "configurator": "nmstate" } }), "spec.config.network.configurator"),
-            (json!({ "network": { "configurator": "nmconnections" } }), "spec.config.network.configurator"),
+            (json!({ "network": { "configurator": "nmconnections" } }), "spec.config.network.config"),
+            (json!({ "network": { "config": { "version": 1 } } }), "spec.config.network.config"),
+            (json!({ "network": { "ipAddresses": { "a": {} } } }), "spec.config.network.ipAddresses"),
             (
                 elemental(json!({ "registration": { "auth": "mac" } })),
                 "spec.config.elemental.registration.auth",
@@ -147,6 +165,8 @@ mod tests {
             json!(null),
             json!({}),
             json!({ "cloud-config": { "users": [] }, "network": { "configurator": "none", "config": {} } }),
+            json!({ "network": { "config": { "version": 2, "ethernets": { "a": { "addresses": ["{ip}/24"] } } } } }),
+            json!({ "network": { "configurator": "nmconnections", "config": { "a": "[connection]\ntype=ethernet\n" } } }),
             json!({ "elemental": {
                 "registration": { "auth": "tpm", "emulate-tpm": true, "emulated-tpm-seed": -1 },
                 "reset": Reset::default(), "install": { "device": "/dev/sda", "snapshotter": {} },
