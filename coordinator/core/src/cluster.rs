@@ -163,11 +163,8 @@ mod tests {
     fn what_is_provisioned_stays_provisioned() {
         let mut cluster = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
         let provisioned = Some(Initialization { provisioned: Some(true) });
-        cluster.status = Some(BaremetalClusterStatus {
-            ready: true,
-            initialization: provisioned.clone(),
-            ..Default::default()
-        });
+        cluster.status =
+            Some(BaremetalClusterStatus { ready: true, initialization: provisioned, ..Default::default() });
         let status = cluster_status(&cluster, &Decision::Unsupported, Timestamp::UNIX_EPOCH);
         assert_eq!((status.ready, status.initialization), (false, provisioned));
         let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();

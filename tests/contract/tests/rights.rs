@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use coordinator_api::names::{IMAGE_CATALOG, INFRASTRUCTURE_GROUP, annotation};
+use coordinator_api::names::{
+    IMAGE_CATALOG, INFRASTRUCTURE_GROUP, annotation, label, plan_secret, registration_secret,
+};
 use fake_apiserver::Request;
 use scenarios::{NAMESPACE, World};
 use serde::Deserialize as _;
@@ -22,7 +24,8 @@ const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
 const NAME: &str = "baremetal-coordinator";
 
 /// Rights whose requests need what a scenario does not have, an election or the
-/// download of a base ISO: the file and the call that need each.
+/// download of a base ISO: the file and the call that need each. On a real API
+/// server the test `clusters rights::` sees them used.
 const OUTSIDE_SCENARIOS: [(&str, &str, &str); 3] = [
     ("baremetal-system get coordination.k8s.io/leases", "lease.rs", "self.leases.get_opt(NAME)"),
     ("baremetal-system update coordination.k8s.io/leases", "lease.rs", "self.leases.replace(NAME,"),
@@ -128,6 +131,21 @@ async fn every_right_is_used() {
     let known: BTreeSet<_> = OUTSIDE_SCENARIOS.into_iter().map(|(right, ..)| right.to_owned()).collect();
     let unused: BTreeSet<_> = rights.difference(&used).cloned().collect();
     assert_eq!(unused, known, "rights that no request uses, beside those that are known");
+}
+
+#[test]
+fn policy_names_what_the_code_writes() {
+    let policy = of_kind(RIGHTS, "ValidatingAdmissionPolicy").to_string();
+    for name in [
+        plan_secret::TYPE,
+        registration_secret::TYPE,
+        registration_secret::SUFFIX,
+        label::MANAGED,
+        "baremetal-coordinator-ca",
+        &format!("system:serviceaccount:baremetal-system:{NAME}"),
+    ] {
+        assert!(policy.contains(&format!("'{name}'")), "{name}: {policy}");
+    }
 }
 
 #[test]
