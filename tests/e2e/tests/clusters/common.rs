@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use control_plane::audit::Counts;
 use control_plane::directory::Directory;
 use e2e::environment::{Environment, Reach};
 use e2e::progress::Progress;
@@ -13,6 +14,20 @@ use tokio::sync::{Mutex, MutexGuard};
 /// Tests with an environment run one after the other: several at once make a
 /// small machine miss every deadline.
 static ENVIRONMENT: Mutex<()> = Mutex::const_new(());
+
+/// Of one lifecycle; each of two replicas reads for itself.
+pub(crate) const REQUESTS: u64 = 60;
+pub(crate) const WRITES: u64 = 44;
+
+/// Requests and writes without Events, Leases and watches: those depend on time.
+pub(crate) fn read_cost(counts: &Counts) -> (u64, u64) {
+    let lease_writes =
+        ["patch", "update", "create"].map(|verb| counts.of(verb, "leases")).iter().sum::<u64>();
+    let events = counts.of("create", "events") + counts.of("patch", "events");
+    let writes = counts.writes - events - lease_writes;
+    let requests = counts.requests - events - lease_writes - counts.of("get", "leases") - counts.watches;
+    (requests, writes)
+}
 
 /// An environment and the URL of a base ISO.
 pub(crate) struct Setup {

@@ -7,7 +7,7 @@ use e2e::fleet::Fleet;
 use e2e::watching::Watching;
 use serde_json::json;
 
-use crate::common::Setup;
+use crate::common::{REQUESTS, Setup, WRITES, read_cost};
 
 /// Versions of the image catalog.
 const V3: &str = "v1.36.3";
@@ -35,8 +35,13 @@ async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
 
     let what = "three control planes are rolled in place of each other";
     let spec = json!({ "version": V5, "rollout": { "strategy": { "rollingUpdate": { "maxSurge": 0 } } } });
+    let mark = environment.management.mark()?;
     cluster.change_control_plane(what, spec).await?;
     cluster.await_shape(shape((3, V5), (2, V3))).await?;
+    let counts = environment.management.counts(mark)?;
+    let (requests, writes) = read_cost(&counts);
+    progress.detail(&format!("the coordinator sent {requests} requests, {writes} of them writes"));
+    ensure!(requests <= 3 * REQUESTS && writes <= 3 * WRITES, "the roll is too expensive: {counts:#?}");
 
     let spec = json!({ "template": { "spec": { "version": V5 } } });
     cluster.change_workers("the workers are rolled", spec).await?;
