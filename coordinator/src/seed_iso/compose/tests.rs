@@ -239,13 +239,13 @@ fn check_files(directory: &Path, (made, seed): (&str, &str), names: &str, files:
         want.remove(&path);
         match got.get(&path) {
             Some((attributes, content)) => {
-                let (expected, mode) = match &file.content {
+                let (expected, permissions) = match &file.content {
                     Content::Text(bytes) => (&bytes[..], "-rw-r--r--"),
                     Content::Agent { .. } => (AGENT, "-rwxr-xr-x"),
                 };
                 assert!(content == expected, "{maker}, {names}: {path}");
                 // Without Rock Ridge there are no modes.
-                assert!(names != "any" || attributes.starts_with(mode), "{maker}: {path}: {attributes}");
+                assert!(names != "any" || attributes.starts_with(permissions), "{maker}: {path}: {attributes}");
             }
             None => missing.push(path),
         }
