@@ -1,6 +1,7 @@
 //! What hosts can call. Handlers translate and store; every decision is a pure
 //! function of `coordinator-core`.
 
+mod attestation;
 mod failure;
 pub mod host;
 pub mod identity;
@@ -135,7 +136,7 @@ impl Context {
         replica: Replica,
     ) -> Self {
         let events = Events::new(client.clone(), replica.name.clone());
-        let rejections = Arc::new(Rejections::new(client.clone(), metrics));
+        let rejections = Arc::new(Rejections::new(client.clone(), clock.clone(), metrics));
         Self {
             client,
             caches,

@@ -25,12 +25,18 @@ pub enum Type {
     MembersValid,
     /// `MachineInventory`: the installed system has attached.
     Installed,
+    /// `MachineInventory`: the identity key is in a TPM whose vendor's certificate
+    /// was verified.
+    IdentityVerified,
     /// `MachineInventory`: the network differs from the intended one.
     NetworkDrift,
     /// `SeedImage`: the ISO can be downloaded.
     SeedImageReady,
     /// `MachineRegistration`: fields are set that have no effect.
     FieldsIgnored,
+    /// `MachineRegistration`: a host was refused for its key, and none has
+    /// registered since.
+    HostsRefused,
 }
 
 /// Reasons of conditions, over all kinds.
@@ -171,6 +177,21 @@ pub enum Reason {
     NetworkAsIntended,
     /// The host's network changed.
     NetworkChanged,
+    /// Inventory: the identity key is in a TPM with a verified certificate.
+    Hardware,
+    /// Inventory: the identity key is in a TPM whose certificate was not verified.
+    Unverified,
+    /// Inventory: the identity key is a file.
+    Emulated,
+    /// Registration: a host without TPM 2.0 was refused, `emulate-tpm` is false.
+    TpmRequired,
+    /// Registration: a host was refused whose TPM no CA of the Secret `tpm-ca`
+    /// vouches for.
+    TpmUntrusted,
+    /// Registration: a host was refused whose TPM has unusable keys.
+    TpmKeyRejected,
+    /// Registration: no host was refused for its key since the last one registered.
+    NoneRefused,
 }
 
 impl Type {

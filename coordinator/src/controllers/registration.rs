@@ -5,7 +5,7 @@ use std::sync::Arc;
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
-use coordinator_core::inventory::judge_registration;
+use coordinator_core::inventory::{forget_refusal, judge_registration};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
@@ -37,7 +37,8 @@ pub async fn reconcile(
     } else {
         stored.token
     };
-    let updates = judged_conditions(&registration);
+    let mut updates = judged_conditions(&registration).to_vec();
+    updates.extend(forget_refusal(&registration));
     let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
     let mut projected = with_conditions(&registration, &updates, &context);
     projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));

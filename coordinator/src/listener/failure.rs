@@ -163,7 +163,8 @@ mod tests {
         ] {
             let metrics = Metrics::default();
             let client = fake_apiserver::FakeApi::new().client("coordinator");
-            let rejections = Rejections::new(client, metrics.clone());
+            let rejections =
+                Rejections::new(client, crate::clock::Clock::new(jiff::Timestamp::now), metrics.clone());
             let lines = log::capture_log(|| {
                 (0..90).for_each(|_| record_failure(&rejections, remote, failure, error));
             });

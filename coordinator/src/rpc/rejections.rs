@@ -7,13 +7,18 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::conditions::{self, ConditionUpdate, Type};
 use coordinator_api::registration::MachineRegistration;
+use coordinator_core::inventory;
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
 use tokio::time::Instant;
 
+use crate::clock::Clock;
 use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::store::status::write_status;
+use crate::telemetry::chain;
 
 /// At most one log line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -39,6 +44,8 @@ struct LogState {
 
 /// Counts and reports rejected hosts.
 pub struct Rejections {
+    client: Client,
+    clock: Clock,
     metrics: Metrics,
     events: Events,
     /// By reason.
@@ -50,10 +57,12 @@ pub struct Rejections {
 impl Rejections {
     /// Counts in `metrics`.
     #[must_use]
-    pub fn new(client: Client, metrics: Metrics) -> Self {
+    pub fn new(client: Client, clock: Clock, metrics: Metrics) -> Self {
         Self {
             metrics,
-            events: Events::new(client, None),
+            events: Events::new(client.clone(), None),
+            client,
+            clock,
             log: Mutex::default(),
             recent_events: Mutex::default(),
         }
@@ -97,6 +106,28 @@ impl Rejections {
         if self.is_new_event(scope, detail, Instant::now()) {
             let note = format!("{detail}: {next_action}");
             self.events.warning(registration, refusal.code(), &note).await;
+            if let Some(shown) = inventory::show_refusal(refusal, note) {
+                self.write_condition(registration, shown).await;
+            }
+        }
+    }
+
+    /// A host has registered: no other one waits for a correction, as far as is
+    /// known. No request where none was refused.
+    pub(super) async fn clear_condition(&self, registration: &MachineRegistration) {
+        let conditions = registration.status.as_ref().map(|status| status.conditions.as_slice());
+        if conditions.is_some_and(|conditions| conditions::is_true(conditions, Type::HostsRefused)) {
+            self.write_condition(registration, inventory::no_refusal()).await;
+        }
+    }
+
+    /// Like an Event: one that cannot be written stops nothing.
+    async fn write_condition(&self, registration: &MachineRegistration, update: ConditionUpdate) {
+        let mut status = registration.status.clone().unwrap_or_default();
+        let generation = registration.metadata.generation;
+        conditions::set_conditions(&mut status.conditions, &[update], generation, self.clock.now());
+        if let Err(error) = write_status(&self.client, registration, &status).await {
+            tracing::debug!(error = chain(&error), "a condition could not be written");
         }
     }
 
@@ -169,7 +200,8 @@ mod tests {
     use super::*;
 
     fn rejections(metrics: &Metrics) -> Rejections {
-        Rejections::new(fake_apiserver::FakeApi::new().client("coordinator"), metrics.clone())
+        let client = fake_apiserver::FakeApi::new().client("coordinator");
+        Rejections::new(client, Clock::new(jiff::Timestamp::now), metrics.clone())
     }
 
     #[tokio::test]
