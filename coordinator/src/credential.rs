@@ -1,4 +1,4 @@
-//! TPM2_MakeCredential without a TPM: a secret that only the TPM which holds
+//! `TPM2_MakeCredential` without a TPM: a secret that only the TPM which holds
 //! both keys can read ("TPM 2.0 Library", part 1, 24).
 
 use aes::Aes128;

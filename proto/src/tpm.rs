@@ -5,9 +5,9 @@
 pub const RSA_BYTES: usize = 256;
 /// Bits of the same.
 pub const RSA_BITS: u16 = 2048;
-/// `TPMA_OBJECT` of the endorsement key: fixedTPM, fixedParent,
-/// sensitiveDataOrigin, adminWithPolicy, restricted, decrypt ("TCG EK Credential
-/// Profile", template L-1).
+/// `TPMA_OBJECT` of the endorsement key: `fixedTPM`, `fixedParent`,
+/// `sensitiveDataOrigin`, `adminWithPolicy`, `restricted`, `decrypt` ("TCG EK
+/// Credential Profile", template L-1).
 pub const ENDORSEMENT_ATTRIBUTES: u32 = 0x0003_00b2;
 /// Policy of the endorsement key: `PolicySecret(TPM_RH_ENDORSEMENT)`, SHA-256.
 pub const ENDORSEMENT_POLICY: [u8; 32] = [
@@ -24,13 +24,13 @@ pub const PCRS: [u32; 5] = [0, 2, 4, 7, 11];
 /// Bytes of the credential that a TPM activates.
 pub const CREDENTIAL_BYTES: usize = 32;
 
-/// SEQUENCE { SEQUENCE { rsaEncryption, NULL }, BIT STRING { SEQUENCE { INTEGER …
+/// `SEQUENCE { SEQUENCE { rsaEncryption, NULL }, BIT STRING { SEQUENCE { INTEGER …`
 /// of a key with 2048 bits: DER has exactly one encoding of it.
 const PKIX_PREFIX: [u8; 33] = [
     0x30, 0x82, 0x01, 0x22, 0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
     0x05, 0x00, 0x03, 0x82, 0x01, 0x0f, 0x00, 0x30, 0x82, 0x01, 0x0a, 0x02, 0x82, 0x01, 0x01, 0x00,
 ];
-/// … INTEGER 65537 } }
+/// `… INTEGER 65537 } }`
 const PKIX_SUFFIX: [u8; 5] = [0x02, 0x03, 0x01, 0x00, 0x01];
 /// Where the `RSAPublicKey` begins.
 const PKCS1_START: usize = 24;

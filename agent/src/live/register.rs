@@ -251,10 +251,10 @@ async fn prove_identity<N: NetworkObserver>(
         public_key: public_key.clone(),
         attestation: Some(attestation),
     };
-    let begun = client.begin(unary_request(begin)).await.map_err(CallError::from)?.into_inner();
+    let opened = client.begin(unary_request(begin)).await.map_err(CallError::from)?.into_inner();
     let certificate_request = identity.create_request()?;
     let claim = Claim { exporter: &session.exporter, public_key: &public_key, request: &certificate_request };
-    let Answer { proof, tpm_quote } = answer_challenge(identity, attestor, begun, claim).await?;
+    let Answer { proof, tpm_quote } = answer_challenge(identity, attestor, opened, claim).await?;
     let complete = CompleteRequest {
         proof,
         certificate_request,
@@ -291,15 +291,15 @@ struct Answer {
 async fn answer_challenge(
     identity: &Identity,
     attestor: Option<Attestor>,
-    begun: BeginResponse,
+    opened: BeginResponse,
     claim: Claim<'_>,
 ) -> Result<Answer, AttemptError> {
-    let nonce = begun.nonce.try_into().map_err(|_| AttemptError::Answer { what: "the nonce" })?;
+    let nonce = opened.nonce.try_into().map_err(|_| AttemptError::Answer { what: "the nonce" })?;
     let Some(attestor) = attestor else {
         let binding = proof::binding(&nonce, claim.exporter, claim.public_key);
         return Ok(Answer { proof: identity.prove_possession(&binding)?, tpm_quote: None });
     };
-    let challenge = begun.tpm_challenge.ok_or(AttemptError::Answer { what: "no challenge for the TPM" })?;
+    let challenge = opened.tpm_challenge.ok_or(AttemptError::Answer { what: "no challenge for the TPM" })?;
     let binding = proof::tpm_binding(&nonce, claim.exporter, claim.public_key, claim.request);
     let (proof, quote) = attestor.answer(challenge, binding).await?;
     Ok(Answer { proof, tpm_quote: Some(quote) })

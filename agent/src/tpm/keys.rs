@@ -31,7 +31,7 @@ pub fn endorsement_template() -> Result<TpmtPublic, TpmError> {
     let attributes = TpmaObject::from_bits_truncate(ENDORSEMENT_ATTRIBUTES);
     // The template has zeros here, and a TPM makes another key without them.
     let unique = Tpm2bPublicKeyRsa::try_from(&[0; RSA_BYTES][..]).map_err(cannot_make)?;
-    rsa_template(attributes, &ENDORSEMENT_POLICY, symmetric, TpmtRsaScheme::default(), unique)
+    rsa_template(attributes, &ENDORSEMENT_POLICY, symmetric, TpmtRsaScheme::default(), &unique)
 }
 
 /// A restricted signing key that never leaves its TPM: RSASSA with SHA-256.
@@ -54,7 +54,7 @@ pub fn attestation_template() -> Result<TpmtPublic, TpmError> {
         details: TpmuAsymScheme::Hash(TpmsSchemeHash { hash_alg: TpmAlgId::Sha256 }),
     };
     let unique = Tpm2bPublicKeyRsa::default();
-    rsa_template(TpmaObject::from_bits_truncate(bits), &[], no_cipher(), scheme, unique)
+    rsa_template(TpmaObject::from_bits_truncate(bits), &[], no_cipher(), scheme, &unique)
 }
 
 /// A parameter that names no algorithm.
@@ -67,7 +67,7 @@ fn rsa_template(
     policy: &[u8],
     symmetric: TpmtSymDefObject,
     scheme: TpmtRsaScheme,
-    unique: Tpm2bPublicKeyRsa,
+    unique: &Tpm2bPublicKeyRsa,
 ) -> Result<TpmtPublic, TpmError> {
     Ok(TpmtPublic {
         object_type: TpmAlgId::Rsa,
@@ -80,7 +80,7 @@ fn rsa_template(
             key_bits: RSA_BITS.into(),
             exponent: 0.into(),
         }),
-        unique: TpmuPublicId::Rsa(unique),
+        unique: TpmuPublicId::Rsa(*unique),
     })
 }
 

@@ -31,10 +31,10 @@ pub enum ChainFault {
     /// Its issuer is in the Secret, but may not sign.
     #[error("is signed by a certificate of the Secret tpm-ca that {0}")]
     BadAuthority(&'static str),
-    /// The notAfter of the certificate has passed.
+    /// The `notAfter` of the certificate has passed.
     #[error("has expired")]
     Expired,
-    /// Its notBefore is to come.
+    /// Its `notBefore` is to come.
     #[error("is not valid yet")]
     NotYetValid,
     /// It has the name of a CA of the Secret, but not its signature.

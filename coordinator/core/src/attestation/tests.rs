@@ -230,6 +230,9 @@ fn certificate(
     params.signed_by(&key, issuer).unwrap().der().to_vec()
 }
 
+/// Name, certificate, authorities, and the judgement.
+type Judged<'a> = (&'a str, &'a [u8], &'a str, Result<(), ChainFault>);
+
 #[test]
 fn only_a_named_authority_vouches_for_a_key() {
     let key = EndorsementKey::parse(&marshal(&endorsement())).unwrap();
@@ -252,7 +255,7 @@ fn only_a_named_authority_vouches_for_a_key() {
     let ca = certificate(&vendor, &own, |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     let other = certificate(&vendor, &[0xc3; RSA_BYTES], |_| {});
     let both = format!("{stranger_pem}{pem}");
-    let cases: [(&str, &[u8], &str, Result<(), ChainFault>); 17] = [
+    let cases: [Judged<'_>; 17] = [
         ("good", &good, &pem, Ok(())),
         ("one of several", &good, &both, Ok(())),
         ("none", &[], &pem, Err(ChainFault::Missing)),

@@ -110,14 +110,17 @@ async fn unknown_token_costs_no_request() {
 
 #[tokio::test]
 async fn rejections_become_one_event() {
-    for (token, want) in [("token", Refusal::BadTemplate), ("token-tpm-only", Refusal::TpmRequired)] {
+    // A refusal of the key is a condition too.
+    for (token, want, cost) in
+        [("token", Refusal::BadTemplate, (1, 1)), ("token-tpm-only", Refusal::TpmRequired, (2, 2))]
+    {
         let world = World::start().await;
         for _ in 0..3 {
             let refused = world.connect(None).await.register(&Host::new(""), token).await.unwrap_err();
             assert_eq!(refusal(&refused), Some(want));
         }
         let counts = world.spent();
-        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((1, 1), 1), "{want:?}: {counts}");
+        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), (cost, 1), "{want:?}: {counts}");
         let events = world.fake.look_at_all("events.events.k8s.io");
         let note = events[0]["note"].as_str().unwrap();
         assert_eq!(events[0]["reason"], want.code());
