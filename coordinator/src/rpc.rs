@@ -1,6 +1,7 @@
 //! What hosts can call. Handlers translate and store; every decision is a pure
 //! function of `coordinator-core`.
 
+mod attestation;
 mod failure;
 pub mod host;
 pub mod identity;

@@ -14,6 +14,7 @@ pub mod limits;
 pub mod plan;
 pub mod proof;
 pub mod refusal;
+pub mod tpm;
 mod wire;
 
 /// The wire messages, generated.

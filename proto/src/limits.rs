@@ -22,3 +22,7 @@ pub const SMBIOS_SECTIONS: usize = 64;
 pub const CARDS: usize = 64;
 /// Addresses of one interface.
 pub const ADDRESSES: usize = 64;
+/// Certificate of an endorsement key, bytes.
+pub const ENDORSEMENT_CERTIFICATE_BYTES: usize = 4 * 1024;
+/// Any structure of a TPM, bytes: the largest of RSA 2048 has 320.
+pub const TPM_STRUCTURE_BYTES: usize = 1024;

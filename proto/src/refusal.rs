@@ -14,6 +14,11 @@ pub enum Refusal {
     UnknownToken,
     /// `emulate-tpm` is false and the host brought a software key.
     TpmRequired,
+    /// The endorsement key of the TPM has no certificate of a CA that the
+    /// operator named.
+    TpmUntrusted,
+    /// The keys of the TPM are not what an identity needs.
+    TpmKeyRejected,
     /// The proof does not fit the key, the nonce or the connection.
     BadProof,
     /// A message violates the contract.
@@ -42,9 +47,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every value, for tables and metrics.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::UnknownToken,
         Self::TpmRequired,
+        Self::TpmUntrusted,
+        Self::TpmKeyRejected,
         Self::BadProof,
         Self::BadRequest,
         Self::BadTemplate,
@@ -65,6 +72,8 @@ impl Refusal {
         match self {
             Self::UnknownToken => "UnknownToken",
             Self::TpmRequired => "TpmRequired",
+            Self::TpmUntrusted => "TpmUntrusted",
+            Self::TpmKeyRejected => "TpmKeyRejected",
             Self::BadProof => "BadProof",
             Self::BadRequest => "BadRequest",
             Self::BadTemplate => "BadTemplate",
@@ -96,7 +105,13 @@ impl Refusal {
                 "download a fresh seed ISO and boot the host from it once, installed or not: the MachineRegistration is gone, not ready, or its token was changed"
             }
             Self::TpmRequired => {
-                "use a host with a TPM 2.0, or set spec.config.elemental.registration.emulate-tpm: true on the MachineRegistration"
+                "switch the TPM 2.0 on in the host's firmware setup or use a host that has one, or set spec.config.elemental.registration.emulate-tpm: true on the MachineRegistration"
+            }
+            Self::TpmUntrusted => {
+                "add the CA certificates of the TPM's vendor to the Secret tpm-ca (key tls.crt) in the namespace of the MachineRegistration, or delete that Secret to accept TPMs without a check"
+            }
+            Self::TpmKeyRejected => {
+                "bring the agent to the coordinator's version; if it repeats, update the TPM's firmware: only the TCG's default endorsement key for RSA 2048 is accepted"
             }
             Self::BadProof => {
                 "boot the seed ISO again; if it repeats, a proxy terminates TLS between host and coordinator"

@@ -287,7 +287,7 @@ impl Registration for Coordinator {
         }
         let nonce = vec![7; proof::NONCE_BYTES];
         self.memory().nonces.push((nonce.clone(), request.public_key));
-        Ok(Response::new(BeginResponse { nonce }))
+        Ok(Response::new(BeginResponse { nonce, tpm_challenge: None }))
     }
 
     async fn complete(

@@ -25,6 +25,9 @@ pub enum Type {
     MembersValid,
     /// `MachineInventory`: the installed system has attached.
     Installed,
+    /// `MachineInventory`: the identity key is in a TPM whose vendor's certificate
+    /// was verified.
+    IdentityVerified,
     /// `MachineInventory`: the network differs from the intended one.
     NetworkDrift,
     /// `SeedImage`: the ISO can be downloaded.
@@ -224,6 +227,12 @@ pub enum Reason {
     NetworkAsIntended,
     /// The host's network changed.
     NetworkChanged,
+    /// Inventory: the identity key is in a TPM with a verified certificate.
+    Hardware,
+    /// Inventory: the identity key is in a TPM whose certificate was not verified.
+    Unverified,
+    /// Inventory: the identity key is a file.
+    Emulated,
 }
 
 impl Type {

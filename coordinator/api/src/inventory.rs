@@ -40,6 +40,11 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
     printcolumn(name = "Plan", type_ = "string", json_path = ".status.plan.state"),
     printcolumn(name = "Image", type_ = "string", json_path = ".status.host.image"),
     printcolumn(
+        name = "Identity",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='IdentityVerified')].reason"
+    ),
+    printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
@@ -84,7 +89,7 @@ pub(crate) const IDENTITY_MESSAGE: &str = "tpmHash is the identity of the host a
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
-    /// Ready, Approved, Installed, `NetworkDrift`. Projected from the other fields; never read.
+    /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`. Projected from the other fields; never read.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The newest plan and its result.

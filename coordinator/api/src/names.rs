@@ -76,7 +76,7 @@ pub mod label {
     pub const CLUSTERCTL: &str = "clusterctl.cluster.x-k8s.io";
     /// Cluster API, on definitions: every object of the kind is moved.
     pub const CLUSTERCTL_MOVE: &str = "clusterctl.cluster.x-k8s.io/move";
-    /// Ours: how the identity key is held, `software` or `tpm`.
+    /// Ours: how the identity key is held: `Hardware`, `Unverified` or `Emulated`.
     pub const IDENTITY_CLASS: &str = "baremetal.cluster.io/identity-class";
     /// Ours: on the Lease of a coordinator replica.
     pub const REPLICA: &str = "baremetal.cluster.io/replica";

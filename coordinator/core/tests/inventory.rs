@@ -27,7 +27,7 @@ fn inventory(name: &str, key: Option<&str>) -> MachineInventory {
     )
 }
 
-const ME: Identity<'_> = Identity { hash: "mine", class: KeyClass::Software };
+const ME: Identity<'_> = Identity { hash: "mine", class: KeyClass::Emulated };
 
 #[test]
 fn a_host_is_who_its_key_says() {
@@ -37,7 +37,7 @@ fn a_host_is_who_its_key_says() {
         (inventory("a", Some("mine")), inventory("a", Some("other")), inventory("a", None));
     let mut doubted = mine.clone();
     doubted.metadata.annotations = Some([(annotation::QUARANTINED.to_owned(), String::new())].into());
-    let tpm = Identity { class: KeyClass::Tpm, ..ME };
+    let tpm = Identity { class: KeyClass::Hardware, ..ME };
     let found = |by_key, by_name| Existing { by_key, by_name };
     let cases = [
         ("no inventory yet", found(None, None), ME, &emulated, Identified::Create),
@@ -252,7 +252,7 @@ fn an_inventory_is_drafted_from_what_the_host_reports() {
     let want = Draft {
         name: "cluster-a-4c4c4544-0032-4b10-8035-c4c04f4e3332".into(),
         labels: map(&[
-            ("baremetal.cluster.io/identity-class", "software"),
+            ("baremetal.cluster.io/identity-class", "Emulated"),
             ("disk", "vda-HDD"),
             ("elemental.cattle.io/managed", "true"),
             ("mac", "02-00-00-00-00-01"),

@@ -94,9 +94,12 @@ impl From<CaError> for RpcError {
 const fn status_code(refusal: Refusal) -> Code {
     match refusal {
         Refusal::UnknownToken | Refusal::InventoryGone => Code::NotFound,
-        Refusal::TpmRequired | Refusal::BadTemplate | Refusal::StalePlan | Refusal::ApprovalPending => {
-            Code::FailedPrecondition
-        }
+        Refusal::TpmRequired
+        | Refusal::TpmUntrusted
+        | Refusal::TpmKeyRejected
+        | Refusal::BadTemplate
+        | Refusal::StalePlan
+        | Refusal::ApprovalPending => Code::FailedPrecondition,
         Refusal::BadProof => Code::Unauthenticated,
         Refusal::BadRequest => Code::InvalidArgument,
         Refusal::NameTaken => Code::AlreadyExists,

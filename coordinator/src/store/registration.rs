@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use coordinator_api::inventory::{Approval, MachineInventory, MachineInventorySpec};
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, label};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_core::host::facts::{self, Registered};
-use coordinator_core::inventory::{Draft, Refresh};
+use coordinator_core::inventory::{Draft, KeyClass, Refresh};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::{Api, PostParams};
@@ -158,4 +158,20 @@ pub async fn replace_identity(
         change["metadata"] = json!({ "annotations": { annotation::APPROVAL: approval } });
     }
     super::patch(client, inventory, "replace the identity of", change).await
+}
+
+/// Brings the label of the class up to date; no request when it is so already.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn show_class(
+    client: &Client,
+    inventory: Arc<MachineInventory>,
+    class: KeyClass,
+) -> Result<Arc<MachineInventory>, StoreError> {
+    if KeyClass::of(&inventory) == Some(class) {
+        return Ok(inventory);
+    }
+    let labels = json!({ "metadata": { "labels": { label::IDENTITY_CLASS: class.as_str() } } });
+    Ok(Arc::new(super::patch(client, &*inventory, "show the identity class of", labels).await?))
 }

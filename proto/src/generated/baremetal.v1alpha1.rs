@@ -1540,23 +1540,25 @@ pub struct BeginRequest {
     /// status.registrationToken of the MachineRegistration.
     #[prost(string, tag = "1")]
     pub registration_token: ::prost::alloc::string::String,
-    /// Public part of the host's identity key, PKIX DER. Its SHA-256 becomes
-    /// spec.tpmHash.
+    /// Public part of the host's identity key, PKIX DER: the endorsement key of
+    /// its TPM, else the software key. Its SHA-256 becomes spec.tpmHash.
     #[prost(bytes = "vec", tag = "2")]
     pub public_key: ::prost::alloc::vec::Vec<u8>,
     /// How the key is held.
-    #[prost(oneof = "begin_request::Attestation", tags = "3")]
+    #[prost(oneof = "begin_request::Attestation", tags = "3, 4")]
     pub attestation: ::core::option::Option<begin_request::Attestation>,
 }
 /// Nested message and enum types in `BeginRequest`.
 pub mod begin_request {
     /// How the key is held.
     #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     #[prost(skip_debug)]
     pub enum Attestation {
         #[prost(message, tag = "3")]
         SoftwareKey(super::SoftwareKey),
+        #[prost(message, tag = "4")]
+        TpmKeys(super::TpmKeys),
     }
 }
 /// A key that the host made and keeps in a file: `emulate-tpm: true`.
@@ -1564,6 +1566,24 @@ pub mod begin_request {
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SoftwareKey {}
+/// The keys of a TPM 2.0.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmKeys {
+    /// TPMT_PUBLIC of the endorsement key, by the TCG's default template for RSA
+    /// 2048.
+    #[prost(bytes = "vec", tag = "1")]
+    pub endorsement_key: ::prost::alloc::vec::Vec<u8>,
+    /// Its X.509 certificate, DER, as the vendor left it in the TPM; empty where
+    /// there is none.
+    #[prost(bytes = "vec", tag = "2")]
+    pub endorsement_certificate: ::prost::alloc::vec::Vec<u8>,
+    /// TPMT_PUBLIC of a restricted signing key of the same TPM: RSA 2048, RSASSA
+    /// with SHA-256.
+    #[prost(bytes = "vec", tag = "3")]
+    pub attestation_key: ::prost::alloc::vec::Vec<u8>,
+}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1571,16 +1591,37 @@ pub struct BeginResponse {
     /// 32 random bytes, valid once, on this connection only.
     #[prost(bytes = "vec", tag = "1")]
     pub nonce: ::prost::alloc::vec::Vec<u8>,
+    /// For TpmKeys.
+    #[prost(message, optional, tag = "2")]
+    pub tpm_challenge: ::core::option::Option<TpmChallenge>,
+}
+/// What only the TPM that holds both keys can answer.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmChallenge {
+    /// Contents of the TPM2B_ID_OBJECT and the TPM2B_ENCRYPTED_SECRET for
+    /// TPM2_ActivateCredential; the credential has 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub credential: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub encrypted_secret: ::prost::alloc::vec::Vec<u8>,
+    /// Registers that the quote covers, ascending, of the SHA-256 bank.
+    #[prost(uint32, repeated, tag = "3")]
+    pub pcrs: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CompleteRequest {
-    /// Signature by the identity key over the binding (nonce, exporter of this
-    /// TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
+    /// SoftwareKey: signature by the identity key over the binding (nonce, exporter
+    /// of this TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
+    /// TpmKeys: HMAC-SHA-256 of the binding (nonce, exporter, public key,
+    /// certificate request), keyed with the activated credential.
     #[prost(bytes = "vec", tag = "1")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
-    /// PKCS#10 request, DER, by the key named in Begin; its names are ignored.
+    /// PKCS#10 request, DER, by the key named in Begin, or with TpmKeys by a key of
+    /// the host's choice; its names are ignored.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_request: ::prost::alloc::vec::Vec<u8>,
     #[prost(message, optional, tag = "3")]
@@ -1591,6 +1632,21 @@ pub struct CompleteRequest {
     /// installed system registers again.
     #[prost(string, tag = "5")]
     pub boot_id: ::prost::alloc::string::String,
+    /// For TpmKeys.
+    #[prost(message, optional, tag = "6")]
+    pub tpm_quote: ::core::option::Option<TpmQuote>,
+}
+/// A quote by the attestation key over the binding.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmQuote {
+    /// TPMS_ATTEST.
+    #[prost(bytes = "vec", tag = "1")]
+    pub attest: ::prost::alloc::vec::Vec<u8>,
+    /// TPMT_SIGNATURE.
+    #[prost(bytes = "vec", tag = "2")]
+    pub signature: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

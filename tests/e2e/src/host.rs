@@ -36,6 +36,15 @@ impl Host {
         "/dev/vda"
     }
 
+    /// Whether its identity is in a TPM.
+    #[must_use]
+    pub fn has_tpm(&self) -> bool {
+        match self {
+            Self::Simulated(_) => false,
+            Self::Qemu(host) => host.has_tpm(),
+        }
+    }
+
     /// Name of its inventory, from the registration's `machineName`.
     #[must_use]
     pub fn inventory(&self) -> String {

@@ -7,6 +7,7 @@ use coordinator_api::inventory::{Approval, InstallState, InstallStatus, MachineI
 use jiff::Timestamp;
 
 use super::HostRecord;
+use crate::inventory::KeyClass;
 use crate::network;
 
 /// Sets the conditions that follow from the stored facts of `inventory`. `ready`
@@ -15,6 +16,7 @@ pub fn project_conditions(inventory: &mut MachineInventory, ready: Option<Condit
     let Some(record) = HostRecord::parse(inventory) else { return };
     let mut updates = vec![ready.unwrap_or_else(|| ready_condition(&record, now)), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
+    updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
     let generation = inventory.metadata.generation;
     let status = inventory.status.get_or_insert_default();
@@ -101,6 +103,21 @@ fn installed_condition(record: &HostRecord, install: &InstallStatus) -> Conditio
                 fails(Reason::LiveBootAfterInstall, message)
             }
         }
+    }
+}
+
+fn identity_condition(class: KeyClass) -> ConditionUpdate {
+    let fails = |reason, message| condition_false(Type::IdentityVerified, reason, message);
+    match class {
+        KeyClass::Hardware => condition_true(Type::IdentityVerified, Reason::Hardware, ""),
+        KeyClass::Unverified => fails(
+            Reason::Unverified,
+            "the identity is in a TPM that no CA vouches for: to verify TPMs, create the Secret tpm-ca with the CA certificates of their vendors, and let the host register again",
+        ),
+        KeyClass::Emulated => fails(
+            Reason::Emulated,
+            "the identity is a file on the host's disk, and whoever copies it is this host: to use the host's TPM, delete the MachineInventory and install the host again",
+        ),
     }
 }
 

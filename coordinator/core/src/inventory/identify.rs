@@ -3,30 +3,52 @@
 use std::collections::BTreeSet;
 
 use coordinator_api::inventory::{InstallState, MachineInventory};
+use coordinator_api::names::{annotation, label};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
 use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::{emulates_tpm, inventory_settings};
 use crate::host::HostRecord;
 
-/// How a host holds its identity key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a host holds its identity key, the strongest first. The text is the
+/// value of the label `baremetal.cluster.io/identity-class`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, EnumString, VariantArray)]
 pub enum KeyClass {
+    /// In a TPM whose vendor's certificate was verified.
+    Hardware,
+    /// In a TPM without such a check: whether it is a real one is unknown.
+    Unverified,
     /// In a file.
-    Software,
-    /// In a TPM.
-    Tpm,
+    Emulated,
 }
 
 impl KeyClass {
-    /// Value of the label `baremetal.cluster.io/identity-class`.
+    /// Value of the label.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Software => "software",
-            Self::Tpm => "tpm",
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// The class that an inventory shows.
+    #[must_use]
+    pub fn of(inventory: &MachineInventory) -> Option<Self> {
+        inventory.labels().get(label::IDENTITY_CLASS)?.parse().ok()
+    }
+
+    /// The class of a TPM that has proven its keys. `chain` is the judgement of
+    /// its certificate, `None` where the operator named no CAs. A known host
+    /// stays: its key is the same as ever.
+    ///
+    /// # Errors
+    /// Those of `chain`, for a new host.
+    pub fn of_tpm<E>(chain: Option<Result<(), E>>, is_known: bool) -> Result<Self, E> {
+        match chain {
+            Some(Ok(())) => Ok(Self::Hardware),
+            Some(Err(error)) if !is_known => Err(error),
+            Some(Err(_)) | None => Ok(Self::Unverified),
         }
     }
 }
@@ -160,7 +182,7 @@ fn was_never_installed(inventory: &MachineInventory) -> bool {
 #[must_use]
 pub fn refuse_key(class: KeyClass, registration: &MachineRegistration) -> Option<Refusal> {
     match class {
-        KeyClass::Software if !emulates_tpm(registration) => Some(Refusal::TpmRequired),
-        KeyClass::Software | KeyClass::Tpm => None,
+        KeyClass::Emulated if !emulates_tpm(registration) => Some(Refusal::TpmRequired),
+        KeyClass::Hardware | KeyClass::Unverified | KeyClass::Emulated => None,
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::names::{annotation, label};
+use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use kube::ResourceExt as _;
 use proto::v1alpha1::{HostFacts, OperatingSystem};
@@ -109,8 +109,8 @@ fn system_annotations(facts: &HostFacts, class: KeyClass) -> Vec<(&'static str, 
     let os = facts.operating_system.clone().unwrap_or_default();
     let OperatingSystem { name, version, version_id, id, pretty_name, image, cpe_name } = os;
     let auth = match class {
-        KeyClass::Software => "emulated-tpm",
-        KeyClass::Tpm => "tpm",
+        KeyClass::Emulated => "emulated-tpm",
+        KeyClass::Hardware | KeyClass::Unverified => "tpm",
     };
     let mut stated = vec![
         ("reg-version", facts.agent_version.clone()),
@@ -140,8 +140,7 @@ pub fn refresh_inventory(
     inventory: &MachineInventory,
     facts: &HostFacts,
 ) -> Option<Refresh> {
-    let class = inventory.labels().get(label::IDENTITY_CLASS).map(String::as_str);
-    let class = if class == Some(KeyClass::Tpm.as_str()) { KeyClass::Tpm } else { KeyClass::Software };
+    let class = KeyClass::of(inventory).unwrap_or(KeyClass::Emulated);
     let hash = inventory.spec.tpm_hash.as_deref().unwrap_or_default();
     let mut random = [0; 32];
     // The hash is what new hosts draw from.
@@ -205,7 +204,7 @@ mod tests {
     fn drafted(spec: &Value) -> Draft {
         let (registration, mut draft) = (registration(spec), Draft::default());
         let values = template_values(&registration, &facts(), [7; 32]);
-        draft.take_metadata(&registration, &facts(), KeyClass::Software, &values);
+        draft.take_metadata(&registration, &facts(), KeyClass::Emulated, &values);
         draft
     }
 

@@ -500,6 +500,7 @@ impl Host {
             }),
             observed_network: Some(Self::network("192.0.2.1/24")),
             boot_id: LIVE_BOOT.into(),
+            tpm_quote: None,
         }
     }
 
