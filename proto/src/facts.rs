@@ -52,6 +52,8 @@ const SHARED_UUIDS: [&str; 3] = [
     "03000200-0400-0500-0006-000700080009",
 ];
 
+type IsFamily = fn(&IpAddr) -> bool;
+
 /// Facts by the keys of templates.
 struct Values(BTreeMap<String, String>);
 
@@ -211,8 +213,7 @@ impl Values {
             set("Speed", &format!("{}Mb/s", nic.speed_mbit));
         }
         let addresses = || nic.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
-        let families: [(&str, fn(&IpAddr) -> bool); 2] =
-            [("IPv4", IpAddr::is_ipv4), ("IPv6", IpAddr::is_ipv6)];
+        let families: [(&str, IsFamily); 2] = [("IPv4", IpAddr::is_ipv4), ("IPv6", IpAddr::is_ipv6)];
         for (family, is_meant) in families {
             for (index, address) in addresses().filter(is_meant).enumerate() {
                 let address = address.to_string();

@@ -40,8 +40,8 @@ pub async fn ensure(client: &Client, registration: &MachineRegistration) -> Resu
     let found = secrets.get_opt(&name).await.map_err(StoreError::request("get", KIND, &name))?;
     let fixed = registration.spec.token.clone().filter(|token| !token.is_empty());
     if let Some(secret) = found {
-        let taken = StoreError::Taken { kind: KIND, name, why: "holds no registration token" };
-        let stored = parse(secret).ok_or(taken)?;
+        let not_ours = StoreError::Taken { kind: KIND, name, why: "holds no registration token" };
+        let stored = parse(secret).ok_or(not_ours)?;
         return match fixed.filter(|token| *token != stored.token) {
             Some(token) => store_token(client, registration, stored, token).await,
             None => Ok(stored),

@@ -8,49 +8,50 @@ fn section(title: &str, values: &[(&str, &str)]) -> SmbiosSection {
     SmbiosSection { title: title.to_owned(), values: values.collect() }
 }
 
+fn sections() -> Vec<SmbiosSection> {
+    vec![
+        section(
+            "System Information",
+            &[
+                ("UUID", "4c4c4544-0000-4000-8000-000000000001"),
+                ("Manufacturer", "Lab"),
+                ("Product Name", "R1"),
+                ("Serial Number", "S1"),
+                ("SKU Number", "K1"),
+                ("Family", "F1"),
+                ("Version", "V1"),
+            ],
+        ),
+        section("BIOS Information", &[("Vendor", "B"), ("Version", "1.2"), ("Release Date", "01/02/2024")]),
+        section(
+            "Base Board Information",
+            &[
+                ("Manufacturer", "M"),
+                ("Product Name", "P"),
+                ("Version", "V"),
+                ("Serial Number", "S"),
+                ("Asset Tag", "A"),
+            ],
+        ),
+        section(
+            "Chassis Information",
+            &[
+                ("Manufacturer", "C"),
+                ("Type", "Rack Mount Chassis"),
+                ("Version", "V"),
+                ("Serial Number", "CS"),
+                ("Asset Tag", "None"),
+            ],
+        ),
+        section("Processor Information", &[("Socket Designation", "CPU 0")]),
+        section("Processor Information", &[("Socket Designation", "CPU 1")]),
+        section("OEM Strings", &[("String 1", "rack=7")]),
+    ]
+}
+
 fn host() -> HostFacts {
     HostFacts {
-        smbios: vec![
-            section(
-                "System Information",
-                &[
-                    ("UUID", "4c4c4544-0000-4000-8000-000000000001"),
-                    ("Manufacturer", "Lab"),
-                    ("Product Name", "R1"),
-                    ("Serial Number", "S1"),
-                    ("SKU Number", "K1"),
-                    ("Family", "F1"),
-                    ("Version", "V1"),
-                ],
-            ),
-            section(
-                "BIOS Information",
-                &[("Vendor", "B"), ("Version", "1.2"), ("Release Date", "01/02/2024")],
-            ),
-            section(
-                "Base Board Information",
-                &[
-                    ("Manufacturer", "M"),
-                    ("Product Name", "P"),
-                    ("Version", "V"),
-                    ("Serial Number", "S"),
-                    ("Asset Tag", "A"),
-                ],
-            ),
-            section(
-                "Chassis Information",
-                &[
-                    ("Manufacturer", "C"),
-                    ("Type", "Rack Mount Chassis"),
-                    ("Version", "V"),
-                    ("Serial Number", "CS"),
-                    ("Asset Tag", "None"),
-                ],
-            ),
-            section("Processor Information", &[("Socket Designation", "CPU 0")]),
-            section("Processor Information", &[("Socket Designation", "CPU 1")]),
-            section("OEM Strings", &[("String 1", "rack=7")]),
-        ],
+        smbios: sections(),
         chassis_type: 23,
         hostname: "host-a".into(),
         memory_bytes: 1000,

@@ -70,7 +70,7 @@ pub(super) async fn open_session(
     messages: &mut Messages,
 ) -> Result<OpenSession, RpcError> {
     let (stated, reported) = read_hello(messages).await?;
-    let statement = Statement { stated, peer };
+    let statement = Statement { peer, stated };
     // A host that is refused takes no place in the table.
     context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
