@@ -245,7 +245,10 @@ fn check_files(directory: &Path, (made, seed): (&str, &str), names: &str, files:
                 };
                 assert!(content == expected, "{maker}, {names}: {path}");
                 // Without Rock Ridge there are no modes.
-                assert!(names != "any" || attributes.starts_with(permissions), "{maker}: {path}: {attributes}");
+                assert!(
+                    names != "any" || attributes.starts_with(permissions),
+                    "{maker}: {path}: {attributes}"
+                );
             }
             None => missing.push(path),
         }
