@@ -17,4 +17,5 @@ pub mod installed;
 pub mod live;
 pub mod paths;
 pub mod plan;
+pub mod program;
 pub mod status;

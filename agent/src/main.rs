@@ -1,4 +1,4 @@
-//! The `baremetal-agent` command: one static file, five verbs.
+//! The `baremetal-agent` command: one static file, six verbs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
 use agent::paths::Root;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};
-use agent::{boot, status};
+use agent::{boot, program, status};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
@@ -21,6 +21,8 @@ Usage: baremetal-agent [OPTIONS] VERB
   register  in a live system: register this host, install it, reboot
   run       in an installed system: attach to the coordinator, carry out plans
   boot      at every early boot: wipe, put the seed back, name the node
+  units     at early boot, where the image does not carry the agent: lay its
+            units, which run this file
   facts     print what a registration would send, and the template keys
   status    print who this host is, what it runs, and how far its plan is
 
@@ -33,6 +35,7 @@ enum Verb {
     Register,
     Run,
     Boot,
+    Units,
     Facts,
     Status,
 }
@@ -85,6 +88,7 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "register" => Verb::Register,
         "run" => Verb::Run,
         "boot" => Verb::Boot,
+        "units" => Verb::Units,
         "facts" => Verb::Facts,
         "status" => Verb::Status,
         _ => return Err(format!("there is no verb {name:?}").into()),
@@ -97,11 +101,26 @@ fn carry_out(arguments: Arguments) -> ExitCode {
         Verb::Register => with_runtime(register_host(&root)),
         Verb::Run => with_runtime(run_executor(&root, policy)),
         Verb::Boot => early_boot(&root),
+        Verb::Units => lay_units(&root),
         Verb::Facts => print_facts(&root),
         Verb::Status => {
             print!("{}", status::render_status(&root, SystemTime::now()));
             ExitCode::SUCCESS
         }
+    }
+}
+
+fn lay_units(root: &Root) -> ExitCode {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            println!("baremetal: cannot tell where this file is: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match program::write_units(root, &program) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => print_failure(&error),
     }
 }
 

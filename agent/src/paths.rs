@@ -137,6 +137,12 @@ impl StateDir {
         self.0.join("install.json")
     }
 
+    /// The agent, for images that do not carry it.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        self.0.join("bin/baremetal-agent")
+    }
+
     /// The configuration that the host registered with.
     #[must_use]
     pub fn config(&self) -> PathBuf {

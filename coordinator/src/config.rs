@@ -46,6 +46,10 @@ pub struct Config {
     /// Where base ISOs are kept.
     #[arg(long, env = "CACHE_DIRECTORY", default_value = "/var/cache/baremetal-coordinator")]
     pub cache_directory: PathBuf,
+    /// The static agent (`make agent`): every seed ISO brings it, for live
+    /// systems and images that do not carry it.
+    #[arg(long, env = "AGENT_PATH")]
+    pub agent_path: Option<PathBuf>,
     #[command(flatten)]
     pub base_images: BaseImageLimits,
     #[command(flatten)]

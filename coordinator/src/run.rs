@@ -270,5 +270,6 @@ fn open_isos(
 ) -> Result<Arc<SeedIsos>, RunError> {
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
+    let bases = (bases, config.agent_path.clone());
     Ok(Arc::new(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone())))
 }

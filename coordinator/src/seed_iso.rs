@@ -55,6 +55,14 @@ pub enum SeedIsoError {
     /// Nothing can be added to the base image.
     #[error("{0}: use an Elemental live ISO")]
     Layout(#[from] LayoutError),
+    /// The agent's file cannot be read.
+    #[error("cannot read the agent of --agent-path {path}", path = path.display())]
+    Agent {
+        /// Which file.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
     /// The base image cannot be read back.
     #[error("cannot read the base image {path}", path = path.display())]
     Read {
@@ -74,7 +82,7 @@ impl SeedIsoError {
                 true
             }
             Self::Base(error) => error.is_terminal(),
-            Self::Config(ConfigError::NotReady) | Self::Read { .. } => false,
+            Self::Config(ConfigError::NotReady) | Self::Agent { .. } | Self::Read { .. } => false,
         }
     }
 
@@ -106,10 +114,18 @@ pub struct Prepared {
 /// What is needed to send a seed ISO.
 #[derive(Debug)]
 struct Iso {
-    base: PathBuf,
+    sources: Sources,
     overlay: Overlay,
     files: Vec<NewFile>,
     sha256: String,
+}
+
+/// The files that pieces come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sources {
+    base: PathBuf,
+    /// Empty where no seed has the agent.
+    agent: PathBuf,
 }
 
 impl Iso {
@@ -128,14 +144,16 @@ pub struct SeedIsos {
     authority: Arc<Authority>,
     isos: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Iso>>>,
     builds: Builds,
+    agent: Option<PathBuf>,
 }
 
 impl SeedIsos {
     /// Reads seed images and registrations from the given stores and trusts
-    /// `authority`, whose certificate goes into every seed.
+    /// `authority`, whose certificate goes into every seed. With a path of the
+    /// agent, its file goes there too.
     #[must_use]
     pub fn new(
-        bases: BaseImages,
+        (bases, agent): (BaseImages, Option<PathBuf>),
         (seeds, downloads): (Store<SeedImage>, Arc<DownloadTokens>),
         registrations: Store<MachineRegistration>,
         authority: Arc<Authority>,
@@ -148,6 +166,7 @@ impl SeedIsos {
             authority,
             isos: Mutex::default(),
             builds: Builds::default(),
+            agent,
         }
     }
 
@@ -175,20 +194,36 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<(Arc<Iso>, Lease), SeedIsoError> {
-        let files = config::render_files(seed, registration, self.authority.certificate())?;
+        let files = self.render_files(seed, registration)?;
         let url = seed.spec.base_image.as_deref().unwrap_or_default();
         if url.is_empty() {
             return Err(SeedIsoError::NoBase);
         }
         let digest = seed.spec.base_image_digest.as_deref();
         let base = self.bases.fetch_image(url, seed_image::base_image(seed), digest).await?;
-        let held = self.held_iso(seed).filter(|iso| iso.base == base.path && iso.files == files);
+        let agent = self.agent.clone().unwrap_or_default();
+        let sources = Sources { base: base.path.clone(), agent };
+        let held = self.held_iso(seed).filter(|iso| iso.sources == sources && iso.files == files);
         if let Some(iso) = held {
             return Ok((iso, base.lease));
         }
-        let iso = Self::make_iso(&base, files).await?;
+        let iso = Self::make_iso(&base, sources, files).await?;
         self.keep_iso(ObjectRef::from_obj(seed), iso.clone());
         Ok((iso, base.lease))
+    }
+
+    fn render_files(
+        &self,
+        seed: &SeedImage,
+        registration: &MachineRegistration,
+    ) -> Result<Vec<NewFile>, SeedIsoError> {
+        let mut files = config::render_files(seed, registration, self.authority.certificate())?;
+        if let Some(path) = &self.agent {
+            let metadata = std::fs::metadata(path);
+            let metadata = metadata.map_err(|source| SeedIsoError::Agent { path: path.clone(), source })?;
+            files.extend(config::agent_files(metadata.len()));
+        }
+        Ok(files)
     }
 
     fn held_iso(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
@@ -196,13 +231,15 @@ impl SeedIsos {
         isos.get(&ObjectRef::from_obj(seed)).cloned()
     }
 
-    async fn make_iso(base: &BaseImage, files: Vec<NewFile>) -> Result<Arc<Iso>, SeedIsoError> {
-        let path = base.path.clone();
+    async fn make_iso(
+        base: &BaseImage,
+        sources: Sources,
+        files: Vec<NewFile>,
+    ) -> Result<Arc<Iso>, SeedIsoError> {
         let make = move || {
-            let mut file = Base::new(File::open(&path)?)?;
-            let overlay = compose::compose(&mut file, &files)?;
-            let sha256 = checksum_iso(&path, &overlay)?;
-            Ok(Iso { base: path, overlay, files, sha256 })
+            let overlay = compose::compose(&mut Base::new(File::open(&sources.base)?)?, &files)?;
+            let sha256 = checksum_iso(&sources, &overlay)?;
+            Ok(Iso { sources, overlay, files, sha256 })
         };
         Ok(Arc::new(run_blocking(base, make).await?))
     }
@@ -263,8 +300,21 @@ async fn run_blocking<T: Send + 'static>(
     }
 }
 
-fn hash_file(file: &mut File, extent: Extent, hash: &mut Sha256) -> Result<(), ReadError> {
-    let mut block = vec![0; BLOCK];
+/// The checksum of the whole.
+fn checksum_iso(sources: &Sources, overlay: &Overlay) -> Result<String, ReadError> {
+    let mut hash = Sha256::new();
+    for piece in overlay.pieces(Extent { at: 0, len: overlay.size() }) {
+        match piece {
+            Piece::Patch(bytes) => hash.update(&bytes),
+            Piece::Base(extent) => hash_file(&sources.base, extent, &mut hash)?,
+            Piece::Agent(extent) => hash_file(&sources.agent, extent, &mut hash)?,
+        }
+    }
+    Ok(hex::encode(hash.finalize()))
+}
+
+fn hash_file(path: &Path, extent: Extent, hash: &mut Sha256) -> Result<(), ReadError> {
+    let (mut file, mut block) = (File::open(path)?, vec![0; BLOCK]);
     file.seek(SeekFrom::Start(extent.at))?;
     let mut rest = file.take(extent.len);
     loop {
@@ -273,18 +323,6 @@ fn hash_file(file: &mut File, extent: Extent, hash: &mut Sha256) -> Result<(), R
             read => hash.update(&block[..read]),
         }
     }
-}
-
-/// The checksum of the whole.
-fn checksum_iso(path: &Path, overlay: &Overlay) -> Result<String, ReadError> {
-    let (mut file, mut hash) = (File::open(path)?, Sha256::new());
-    for piece in overlay.pieces(Extent { at: 0, len: overlay.size() }) {
-        match piece {
-            Piece::Patch(bytes) => hash.update(&bytes),
-            Piece::Base(extent) => hash_file(&mut file, extent, &mut hash)?,
-        }
-    }
-    Ok(hex::encode(hash.finalize()))
 }
 
 #[cfg(test)]

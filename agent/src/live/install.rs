@@ -36,6 +36,7 @@ use crate::host::observed;
 use crate::host::system::{Installation, RebootMethod, System, SystemError, deadlines};
 use crate::identity::Certificate;
 use crate::paths::Root;
+use crate::program;
 
 /// How often an unchanged reason is reported: the answer may name the disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
@@ -213,7 +214,8 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 
     async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, InstallError> {
         let device = disk.stable_path();
-        let installation = Installation { device: &device, request, cloud_init: &[] };
+        let cloud_init = [program::write_cloud_config(self.live.root)?];
+        let installation = Installation { device: &device, request, cloud_init: &cloud_init };
         let installed = self.live.system.install(installation).await;
         installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
         let partition = self.persistent_partition(&disk.name).await?;
@@ -255,6 +257,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         let mounted = self.mount_partition(partition)?;
         let state = mounted.state();
         handover::write(&state, self.build_handover())?;
+        program::keep_program(self.live.root, &state)?;
         if let Some(seed) = &request.seed {
             seed::store(&state, &Seed::from(seed.clone())).map_err(HandoverError::from)?;
         }

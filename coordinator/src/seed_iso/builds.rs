@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
 use super::compose::NewFile;
-use super::{Prepared, SeedIsoError, SeedIsos, config};
+use super::{Prepared, SeedIsoError, SeedIsos};
 
 /// What an ISO is made of; another one needs another build.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,14 +50,14 @@ impl SeedIsos {
         registration: &Arc<MachineRegistration>,
         wake: impl FnOnce() + Send + 'static,
     ) -> Option<Outcome> {
-        let inputs = match config::render_files(seed, registration, self.authority.certificate()) {
+        let inputs = match self.render_files(seed, registration) {
             Ok(files) => Inputs {
                 base: seed_image::base_image(seed),
                 url: seed.spec.base_image.clone(),
                 digest: seed.spec.base_image_digest.clone(),
                 files,
             },
-            Err(error) => return Some(Err(error.into())),
+            Err(error) => return Some(Err(error)),
         };
         let key = ObjectRef::from_obj(&**seed);
         let mut builds = self.builds.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
-use bytes::Bytes;
-
 use super::layout::{BLOCK, Base, ReadError};
+use super::overlay::Piece;
 
 /// Blocks of the base with other bytes.
 #[derive(Debug, Default)]
@@ -56,7 +55,7 @@ impl Changes {
 pub struct Appended {
     first: u64,
     next: u64,
-    contents: BTreeMap<u64, Bytes>,
+    contents: BTreeMap<u64, Piece>,
 }
 
 impl Appended {
@@ -86,20 +85,19 @@ impl Appended {
     }
 
     /// Gives reserved blocks their bytes.
-    pub fn fill(&mut self, at: u64, bytes: impl Into<Bytes>) {
-        self.contents.insert(at, bytes.into());
+    pub fn fill(&mut self, at: u64, bytes: Vec<u8>) {
+        self.contents.insert(at, Piece::Patch(bytes.into()));
     }
 
     /// Both at once.
-    pub fn append(&mut self, bytes: impl Into<Bytes>) -> u64 {
-        let bytes = bytes.into();
-        let at = self.reserve(bytes.len() as u64);
-        self.fill(at, bytes);
+    pub fn append(&mut self, piece: Piece) -> u64 {
+        let at = self.reserve(piece.size());
+        self.contents.insert(at, piece);
         at
     }
 
     /// All contents and their places, in order.
-    pub fn into_contents(self) -> impl Iterator<Item = (u64, Bytes)> {
+    pub fn into_contents(self) -> impl Iterator<Item = (u64, Piece)> {
         self.contents.into_iter()
     }
 }

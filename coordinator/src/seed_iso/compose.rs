@@ -19,7 +19,19 @@ pub struct NewFile {
     /// Its name; a file of this name in the base is replaced.
     pub name: &'static str,
     /// What is in it.
-    pub content: Bytes,
+    pub content: Content,
+}
+
+/// What is in a new file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// These bytes.
+    Text(Bytes),
+    /// The agent's file, as every seed has it: it is read when it is sent.
+    Agent {
+        /// Bytes.
+        len: u64,
+    },
 }
 
 /// Lays `files` over a base.
@@ -57,9 +69,13 @@ fn find_end<R: Read + Seek>(base: &mut Base<R>, trees: &[Tree]) -> Result<u64, R
 }
 
 fn place_file<'a>(file: &'a NewFile, appended: &mut Appended) -> Result<PlacedFile<'a>, LayoutError> {
-    let len = u32::try_from(file.content.len()).map_err(|_| LayoutError::TooLarge)?;
-    let block = appended.append(file.content.clone());
-    Ok(PlacedFile { directory: file.directory, name: file.name, executable: false, block, len })
+    let (piece, executable) = match &file.content {
+        Content::Text(bytes) => (Piece::Patch(bytes.clone()), false),
+        Content::Agent { len } => (Piece::Agent(Extent { at: 0, len: *len }), true),
+    };
+    let len = u32::try_from(piece.size()).map_err(|_| LayoutError::TooLarge)?;
+    let block = appended.append(piece);
+    Ok(PlacedFile { directory: file.directory, name: file.name, executable, block, len })
 }
 
 /// Boot images of El Torito that lie behind the new blocks: the EFI partition.
@@ -91,9 +107,9 @@ fn assemble(place: Place, changes: Changes, appended: Appended, (end, tail): (u6
         overlay.push(Piece::Patch(bytes.into()));
     }
     overlay.push(base(from, at.min(place.kept)));
-    for (block, bytes) in appended.into_contents() {
+    for (block, piece) in appended.into_contents() {
         overlay.pad(block * BLOCK);
-        overlay.push(Piece::Patch(bytes));
+        overlay.push(piece);
     }
     overlay.pad(at + grown);
     overlay.push(base(at, place.kept));

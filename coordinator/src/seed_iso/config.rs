@@ -5,13 +5,17 @@ use coordinator_api::seed_image::SeedImage;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::compose::NewFile;
+use super::compose::{Content, NewFile};
 
 /// The file that upstream's live system registers by.
 const REGISTRATION: &str = "livecd-cloud-config.yaml";
 /// The directory whose files a stock live system gives to yip
 /// (`elemental.setup=`).
 const STAGES: &str = "iso-config";
+/// The agent, for live systems that do not carry it.
+const AGENT: &str = "baremetal-agent";
+/// What yip does with it.
+const AGENT_STAGES: &str = include_str!("baremetal-agent.yaml");
 /// Most that a seed may add, bytes: it is held in memory.
 const FILES_BYTES: usize = 1024 * 1024;
 
@@ -42,6 +46,14 @@ struct Elemental {
     registration: Registration,
 }
 
+/// The files of every seed, where the agent has so many bytes: whether the live
+/// system carries it, is for the live system to see.
+#[must_use]
+pub fn agent_files(len: u64) -> [NewFile; 2] {
+    let agent = NewFile { directory: None, name: AGENT, content: Content::Agent { len } };
+    [agent, new_file(Some(STAGES), "baremetal-agent.yaml", AGENT_STAGES.to_owned())]
+}
+
 /// What a seed adds: where to register with the CA certificate, and the live
 /// system's own cloud-config. A host receives everything else after it has
 /// authenticated.
@@ -70,20 +82,20 @@ pub fn render_files(
         // Stages are yip's, which reads the other file.
         cloud_config: cloud_config.filter(|_| !stages),
     };
-    let mut files = vec![new_file(None, REGISTRATION, render_yaml(&document)?)];
+    let text = render_yaml(&document)?;
+    let mut bytes = text.len();
+    let mut files = vec![new_file(None, REGISTRATION, text)];
     if let Some(config) = cloud_config {
         let header = if stages { "" } else { "#cloud-config\n" };
         let text = format!("{header}{}", render_yaml(config)?);
+        bytes += text.len();
         files.push(new_file(Some(STAGES), "cloud-config.yaml", text));
     }
-    if files.iter().map(|file| file.content.len()).sum::<usize>() > FILES_BYTES {
-        return Err(ConfigError::TooLarge);
-    }
-    Ok(files)
+    if bytes > FILES_BYTES { Err(ConfigError::TooLarge) } else { Ok(files) }
 }
 
 fn new_file(directory: Option<&'static str>, name: &'static str, text: String) -> NewFile {
-    NewFile { directory, name, content: text.into() }
+    NewFile { directory, name, content: Content::Text(text.into()) }
 }
 
 fn render_yaml(value: &impl Serialize) -> Result<String, ConfigError> {
@@ -123,7 +135,10 @@ mod tests {
         seed.spec.cloud_config = cloud_config;
         let files = render_files(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n").unwrap();
         let path = |file: &NewFile| format!("{}/{}", file.directory.unwrap_or_default(), file.name);
-        let text = |file: &NewFile| String::from_utf8(file.content.to_vec()).unwrap();
+        let text = |file: &NewFile| match &file.content {
+            Content::Text(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            Content::Agent { .. } => panic!("{file:?}"),
+        };
         files.iter().map(|file| (path(file), text(file))).collect()
     }
 
@@ -144,6 +159,17 @@ mod tests {
         assert!(text.starts_with("#cloud-config\nwrite_files:\n"), "{text}");
         assert_eq!(render(None).len(), 1);
         assert_eq!(render(Some(Value::Null)).len(), 1);
+    }
+
+    #[test]
+    fn yip_is_told_what_to_do_with_the_agent() {
+        let [agent, stages] = agent_files(7);
+        assert_eq!((agent.directory, agent.name, &agent.content), (None, AGENT, &Content::Agent { len: 7 }));
+        let Content::Text(text) = stages.content else { panic!("{stages:?}") };
+        let read: Value = serde_norway::from_slice(&text).unwrap();
+        let step = &read["stages"]["initramfs"][0];
+        assert!(step["if"].as_str().unwrap().contains("! -x /usr/bin/baremetal-agent"), "{step}");
+        assert!(step["commands"].as_array().unwrap().iter().all(Value::is_string), "{step}");
     }
 
     #[test]

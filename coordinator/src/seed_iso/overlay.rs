@@ -9,6 +9,8 @@ use super::layout::Extent;
 pub enum Piece {
     /// From the base image.
     Base(Extent),
+    /// From the agent's file.
+    Agent(Extent),
     /// From memory.
     Patch(Bytes),
 }
@@ -16,9 +18,9 @@ pub enum Piece {
 impl Piece {
     /// Bytes.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         match self {
-            Self::Base(extent) => extent.len,
+            Self::Base(extent) | Self::Agent(extent) => extent.len,
             Self::Patch(bytes) => bytes.len() as u64,
         }
     }
@@ -27,6 +29,7 @@ impl Piece {
     fn cut(&self, from: u64, len: u64) -> Self {
         match self {
             Self::Base(extent) => Self::Base(Extent { at: extent.at + from, len }),
+            Self::Agent(extent) => Self::Agent(Extent { at: extent.at + from, len }),
             Self::Patch(bytes) => {
                 // In bounds: it is in memory.
                 let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
@@ -47,7 +50,7 @@ pub struct Overlay {
 impl Overlay {
     /// Adds a piece at the end.
     pub fn push(&mut self, piece: Piece) {
-        let len = piece.len();
+        let len = piece.size();
         if len > 0 {
             self.pieces.push((self.size, piece));
             self.size += len;
@@ -70,20 +73,20 @@ impl Overlay {
     #[must_use]
     pub fn stored(&self) -> u64 {
         let held = self.pieces.iter().filter(|(_, piece)| matches!(piece, Piece::Patch(_)));
-        held.map(|(_, piece)| piece.len()).sum()
+        held.map(|(_, piece)| piece.size()).sum()
     }
 
     /// The pieces of a range, in order; a range that sticks out is cut.
     #[must_use]
     pub fn pieces(&self, range: Extent) -> Vec<Piece> {
         let end = range.at.saturating_add(range.len).min(self.size);
-        let first = self.pieces.partition_point(|(at, piece)| at + piece.len() <= range.at);
+        let first = self.pieces.partition_point(|(at, piece)| at + piece.size() <= range.at);
         let within = self.pieces.iter().skip(first).take_while(|(at, _)| *at < end);
         let cut = within.map(|(at, piece)| {
-            let (from, to) = (range.at.max(*at), end.min(at + piece.len()));
+            let (from, to) = (range.at.max(*at), end.min(at + piece.size()));
             piece.cut(from - at, to.saturating_sub(from))
         });
-        cut.filter(|piece| piece.len() > 0).collect()
+        cut.filter(|piece| piece.size() > 0).collect()
     }
 }
 
@@ -138,7 +141,7 @@ mod tests {
             for piece in overlay.pieces(Extent { at: from as u64, len: len as u64 }) {
                 match piece {
                     Piece::Patch(bytes) => got.extend(bytes),
-                    Piece::Base(extent) => {
+                    Piece::Base(extent) | Piece::Agent(extent) => {
                         let at = usize::try_from(extent.at).unwrap();
                         got.extend(&base[at..at + usize::try_from(extent.len).unwrap()]);
                     }

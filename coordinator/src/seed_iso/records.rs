@@ -54,7 +54,7 @@ impl Record {
 
     /// Bytes of the content.
     #[must_use]
-    pub fn len(&self) -> u32 {
+    pub fn content_len(&self) -> u32 {
         u32_at(&self.0, 10).unwrap_or_default()
     }
 

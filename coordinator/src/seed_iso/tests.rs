@@ -108,7 +108,7 @@ async fn serve(iso: Vec<u8>) -> Served {
     registrations.apply_watcher_event(&Event::Apply(registration.clone()));
     let (directory, downloads) = (tempfile::tempdir().unwrap(), Arc::<DownloadTokens>::default());
     let isos = SeedIsos::new(
-        BaseImages::new(directory.path().join("cache"), limits()).unwrap(),
+        (BaseImages::new(directory.path().join("cache"), limits()).unwrap(), None),
         (seeds.as_reader(), downloads.clone()),
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
@@ -140,7 +140,10 @@ impl Served {
     /// Another replica, which has made nothing yet and sees the same objects.
     fn replica(&self) -> SeedIsos {
         SeedIsos::new(
-            BaseImages::new(self.directory.path().join("other"), limits()).unwrap(),
+            (
+                BaseImages::new(self.directory.path().join("other"), limits()).unwrap(),
+                self.isos.agent.clone(),
+            ),
             (self.seeds.as_reader(), self.downloads.clone()),
             self.registrations.as_reader(),
             self.isos.authority.clone(),
@@ -175,13 +178,43 @@ async fn a_seed_is_its_base_with_files_added() {
     let held = served.isos.held_iso(&served.seed).unwrap().overlay.stored();
     let config =
         config::render_files(&served.seed, &served.registration, served.isos.authority.certificate());
-    let config: usize = config.unwrap().iter().map(|file| file.content.len()).sum();
-    assert!(held < config as u64 + 16 * 2048, "{held} bytes are held for {config} of configuration");
+    let config: u64 = config.unwrap().iter().map(|file| content_len(&file.content)).sum();
+    assert!(held < config + 16 * 2048, "{held} bytes are held for {config} of configuration");
     let (_, _, sum) = served.get(&format!("secret/{}.sha256", prepared.file), None).await;
     assert_eq!(String::from_utf8(sum).unwrap(), format!("{}  {}\n", prepared.sha256, prepared.file));
     let again = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap();
     assert_eq!(again, prepared);
     assert_eq!(served.fetches.load(Ordering::Relaxed), 1, "fetched once");
+}
+
+fn content_len(content: &compose::Content) -> u64 {
+    match content {
+        compose::Content::Text(bytes) => bytes.len() as u64,
+        compose::Content::Agent { len } => *len,
+    }
+}
+
+#[tokio::test]
+async fn a_seed_brings_the_agent_from_its_one_file() {
+    let mut served = serve(by_hand()).await;
+    let without = served.complete().await;
+    let held = |served: &Served| served.isos.held_iso(&served.seed).unwrap().overlay.stored();
+    let held_without = held(&served);
+    let agent = vec![9; 300_000];
+    let path = served.directory.path().join("agent");
+    std::fs::write(&path, &agent).unwrap();
+    let mut replica = served.replica();
+    replica.agent = Some(path.clone());
+    served.isos = Arc::new(replica);
+    let with = served.complete().await;
+    assert_ne!(with.file, without.file);
+    let (status, _, iso) = served.get(&format!("secret/{}", with.file), None).await;
+    assert_eq!((status, hex::encode(Sha256::digest(&iso))), (StatusCode::OK, with.sha256));
+    assert!(iso.windows(agent.len()).any(|bytes| bytes == agent), "the agent is in it");
+    assert!(held(&served) < held_without + 8 * 2048, "and not in memory");
+    std::fs::remove_file(path).unwrap();
+    let error = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap_err();
+    assert!(error.to_string().contains("--agent-path") && !error.is_terminal(), "{error}");
 }
 
 #[tokio::test]
@@ -440,7 +473,7 @@ async fn evicted_base_is_fetched_again_for_a_download() {
     let seeds = (served.seeds.as_reader(), served.downloads.clone());
     let registrations = served.registrations.as_reader();
     let authority = served.isos.authority.clone();
-    served.isos = Arc::new(SeedIsos::new(bases, seeds, registrations, authority));
+    served.isos = Arc::new(SeedIsos::new((bases, None), seeds, registrations, authority));
     let path = format!("secret/{}", served.complete().await.file);
     served.isos.bases.fetch_image(&other, Base::Kept, None).await.unwrap();
     assert_eq!(files(&served.directory.path().join("small")).len(), 3, "one image, two pointers");

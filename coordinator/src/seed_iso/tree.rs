@@ -6,6 +6,7 @@ use std::io::{Read, Seek};
 
 use super::changes::{Appended, Changes};
 use super::layout::{BLOCK, Base, Extent, LayoutError, ReadError, both_endian, put, u32_at};
+use super::overlay::Piece;
 use super::path_table::{Order, PathTable};
 use super::records::{Kind, Names, Record, Style, pack_records, parse_records};
 
@@ -129,7 +130,11 @@ impl Tree {
         let mut end = 0;
         for directory in self.table.directories() {
             for record in self.read_directory(base, directory.block)? {
-                let blocks = if record.len() == 0 { 0 } else { u64::from(record.len()).div_ceil(BLOCK) };
+                let blocks = if record.content_len() == 0 {
+                    0
+                } else {
+                    u64::from(record.content_len()).div_ceil(BLOCK)
+                };
                 let block = if blocks == 0 { 0 } else { self.volume + u64::from(record.block()) };
                 end = end.max(block + blocks);
             }
@@ -173,7 +178,7 @@ impl Tree {
         let old_root = self.table.directories().next().map(|directory| directory.block).unwrap_or_default();
         for name in directories {
             let Some(index) = self.find(&root, name) else { continue };
-            let is_new = root[index].len() == 0;
+            let is_new = root[index].content_len() == 0;
             let mut records = if is_new {
                 self.style.make_dots().to_vec()
             } else {
@@ -259,8 +264,9 @@ impl Tree {
     fn append_path_tables(&mut self, appended: &mut Appended) -> Result<(), ReadError> {
         let little = self.table.render(Order::Little);
         let size = content_len(&little)?;
-        let little = self.count(appended.append(little))?;
-        let big = self.count(appended.append(self.table.render(Order::Big)))?;
+        let mut append = |table: Vec<u8>| appended.append(Piece::Patch(table.into()));
+        let (little, big) = (append(little), append(self.table.render(Order::Big)));
+        let (little, big) = (self.count(little)?, self.count(big)?);
         put(&mut self.descriptor, 132, &both_endian(size));
         // The optional copies are gone.
         put(&mut self.descriptor, 140, &little.to_le_bytes());
@@ -333,8 +339,8 @@ impl Tree {
                 let child = self.read_directory(base, child).unwrap();
                 // libisofs lets each Joliet directory be its own parent.
                 let by_libisofs = self.style.names == Names::Joliet && child[1].block() == child[0].block();
-                let named = (child[1].block(), child[1].len());
-                assert!(by_libisofs || named == (records[0].block(), records[0].len()));
+                let named = (child[1].block(), child[1].content_len());
+                assert!(by_libisofs || named == (records[0].block(), records[0].content_len()));
             }
         }
         let size = u32_at(&self.descriptor, 132).unwrap();

@@ -102,10 +102,17 @@ fn plant_tree(directory: &Path, has_config: bool) {
     std::fs::write(directory.join("efi.img"), vec![3; 1 << 20]).unwrap();
 }
 
+const AGENT: &[u8] = include_bytes!("tests.rs");
+
 fn new_files() -> Vec<NewFile> {
-    let file =
-        |directory, name, content: &str| NewFile { directory, name, content: content.to_owned().into() };
+    let text = |content: &str| Content::Text(content.to_owned().into());
+    let file = |directory, name, content: &str| NewFile { directory, name, content: text(content) };
     vec![
+        NewFile {
+            directory: None,
+            name: "baremetal-agent",
+            content: Content::Agent { len: AGENT.len() as u64 },
+        },
         file(None, "livecd-cloud-config.yaml", "elemental: {}\n"),
         file(Some("iso-config"), "cloud-config.yaml", &"stages: {}\n".repeat(1000)),
     ]
@@ -119,6 +126,10 @@ fn render(overlay: &Overlay, base: &[u8]) -> Vec<u8> {
             Piece::Base(extent) => {
                 let at = usize::try_from(extent.at).unwrap();
                 whole.extend(&base[at..at + usize::try_from(extent.len).unwrap()]);
+            }
+            Piece::Agent(extent) => {
+                let at = usize::try_from(extent.at).unwrap();
+                whole.extend(&AGENT[at..at + usize::try_from(extent.len).unwrap()]);
             }
         }
     }
@@ -228,8 +239,16 @@ fn check_files(directory: &Path, (made, seed): (&str, &str), names: &str, files:
         want.remove(&path);
         match got.get(&path) {
             Some((attributes, content)) => {
-                assert!(content[..] == file.content[..], "{maker}, {names}: {path}");
-                assert!(attributes.starts_with("-r"), "{maker}, {names}: {path}: {attributes}");
+                let (expected, permissions) = match &file.content {
+                    Content::Text(bytes) => (&bytes[..], "-rw-r--r--"),
+                    Content::Agent { .. } => (AGENT, "-rwxr-xr-x"),
+                };
+                assert!(content == expected, "{maker}, {names}: {path}");
+                // Without Rock Ridge there are no modes.
+                assert!(
+                    names != "any" || attributes.starts_with(permissions),
+                    "{maker}: {path}: {attributes}"
+                );
             }
             None => missing.push(path),
         }
@@ -295,5 +314,5 @@ fn what_is_no_image_is_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(&[]), LayoutError::NotIso);
-    assert_eq!(refused(&[0; 100_000]), LayoutError::NotIso);
+    assert_eq!(refused(&vec![0; 100_000]), LayoutError::NotIso);
 }
