@@ -68,7 +68,7 @@ pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
 }
 
 /// The network arguments of dracut, which the live system follows by itself:
-/// somebody at the console knows better than the ISO.
+/// an operator typed them at the console of this host.
 fn is_network_given(command_line: &str) -> bool {
     let is_network = |word: &str| {
         let key = word.split('=').next().unwrap_or_default();

@@ -25,7 +25,7 @@ pub struct ObservedNetwork {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search_domains: Vec<String>,
     /// `NetworkManager` keyfiles by file name without `.nmconnection`; they
-    /// speak for their interfaces.
+    /// decide for their interfaces.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connections: BTreeMap<String, String>,
 }

@@ -93,8 +93,8 @@ pub fn live_network(registration: &MachineRegistration) -> Option<LiveNetwork> {
     (!is_empty).then_some(LiveNetwork { network_config, connections })
 }
 
-/// Keyfiles are what an operator wrote, and speak for their interfaces. A
-/// report speaks for the others, as far as it says how they are configured:
+/// Keyfiles are what an operator wrote, and decide for their interfaces. A
+/// report decides for the others, as far as it says how they are configured:
 /// imported ones do not, and list what containers made.
 fn replay_observed(observed: &ObservedNetwork) -> Result<HostNetwork, NetworkError> {
     if observed.connections.is_empty() {
