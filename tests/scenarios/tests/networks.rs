@@ -14,7 +14,7 @@ fn is_drift(world: &World, reason: Reason) -> bool {
 // Shown: condition `NetworkDrift` of the MachineInventory until an operator accepts the network.
 #[tokio::test(start_paused = true)]
 async fn accepted_network_becomes_the_intended_one() {
-    let mut world = World::with_hosts(&["host-1"]).await;
+    let world = World::with_hosts(&["host-1"]).await;
     world.wait_until("a network is reported", |world| is_drift(world, Reason::NetworkAsIntended)).await;
     let gone = json!([{ "name": "eno9", "mac": "02:00:00:00:00:99", "addresses": ["192.0.2.99/24"] }]);
     let other =
