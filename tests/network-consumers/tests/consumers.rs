@@ -57,7 +57,7 @@ impl Consumed {
         Self { directory }
     }
 
-    /// Sections of a file in the form of systemd or GLib: the name, then its
+    /// Sections of a file in the form of systemd or `GLib`: the name, then its
     /// lines. A name may occur twice.
     fn sections(&self, file: &str) -> Vec<Vec<String>> {
         let path = self.directory.path().join(file);

@@ -46,7 +46,7 @@ pub fn install_message(
     let network = network::host_network(&inventory.spec)?;
     let seed = Seed {
         user_data: cloud_config.map(|config| Secret::new(cloud_init::user_data(config).into_bytes())),
-        meta_data: cloud_init::neutral_meta_data(&format!("install-{}", instance)),
+        meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
         network_config: network.network_config,
         connections: network.connections,
     };
