@@ -167,7 +167,8 @@ impl RegistrationService {
             let detail = format!("no ready registration has the token sent by {}", session.remote());
             return refuse_call(Refusal::UnknownToken, detail);
         };
-        let judged = admission::check_token(&self.context, &opening).and_then(|()| judge_key(&opening, &request));
+        let judged =
+            admission::check_token(&self.context, &opening).and_then(|()| judge_key(&opening, &request));
         // Such a host never comes to the proof. The detail does not name the
         // host: a rack of them is one Event.
         let is_shown = |refusal| {
