@@ -41,13 +41,9 @@ pub fn install_message(
     let instance = inventory.uid().unwrap_or_else(|| inventory.name_any());
     let network = network::host_network(&inventory.spec)?;
     let seed = Seed {
-<<<<<<< ours
         user_data: cloud_config
             .filter(|config| !has_stages(config))
             .map(|config| Secret::new(cloud_init::user_data(config).into_bytes())),
-=======
-        user_data: cloud_config.map(|config| Secret::new(cloud_init::user_data(config).into_bytes())),
->>>>>>> theirs
         meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
         network_config: network.network_config,
         connections: network.connections,
