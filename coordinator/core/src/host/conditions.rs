@@ -14,7 +14,8 @@ use crate::network;
 /// is what they do not tell: why nothing is done, or what the API server refused.
 pub fn project_conditions(inventory: &mut MachineInventory, ready: Option<ConditionUpdate>, now: Timestamp) {
     let Some(record) = HostRecord::parse(inventory) else { return };
-    let mut updates = vec![ready.unwrap_or_else(|| ready_condition(&record, now)), approved_condition(&record)];
+    let mut updates =
+        vec![ready.unwrap_or_else(|| ready_condition(&record, now)), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
