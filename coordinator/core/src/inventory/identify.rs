@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use coordinator_api::inventory::{InstallState, MachineInventory};
-use coordinator_api::names::{annotation, label};
+use coordinator_api::names::label;
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
+use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
 use strum::{EnumString, IntoStaticStr, VariantArray};
