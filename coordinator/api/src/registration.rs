@@ -302,4 +302,20 @@ pub struct MachineRegistrationStatus {
     /// Never set: there is no service account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account_ref: Option<ObjectReference>,
+    /// Ours: the last host that was refused for its key, until one registers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_host: Option<RefusedHost>,
+}
+
+/// A host that was refused for its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RefusedHost {
+    /// Code of the refusal.
+    pub reason: String,
+    /// Cause and next action.
+    pub message: String,
+    /// Generation of the registration that refused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key};
 pub use install::{InstallError, install_message};
 pub use judge::{Judgement, judge_registration};
-pub use refusals::{forget_refusal, no_refusal, show_refusal};
+pub use refusals::{clear_refusal, forget_refusal, record_refusal};
 use template::{Field, Rendered, Values};
 
 fn emulates_tpm(registration: &MachineRegistration) -> bool {

@@ -37,8 +37,7 @@ pub async fn reconcile(
     } else {
         stored.token
     };
-    let mut updates = judged_conditions(&registration).to_vec();
-    updates.extend(forget_refusal(&registration));
+    let updates = judged_conditions(&registration);
     let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
     let mut projected = with_conditions(&registration, &updates, &context);
     projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
@@ -88,8 +87,10 @@ fn with_conditions(
     context: &Context,
 ) -> MachineRegistrationStatus {
     let mut projected = registration.status.clone().unwrap_or_default();
+    let mut updates = updates.to_vec();
+    updates.extend(forget_refusal(registration, &mut projected));
     let generation = registration.metadata.generation;
-    conditions::set_conditions(&mut projected.conditions, updates, generation, context.clock.now());
+    conditions::set_conditions(&mut projected.conditions, &updates, generation, context.clock.now());
     projected
 }
 

@@ -207,7 +207,7 @@ impl RegistrationService {
         let registered = self.register_host(session, registration.as_deref(), &challenge, request).await;
         self.write_event(registration.as_deref(), &registered).await;
         if let (Some(registration), Ok(_)) = (&registration, &registered) {
-            self.context.rejections.clear_condition(registration).await;
+            self.context.rejections.clear_refusal(registration).await;
         }
         registered
     }

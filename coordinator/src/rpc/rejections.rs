@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use coordinator_api::conditions::{self, ConditionUpdate, Type};
-use coordinator_api::registration::MachineRegistration;
+use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus};
 use coordinator_core::inventory;
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
@@ -106,28 +105,26 @@ impl Rejections {
         if self.is_new_event(scope, detail, Instant::now()) {
             let note = format!("{detail}: {next_action}");
             self.events.warning(registration, refusal.code(), &note).await;
-            if let Some(shown) = inventory::show_refusal(refusal, note) {
-                self.write_condition(registration, shown).await;
-            }
+            let recorded = inventory::record_refusal(registration, refusal, &note, self.clock.now());
+            self.write_status(registration, recorded).await;
         }
     }
 
     /// A host has registered: no other one waits for a correction, as far as is
     /// known. No request where none was refused.
-    pub(super) async fn clear_condition(&self, registration: &MachineRegistration) {
-        let conditions = registration.status.as_ref().map(|status| status.conditions.as_slice());
-        if conditions.is_some_and(|conditions| conditions::is_true(conditions, Type::HostsRefused)) {
-            self.write_condition(registration, inventory::no_refusal()).await;
-        }
+    pub(super) async fn clear_refusal(&self, registration: &MachineRegistration) {
+        self.write_status(registration, inventory::clear_refusal(registration, self.clock.now())).await;
     }
 
     /// Like an Event: one that cannot be written stops nothing.
-    async fn write_condition(&self, registration: &MachineRegistration, update: ConditionUpdate) {
-        let mut status = registration.status.clone().unwrap_or_default();
-        let generation = registration.metadata.generation;
-        conditions::set_conditions(&mut status.conditions, &[update], generation, self.clock.now());
+    async fn write_status(
+        &self,
+        registration: &MachineRegistration,
+        status: Option<MachineRegistrationStatus>,
+    ) {
+        let Some(status) = status else { return };
         if let Err(error) = write_status(&self.client, registration, &status).await {
-            tracing::debug!(error = chain(&error), "a condition could not be written");
+            tracing::debug!(error = chain(&error), "the refusal of a host could not be recorded");
         }
     }
 
