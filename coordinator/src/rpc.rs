@@ -173,6 +173,12 @@ impl Context {
         (host_key(&cached).as_ref() == Some(key)).then_some(cached)
     }
 
+    /// The registration as the caches have it, else as it was.
+    fn latest_registration(&self, registration: &MachineRegistration) -> Arc<MachineRegistration> {
+        let cached = self.caches.registrations.get(&ObjectRef::from_obj(registration));
+        cached.unwrap_or_else(|| Arc::new(registration.clone()))
+    }
+
     /// The inventory of that key, in whichever namespace it alone is.
     fn find_known(&self, tpm_hash: &str) -> Option<Arc<MachineInventory>> {
         self.cached_inventory(&self.caches.notifications.find_only_key(tpm_hash)?)

@@ -234,7 +234,8 @@ impl RegistrationService {
             && *refusal != Refusal::ApprovalPending
         {
             let (rejections, now) = (&self.context.rejections, self.context.now());
-            rejections.show_refusal(registration, *refusal, (detail, next_action), now).await;
+            let latest = || self.context.latest_registration(registration);
+            rejections.show_refusal(latest, *refusal, (detail, next_action), now).await;
         }
     }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use coordinator_api::registration::MachineRegistration;
@@ -97,27 +97,28 @@ impl Rejections {
         }
     }
 
-    /// Shows the author of `registration` why a host with its token was
-    /// rejected: an Event and a condition, once a minute at most.
+    /// Shows the author of a registration, as the cache has it, why a host with its
+    /// token was rejected: an Event and a condition, once a minute at most.
     pub(super) async fn show_refusal(
         &self,
-        registration: &MachineRegistration,
+        latest: impl Fn() -> Arc<MachineRegistration>,
         refusal: Refusal,
         (detail, next_action): (&str, &str),
         now: Timestamp,
     ) {
+        let registration = latest();
         let uid = registration.uid().unwrap_or_default();
         let Some(suppressed) = self.take_write_turn(uid, refusal, detail, Instant::now()) else { return };
         let mut note = format!("{detail}: {next_action}");
         let decide = |found: &MachineRegistration| record_refusal(found, refusal, &note, now);
-        let recorded = registration_admission::record_refusal(&self.client, registration, decide).await;
+        let recorded = registration_admission::record_refusal(&self.client, latest, decide).await;
         if let Err(error) = recorded {
             tracing::info!(error = chain(&error), "a refusal is not in the status of its registration");
         }
         if suppressed > 0 {
             let _ = write!(note, " ({suppressed} refusals before it were not shown)");
         }
-        self.events.warning(registration, refusal.code(), &note).await;
+        self.events.warning(&*registration, refusal.code(), &note).await;
     }
 
     /// How many were suppressed, when it is time for the next one.

@@ -49,7 +49,8 @@ pub(super) async fn admit_host(
         admission::find_place(registration, &registered, &key.tpm_hash, context.now())
     };
     let _turn = context.quota_turn.lock().await;
-    if registration_admission::reserve_place(&context.client, registration, find_place).await? {
+    let latest = || context.latest_registration(registration);
+    if registration_admission::reserve_place(&context.client, latest, find_place).await? {
         return Ok(());
     }
     let detail = format!("the MachineRegistration {name} takes {quota} hosts, and has them");
