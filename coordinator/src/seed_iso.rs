@@ -52,7 +52,7 @@ pub enum SeedIsoError {
     Config(#[from] ConfigError),
     /// Nothing can be added to the base image.
     #[error("{0}: use an Elemental live ISO")]
-    Layout(#[from] LayoutError),
+    Layout(LayoutError),
     /// The agent's file cannot be read.
     #[error("cannot read the agent of --agent-path {path}", path = path.display())]
     Agent {
@@ -69,6 +69,12 @@ pub enum SeedIsoError {
         /// The error of the system call.
         source: io::Error,
     },
+}
+
+impl From<LayoutError> for SeedIsoError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
 }
 
 impl SeedIsoError {
@@ -328,4 +334,4 @@ fn hash_file(path: &Path, extent: Extent, hash: &mut Sha256) -> Result<(), ReadE
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

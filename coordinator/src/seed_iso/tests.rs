@@ -18,7 +18,7 @@ use crate::config::BaseImageLimits;
 
 /// An ISO without Rock Ridge by hand: a descriptor, a path table and a root
 /// directory with one file, and something after it.
-fn by_hand() -> Vec<u8> {
+pub(crate) fn by_hand() -> Vec<u8> {
     let both = |value: u32| [value.to_le_bytes(), value.to_be_bytes()].concat();
     let record = |block: u32, len: u32, name: &[u8]| {
         let mut record = vec![0; 33];
