@@ -29,10 +29,10 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running)
+demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running, TPM=0 takes its TPM away)
 	@$(INPUTS)
 	cargo build --quiet --package coordinator --package e2e --bins
-	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep)
+	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep) $(if $(filter 0,$(TPM)),--software-key)
 
 .PHONY: test
 test: packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host
@@ -86,7 +86,7 @@ iso: packages parts agent ## Build the base ISO and the OS images of the lab
 	iso/build.sh os >/dev/null
 
 .PHONY: parts
-parts: ## Build the real Kubernetes parts (once, about 15 min) and print their directories
+parts: ## Build the real Kubernetes parts and a registry (once, about 18 min) and print their directories
 	@$(PARTS)
 
 .PHONY: packages

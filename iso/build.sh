@@ -2,7 +2,7 @@
 # Builds the lab's images into the cache, each under a key of everything that goes in, and prints where they are.
 #   build.sh tree      the base tree (minutes, once)
 #   build.sh os        v1.squashfs, v2.squashfs and os-images.iso, the disk that brings them to a guest
-#   build.sh iso       the live base ISO; its /livecd-cloud-config.yaml is 64 KiB of newlines, to be overwritten
+#   build.sh iso       the live base ISO
 # The last line is the path: of the tree, of the directory that holds os-images.iso, of the ISO. Root needed.
 #   AGENT              the static baremetal-agent (os, iso)
 #   KUBERNETES_BIN     directory with kubelet and kubeadm (os, iso)
@@ -52,7 +52,7 @@ inputs() {
   base_tree
   key=$({
     echo "$base_key $repository"
-    digest "$here" build.sh layer.sh init grub-live.cfg root elemental/elemental elemental/grub.cfg elemental/real.sh
+    digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental/elemental elemental/grub.cfg elemental/real.sh
     digest "$here/../systemd" .
     content "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" \
       "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" ${ELEMENTAL:+"$ELEMENTAL"}
@@ -95,20 +95,17 @@ os() {
 iso() {
   inputs
   if [ -d "$cache/live-$key" ]; then say "live ISO: cached ($key)"; echo "$cache/live-$key/base.iso"; return; fi
-  need mksquashfs cpio zstd busybox xorriso grub-mkrescue mcopy
+  need mksquashfs cpio zstd busybox xorriso grub-mkimage mcopy mkfs.vfat
   begin
   "$here/layer.sh" "$base" "$work/tree"
   say "live ISO: tree with agent and units laid"
-  mkdir -p "$work/cd/boot/grub"
-  squash live "$work/cd/rootfs.squashfs"
-  cp -L "$work/tree/boot/vmlinuz" "$work/tree/boot/initrd" "$work/cd/boot/"
+  loader=$work/cd/boot/x86_64/loader
+  mkdir -p "$loader"
+  squash live "$loader/rootfs.squashfs"
+  cp -L "$work/tree/boot/vmlinuz" "$loader/linux"
+  cp -L "$work/tree/boot/initrd" "$loader/initrd"
   rm -rf "$work/tree"
-  cp "$here/grub-live.cfg" "$work/cd/boot/grub/grub.cfg"
-  # Room that the coordinator overwrites in place when it serves the ISO; nothing else in the ISO changes.
-  head -c 65536 /dev/zero | tr '\0' '\n' >"$work/cd/livecd-cloud-config.yaml"
-  grub-mkrescue -o "$work/base.iso" --fonts= --themes= --locales= \
-    --install-modules='linux normal iso9660 search search_label serial terminal part_gpt part_msdos all_video' \
-    "$work/cd" -- -volid COS_LIVE >"$cache/grub-mkrescue.log" 2>&1 || { tail "$cache/grub-mkrescue.log" >&2; die "grub-mkrescue failed"; }
+  "$here/burn.sh" "$work/cd" "$here/grub-live.cfg" "$work/base.iso" >"$cache/burn.log" 2>&1 || { tail "$cache/burn.log" >&2; die "burn.sh failed: $cache/burn.log"; }
   rm -rf "$work/cd"
   keep "live-$key"
   prune live 3

@@ -15,14 +15,17 @@ install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.mount "$tree/us
 for unit in kubelet containerd; do
   install -D -m 644 "$here/../systemd/baremetal-agent-gate.conf" "$tree/usr/lib/systemd/system/$unit.service.d/20-baremetal-agent.conf"
 done
+install -d "$tree/usr/libexec/elemental-checker"
+ln -sfn ../../bin/baremetal-agent "$tree/usr/libexec/elemental-checker/baremetal-agent"
 mkdir -p "$tree/opt/cni" "$tree/oem" "$tree/system" "$tree/etc/kubernetes" "$tree/var/log/journal"
 mkdir -p "$tree/var/lib/cloud" "$tree/var/lib/kubelet" "$tree/var/lib/containerd" "$tree/var/lib/etcd"
 install -d -m 700 "$tree/var/lib/baremetal-agent"
 ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
 
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable systemd-networkd.service baremetal-agent-boot.service baremetal-agent-register.service \
-  baremetal-agent.service containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
-# No shell on the console, nothing that wakes up by itself: emulated seconds are dear.
+  baremetal-agent.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service \
+  containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
+# The page instead of a login, nothing that wakes up by itself: emulated seconds are dear.
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \
   dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service \
   modprobe@drm.service modprobe@fuse.service modprobe@configfs.service modprobe@efi_pstore.service systemd-pstore.service \

@@ -5,6 +5,8 @@
 //! writes the kubelet's identity; `/etc` may be ephemeral, so all of it happens
 //! at every boot.
 
+pub mod assessment;
+mod connections;
 mod live_seed;
 pub mod node_identity;
 pub(crate) mod receipt;
@@ -131,6 +133,7 @@ pub fn run(root: &Root) -> Summary {
 /// is: a verb that was killed or never ran has not opened it.
 fn prepare_node(root: &Root, summary: &mut Summary) {
     keep_seed(seed::restore_seed(root), summary);
+    keep_connections(root, summary);
     failpoint("boot::seed::after");
     write_identity(root, summary);
     failpoint("boot::identity::after");
@@ -140,6 +143,7 @@ fn prepare_node(root: &Root, summary: &mut Summary) {
 fn hold_node(root: &Root, summary: &mut Summary) {
     summary.keep_result(durable::remove(&root.node_gate()));
     keep_seed(seed::restore_network(root), summary);
+    keep_connections(root, summary);
 }
 
 fn open_gate(root: &Root) -> Result<(), DurableError> {
@@ -288,8 +292,23 @@ fn keep_seed(restored: Result<seed::Restored, seed::SeedError>, summary: &mut Su
     }
 }
 
+fn keep_connections(root: &Root, summary: &mut Summary) {
+    let wanted = match seed::load(&root.state()) {
+        Ok(seed) => seed.map(|seed| seed.connections).unwrap_or_default(),
+        // Restoring the seed has said so.
+        Err(_) => return,
+    };
+    if summary.keep_result(connections::place_connections(root, &wanted)) == Some(true) {
+        summary.add_note("wrote the connections of NetworkManager");
+    }
+}
+
 fn write_identity(root: &Root, summary: &mut Summary) {
-    let Some(Some(identity)) = summary.keep_result(node_identity::read(root)) else {
+    let Some(stored) = summary.keep_result(node_identity::read(root)) else {
+        return;
+    };
+    let Some(identity) = stored else {
+        summary.keep_result(node_identity::remove_arguments(root));
         return;
     };
     if summary.keep_result(node_identity::apply_identity(root, &identity)).is_some() {

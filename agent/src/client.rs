@@ -4,6 +4,7 @@ pub mod backoff;
 pub mod calls;
 pub mod config;
 pub mod names;
+pub mod rejection;
 mod server_verifier;
 pub mod tls;
 pub mod transport;

@@ -1,25 +1,38 @@
 //! The host's console: one line a message, the same message at most once a
-//! minute.
+//! minute, and the page that the verb `console` draws.
+
+pub mod page;
+pub mod screen;
 
 use std::io::Write as _;
 use std::time::{Duration, Instant};
+
+use crate::paths::Root;
 
 /// How long a message that was printed is not printed again.
 const REPEAT: Duration = Duration::from_mins(1);
 
 /// Standard output, which the unit connects to the console and the journal.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Console {
+    root: Root,
     last: Option<(String, Instant)>,
 }
 
 impl Console {
+    /// The console of the host of `root`.
+    #[must_use]
+    pub fn new(root: &Root) -> Self {
+        Self { root: root.clone(), last: None }
+    }
+
     /// Prints a message unless it was just printed.
     pub fn print_message(&mut self, message: &str) {
         if self.is_due(message, Instant::now()) {
             // A closed console does not stop the work.
             let _ = writeln!(std::io::stdout(), "baremetal: {message}");
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Status(message)]);
+            self.root.keep_note(page::MESSAGE, message);
         }
     }
 
@@ -39,7 +52,8 @@ mod tests {
 
     #[test]
     fn a_message_repeats_after_a_minute() {
-        let mut console = Console::default();
+        let directory = tempfile::tempdir().unwrap();
+        let mut console = Console::new(&Root::at(directory.path()));
         let start = Instant::now();
         for (name, message, seconds, want) in [
             ("first", "a", 0, true),

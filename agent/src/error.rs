@@ -29,13 +29,22 @@ pub fn describe_error(error: &dyn Error) -> String {
     text
 }
 
+/// Between a message and its next action.
+const NEXT: &str = "; next: ";
+
 /// One line for console and log.
 #[must_use]
 pub fn format_line(message: &str, next_action: Option<&str>) -> String {
     match next_action {
-        Some(action) if !action.is_empty() => format!("{message}; next: {action}"),
+        Some(action) if !action.is_empty() => format!("{message}{NEXT}{action}"),
         Some(_) | None => message.to_owned(),
     }
+}
+
+/// A line of [`format_line`] as message and next action.
+#[must_use]
+pub fn split_line(line: &str) -> (&str, Option<&str>) {
+    line.split_once(NEXT).map_or((line, None), |(message, action)| (message, Some(action)))
 }
 
 /// An error with its causes and its next action, in one line.

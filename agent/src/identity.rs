@@ -1,8 +1,10 @@
 //! Who this host is: a P-256 key made here from the system's randomness, and
 //! the certificates that the coordinator gave for it.
 //!
-//! One key is both the identity (SHA-256 of its public part) and the key of the
-//! TLS client. It never leaves the host: its files are 0600 in a 0700 directory.
+//! It is the key of the TLS client, and on a host without TPM also its identity
+//! (SHA-256 of the public part). On a host that registered with a TPM the identity
+//! is the endorsement key, whose public part is kept beside it. The key never
+//! leaves the host: its files are 0600 in a 0700 directory.
 
 use std::fs;
 use std::io;
@@ -22,6 +24,10 @@ use crate::durable::{self, DurableError};
 use crate::error::NextAction;
 
 const KEY: &str = "key.pem";
+/// PKIX DER; only on a host whose identity is in its TPM.
+const ENDORSEMENT_KEY: &str = "endorsement-key.der";
+/// No RSA key of a TPM is longer in this form.
+const ENDORSEMENT_KEY_BYTES: usize = 1024;
 /// The URI in a host's certificate is `baremetal://NAMESPACE/TPMHASH/ROLE`; the
 /// name of its inventory is the subject's common name.
 const SCHEME: &str = "baremetal://";
@@ -48,6 +54,12 @@ pub enum IdentityError {
         /// Why.
         source: rcgen::Error,
     },
+    /// The file of the endorsement key is damaged.
+    #[error("{path} holds no public key", path = path.display())]
+    EndorsementKey {
+        /// Which file.
+        path: PathBuf,
+    },
     /// No randomness, or a signature failed.
     #[error("cannot {attempt} with the identity key")]
     Cryptography {
@@ -70,7 +82,7 @@ pub enum IdentityError {
 impl NextAction for IdentityError {
     fn next_action(&self) -> Option<&str> {
         match self {
-            Self::Key { .. } => {
+            Self::Key { .. } | Self::EndorsementKey { .. } => {
                 Some("restore the file, or wipe the disk (wipefs -a) and boot a seed ISO to install again")
             }
             Self::Read { .. } | Self::Keep(_) => {
@@ -187,6 +199,8 @@ fn parse_uri(uri: &str) -> Option<(String, Role)> {
 #[derive(Debug)]
 pub struct Identity {
     key: KeyPair,
+    /// PKIX DER, where the identity is in the TPM.
+    endorsement_key: Option<Vec<u8>>,
     directory: PathBuf,
     /// The chain that this process received last, and when: the clock of the
     /// calendar may be wrong.
@@ -207,7 +221,22 @@ impl Identity {
         };
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Key { path, source })?;
-        Ok(Some(Self { key, directory: directory.to_owned(), received: Mutex::default() }))
+        let endorsement_key = read_endorsement_key(directory.join(ENDORSEMENT_KEY))?;
+        Ok(Some(Self { key, endorsement_key, directory: directory.to_owned(), received: Mutex::default() }))
+    }
+
+    /// As [`Identity::load_or_make`], for a host whose identity is the endorsement
+    /// key with that public part, PKIX DER.
+    ///
+    /// # Errors
+    /// [`IdentityError`].
+    pub fn load_or_make_for_tpm(directory: &Path, endorsement_key: Vec<u8>) -> Result<Self, IdentityError> {
+        let mut identity = Self::load_or_make(directory)?;
+        if identity.endorsement_key.as_ref() != Some(&endorsement_key) {
+            identity.write_file(ENDORSEMENT_KEY, &endorsement_key)?;
+            identity.endorsement_key = Some(endorsement_key);
+        }
+        Ok(identity)
     }
 
     /// Loads the key of `directory` or makes one there.
@@ -220,12 +249,13 @@ impl Identity {
         }
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Cryptography { attempt: "make a key pair", source })?;
-        let identity = Self { key, directory: directory.to_owned(), received: Mutex::default() };
-        identity.write_file(KEY, &identity.key.serialize_pem())?;
+        let directory = directory.to_owned();
+        let identity = Self { key, endorsement_key: None, directory, received: Mutex::default() };
+        identity.write_file(KEY, identity.key.serialize_pem().as_bytes())?;
         Ok(identity)
     }
 
-    /// The same key, kept in another directory too.
+    /// The same identity, kept in another directory too.
     ///
     /// # Errors
     /// [`IdentityError::Keep`].
@@ -233,21 +263,36 @@ impl Identity {
         let pem = self.key.serialize_pem();
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(&pem, &PKCS_ECDSA_P256_SHA256)
             .map_err(|source| IdentityError::Cryptography { attempt: "copy the key pair", source })?;
-        let copy = Self { key, directory: directory.to_owned(), received: Mutex::default() };
-        copy.write_file(KEY, &pem)?;
+        let endorsement_key = self.endorsement_key.clone();
+        let copy = Self { key, endorsement_key, directory: directory.to_owned(), received: Mutex::default() };
+        match &copy.endorsement_key {
+            Some(endorsement_key) => copy.write_file(ENDORSEMENT_KEY, endorsement_key)?,
+            None => durable::remove(&copy.directory.join(ENDORSEMENT_KEY))?,
+        }
+        copy.write_file(KEY, pem.as_bytes())?;
         Ok(copy)
     }
 
-    /// Public part, PKIX DER.
+    /// Public part of the key of the TLS client, PKIX DER.
     #[must_use]
     pub fn public_key(&self) -> Vec<u8> {
         self.key.subject_public_key_info()
     }
 
+    /// The endorsement key, PKIX DER, where the identity of this host is in its
+    /// TPM.
+    #[must_use]
+    pub fn endorsement_key(&self) -> Option<&[u8]> {
+        self.endorsement_key.as_deref()
+    }
+
     /// `spec.tpmHash`.
     #[must_use]
     pub fn hash(&self) -> String {
-        proof::identity(&self.public_key())
+        match &self.endorsement_key {
+            Some(endorsement_key) => proof::identity(endorsement_key),
+            None => proof::identity(&self.public_key()),
+        }
     }
 
     /// Signs a binding (`proto::proof`), ASN.1 DER.
@@ -280,7 +325,7 @@ impl Identity {
     /// # Errors
     /// [`IdentityError::Keep`].
     pub fn keep_certificate(&self, certificate: &Certificate) -> Result<(), IdentityError> {
-        self.write_file(certificate.role.file_name(), &certificate.chain)?;
+        self.write_file(certificate.role.file_name(), certificate.chain.as_bytes())?;
         *self.received.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((certificate.chain.clone(), Instant::now()));
         if certificate.role == Role::Live {
@@ -329,9 +374,20 @@ impl Identity {
         })
     }
 
-    fn write_file(&self, name: &str, text: &str) -> Result<(), IdentityError> {
+    fn write_file(&self, name: &str, contents: &[u8]) -> Result<(), IdentityError> {
         durable::create_directory(&self.directory)?;
-        Ok(durable::write(&self.directory.join(name), text.as_bytes())?)
+        Ok(durable::write(&self.directory.join(name), contents)?)
+    }
+}
+
+fn read_endorsement_key(path: PathBuf) -> Result<Option<Vec<u8>>, IdentityError> {
+    match fs::read(&path) {
+        Ok(key) if key.is_empty() || key.len() > ENDORSEMENT_KEY_BYTES => {
+            Err(IdentityError::EndorsementKey { path })
+        }
+        Ok(key) => Ok(Some(key)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(IdentityError::Read { path, source }),
     }
 }
 
@@ -380,6 +436,24 @@ mod tests {
         assert_eq!(made.hash(), again.hash());
         let permissions = fs::metadata(path.join(KEY)).unwrap().permissions();
         assert_eq!(permissions.mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_identity_of_a_tpm_goes_with_the_key() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let software = Identity::load_or_make(here.path()).unwrap();
+        assert_eq!(software.endorsement_key(), None);
+        let held = Identity::load_or_make_for_tpm(here.path(), vec![7]).unwrap();
+        assert_eq!(held.public_key(), software.public_key(), "the key of the TLS client stays");
+        assert_eq!(held.hash(), proof::identity(&[7]));
+        let copied = held.copy_to(there.path()).unwrap();
+        let loaded = Identity::load(there.path()).unwrap().unwrap();
+        assert_eq!((loaded.hash(), loaded.public_key()), (copied.hash(), held.public_key()));
+        software.copy_to(there.path()).unwrap();
+        let loaded = Identity::load(there.path()).unwrap().unwrap();
+        assert_eq!(loaded.hash(), software.hash(), "a software key leaves no endorsement key");
+        fs::write(here.path().join(ENDORSEMENT_KEY), "").unwrap();
+        assert!(matches!(Identity::load(here.path()), Err(IdentityError::EndorsementKey { .. })));
     }
 
     #[test]

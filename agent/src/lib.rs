@@ -3,7 +3,7 @@
 //! By verb: [`live`] is the `register` verb of the live system, [`boot`] the
 //! early boot, [`installed`] the `run` verb, which hands plans to [`plan`].
 //! They see the host through [`host`] and the coordinator through [`client`],
-//! as the [`identity`].
+//! as the [`identity`], which is in the [`tpm`] where there is one.
 
 pub mod boot;
 pub mod client;
@@ -17,4 +17,6 @@ pub mod installed;
 pub mod live;
 pub mod paths;
 pub mod plan;
+pub mod program;
 pub mod status;
+pub mod tpm;

@@ -1,18 +1,21 @@
-//! The `baremetal-agent` command: one static file, five verbs.
+//! The `baremetal-agent` command: one static file, eight verbs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use agent::boot::assessment::{self, Verdict};
+use agent::console::screen::draw_page;
 use agent::error::{NextAction, describe_error, explain};
 use agent::host::elemental::Elemental;
 use agent::host::facts;
+use agent::host::network::settle::SettledNetwork;
 use agent::host::network::{KernelNetwork, NetworkObserver as _};
 use agent::installed::link;
 use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
 use agent::paths::Root;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};
-use agent::{boot, status};
+use agent::{boot, program, status};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
@@ -21,8 +24,12 @@ Usage: baremetal-agent [OPTIONS] VERB
   register  in a live system: register this host, install it, reboot
   run       in an installed system: attach to the coordinator, carry out plans
   boot      at every early boot: wipe, put the seed back, name the node
+  check     in a boot that is on trial: does this system bring the agent back?
+  units     at early boot, where the image does not carry the agent: lay its
+            units, which run this file
   facts     print what a registration would send, and the template keys
   status    print who this host is, what it runs, and how far its plan is
+  console   keep a page with the same, and with what to do, on the terminal
 
 Options:
   --root DIRECTORY             the host's files, default /
@@ -33,8 +40,11 @@ enum Verb {
     Register,
     Run,
     Boot,
+    Check,
+    Units,
     Facts,
     Status,
+    Console,
 }
 
 struct Arguments {
@@ -85,8 +95,11 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "register" => Verb::Register,
         "run" => Verb::Run,
         "boot" => Verb::Boot,
+        "check" => Verb::Check,
+        "units" => Verb::Units,
         "facts" => Verb::Facts,
         "status" => Verb::Status,
+        "console" => Verb::Console,
         _ => return Err(format!("there is no verb {name:?}").into()),
     })
 }
@@ -97,11 +110,31 @@ fn carry_out(arguments: Arguments) -> ExitCode {
         Verb::Register => with_runtime(register_host(&root)),
         Verb::Run => with_runtime(run_executor(&root, policy)),
         Verb::Boot => early_boot(&root),
+        Verb::Check => with_runtime(check_boot(&root)),
+        Verb::Units => lay_units(&root),
         Verb::Facts => print_facts(&root),
         Verb::Status => {
             print!("{}", status::render_status(&root, SystemTime::now()));
             ExitCode::SUCCESS
         }
+        Verb::Console => match draw_page(&root, &mut std::io::stdout().lock()) {
+            Ok(never) => match never {},
+            Err(error) => print_failure(&error),
+        },
+    }
+}
+
+fn lay_units(root: &Root) -> ExitCode {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            println!("baremetal: cannot tell where this file is: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match program::write_units(root, &program) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => print_failure(&error),
     }
 }
 
@@ -124,7 +157,8 @@ fn print_failure(error: &(impl NextAction + 'static)) -> ExitCode {
 
 async fn register_host(root: &Root) -> ExitCode {
     let system = Elemental::new(root.clone());
-    match register::register(root, &system, &KernelMounts::below(root), &KernelNetwork::below(root)).await {
+    let network = SettledNetwork::new(KernelNetwork::below(root));
+    match register::register(root, &system, &KernelMounts::below(root), &network).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => print_failure(&error),
     }
@@ -152,6 +186,16 @@ fn early_boot(root: &Root) -> ExitCode {
     }
     // The host must come up far enough to report what went wrong.
     ExitCode::SUCCESS
+}
+
+async fn check_boot(root: &Root) -> ExitCode {
+    let (verdict, code) = match assessment::check_boot(root).await {
+        Verdict::Good(why) => (format!("good: {why}"), ExitCode::SUCCESS),
+        Verdict::Undecided(why) => (format!("undecided: {why}"), ExitCode::FAILURE),
+        Verdict::Broken(why) => (format!("broken: {why}"), ExitCode::FAILURE),
+    };
+    println!("baremetal: this boot is {verdict}");
+    code
 }
 
 fn print_facts(root: &Root) -> ExitCode {

@@ -11,6 +11,7 @@ use proto::v1alpha1::BootMode;
 /// disk, relative to that partition: `var-lib-baremetal\x2dagent.mount` brings
 /// it to its place.
 const PERSISTENT_STATE: &str = "baremetal-agent";
+const ATTACHED: &str = "attached";
 
 /// The root directory of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,25 @@ impl Root {
     #[must_use]
     pub fn nocloud_seed(&self) -> PathBuf {
         self.join("/var/lib/cloud/seed/nocloud")
+    }
+
+    /// Where `NetworkManager` reads the connections of a host.
+    #[must_use]
+    pub fn connections(&self) -> PathBuf {
+        self.join("/etc/NetworkManager/system-connections")
+    }
+
+    /// Whether `NetworkManager` configures the network of this image: not one
+    /// that starts systemd-networkd as well.
+    #[must_use]
+    pub fn uses_network_manager(&self) -> bool {
+        let is_wanted = |unit: &str| {
+            ["/etc", "/usr/lib"].iter().any(|directory| {
+                let wants = format!("{directory}/systemd/system/multi-user.target.wants/{unit}");
+                self.join(wants).symlink_metadata().is_ok()
+            })
+        };
+        is_wanted("NetworkManager.service") && !is_wanted("systemd-networkd.service")
     }
 
     /// The kernel's name of this boot.
@@ -87,6 +107,19 @@ impl Root {
     #[must_use]
     pub fn node_gate(&self) -> PathBuf {
         self.runtime().join("node-may-start")
+    }
+
+    /// The agent has attached in this boot.
+    #[must_use]
+    pub fn attached_note(&self) -> PathBuf {
+        self.runtime().join(ATTACHED)
+    }
+
+    /// Leaves [`Root::attached_note`].
+    pub fn note_attached(&self) {
+        if !self.attached_note().exists() {
+            self.keep_note(ATTACHED, "");
+        }
     }
 
     /// How the system was booted: by Elemental's sentinel, else by the kernel's
@@ -135,6 +168,12 @@ impl StateDir {
     #[must_use]
     pub fn install_record(&self) -> PathBuf {
         self.0.join("install.json")
+    }
+
+    /// The agent, for images that do not carry it.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        self.0.join("bin/baremetal-agent")
     }
 
     /// The configuration that the host registered with.

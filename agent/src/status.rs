@@ -69,12 +69,21 @@ fn push_membership(text: &mut String, root: &Root, now: SystemTime) {
         "inventory",
         &named.or_else(|| read_recorded(root)).unwrap_or_else(|| "none yet".to_owned()),
     );
-    push_line(text, "identity", &identity.map_or_else(|| "none yet".to_owned(), |identity| identity.hash()));
+    push_line(
+        text,
+        "identity",
+        &identity.map_or_else(|| "none yet".to_owned(), |one| describe_identity(&one)),
+    );
     push_line(
         text,
         "certificate",
         &certificate.map_or_else(|| "none yet".to_owned(), |one| describe_validity(one, now)),
     );
+}
+
+fn describe_identity(identity: &Identity) -> String {
+    let held = if identity.endorsement_key().is_some() { "in the TPM" } else { "a software key" };
+    format!("{} ({held})", identity.hash())
 }
 
 /// The inventory that the install was for.
@@ -150,7 +159,7 @@ mod tests {
         durable::write(&state.install_record(), br#"{"inventory":"fleet/as-installed"}"#).unwrap();
         let text = render_status(&root, january_day(2));
         assert_eq!(value(&text, "coordinator"), "c.example:8443");
-        assert_eq!(value(&text, "identity"), identity.hash());
+        assert_eq!(value(&text, "identity"), format!("{} (a software key)", identity.hash()));
         assert_eq!(value(&text, "inventory"), "fleet/as-installed", "no certificate yet");
         let chain = issue_certificate(&identity, "live");
         identity.keep_certificate(&Certificate::parse(&chain, &identity.public_key()).unwrap()).unwrap();

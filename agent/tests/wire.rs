@@ -12,3 +12,5 @@ mod disks;
 mod link;
 #[path = "wire/register.rs"]
 mod register;
+#[path = "wire/verifier.rs"]
+mod verifier;

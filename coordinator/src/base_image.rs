@@ -1,10 +1,18 @@
-//! Base ISOs: fetched once for each URL, kept by their content.
+//! Base ISOs: fetched once for each base, kept by their content.
 //!
 //! A file under its own SHA-256 never changes, so that a download that runs
-//! goes on while another version of the same URL arrives.
+//! goes on while another version of the same base arrives.
 
+mod directory;
+mod error;
 mod fetch;
+mod image;
+mod keep;
+mod layer;
 mod ledger;
+mod manifest;
+mod registry;
+mod secrets;
 mod targets;
 
 use std::collections::HashMap;
@@ -13,115 +21,30 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image::Base;
-use http::{StatusCode, header};
+use coordinator_core::seed_image::base::{BaseSource, parse_base};
+use http::{HeaderMap, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use kube::{Client, ResourceExt as _};
 use sha2::{Digest as _, Sha256};
-use tempfile::TempPath;
 use tokio::fs;
-use tokio::io::AsyncWriteExt as _;
 
 use crate::config::BaseImageLimits;
 use crate::telemetry::chain;
-use fetch::{Fetcher, parse_url};
-use ledger::{InFlight, Ledger};
+use fetch::Fetcher;
+use keep::{Arrived, KeepError, Writer};
+use ledger::Ledger;
 use targets::Targets;
 
+pub use error::BaseImageError;
 pub use ledger::Lease;
 pub use targets::AllowedBase;
 pub(crate) use targets::parse_network;
 
 /// A server that sends nothing for so long is given up.
 const SILENCE: Duration = Duration::from_mins(1);
-
-/// Why there is no base image.
-#[derive(Debug, thiserror::Error)]
-pub enum BaseImageError {
-    /// Not an http(s) URL.
-    #[error("spec.baseImage {url:?} is not an http or https URL of an ISO: correct it")]
-    Url {
-        /// As given.
-        url: String,
-    },
-    /// The server did not answer, or stopped in the middle.
-    #[error("cannot fetch {url}: {reason}; it is tried again")]
-    Fetch {
-        /// From where.
-        url: String,
-        /// What happened.
-        reason: String,
-    },
-    /// The server answered something else.
-    #[error("{url} answers {status}: correct spec.baseImage or the server")]
-    Status {
-        /// From where.
-        url: String,
-        /// The error.
-        status: StatusCode,
-    },
-    /// Larger than `--base-image-size`.
-    #[error("{url} is larger than --base-image-size allows: correct spec.baseImage, or raise the flag")]
-    TooLarge {
-        /// From where.
-        url: String,
-    },
-    /// Not what `spec.baseImageDigest` says.
-    #[error("{url} is not what spec.baseImageDigest says: correct the digest or the server's file")]
-    Digest {
-        /// From where.
-        url: String,
-    },
-    /// Slower than `--base-image-timeout`.
-    #[error("{url} did not arrive within --base-image-timeout; it is tried again")]
-    Slow {
-        /// From where.
-        url: String,
-    },
-    /// All that is kept is being sent.
-    #[error("the cache of base images is full of images that are in use: raise --cache-size")]
-    Full,
-    /// The cache directory does not do its work.
-    #[error("cannot store base images in {path}: check its free space and permissions", path = path.display())]
-    Cache {
-        /// Which directory.
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// The system has no root certificates.
-    #[error("cannot set up https: install the ca-certificates of the system")]
-    Tls(#[source] io::Error),
-}
-
-impl BaseImageError {
-    /// What the status of an object says: what the coordinator's network answered
-    /// is for its log alone.
-    #[must_use]
-    pub fn neutral_text(&self) -> Option<&'static str> {
-        match self {
-            Self::Fetch { .. } | Self::Status { .. } | Self::Slow { .. } => Some(
-                "spec.baseImage cannot be fetched: correct it, or the server; the coordinator's log has the cause. It is tried again",
-            ),
-            Self::Url { .. }
-            | Self::TooLarge { .. }
-            | Self::Digest { .. }
-            | Self::Full
-            | Self::Cache { .. }
-            | Self::Tls(_) => None,
-        }
-    }
-
-    /// Whether a retry is useless until the configuration changes.
-    #[must_use]
-    pub fn is_terminal(&self) -> bool {
-        match self {
-            Self::Url { .. } | Self::TooLarge { .. } | Self::Digest { .. } => true,
-            Self::Status { status, .. } => status.is_client_error(),
-            Self::Fetch { .. } | Self::Slow { .. } | Self::Full | Self::Cache { .. } | Self::Tls(_) => false,
-        }
-    }
-}
 
 /// A base ISO on the local disk.
 #[derive(Clone, Debug)]
@@ -136,18 +59,58 @@ pub struct BaseImage {
     pub lease: Lease,
 }
 
-type UrlLock = tokio::sync::Mutex<()>;
+/// What a `SeedImage` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    text: String,
+    namespace: String,
+    pull_secret: Option<String>,
+    authority_secret: Option<String>,
+}
+
+impl Wanted {
+    /// Its base, and what is needed to fetch it.
+    #[must_use]
+    pub fn of(seed: &SeedImage) -> Self {
+        Self {
+            text: seed.spec.base_image.clone().unwrap_or_default(),
+            namespace: seed.namespace().unwrap_or_default(),
+            pull_secret: seed.spec.base_image_pull_secret.clone(),
+            authority_secret: seed.spec.base_image_ca_secret.clone(),
+        }
+    }
+
+    /// Who may see an image is for its registry to say: what was fetched with
+    /// credentials is not found without them.
+    fn pointer_key(&self, source: &BaseSource) -> String {
+        match (source, &self.pull_secret) {
+            (BaseSource::Image(image), Some(name)) => format!("{image} {}/{name}", self.namespace),
+            (BaseSource::Image(image), None) => image.whole(),
+            (BaseSource::Url(_) | BaseSource::File(_), _) => self.text.clone(),
+        }
+    }
+}
+
+/// A base that everybody may see.
+impl<T: AsRef<str> + ?Sized> From<&T> for Wanted {
+    fn from(text: &T) -> Self {
+        let text = text.as_ref().to_owned();
+        Self { text, namespace: String::new(), pull_secret: None, authority_secret: None }
+    }
+}
+
+type KeyLock = tokio::sync::Mutex<()>;
 
 /// The base ISOs of a cache directory.
-#[derive(Debug)]
 pub struct BaseImages {
     directory: PathBuf,
     limits: BaseImageLimits,
     fetcher: Fetcher,
     ledger: Arc<Ledger>,
-    // One fetch of a URL at a time: of two SeedImages with one base the second
+    client: Option<Client>,
+    // One fetch of a base at a time: of two SeedImages with one base the second
     // finds it.
-    fetching: Mutex<HashMap<String, Weak<UrlLock>>>,
+    fetching: Mutex<HashMap<String, Weak<KeyLock>>>,
 }
 
 impl BaseImages {
@@ -161,62 +124,68 @@ impl BaseImages {
             .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
         let targets = Targets::new(limits.allow_base.clone(), limits.refuse_base.clone());
         let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
-        Ok(Self { directory, limits, fetcher, ledger, fetching: Mutex::default() })
+        Ok(Self { directory, limits, fetcher, ledger, client: None, fetching: Mutex::default() })
     }
 
-    /// The base image of a URL, fetched when it is not there yet, or when a
-    /// fresh one is asked for. What there is stays until it has arrived.
+    /// Reads the Secrets that bases need; without a client there are none.
+    #[must_use]
+    pub fn with_secrets(self, client: Client) -> Self {
+        Self { client: Some(client), ..self }
+    }
+
+    /// The base image, fetched when it is not there yet, or when a fresh one is
+    /// asked for. What there is stays until it has arrived.
     ///
     /// # Errors
     /// [`BaseImageError`].
     pub async fn fetch_image(
         &self,
-        url: &str,
+        wanted: impl Into<Wanted>,
         base: Base,
         digest: Option<&str>,
     ) -> Result<BaseImage, BaseImageError> {
-        let uri = parse_url(url)?;
+        let wanted = wanted.into();
+        let source = parse_base(&wanted.text)?;
+        let key = wanted.pointer_key(&source);
         // Downloads ask too: they must not wait for the fetch of another.
         if base == Base::Kept
-            && let Some(image) = self.find_stored(url, digest).await
+            && let Some(image) = self.find_stored(&key, digest).await
         {
             return Ok(image);
         }
-        let lock = self.url_lock(url);
+        let lock = self.key_lock(&key);
         let _turn = lock.lock().await;
         if base == Base::Kept
-            && let Some(image) = self.find_stored(url, digest).await
+            && let Some(image) = self.find_stored(&key, digest).await
         {
             return Ok(image);
         }
         let fetched = async {
-            let response = self.fetcher.follow_redirects(url, uri).await?;
-            let announced = response.headers().get(header::CONTENT_LENGTH);
-            let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-            if announced.is_some_and(|size| size > self.limits.base_image_size) {
-                return Err(BaseImageError::TooLarge { url: url.to_owned() });
+            match &source {
+                BaseSource::Image(image) => self.fetch_from_registry(&wanted, image, &key, digest).await,
+                BaseSource::Url(uri) => {
+                    let arrived = self.fetch_from_server(&wanted, uri.clone()).await?;
+                    self.store_file(&wanted.text, arrived, &[&key], digest).await
+                }
+                BaseSource::File(path) => {
+                    let arrived = self.copy_from_directory(path.clone()).await?;
+                    self.store_file(&wanted.text, arrived, &[&key], digest).await
+                }
             }
-            self.store_body(url, response.into_body(), digest).await
         };
         tokio::time::timeout(self.limits.base_image_timeout, fetched)
             .await
-            .unwrap_or_else(|_| Err(BaseImageError::Slow { url: url.to_owned() }))
+            .unwrap_or_else(|_| Err(BaseImageError::Slow { url: wanted.text.clone() }))
     }
 
-    /// Whether the content is stored.
-    #[must_use]
-    pub fn contains_content(&self, sha256: &str) -> bool {
-        self.ledger.contains_file(sha256)
-    }
-
-    fn url_lock(&self, url: &str) -> Arc<UrlLock> {
+    fn key_lock(&self, key: &str) -> Arc<KeyLock> {
         let mut fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lock) = fetching.get(url).and_then(Weak::upgrade) {
+        if let Some(lock) = fetching.get(key).and_then(Weak::upgrade) {
             return lock;
         }
         fetching.retain(|_, lock| lock.strong_count() > 0);
-        let lock = Arc::<UrlLock>::default();
-        fetching.insert(url.to_owned(), Arc::downgrade(&lock));
+        let lock = Arc::<KeyLock>::default();
+        fetching.insert(key.to_owned(), Arc::downgrade(&lock));
         lock
     }
 
@@ -224,79 +193,127 @@ impl BaseImages {
         BaseImageError::Cache { path: self.directory.clone(), source }
     }
 
-    fn pointer_path(&self, url: &str) -> PathBuf {
-        self.directory.join(format!("{}.url", hex::encode(Sha256::digest(url))))
+    fn keep_error(&self, url: &str, error: KeepError) -> BaseImageError {
+        match error {
+            KeepError::TooLarge => BaseImageError::TooLarge { url: url.to_owned() },
+            KeepError::Read(source) => BaseImageError::Unreadable { url: url.to_owned(), source },
+            KeepError::Write(source) => self.store_error(source),
+            KeepError::Full => BaseImageError::Full,
+        }
     }
 
-    async fn find_stored(&self, url: &str, digest: Option<&str>) -> Option<BaseImage> {
-        let pointer = fs::read_to_string(self.pointer_path(url)).await.ok()?;
+    fn pointer_path(&self, key: &str) -> PathBuf {
+        self.directory.join(format!("{}.url", hex::encode(Sha256::digest(key))))
+    }
+
+    async fn find_stored(&self, key: &str, digest: Option<&str>) -> Option<BaseImage> {
+        let pointer = fs::read_to_string(self.pointer_path(key)).await.ok()?;
         let (sha256, size) = parse_pointer(&pointer)?;
-        check_digest(url, sha256, digest).ok()?;
+        check_digest(key, sha256, digest).ok()?;
         let lease = self.ledger.lease_file(sha256)?;
         let path = self.ledger.file_path(sha256);
         let is_there = fs::metadata(&path).await.ok()?.len() == size;
         is_there.then(|| BaseImage { path, size, sha256: sha256.to_owned(), lease })
     }
 
-    /// A file of its own name, also where replicas share the directory; removed
-    /// when the fetch ends without a result.
-    async fn create_temporary(&self) -> Result<TempPath, BaseImageError> {
-        let directory = self.directory.clone();
-        let create = move || tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(directory);
-        let created = tokio::task::spawn_blocking(create).await.map_err(io::Error::other).flatten();
-        created.map(tempfile::NamedTempFile::into_temp_path).map_err(|source| self.store_error(source))
+    async fn fetcher_for(&self, wanted: &Wanted) -> Result<Option<Fetcher>, BaseImageError> {
+        let authorities = secrets::read_authorities(self.client.as_ref(), wanted).await?;
+        let is_own = !authorities.is_empty();
+        is_own.then(|| self.fetcher.with_authorities(authorities)).transpose()
     }
 
-    async fn store_body(
+    async fn fetch_from_server(&self, wanted: &Wanted, uri: Uri) -> Result<Arrived, BaseImageError> {
+        let url = wanted.text.as_str();
+        let own = self.fetcher_for(wanted).await?;
+        let fetcher = own.as_ref().unwrap_or(&self.fetcher);
+        let response = fetcher.follow_redirects(url, uri, HeaderMap::new()).await?;
+        if !response.status().is_success() {
+            return Err(BaseImageError::Status { url: url.to_owned(), status: response.status() });
+        }
+        let announced = response.headers().get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|size| size > self.limits.base_image_size) {
+            return Err(BaseImageError::TooLarge { url: url.to_owned() });
+        }
+        let mut body = response.into_body();
+        let keep = |error| self.keep_error(url, error);
+        let mut writer = Writer::create(&self.ledger, self.limits.base_image_size).map_err(keep)?;
+        while let Some(data) = next_data(url, &mut body).await? {
+            let written = run_blocking(move || writer.write(&data).map(|()| writer)).await;
+            writer = written.map_err(keep)?;
+        }
+        run_blocking(move || writer.finish()).await.map_err(keep)
+    }
+
+    async fn copy_from_directory(&self, path: String) -> Result<Arrived, BaseImageError> {
+        let url = format!("file://{path}");
+        let (directory, limit) = (self.limits.base_image_directory.clone(), self.limits.base_image_size);
+        let ledger = self.ledger.clone();
+        let copy = move || {
+            let mut file = directory::open_below(directory.as_deref(), &path)?;
+            let copied = Writer::create(&ledger, limit).and_then(|writer| writer.copy_from(&mut file));
+            Ok(copied)
+        };
+        let copied: Result<_, BaseImageError> = match tokio::task::spawn_blocking(copy).await {
+            Ok(copied) => copied,
+            Err(stopped) => Err(self.store_error(io::Error::other(stopped))),
+        };
+        copied?.map_err(|error| self.keep_error(&url, error))
+    }
+
+    /// Puts a file under its own name, and points each key to it.
+    async fn store_file(
         &self,
         url: &str,
-        body: Incoming,
+        arrived: Arrived,
+        keys: &[&str],
         digest: Option<&str>,
     ) -> Result<BaseImage, BaseImageError> {
-        let failed = |source| self.store_error(source);
-        let persist = |error: tempfile::PathPersistError| self.store_error(error.error);
-        let temporary = self.create_temporary().await?;
-        let mut in_flight = self.ledger.start_file();
-        let (sha256, size) = self.write_body(url, &temporary, body, &mut in_flight).await?;
+        let Arrived { path: temporary, sha256, size, in_flight } = arrived;
         check_digest(url, &sha256, digest)?;
         let path = self.ledger.file_path(&sha256);
-        temporary.persist(&path).map_err(persist)?;
+        temporary.persist(&path).map_err(|error| self.store_error(error.error))?;
         let lease = in_flight.finish_file(&sha256);
-        let pointer = self.create_temporary().await?;
-        fs::write(&pointer, format!("{sha256} {size}\n")).await.map_err(failed)?;
-        pointer.persist(self.pointer_path(url)).map_err(persist)?;
+        for key in keys {
+            self.write_pointer(key, &sha256, size).await?;
+        }
         tracing::info!(url, size, sha256, "fetched a base image");
         Ok(BaseImage { path, size, sha256, lease })
     }
 
-    async fn write_body(
-        &self,
-        url: &str,
-        path: &Path,
-        mut body: Incoming,
-        in_flight: &mut InFlight,
-    ) -> Result<(String, u64), BaseImageError> {
-        let lost = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
-        let failed = |source| self.store_error(source);
-        let mut file = fs::File::create(path).await.map_err(failed)?;
-        let (mut hash, mut size) = (Sha256::new(), 0_u64);
-        loop {
-            let frame = tokio::time::timeout(SILENCE, body.frame())
-                .await
-                .map_err(|_| lost(format!("silent after {size} bytes")))?;
-            let Some(frame) = frame else { break };
-            let frame = frame.map_err(|error| lost(chain(&error)))?;
-            let Some(data) = frame.data_ref() else { continue };
-            size += data.len() as u64;
-            if size > self.limits.base_image_size {
-                return Err(BaseImageError::TooLarge { url: url.to_owned() });
-            }
-            in_flight.grow_file(data.len() as u64)?;
-            hash.update(data);
-            file.write_all(data).await.map_err(failed)?;
+    async fn write_pointer(&self, key: &str, sha256: &str, size: u64) -> Result<(), BaseImageError> {
+        let (directory, path) = (self.directory.clone(), self.pointer_path(key));
+        let text = format!("{sha256} {size}\n");
+        let written = tokio::task::spawn_blocking(move || replace_file(&directory, &path, &text)).await;
+        written.map_err(io::Error::other).flatten().map_err(|source| self.store_error(source))
+    }
+}
+
+/// Whole or not at all, also where replicas share the directory.
+fn replace_file(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
+    let temporary = tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(directory)?;
+    std::fs::write(temporary.path(), text)?;
+    temporary.into_temp_path().persist(path).map_err(|error| error.error)
+}
+
+/// Disks are slow, and other hosts wait for this thread.
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, KeepError> + Send + 'static,
+) -> Result<T, KeepError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|stopped| Err(KeepError::Write(io::Error::other(stopped))))
+}
+
+/// The next bytes of a body; `None` is its end.
+async fn next_data(url: &str, body: &mut Incoming) -> Result<Option<bytes::Bytes>, BaseImageError> {
+    let lost = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
+    loop {
+        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
+        let frame = frame.map_err(|_| lost("it fell silent".to_owned()))?;
+        let Some(frame) = frame.transpose().map_err(|error| lost(chain(&error)))? else { return Ok(None) };
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
         }
-        file.sync_all().await.map_err(failed)?;
-        Ok((hex::encode(hash.finalize()), size))
     }
 }
 
@@ -331,5 +348,20 @@ mod tests {
         ] {
             assert_eq!(parse_pointer(&text).map(|(_, size)| size), want, "{text}");
         }
+    }
+
+    #[test]
+    fn images_of_a_pull_secret_have_pointers_of_their_own() {
+        let wanted = |text: &str, namespace: &str, secret: Option<&str>| {
+            let pull_secret = secret.map(str::to_owned);
+            let wanted = Wanted { namespace: namespace.into(), pull_secret, ..Wanted::from(text) };
+            wanted.pointer_key(&parse_base(text).unwrap())
+        };
+        let (short, long) = ("r.example/os:v1", "oci://r.example/os:v1");
+        assert_eq!(wanted(short, "a", None), wanted(long, "b", None));
+        assert_eq!(wanted(short, "a", Some("s")), wanted(long, "a", Some("s")));
+        assert_ne!(wanted(short, "a", Some("s")), wanted(short, "a", None));
+        assert_ne!(wanted(short, "a", Some("s")), wanted(short, "b", Some("s")));
+        assert_eq!(wanted("http://r.example/x", "a", None), "http://r.example/x");
     }
 }

@@ -1,11 +1,11 @@
-//! One watch per kind for the whole process: stores that all read, and the
-//! index of what concerns what.
+//! One watch per kind for the whole process, or per kind and watched namespace:
+//! stores that all read, and the index of what concerns what.
 //!
 //! Secrets are never watched. Every replica keeps its stores filled, so that a
 //! new leader starts at once.
 //!
-//! An event goes into the store, then into the index, then to the observer and
-//! to the queues of the controllers. The shared streams of kube-runtime 5.0 are
+//! An event goes into the store, then to the observer and into the index, then to
+//! the queues of the controllers. The shared streams of kube-runtime 5.0 are
 //! not used: they announce before the index is updated, carry no deletion, and one
 //! whose object was deleted when it is read is never polled again.
 
@@ -29,8 +29,6 @@ use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
-
-pub use listing::Listing;
 
 use crate::config::Config;
 use crate::controllers::index::{Index, Key};
@@ -98,8 +96,16 @@ impl Cache {
     }
 }
 
-/// Sees every event of a watch, once the store has it.
-pub type Observer<K> = Arc<dyn Fn(&watcher::Event<K>) + Send + Sync>;
+/// Whether the object of a change is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Exists,
+    Deleted,
+}
+
+/// Sees every change of a kind, once the store has it; also that an object was
+/// deleted while its watch was interrupted.
+pub type Observer<K> = Arc<dyn Fn(&K, Presence) + Send + Sync>;
 
 /// Where events go.
 #[derive(Clone)]
@@ -107,9 +113,9 @@ pub struct Sinks {
     pub index: Index,
     pub router: Router,
     pub replicas: ReplicaTracker,
-    pub inventory_events: Observer<MachineInventory>,
-    pub registration_events: Observer<MachineRegistration>,
-    pub seed_image_events: Observer<SeedImage>,
+    pub inventory_changes: Observer<MachineInventory>,
+    pub registration_changes: Observer<MachineRegistration>,
+    pub seed_image_changes: Observer<SeedImage>,
     pub metrics: Metrics,
 }
 
@@ -125,20 +131,21 @@ pub fn start_watches(
     let catalog = config.catalog_key();
     let one = watcher::Config::default().fields(&format!("metadata.name={}", catalog.name));
     let replicas = watcher::Config::default().labels(LABEL_SELECTOR);
-    let own = Api::namespaced(client.clone(), &config.namespace);
+    let own = Api::namespaced(client.clone(), &config.own_namespace);
     let catalogs = Api::namespaced(client.clone(), &catalog.namespace);
-    let mut watch = Watch { client, sinks, tasks };
+    let namespaces = &config.namespaces.iter().cloned().collect();
+    let mut watch = Watch { client, namespaces, sinks, tasks };
     Cache {
-        inventories: watch.follow_all(()),
-        registrations: watch.follow_all(()),
-        seed_images: watch.follow_all(()),
-        pools: watch.follow_all(()),
-        baremetal_clusters: watch.follow_all(()),
-        baremetal_machines: watch.follow_all(()),
-        machines: watch.follow_all(versions.machine.clone()),
-        clusters: watch.follow_all(versions.cluster.clone()),
-        catalog: watch.follow_kind(catalogs, one, ()),
-        leases: watch.follow_kind(own, replicas, ()),
+        inventories: watch.follow_objects(),
+        registrations: watch.follow_objects(),
+        seed_images: watch.follow_objects(),
+        pools: watch.follow_objects(),
+        baremetal_clusters: watch.follow_objects(),
+        baremetal_machines: watch.follow_objects(),
+        machines: watch.follow_versioned(versions.machine.clone()),
+        clusters: watch.follow_versioned(versions.cluster.clone()),
+        catalog: watch.follow_kind(vec![catalogs], &one, ()),
+        leases: watch.follow_kind(vec![own], &replicas, ()),
         versions: versions.clone(),
     }
 }

@@ -28,7 +28,17 @@ pub struct Config {
     pub health_listen: SocketAddr,
     /// Namespace of the coordinator: its CA and its Leases.
     #[arg(long, env = "POD_NAMESPACE")]
-    pub namespace: String,
+    pub own_namespace: String,
+    /// Watches this namespace alone; may be repeated. Without it every namespace is
+    /// watched, which needs `all-namespaces.yaml`; with it, a `RoleBinding` in each
+    /// (`one-namespace.yaml`) is enough.
+    #[arg(
+        long = "namespace",
+        env = "WATCH_NAMESPACES",
+        value_delimiter = ',',
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
+    pub namespaces: Vec<String>,
     /// Name of this replica, unique among those that run at a time.
     #[arg(long, env = "POD_NAME", default_value = "baremetal-coordinator")]
     pub instance: String,
@@ -46,6 +56,10 @@ pub struct Config {
     /// Where base ISOs are kept.
     #[arg(long, env = "CACHE_DIRECTORY", default_value = "/var/cache/baremetal-coordinator")]
     pub cache_directory: PathBuf,
+    /// The static agent (`make agent`): every seed ISO brings it, for live
+    /// systems and images that do not carry it.
+    #[arg(long, env = "AGENT_PATH")]
+    pub agent_path: Option<PathBuf>,
     #[command(flatten)]
     pub base_images: BaseImageLimits,
     #[command(flatten)]
@@ -58,6 +72,10 @@ pub struct BaseImageLimits {
     /// Largest base ISO; bytes, or with Ki, Mi, Gi.
     #[arg(long, env = "BASE_IMAGE_SIZE", default_value = "8Gi", value_parser = parse_bytes)]
     pub base_image_size: u64,
+    /// Where base ISOs that a `SeedImage` names by `file:///` have to be: a volume
+    /// of every replica.
+    #[arg(long, env = "BASE_IMAGE_DIRECTORY")]
+    pub base_image_directory: Option<PathBuf>,
     /// How long a base ISO may take to arrive.
     #[arg(long, env = "BASE_IMAGE_TIMEOUT", default_value = "1h", value_parser = parse_duration)]
     pub base_image_timeout: Duration,
@@ -81,6 +99,7 @@ impl Default for BaseImageLimits {
     fn default() -> Self {
         Self {
             base_image_size: 8 * GI,
+            base_image_directory: None,
             base_image_timeout: Duration::from_hours(1),
             cache_size: 20 * GI,
             allow_base: vec![],
@@ -168,7 +187,7 @@ impl Config {
     /// Where the image catalog is.
     #[must_use]
     pub fn catalog_key(&self) -> Key {
-        let namespace = self.image_catalog.namespace.as_ref().unwrap_or(&self.namespace);
+        let namespace = self.image_catalog.namespace.as_ref().unwrap_or(&self.own_namespace);
         Key::new(&**namespace, &*self.image_catalog.name)
     }
 
@@ -249,7 +268,7 @@ mod tests {
     #[test]
     fn the_catalog_defaults_to_the_own_namespace() {
         let config = |catalog: &[&str]| {
-            let own = ["coordinator", "--server-url=https://c", "--namespace=own"];
+            let own = ["coordinator", "--server-url=https://c", "--own-namespace=own"];
             Config::try_parse_from(own.iter().chain(catalog)).map(|config| config.catalog_key())
         };
         assert_eq!(config(&[]).unwrap(), Key::new("own", "elemental-image-catalog"));
@@ -263,7 +282,7 @@ mod tests {
     #[test]
     fn limits_are_flags() {
         let parse = |flags: &[&str]| {
-            let own = ["coordinator", "--server-url=https://c", "--namespace=own"];
+            let own = ["coordinator", "--server-url=https://c", "--own-namespace=own"];
             Config::try_parse_from(own.iter().chain(flags))
         };
         assert_eq!(parse(&[]).unwrap().connections, ConnectionLimits::default());

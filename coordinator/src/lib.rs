@@ -13,6 +13,7 @@ pub mod clock;
 pub mod cluster_api;
 pub mod config;
 pub mod controllers;
+pub mod credential;
 pub mod events;
 pub mod health;
 pub mod lease;

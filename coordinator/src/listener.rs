@@ -1,4 +1,4 @@
-//! One TLS port: the gRPC calls of hosts, and seed ISOs.
+//! One TLS port: the gRPC calls of hosts, registration files, and seed ISOs.
 
 mod activity;
 mod admission;
@@ -27,7 +27,7 @@ use crate::ca::{Authority, SERVER_LIFE};
 use crate::clock::Clock;
 use crate::config::ConnectionLimits;
 use crate::rpc::host::HostService;
-use crate::rpc::registration::RegistrationService;
+use crate::rpc::registration::{RegistrationService, registration_router};
 use crate::rpc::{Context, KEEPALIVE, KEEPALIVE_ANSWER, Rejections};
 use crate::seed_iso::{SeedIsos, download};
 use crate::telemetry::chain;
@@ -68,7 +68,7 @@ impl Routes {
     }
 }
 
-/// The hosts' calls, and the seed ISOs where there are any.
+/// The hosts' calls, the registration files, and the seed ISOs where there are any.
 pub fn build_router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
     let registration = RegistrationServer::new(RegistrationService::new(context.clone()))
         .max_decoding_message_size(limits::REGISTRATION_BYTES)
@@ -79,7 +79,7 @@ pub fn build_router(context: &Context, isos: Option<Arc<SeedIsos>>) -> Routes {
     let calls = tonic::service::Routes::new(registration).add_service(host).prepare();
     let downloads = isos.map(download::download_router).unwrap_or_default();
     Routes {
-        router: calls.into_axum_router().merge(downloads),
+        router: calls.into_axum_router().merge(downloads).merge(registration_router(context.clone())),
         rejections: context.rejections.clone(),
         admission: Arc::new(Admission::new(ConnectionLimits::default(), Arc::default())),
         clock: context.clock.clone(),

@@ -1,11 +1,14 @@
 //! What hosts can call. Handlers translate and store; every decision is a pure
 //! function of `coordinator-core`.
 
+mod attestation;
 mod failure;
 pub mod host;
 pub mod identity;
 pub mod plan_notifications;
 mod rate_limits;
+mod refresh;
+mod registered_hosts;
 pub mod registration;
 pub mod registration_tokens;
 mod rejections;
@@ -17,8 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus};
-use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
+use coordinator_core::host::HostRecord;
+use coordinator_core::inventory::shut_out;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -121,6 +125,8 @@ pub struct Context {
     pub rejections: Arc<Rejections>,
     running_plans: Arc<RunningPlans>,
     rate_limits: Arc<RateLimits>,
+    /// Held while a place of a quota is given away.
+    quota_turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Context {
@@ -148,6 +154,7 @@ impl Context {
             rejections,
             running_plans: Arc::default(),
             rate_limits: Arc::default(),
+            quota_turn: Arc::default(),
         }
     }
 
@@ -166,6 +173,12 @@ impl Context {
         (host_key(&cached).as_ref() == Some(key)).then_some(cached)
     }
 
+    /// The registration as the caches have it, else as it was.
+    fn latest_registration(&self, registration: &MachineRegistration) -> Arc<MachineRegistration> {
+        let cached = self.caches.registrations.get(&ObjectRef::from_obj(registration));
+        cached.unwrap_or_else(|| Arc::new(registration.clone()))
+    }
+
     /// The inventory of that key, in whichever namespace it alone is.
     fn find_known(&self, tpm_hash: &str) -> Option<Arc<MachineInventory>> {
         self.cached_inventory(&self.caches.notifications.find_only_key(tpm_hash)?)
@@ -176,17 +189,17 @@ impl Context {
     /// a host can be faster than the watch.
     async fn find_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         match self.cached_inventory(&peer.key) {
-            Some(cached) => refuse_quarantined(cached),
+            Some(cached) => refuse_barred(cached),
             None => self.read_inventory(peer).await,
         }
     }
 
     /// The inventory of a host, not from the caches.
     async fn read_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
-        refuse_quarantined(self.read_any_inventory(peer).await?)
+        refuse_barred(self.read_any_inventory(peer).await?)
     }
 
-    /// As [`Self::read_inventory`], of a quarantined host too.
+    /// As [`Self::read_inventory`], of a host that is quarantined or not approved too.
     async fn read_any_inventory(&self, peer: &Peer) -> Result<Arc<MachineInventory>, RpcError> {
         let name = self.caches.notifications.find_name(&peer.key);
         let name = name.as_deref().unwrap_or(&peer.name_hint);
@@ -223,11 +236,26 @@ fn describe_inventory(name: &str) -> String {
     format!("the inventory is {name}")
 }
 
-fn refuse_quarantined(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
-    if inventory.annotations().contains_key(annotation::QUARANTINED) {
-        return Err(RpcError::from_refusal(Refusal::Quarantined, describe_inventory(&inventory.name_any())));
+fn refuse_barred(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
+    let refusal = HostRecord::parse(&inventory).and_then(|record| record.refusal());
+    refuse_inventory(inventory, refusal)
+}
+
+/// As [`refuse_barred`], for a registration: a host that waits for approval
+/// registers.
+fn refuse_shut_out(inventory: Arc<MachineInventory>) -> Result<Arc<MachineInventory>, RpcError> {
+    let refusal = shut_out(&inventory);
+    refuse_inventory(inventory, refusal)
+}
+
+fn refuse_inventory(
+    inventory: Arc<MachineInventory>,
+    refusal: Option<Refusal>,
+) -> Result<Arc<MachineInventory>, RpcError> {
+    match refusal {
+        Some(refusal) => Err(RpcError::from_refusal(refusal, describe_inventory(&inventory.name_any()))),
+        None => Ok(inventory),
     }
-    Ok(inventory)
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ async fn serve_tasks(
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
     let Setup { config, client, clock, readiness, .. } = setup;
-    let leases: Api<Lease> = Api::namespaced(client.clone(), &config.namespace);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &config.own_namespace);
     let replica = parts.replica.clone();
     let lease = ReplicaLease::new(leases.clone(), &config.instance, replica.clone(), clock.clone());
     if unless_ended(&shutdown, write_first(&lease)).await.is_none() {
@@ -186,15 +186,15 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let (index, router) = (Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
     let downloads = Arc::<DownloadTokens>::default();
-    let seed_image_events = downloads.clone();
-    let (known_hosts, registration_events) = (Arc::<KnownHosts>::default(), tokens.clone());
+    let (seed_images, registrations) = (downloads.clone(), tokens.clone());
+    let known_hosts = Arc::<KnownHosts>::default();
     let sinks = Sinks {
         index: index.clone(),
         router: router.clone(),
         replicas: replicas.clone(),
-        inventory_events: follow_inventories(notifications.clone(), known_hosts.clone()),
-        registration_events: Arc::new(move |event| registration_events.apply_event(event)),
-        seed_image_events: Arc::new(move |event| seed_image_events.apply_event(event)),
+        inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone()),
+        registration_changes: Arc::new(move |object, presence| registrations.apply_change(object, presence)),
+        seed_image_changes: Arc::new(move |object, presence| seed_images.apply_change(object, presence)),
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
@@ -205,7 +205,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
-    let isos = open_isos(config, &cache, downloads, &authority)?;
+    let isos = open_isos(config, client, &cache, downloads, &authority)?;
     let caches = rpc::Caches {
         inventories: cache.inventories.clone(),
         registrations: cache.registrations.clone(),
@@ -243,9 +243,9 @@ fn follow_inventories(
     notifications: Arc<PlanNotifications>,
     known_hosts: Arc<KnownHosts>,
 ) -> Observer<MachineInventory> {
-    Arc::new(move |event| {
-        known_hosts.apply_event(event);
-        notifications.apply_event(event);
+    Arc::new(move |inventory, presence| {
+        known_hosts.apply_change(inventory, presence);
+        notifications.apply_change(inventory, presence);
     })
 }
 
@@ -264,11 +264,14 @@ fn build_rpc(
 
 fn open_isos(
     config: &Config,
+    client: &Client,
     cache: &Cache,
     downloads: Arc<DownloadTokens>,
     authority: &Arc<Authority>,
 ) -> Result<Arc<SeedIsos>, RunError> {
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
+    let bases = bases.with_secrets(client.clone());
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
+    let bases = (bases, config.agent_path.clone());
     Ok(Arc::new(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone())))
 }

@@ -1,12 +1,18 @@
-//! Seed ISOs: no pod, no copy. A seed is its base image with the bytes of one
-//! reserved file replaced while it is sent; only the checksum is computed
-//! ahead, and of that only what comes after the reserved file.
+//! Seed ISOs: no pod, no copy. A seed is its base image with a few files added
+//! while it is sent: some blocks differ, some are new, and the rest is read
+//! from the base. Only the checksum is computed ahead.
 
 mod builds;
+pub mod changes;
+pub mod compose;
 pub mod config;
 pub mod download;
 pub mod layout;
 pub mod overlay;
+pub mod partitions;
+pub mod path_table;
+pub mod records;
+pub mod tree;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +20,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
+use coordinator_api::conditions::Reason;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image;
@@ -22,43 +28,39 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::OnceCell;
 
-use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease};
+use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease, Wanted};
 use crate::ca::Authority;
 use crate::rpc::registration_tokens::DownloadTokens;
 use crate::telemetry::chain;
 use builds::Builds;
+use compose::NewFile;
 use config::ConfigError;
-use layout::{DESCRIPTOR, Extent, LayoutError, SECTOR};
+use layout::{Base, Extent, LayoutError, ReadError};
 use overlay::{Overlay, Piece};
 
-/// The file that upstream's live system reads.
-pub const RESERVED: &str = "livecd-cloud-config.yaml";
-/// Largest reserved file, bytes: it is held in memory for every seed.
-const RESERVED_BYTES: u64 = 1024 * 1024;
 const BLOCK: usize = 128 * 1024;
 
 /// Why there is no seed ISO.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedIsoError {
-    /// spec.baseImage is empty.
-    #[error("spec.baseImage is not set: give the http(s) URL of a base ISO built by this project's iso/")]
-    NoBase,
     /// See [`BaseImageError`].
     #[error(transparent)]
     Base(#[from] BaseImageError),
     /// See [`ConfigError`].
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The base image has no place for the configuration.
-    #[error("{0}: use a base ISO built by this project's iso/, which reserves /{RESERVED}")]
-    Layout(#[from] LayoutError),
-    /// The reserved file holds something.
-    #[error(
-        "/{RESERVED} of the base image is not {RESERVED_BYTES} bytes of newlines or less: use a base ISO built by this project's iso/, unchanged"
-    )]
-    NotReserved,
+    /// Nothing can be added to the base image.
+    #[error("{0}: use an Elemental live ISO")]
+    Layout(LayoutError),
+    /// The agent's file cannot be read.
+    #[error("cannot read the agent of --agent-path {path}", path = path.display())]
+    Agent {
+        /// Which file.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
     /// The base image cannot be read back.
     #[error("cannot read the base image {path}", path = path.display())]
     Read {
@@ -69,17 +71,20 @@ pub enum SeedIsoError {
     },
 }
 
+impl From<LayoutError> for SeedIsoError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
+}
+
 impl SeedIsoError {
     /// Whether a retry is useless until the configuration changes.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::NoBase
-            | Self::Layout(_)
-            | Self::NotReserved
-            | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge { .. }) => true,
+            Self::Layout(_) | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge) => true,
             Self::Base(error) => error.is_terminal(),
-            Self::Config(ConfigError::NotReady) | Self::Read { .. } => false,
+            Self::Config(ConfigError::NotReady) | Self::Agent { .. } | Self::Read { .. } => false,
         }
     }
 
@@ -90,10 +95,20 @@ impl SeedIsoError {
         neutral.map_or_else(|| chain(self), str::to_owned)
     }
 
+    /// The cause, for a condition.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Base(error) => error.reason(),
+            Self::Layout(_) => Reason::BaseImageInvalid,
+            Self::Config(_) | Self::Agent { .. } | Self::Read { .. } => Reason::SeedImageBuildFailure,
+        }
+    }
+
     /// Whether a retry would fetch the base in vain.
     #[must_use]
     pub fn is_fetched_in_vain(&self) -> bool {
-        matches!(self, Self::Base(BaseImageError::TooLarge { .. } | BaseImageError::Digest { .. }))
+        matches!(self, Self::Base(error) if error.is_fetched_in_vain())
     }
 }
 
@@ -111,10 +126,18 @@ pub struct Prepared {
 /// What is needed to send a seed ISO.
 #[derive(Debug)]
 struct Iso {
-    base: PathBuf,
+    sources: Sources,
     overlay: Overlay,
-    patch: Bytes,
+    files: Vec<NewFile>,
     sha256: String,
+}
+
+/// The files that pieces come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sources {
+    base: PathBuf,
+    /// Empty where no seed has the agent.
+    agent: PathBuf,
 }
 
 impl Iso {
@@ -122,14 +145,6 @@ impl Iso {
     fn file_name(&self, registration: &MachineRegistration) -> String {
         format!("{}-{}.iso", registration.name_any(), &self.sha256[..12])
     }
-}
-
-/// What is known of a base image: where the reserved file is, and the state of
-/// the hash right before it.
-#[derive(Clone)]
-struct Known {
-    reserved: Extent,
-    before: Sha256,
 }
 
 /// All seed ISOs of this replica.
@@ -141,16 +156,16 @@ pub struct SeedIsos {
     authority: Arc<Authority>,
     isos: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Iso>>>,
     builds: Builds,
-    /// Of the bases that are stored.
-    known: Mutex<HashMap<String, Arc<OnceCell<Known>>>>,
+    agent: Option<PathBuf>,
 }
 
 impl SeedIsos {
     /// Reads seed images and registrations from the given stores and trusts
-    /// `authority`, whose certificate goes into every seed.
+    /// `authority`, whose certificate goes into every seed. With a path of the
+    /// agent, its file goes there too.
     #[must_use]
     pub fn new(
-        bases: BaseImages,
+        (bases, agent): (BaseImages, Option<PathBuf>),
         (seeds, downloads): (Store<SeedImage>, Arc<DownloadTokens>),
         registrations: Store<MachineRegistration>,
         authority: Arc<Authority>,
@@ -163,7 +178,7 @@ impl SeedIsos {
             authority,
             isos: Mutex::default(),
             builds: Builds::default(),
-            known: Mutex::default(),
+            agent,
         }
     }
 
@@ -191,24 +206,32 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<(Arc<Iso>, Lease), SeedIsoError> {
-        let text = config::render_config(seed, registration, self.authority.certificate())?;
-        let url = seed.spec.base_image.as_deref().unwrap_or_default();
-        if url.is_empty() {
-            return Err(SeedIsoError::NoBase);
-        }
+        let files = self.render_files(seed, registration)?;
         let digest = seed.spec.base_image_digest.as_deref();
-        let base = self.bases.fetch_image(url, seed_image::base_image(seed), digest).await?;
-        let held = self.held_iso(seed).filter(|iso| iso.base == base.path);
-        if let Some(iso) = held
-            && config::fill_archive(&text, iso.patch.len() as u64)? == iso.patch
-        {
+        let base = self.bases.fetch_image(Wanted::of(seed), seed_image::base_image(seed), digest).await?;
+        let agent = self.agent.clone().unwrap_or_default();
+        let sources = Sources { base: base.path.clone(), agent };
+        let held = self.held_iso(seed).filter(|iso| iso.sources == sources && iso.files == files);
+        if let Some(iso) = held {
             return Ok((iso, base.lease));
         }
-        let known = self.known_image(&base).await?;
-        let patch = config::fill_archive(&text, known.reserved.len)?;
-        let iso = Self::make_iso(&base, known, patch).await?;
+        let iso = Self::make_iso(&base, sources, files).await?;
         self.keep_iso(ObjectRef::from_obj(seed), iso.clone());
         Ok((iso, base.lease))
+    }
+
+    fn render_files(
+        &self,
+        seed: &SeedImage,
+        registration: &MachineRegistration,
+    ) -> Result<Vec<NewFile>, SeedIsoError> {
+        let mut files = config::render_files(seed, registration, self.authority.certificate())?;
+        if let Some(path) = &self.agent {
+            let metadata = std::fs::metadata(path);
+            let metadata = metadata.map_err(|source| SeedIsoError::Agent { path: path.clone(), source })?;
+            files.extend(config::agent_files(metadata.len()));
+        }
+        Ok(files)
     }
 
     fn held_iso(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
@@ -216,28 +239,21 @@ impl SeedIsos {
         isos.get(&ObjectRef::from_obj(seed)).cloned()
     }
 
-    /// One base is read once at a time, and no other base waits for it.
-    async fn known_image(&self, base: &BaseImage) -> Result<Known, SeedIsoError> {
-        let cell = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.retain(|sha256, _| self.bases.contains_content(sha256));
-            known.entry(base.sha256.clone()).or_default().clone()
+    async fn make_iso(
+        base: &BaseImage,
+        sources: Sources,
+        files: Vec<NewFile>,
+    ) -> Result<Arc<Iso>, SeedIsoError> {
+        let make = move || {
+            let overlay = compose::compose(&mut Base::new(File::open(&sources.base)?)?, &files)?;
+            let sha256 = checksum_iso(&sources, &overlay)?;
+            Ok(Iso { sources, overlay, files, sha256 })
         };
-        let (path, size) = (base.path.clone(), base.size);
-        let read = async || run_blocking(base, move || read_known(&path, size)).await;
-        cell.get_or_try_init(read).await.cloned()
-    }
-
-    async fn make_iso(base: &BaseImage, known: Known, patch: Bytes) -> Result<Arc<Iso>, SeedIsoError> {
-        let overlay = Overlay::new(base.size, known.reserved.at, patch.clone())
-            .ok_or(SeedIsoError::Layout(LayoutError::Garbled))?;
-        let (file, whole) = (base.path.clone(), overlay.clone());
-        let sha256 = run_blocking(base, move || checksum_iso(&file, &whole, known.before)).await?;
-        Ok(Arc::new(Iso { base: base.path.clone(), overlay, patch, sha256 }))
+        Ok(Arc::new(run_blocking(base, make).await?))
     }
 
     /// Those of deleted seeds are removed as another is added: each holds its
-    /// reserved file in memory.
+    /// files in memory.
     fn keep_iso(&self, key: ObjectRef<SeedImage>, iso: Arc<Iso>) {
         let mut isos = self.isos.lock().unwrap_or_else(PoisonError::into_inner);
         isos.retain(|seed, _| self.seeds.get(seed).is_some());
@@ -288,61 +304,25 @@ async fn run_blocking<T: Send + 'static>(
         Ok(Ok(done)) => Ok(done),
         Ok(Err(ReadError::Io(source))) => Err(read(source)),
         Ok(Err(ReadError::Layout(error))) => Err(error.into()),
-        Ok(Err(ReadError::NotReserved)) => Err(SeedIsoError::NotReserved),
         Err(stopped) => Err(read(io::Error::other(stopped))),
     }
 }
 
-enum ReadError {
-    Io(io::Error),
-    Layout(LayoutError),
-    NotReserved,
+/// The checksum of the whole.
+fn checksum_iso(sources: &Sources, overlay: &Overlay) -> Result<String, ReadError> {
+    let mut hash = Sha256::new();
+    for piece in overlay.pieces(Extent { at: 0, len: overlay.size() }) {
+        match piece {
+            Piece::Patch(bytes) => hash.update(&bytes),
+            Piece::Base(extent) => hash_file(&sources.base, extent, &mut hash)?,
+            Piece::Agent(extent) => hash_file(&sources.agent, extent, &mut hash)?,
+        }
+    }
+    Ok(hex::encode(hash.finalize()))
 }
 
-impl From<io::Error> for ReadError {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<LayoutError> for ReadError {
-    fn from(error: LayoutError) -> Self {
-        Self::Layout(error)
-    }
-}
-
-/// Reads bytes that must be there; `len` is bounded by the caller.
-fn read_at(file: &mut File, extent: Extent) -> Result<Vec<u8>, ReadError> {
-    let mut bytes = vec![];
-    file.seek(SeekFrom::Start(extent.at))?;
-    let got = file.take(extent.len).read_to_end(&mut bytes)?;
-    if got as u64 != extent.len {
-        return Err(LayoutError::Garbled.into());
-    }
-    Ok(bytes)
-}
-
-fn read_known(path: &Path, size: u64) -> Result<Known, ReadError> {
-    let mut file = File::open(path)?;
-    if size < (DESCRIPTOR + 1) * SECTOR {
-        return Err(LayoutError::NotIso.into());
-    }
-    let descriptor = read_at(&mut file, Extent { at: DESCRIPTOR * SECTOR, len: SECTOR })?;
-    let root = read_at(&mut file, layout::parse_root(&descriptor)?)?;
-    let reserved = layout::parse_file(&root, RESERVED)?;
-    if reserved.len == 0 || reserved.len > RESERVED_BYTES {
-        return Err(ReadError::NotReserved);
-    }
-    if read_at(&mut file, reserved)?.iter().any(|byte| *byte != b'\n') {
-        return Err(ReadError::NotReserved);
-    }
-    let mut before = Sha256::new();
-    hash_file(&mut file, Extent { at: 0, len: reserved.at }, &mut before)?;
-    Ok(Known { reserved, before })
-}
-
-fn hash_file(file: &mut File, extent: Extent, hash: &mut Sha256) -> Result<(), ReadError> {
-    let mut block = vec![0; BLOCK];
+fn hash_file(path: &Path, extent: Extent, hash: &mut Sha256) -> Result<(), ReadError> {
+    let (mut file, mut block) = (File::open(path)?, vec![0; BLOCK]);
     file.seek(SeekFrom::Start(extent.at))?;
     let mut rest = file.take(extent.len);
     loop {
@@ -353,18 +333,5 @@ fn hash_file(file: &mut File, extent: Extent, hash: &mut Sha256) -> Result<(), R
     }
 }
 
-/// The checksum of the whole; `hash` has seen everything before the patch.
-fn checksum_iso(path: &Path, overlay: &Overlay, mut hash: Sha256) -> Result<String, ReadError> {
-    let mut file = File::open(path)?;
-    let from = overlay.at();
-    for piece in overlay.pieces(Extent { at: from, len: overlay.size() - from }) {
-        match piece {
-            Piece::Patch(bytes) => hash.update(&bytes),
-            Piece::Base(extent) => hash_file(&mut file, extent, &mut hash)?,
-        }
-    }
-    Ok(hex::encode(hash.finalize()))
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

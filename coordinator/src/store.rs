@@ -7,6 +7,7 @@ pub mod host;
 pub mod machine;
 pub mod plan_record;
 pub mod registration;
+pub mod registration_admission;
 pub mod registration_token;
 pub mod status;
 

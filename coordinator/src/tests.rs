@@ -27,7 +27,8 @@ pub(crate) const NAMESPACE: &str = "fleet";
 /// Of the coordinator.
 pub(crate) const OWN_NAMESPACE: &str = "baremetal-system";
 const USER: &str = "coordinator";
-const RIGHTS: &str = include_str!("../config/rbac.yaml");
+pub(crate) const RIGHTS: &str =
+    concat!(include_str!("../config/rbac.yaml"), "---\n", include_str!("../config/all-namespaces.yaml"));
 /// What no test waits for longer, in virtual time.
 const DEADLINE: Duration = Duration::from_mins(10);
 
@@ -52,7 +53,7 @@ impl Setting {
         let rules = Rules::of_service_account(RIGHTS, OWN_NAMESPACE, "baremetal-coordinator").unwrap();
         fake.authorize(USER, rules);
         let directory = tempfile::tempdir().unwrap();
-        let namespace = format!("--namespace={OWN_NAMESPACE}");
+        let namespace = format!("--own-namespace={OWN_NAMESPACE}");
         let cache = format!("--cache-directory={}", directory.path().display());
         let fixed = ["coordinator", "--server-url=https://c.example:1", &namespace, &cache];
         let (epoch, start) = (Timestamp::now(), Instant::now());
@@ -89,6 +90,7 @@ impl Setting {
     fn resource(kind: &str) -> ApiResource {
         let (group, version) = match kind {
             "Secret" => ("", "v1"),
+            "Cluster" => (capi::GROUP, "v1beta2"),
             "MachineInventoryPool" => ("infrastructure.cluster.x-k8s.io", "v1beta1"),
             _ => ("elemental.cattle.io", "v1beta1"),
         };

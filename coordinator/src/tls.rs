@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use coordinator_core::attestation::Opened;
 use coordinator_core::inventory::KeyClass;
 use proto::proof::{EXPORTER_BYTES, EXPORTER_LABEL, Exporter, Nonce};
 use rustls::crypto::ring::{default_provider, sign::any_supported_type};
@@ -48,8 +49,10 @@ pub struct Challenge {
     pub nonce: Nonce,
     /// Public key named in Begin, PKIX DER.
     pub public_key: Vec<u8>,
-    /// How the host holds it.
+    /// How the host holds it; of a TPM not proven yet.
     pub class: KeyClass,
+    /// The TPM that must answer.
+    pub tpm: Option<Opened>,
     /// Namespace and name of the registration.
     pub registration: (String, String),
 }

@@ -7,12 +7,14 @@
 
 #![warn(missing_docs)]
 
+pub mod facts;
 #[cfg(feature = "generate")]
 pub mod generate;
 pub mod limits;
 pub mod plan;
 pub mod proof;
 pub mod refusal;
+pub mod tpm;
 mod wire;
 
 /// The wire messages, generated.

@@ -18,3 +18,11 @@ pub const ROUTES: usize = 1024;
 pub const DISKS: usize = 1024;
 /// SMBIOS sections of one host.
 pub const SMBIOS_SECTIONS: usize = 64;
+/// Processors and graphics cards of one host, each.
+pub const CARDS: usize = 64;
+/// Addresses of one interface.
+pub const ADDRESSES: usize = 64;
+/// Certificate of an endorsement key, bytes.
+pub const ENDORSEMENT_CERTIFICATE_BYTES: usize = 4 * 1024;
+/// Any structure of a TPM, bytes: the largest of RSA 2048 has 320.
+pub const TPM_STRUCTURE_BYTES: usize = 1024;

@@ -1,6 +1,7 @@
 //! Plans as values that cannot be wrong: numbered, named by their content,
 //! made of typed steps. Parsed once where they arrive.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::limits;
@@ -255,6 +256,9 @@ pub struct Seed {
     pub meta_data: String,
     /// `network-config`, version 2; absent leaves the network to the image.
     pub network_config: Option<String>,
+    /// Keyfiles by file name without `.nmconnection`: where `NetworkManager`
+    /// configures the network, they are there instead.
+    pub connections: BTreeMap<String, Secret>,
 }
 
 /// Arguments and labels of the kubelet of this host.

@@ -2,7 +2,8 @@
 //!
 //! The nonce makes the proof fresh, the exporter of the TLS session ties it to
 //! this connection: a proof relayed to another session proves nothing
-//! (`/proto/baremetal/v1alpha1/registration.proto`).
+//! (`/proto/baremetal/v1alpha1/registration.proto`). A TPM also binds the
+//! certificate request, whose key is no key of the TPM.
 
 use sha2::{Digest, Sha256};
 
@@ -12,6 +13,9 @@ pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-baremetal-registration";
 pub const EXPORTER_BYTES: usize = 32;
 /// Bytes of the nonce.
 pub const NONCE_BYTES: usize = 32;
+
+/// No other signature of this contract is made over bytes with this prefix.
+const TPM_BINDING_LABEL: &[u8] = b"baremetal-registration-tpm\0";
 
 /// Keying material of one TLS session.
 pub type Exporter = [u8; EXPORTER_BYTES];
@@ -26,6 +30,21 @@ pub fn binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8]) -> [u8; 32
     hash.update(nonce);
     hash.update(exporter);
     hash.update(public_key);
+    hash.finalize().into()
+}
+
+/// The bytes that a TPM quotes, and that are authenticated with the credential
+/// it activated. `public_key` is that of the endorsement key, `request` the
+/// certificate request.
+#[must_use]
+pub fn tpm_binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8], request: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(TPM_BINDING_LABEL);
+    hash.update(nonce);
+    hash.update(exporter);
+    // Of one length each: no byte of one can pass for a byte of the other.
+    hash.update(Sha256::digest(public_key));
+    hash.update(Sha256::digest(request));
     hash.finalize().into()
 }
 
@@ -50,6 +69,21 @@ mod tests {
             ("nonce", binding(&[9; 32], &[2; 32], b"key")),
             ("exporter", binding(&[1; 32], &[9; 32], b"key")),
             ("key", binding(&[1; 32], &[2; 32], b"other")),
+        ] {
+            assert_ne!(base, other, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_binding_of_a_tpm_changes_with_each_of_its_parts() {
+        let base = tpm_binding(&[1; 32], &[2; 32], b"key", b"request");
+        for (name, other) in [
+            ("nonce", tpm_binding(&[9; 32], &[2; 32], b"key", b"request")),
+            ("exporter", tpm_binding(&[1; 32], &[9; 32], b"key", b"request")),
+            ("key", tpm_binding(&[1; 32], &[2; 32], b"other", b"request")),
+            ("request", tpm_binding(&[1; 32], &[2; 32], b"key", b"other")),
+            ("border", tpm_binding(&[1; 32], &[2; 32], b"keyr", b"equest")),
+            ("kind", binding(&[1; 32], &[2; 32], b"key")),
         ] {
             assert_ne!(base, other, "{name}");
         }

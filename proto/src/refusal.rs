@@ -14,6 +14,11 @@ pub enum Refusal {
     UnknownToken,
     /// `emulate-tpm` is false and the host brought a software key.
     TpmRequired,
+    /// The endorsement key of the TPM has no certificate of a CA that the
+    /// operator named.
+    TpmUntrusted,
+    /// The keys of the TPM are not what an identity needs.
+    TpmKeyRejected,
     /// The proof does not fit the key, the nonce or the connection.
     BadProof,
     /// A message violates the contract.
@@ -24,6 +29,14 @@ pub enum Refusal {
     NameTaken,
     /// Two live hosts claim one identity.
     Quarantined,
+    /// The host waits for a person to approve it.
+    ApprovalPending,
+    /// A person shut the host out.
+    Revoked,
+    /// The token of a new host has expired.
+    TokenExpired,
+    /// As many hosts as the registration takes are registered.
+    QuotaExhausted,
     /// The certificate's inventory does not exist.
     InventoryGone,
     /// The certificate's role does not allow the call.
@@ -34,14 +47,20 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every value, for tables and metrics.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::UnknownToken,
         Self::TpmRequired,
+        Self::TpmUntrusted,
+        Self::TpmKeyRejected,
         Self::BadProof,
         Self::BadRequest,
         Self::BadTemplate,
         Self::NameTaken,
         Self::Quarantined,
+        Self::ApprovalPending,
+        Self::Revoked,
+        Self::TokenExpired,
+        Self::QuotaExhausted,
         Self::InventoryGone,
         Self::RoleNotAllowed,
         Self::StalePlan,
@@ -53,11 +72,17 @@ impl Refusal {
         match self {
             Self::UnknownToken => "UnknownToken",
             Self::TpmRequired => "TpmRequired",
+            Self::TpmUntrusted => "TpmUntrusted",
+            Self::TpmKeyRejected => "TpmKeyRejected",
             Self::BadProof => "BadProof",
             Self::BadRequest => "BadRequest",
             Self::BadTemplate => "BadTemplate",
             Self::NameTaken => "NameTaken",
             Self::Quarantined => "Quarantined",
+            Self::ApprovalPending => "ApprovalPending",
+            Self::Revoked => "Revoked",
+            Self::TokenExpired => "TokenExpired",
+            Self::QuotaExhausted => "QuotaExhausted",
             Self::InventoryGone => "InventoryGone",
             Self::RoleNotAllowed => "RoleNotAllowed",
             Self::StalePlan => "StalePlan",
@@ -80,7 +105,13 @@ impl Refusal {
                 "download a fresh seed ISO and boot the host from it once, installed or not: the MachineRegistration is gone, not ready, or its token was changed"
             }
             Self::TpmRequired => {
-                "use a host with a TPM 2.0, or set spec.config.elemental.registration.emulate-tpm: true on the MachineRegistration"
+                "switch the TPM 2.0 on in the host's firmware setup or use a host that has one, or set spec.config.elemental.registration.emulate-tpm: true on the MachineRegistration"
+            }
+            Self::TpmUntrusted => {
+                "add the CA certificates of the TPM's vendor to the Secret tpm-ca (key tls.crt) in the namespace of the MachineRegistration, or delete that Secret to accept TPMs without a check"
+            }
+            Self::TpmKeyRejected => {
+                "bring the agent to the coordinator's version; if it repeats, update the TPM's firmware: only the TCG's default endorsement key for RSA 2048 is accepted"
             }
             Self::BadProof => {
                 "boot the seed ISO again; if it repeats, a proxy terminates TLS between host and coordinator"
@@ -96,6 +127,18 @@ impl Refusal {
             }
             Self::Quarantined => {
                 "switch one of the two hosts off, reinstall it, then remove the quarantine annotation"
+            }
+            Self::ApprovalPending => {
+                "approve the host: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved; the host goes on by itself"
+            }
+            Self::Revoked => {
+                "if the host is to be admitted again: set the annotation baremetal.cluster.io/approval of its MachineInventory to Approved"
+            }
+            Self::TokenExpired => {
+                "set spec.tokenExpiresAt of the MachineRegistration to a later time, or remove it; the host goes on by itself"
+            }
+            Self::QuotaExhausted => {
+                "raise spec.maxHosts of the MachineRegistration, or delete the MachineInventory of a host that is gone; the host goes on by itself"
             }
             Self::InventoryGone => {
                 "restore the MachineInventory, and the host attaches again by itself; without it the host registers again when its certificate expires, or at once from a seed ISO"

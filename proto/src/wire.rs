@@ -89,6 +89,11 @@ impl From<wire::Seed> for Seed {
             user_data: seed.user_data.map(Secret::new),
             meta_data: seed.meta_data,
             network_config: seed.network_config,
+            connections: seed
+                .connections
+                .into_iter()
+                .map(|file| (file_name(&file.name), Secret::new(file.content)))
+                .collect(),
         }
     }
 }
@@ -99,8 +104,22 @@ impl From<&Seed> for wire::Seed {
             user_data: seed.user_data.as_ref().map(|data| data.expose().to_vec()),
             meta_data: seed.meta_data.clone(),
             network_config: seed.network_config.clone(),
+            connections: seed
+                .connections
+                .iter()
+                .map(|(name, content)| wire::Keyfile {
+                    name: name.clone(),
+                    content: content.expose().to_vec(),
+                })
+                .collect(),
         }
     }
+}
+
+/// A name that stays in its directory, and is seen there.
+fn file_name(name: &str) -> String {
+    let name = name.replace(['/', '\0'], "-");
+    if name.starts_with('.') { format!("-{name}") } else { name }
 }
 
 impl From<&Plan> for wire::Plan {
@@ -165,6 +184,12 @@ impl fmt::Debug for wire::Seed {
     }
 }
 
+impl fmt::Debug for wire::Keyfile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Keyfile({:?})", self.name)
+    }
+}
+
 impl fmt::Debug for wire::WriteCustomFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "WriteCustomFile({:?})", self.path)
@@ -185,6 +210,8 @@ impl fmt::Debug for wire::BeginRequest {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     fn reprovision() -> Plan {
@@ -201,6 +228,7 @@ mod tests {
                     user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
                     meta_data: "instance-id: a\n".into(),
                     network_config: None,
+                    connections: BTreeMap::from([("eno1".into(), Secret::new(b"[connection]\n".to_vec()))]),
                 }),
                 Step::UpgradeSystem(image.clone()),
                 Step::SyncFileSystems,
@@ -210,10 +238,42 @@ mod tests {
         }
     }
 
+    /// Every field of a file has another value than its default somewhere.
+    fn custom() -> Plan {
+        let file = |directory, delete| {
+            Step::WriteCustomFile(CustomFile {
+                path: "/srv/x".into(),
+                content: Secret::new(b"content".to_vec()),
+                permissions: "0640".into(),
+                directory,
+                uid: 7,
+                gid: 8,
+                delete,
+            })
+        };
+        let instruction = CustomInstruction {
+            name: "first".into(),
+            command: "/bin/sh".into(),
+            args: vec!["-c".into(), "true".into()],
+            env: vec!["A=b".into()],
+        };
+        Plan {
+            kind: Kind::Custom,
+            steps: vec![
+                file(false, false),
+                file(true, false),
+                file(false, true),
+                Step::RunCustomInstruction(instruction),
+            ],
+            ..reprovision()
+        }
+    }
+
     #[test]
     fn a_plan_survives_the_wire() {
-        let plan = reprovision();
-        assert_eq!(Plan::try_from(wire::Plan::from(&plan)), Ok(plan));
+        for plan in [reprovision(), custom()] {
+            assert_eq!(Plan::try_from(wire::Plan::from(&plan)), Ok(plan));
+        }
     }
 
     #[test]
@@ -244,12 +304,22 @@ mod tests {
     }
 
     #[test]
+    fn names_of_keyfiles_stay_in_their_directory() {
+        for (given, want) in [("a b", "a b"), ("../x", "-..-x"), (".hidden", "-.hidden"), ("a/b", "a-b")] {
+            let file = wire::Keyfile { name: given.into(), content: vec![] };
+            let seed = Seed::from(wire::Seed { connections: vec![file], ..Default::default() });
+            assert_eq!(seed.connections.keys().collect::<Vec<_>>(), [want]);
+        }
+    }
+
+    #[test]
     fn no_debug_shows_bootstrap_data() {
         let mut plan = reprovision();
         plan.steps[2] = Step::WriteSeed(Seed {
             user_data: Some(Secret::new(b"canary".to_vec())),
             meta_data: String::new(),
             network_config: None,
+            connections: BTreeMap::from([("eno1".into(), Secret::new(b"canary".to_vec()))]),
         });
         let shown = format!("{plan:?} {:?}", wire::Plan::from(&plan));
         assert!(!shown.contains("canary") && !shown.contains("99, 97, 110"), "{shown}");

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use proto::plan::{Secret, Seed};
 use serde_norway::Value;
 
+use super::connections;
 use super::seed::{self, SeedError};
 use crate::error::NextAction;
 use crate::host::observed;
@@ -56,26 +57,56 @@ impl NextAction for LiveError {
 pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
     let path = root.live_config();
     let text = fs::read_to_string(&path).map_err(|source| LiveError::Read { path, source })?;
-    let seed = live_seed(&text, &observed::boot_id(root)?)?;
+    let mut seed = live_seed(&text, runs_yip(root), &observed::boot_id(root)?)?;
+    if is_network_given(&fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default()) {
+        seed.network_config = Some(seed::NO_NETWORK.to_owned());
+        seed.connections.clear();
+    }
     seed::place(root, &seed)?;
+    connections::place_connections(root, &seed.connections)?;
     Ok(())
 }
 
+/// Whether the live system gives the same cloud-config to yip: nothing of it is
+/// to be done twice.
+fn runs_yip(root: &Root) -> bool {
+    let command_line = fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default();
+    command_line.split_whitespace().any(|word| word.starts_with("elemental.setup="))
+}
+
+/// The network arguments of dracut, which the live system follows by itself:
+/// an operator typed them at the console of this host.
+fn is_network_given(command_line: &str) -> bool {
+    let is_network = |word: &str| {
+        let key = word.split('=').next().unwrap_or_default();
+        word.contains('=') && ["ip", "vlan", "bond", "bridge"].contains(&key)
+    };
+    command_line.split_whitespace().any(is_network)
+}
+
 /// The seed of a live boot: every boot is a new instance.
-fn live_seed(config: &str, boot_id: &str) -> Result<Seed, LiveError> {
+fn live_seed(config: &str, runs_yip: bool, boot_id: &str) -> Result<Seed, LiveError> {
     let config: Value = serde_norway::from_str(config).map_err(LiveError::Parse)?;
     let mut user_data = "#cloud-config\n".to_owned();
-    if let Some(cloud_config) = config.get("cloud-config").filter(|value| !value.is_null()) {
+    let cloud_config = config.get("cloud-config").filter(|value| !value.is_null() && !runs_yip);
+    if let Some(cloud_config) = cloud_config {
         // JSON is YAML, and leaves no plain scalar that YAML 1.1 reads otherwise
         // (a MAC address of digits is a base-60 number to cloud-init).
         user_data += &serde_json::to_string_pretty(cloud_config).map_err(LiveError::Render)?;
     }
+    let network = config.get("network");
+    let text = |key| network.and_then(|network| network.get(key)?.as_str()).map(str::to_owned);
+    let keyfiles = network.and_then(|network| network.get("connections")?.as_mapping());
+    let keyfile = |(name, text): (&Value, &Value)| {
+        Some((name.as_str()?.to_owned(), Secret::new(text.as_str()?.as_bytes().to_vec())))
+    };
     Ok(Seed {
         user_data: Some(Secret::new(user_data.into_bytes())),
         meta_data: format!("instance-id: live-{boot_id}\n"),
         // The image's networkd asks DHCP on every NIC; cloud-init's own
         // default would configure one of them and shadow the rest.
-        network_config: Some("network: {config: disabled}\n".to_owned()),
+        network_config: text("network-config").or_else(|| Some(seed::NO_NETWORK.to_owned())),
+        connections: keyfiles.into_iter().flatten().filter_map(keyfile).collect(),
     })
 }
 
@@ -94,14 +125,54 @@ mod tests {
             ),
             ("none", "elemental: {}\n", "#cloud-config\n"),
             ("null", "cloud-config: null\n", "#cloud-config\n"),
-            ("the base ISO's empty lines", "\n\n\n", "#cloud-config\n"),
+            ("an empty file", "\n", "#cloud-config\n"),
         ];
         for (name, given, want) in cases {
-            let seed = live_seed(given, "b-1").unwrap();
-            let user_data = seed.user_data.unwrap();
-            assert_eq!(String::from_utf8_lossy(user_data.expose()), want, "{name}");
-            assert_eq!(seed.meta_data, "instance-id: live-b-1\n", "{name}");
+            for (runs_yip, want) in [(false, want), (true, "#cloud-config\n")] {
+                let seed = live_seed(given, runs_yip, "b-1").unwrap();
+                let user_data = seed.user_data.unwrap();
+                assert_eq!(String::from_utf8_lossy(user_data.expose()), want, "{name}");
+                assert_eq!(seed.meta_data, "instance-id: live-b-1\n", "{name}");
+            }
         }
-        assert!(live_seed("a: [", "b-1").is_err());
+        assert!(live_seed("a: [", false, "b-1").is_err());
+    }
+
+    fn host(command_line: &str) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let config =
+            "network:\n  network-config: \"version: 2\\n\"\n  connections: {a: \"[connection]\\n\"}\n";
+        for (path, text) in [
+            ("/proc/cmdline", command_line),
+            ("/proc/sys/kernel/random/boot_id", "b-1\n"),
+            ("/run/initramfs/live/livecd-cloud-config.yaml", config),
+            ("/etc/systemd/system/multi-user.target.wants/NetworkManager.service", ""),
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        (directory, root)
+    }
+
+    #[test]
+    fn the_network_of_the_iso_yields_to_kernel_arguments() {
+        for (command_line, is_followed) in [
+            ("quiet elemental.mode=live", true),
+            ("elemental.mode=live ip=dhcp", false),
+            ("vlan=v12:bond0 ip=192.0.2.7::192.0.2.1:24::v12:none", false),
+            ("ipv6.disable=1 skip=1", true),
+        ] {
+            let (_directory, root) = host(command_line);
+            write_seed(&root).unwrap();
+            let is_there = root.connections().join("baremetal-a.nmconnection").exists();
+            assert_eq!(is_there, is_followed, "{command_line}");
+            fs::remove_dir_all(root.join("/etc/systemd")).unwrap();
+            write_seed(&root).unwrap();
+            let seed = seed::load_nocloud(&root).unwrap().unwrap();
+            let want = if is_followed { "version: 2\n" } else { seed::NO_NETWORK };
+            assert_eq!(seed.network_config.as_deref(), Some(want), "{command_line}");
+        }
     }
 }

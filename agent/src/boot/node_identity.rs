@@ -6,6 +6,7 @@
 //! of their own configuration.
 
 mod environment;
+mod environment_files;
 
 use std::fs;
 use std::io;
@@ -16,7 +17,7 @@ use proto::plan::NodeIdentity;
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, DurableError, PUBLIC};
-use crate::error::NextAction;
+use crate::error::{NextAction, explain};
 use crate::paths::Root;
 
 /// An identity that was not written.
@@ -105,8 +106,12 @@ fn check_identity(identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
 /// [`NodeIdentityError`].
 pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), NodeIdentityError> {
     check_identity(identity)?;
-    for path in environment_files(root) {
-        edit_file(&path, |text| environment::merge_labels(text, identity))?;
+    let files = environment_files::find_files(root);
+    for path in &files.others {
+        edit_file(path, environment::remove_arguments)?;
+    }
+    for path in &files.chosen {
+        edit_file(path, |text| environment::merge_labels(text, identity))?;
     }
     for directory in list_distributions(root) {
         durable::create_directory_with_mode(&directory, 0o755)?;
@@ -122,21 +127,42 @@ pub fn apply_identity(root: &Root, identity: &NodeIdentity) -> Result<(), NodeId
 /// [`NodeIdentityError`].
 pub fn forget_identity(root: &Root) -> Result<(), NodeIdentityError> {
     durable::remove(&root.state().node_identity())?;
-    for path in ENVIRONMENT_FILES.map(|path| root.join(path)) {
-        edit_file(&path, environment::remove_arguments)?;
-    }
+    remove_arguments(root)?;
     for directory in list_distributions(root) {
         durable::remove(&directory.join(FRAGMENT))?;
     }
     Ok(())
 }
 
-/// Whether any trace of an identity is left.
+/// Takes the identity out of every environment file. The unit of the agent may
+/// write only those that packages use; early boot writes all, and does this at
+/// each boot without an identity.
+///
+/// # Errors
+/// [`NodeIdentityError`].
+pub fn remove_arguments(root: &Root) -> Result<(), NodeIdentityError> {
+    let usual = environment_files::usual_files(root);
+    let files = environment_files::find_files(root);
+    for path in &usual {
+        edit_file(path, environment::remove_arguments)?;
+    }
+    for path in files.chosen.iter().chain(&files.others).filter(|path| !usual.contains(path)) {
+        if let Err(error) = edit_file(path, environment::remove_arguments) {
+            tracing::warn!(
+                error = explain(&error),
+                "the node's identity stays in a file until the next boot"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Whether any trace of an identity is left that the agent can remove.
 ///
 /// # Errors
 /// [`NodeIdentityError::Read`].
 pub fn is_forgotten(root: &Root) -> Result<bool, NodeIdentityError> {
-    for path in ENVIRONMENT_FILES.map(|path| root.join(path)) {
+    for path in environment_files::usual_files(root) {
         let text = read_file(&path)?.unwrap_or_default();
         if environment::remove_arguments(&text) != text {
             return Ok(false);
@@ -169,43 +195,7 @@ fn read_file(path: &Path) -> Result<Option<String>, NodeIdentityError> {
     }
 }
 
-/// Where packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
-const ENVIRONMENT_FILES: [&str; 2] = ["/etc/default/kubelet", "/etc/sysconfig/kubelet"];
 const FRAGMENT: &str = "90-baremetal-agent.yaml";
-
-/// Those whose directory is there, and those that the kubelet's unit names.
-fn environment_files(root: &Root) -> Vec<PathBuf> {
-    let named = environment::named_files(&unit_text(root));
-    let wanted = |path: &&str| {
-        let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
-        named.iter().any(|name| name == path) || root.join(directory).is_dir()
-    };
-    let files = ENVIRONMENT_FILES.iter().filter(|path| wanted(path));
-    files.map(|path| root.join(path)).collect()
-}
-
-/// The kubelet's unit and its drop-ins, in one text.
-fn unit_text(root: &Root) -> String {
-    const DIRECTORIES: [&str; 5] = [
-        "/etc/systemd/system",
-        "/run/systemd/system",
-        "/usr/local/lib/systemd/system",
-        "/usr/lib/systemd/system",
-        "/lib/systemd/system",
-    ];
-    let mut text = String::new();
-    for directory in DIRECTORIES.map(|path| root.join(path)) {
-        let mut paths = vec![directory.join("kubelet.service")];
-        if let Ok(entries) = fs::read_dir(directory.join("kubelet.service.d")) {
-            paths.extend(entries.flatten().map(|entry| entry.path()));
-        }
-        for path in paths {
-            text.push_str(&fs::read_to_string(path).unwrap_or_default());
-            text.push('\n');
-        }
-    }
-    text
-}
 
 fn list_distributions(root: &Root) -> Vec<PathBuf> {
     let directories = ["/etc/rancher/rke2", "/etc/rancher/k3s"].map(|path| root.join(path));

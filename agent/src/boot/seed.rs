@@ -1,12 +1,14 @@
 //! The `NoCloud` seed: its copy among the agent's state is the authority, the
 //! one that cloud-init reads is made from it at every boot.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use proto::plan::{Secret, Seed};
 
+use super::connections;
 use crate::durable::{self, DurableError};
 use crate::error::NextAction;
 use crate::paths::{Root, StateDir};
@@ -14,6 +16,8 @@ use crate::paths::{Root, StateDir};
 const USER_DATA: &str = "user-data";
 const META_DATA: &str = "meta-data";
 const NETWORK_CONFIG: &str = "network-config";
+/// Of cloud-init, which else would configure one NIC by itself.
+pub(super) const NO_NETWORK: &str = "network: {config: disabled}\n";
 
 /// A seed that was not restored.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +62,21 @@ pub enum Restored {
 /// [`DurableError`]; the former copy is still there then.
 pub fn store(state: &StateDir, seed: &Seed) -> Result<(), DurableError> {
     durable::create_directory(state.path())?;
-    durable::replace_directory(&state.seed(), &list_files(seed))
+    replace_files(&state.seed(), seed)
 }
 
-fn list_files(seed: &Seed) -> Vec<(&'static str, &[u8])> {
-    let mut files = vec![(META_DATA, seed.meta_data.as_bytes())];
-    files.extend(seed.user_data.as_ref().map(|data| (USER_DATA, data.expose())));
-    files.extend(seed.network_config.as_ref().map(|text| (NETWORK_CONFIG, text.as_bytes())));
+fn replace_files(directory: &Path, seed: &Seed) -> Result<(), DurableError> {
+    let files = list_files(seed);
+    let files: Vec<_> = files.iter().map(|(name, content)| (name.as_str(), *content)).collect();
+    durable::replace_directory(directory, &files)
+}
+
+fn list_files(seed: &Seed) -> Vec<(String, &[u8])> {
+    let mut files = vec![(META_DATA.to_owned(), seed.meta_data.as_bytes())];
+    files.extend(seed.user_data.as_ref().map(|data| (USER_DATA.to_owned(), data.expose())));
+    files.extend(seed.network_config.as_ref().map(|text| (NETWORK_CONFIG.to_owned(), text.as_bytes())));
+    let connections = seed.connections.iter();
+    files.extend(connections.map(|(name, content)| (connections::file_name(name), content.expose())));
     files
 }
 
@@ -93,7 +105,22 @@ fn read_directory(directory: &Path) -> Result<Option<Seed>, SeedError> {
         user_data: read_optional(directory.join(USER_DATA))?.map(Secret::new),
         meta_data: text(meta_data),
         network_config: read_optional(directory.join(NETWORK_CONFIG))?.map(text),
+        connections: read_connections(directory)?,
     }))
+}
+
+fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, SeedError> {
+    let read_error = |source| SeedError::Read { path: directory.to_owned(), source };
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(directory).map_err(read_error)? {
+        let path = entry.map_err(read_error)?.path();
+        if let (Some(name), Some(content)) =
+            (connections::connection_name(&path), read_optional(path.clone())?)
+        {
+            found.insert(name, Secret::new(content));
+        }
+    }
+    Ok(found)
 }
 
 fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
@@ -139,7 +166,7 @@ fn network_only(seed: &Seed) -> Seed {
         meta_data.push_str(line);
         meta_data.push('\n');
     }
-    Seed { user_data: None, meta_data, network_config: seed.network_config.clone() }
+    Seed { user_data: None, meta_data, ..seed.clone() }
 }
 
 /// `instance-id` of a seed's meta-data.
@@ -150,12 +177,18 @@ pub fn instance_id(meta_data: &str) -> Option<String> {
     Some(value.trim_matches(|c| c == '"' || c == '\'').to_owned())
 }
 
-/// Makes `seed` the one that cloud-init reads.
+/// Makes `seed` the one that cloud-init reads. Where `NetworkManager` has its
+/// connections, cloud-init stays away from the network: it would write further
+/// ones for the same interfaces.
 ///
 /// # Errors
 /// [`SeedError`].
 pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
-    let wanted = with_user_data(seed);
+    let mut wanted = with_user_data(seed);
+    let connections = std::mem::take(&mut wanted.connections);
+    if !connections.is_empty() && root.uses_network_manager() {
+        wanted.network_config = Some(NO_NETWORK.to_owned());
+    }
     let directory = root.nocloud_seed();
     if read_directory(&directory)?.as_ref() == Some(&wanted) {
         durable::remove_temporary(&directory)?;
@@ -164,7 +197,7 @@ pub fn place(root: &Root, seed: &Seed) -> Result<Restored, SeedError> {
     if let Some(parent) = directory.parent() {
         durable::create_directory_with_mode(parent, 0o755)?;
     }
-    durable::replace_directory(&directory, &list_files(&wanted))?;
+    replace_files(&directory, &wanted)?;
     Ok(Restored::Written)
 }
 
@@ -191,6 +224,7 @@ mod tests {
             user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
             meta_data: "instance-id: plan-1\nlocal-hostname: node-1\nuuid: x\n".into(),
             network_config: Some("version: 2\n".into()),
+            connections: BTreeMap::new(),
         }
     }
 
@@ -212,8 +246,12 @@ mod tests {
         let (_directory, root) = host();
         store(&root.state(), &seed()).unwrap();
         restore_seed(&root).unwrap();
-        let neutral =
-            Seed { user_data: None, meta_data: "instance-id: plan-2\n".into(), network_config: None };
+        let neutral = Seed {
+            user_data: None,
+            meta_data: "instance-id: plan-2\n".into(),
+            network_config: None,
+            connections: BTreeMap::new(),
+        };
         store(&root.state(), &neutral).unwrap();
         restore_seed(&root).unwrap();
         assert_eq!(load(&root.state()).unwrap(), Some(neutral));
@@ -232,6 +270,27 @@ mod tests {
         assert_eq!(held.user_data.unwrap().expose(), b"");
         assert_eq!(held.network_config.as_deref(), Some("version: 2\n"));
         assert_eq!(load(&root.state()).unwrap(), Some(seed()), "the authority is untouched");
+    }
+
+    #[test]
+    fn network_manager_gets_keyfiles_instead_of_network_config() {
+        let (_directory, root) = host();
+        let keyfiles = BTreeMap::from([("eno1".to_owned(), Secret::new(b"[connection]\n".to_vec()))]);
+        let with_keyfiles = Seed { connections: keyfiles, ..seed() };
+        store(&root.state(), &with_keyfiles).unwrap();
+        assert_eq!(load(&root.state()).unwrap(), Some(with_keyfiles));
+        let rendered = |root: &Root| {
+            restore_seed(root).unwrap();
+            load_nocloud(root).unwrap().unwrap()
+        };
+        assert_eq!(rendered(&root), seed(), "an image without NetworkManager");
+        let wants = root.join("/etc/systemd/system/multi-user.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        std::os::unix::fs::symlink("/nowhere", wants.join("NetworkManager.service")).unwrap();
+        let quiet = Seed { network_config: Some(NO_NETWORK.to_owned()), ..seed() };
+        assert_eq!(rendered(&root), quiet);
+        fs::write(wants.join("systemd-networkd.service"), "").unwrap();
+        assert_eq!(rendered(&root), seed(), "an image with both");
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fs;
 
 use proto::plan::{Checksum, Generation, Image, Kind, NodeIdentity, Plan, Secret, Seed};
@@ -109,6 +110,7 @@ impl Host {
             user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
             meta_data: "instance-id: reprovision-01\n".into(),
             network_config: None,
+            connections: BTreeMap::new(),
         };
         seed::store(&host.root.state(), &seed).unwrap();
         let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };

@@ -10,10 +10,11 @@ use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::registration_client::RegistrationClient;
 use proto::v1alpha1::{InstallReport, ReportInstallResponse};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 use crate::client::config::Config;
-use crate::client::tls::{self, CALL_DEADLINE, ConnectError};
+use crate::client::rejection::Rejection;
+use crate::client::tls::{self, CALL_DEADLINE, ConnectError, Credentials};
 use crate::client::transport::Transport;
 use crate::error::NextAction;
 use crate::identity::Identity;
@@ -37,6 +38,8 @@ pub enum CallError {
     /// The call failed: the connection broke, or the coordinator failed.
     #[error("the coordinator did not answer the call: {message}")]
     Failed {
+        /// The code of the gRPC status.
+        code: Code,
         /// The message of the gRPC status.
         message: String,
         /// What the operator does about it.
@@ -76,6 +79,7 @@ impl From<Status> for CallError {
                 next_action: next_action(refusal.next_action()),
             },
             None => Self::Failed {
+                code: status.code(),
                 message: format!("{} ({:?})", status.message(), status.code()),
                 next_action: next_action(RETRIED),
             },
@@ -138,13 +142,18 @@ impl<N> Clone for Caller<'_, N> {
 impl<N> Copy for Caller<'_, N> {}
 
 impl<N: Transport> Caller<'_, N> {
-    /// Connects with the strongest certificate that is valid now.
+    /// Connects with the strongest certificate that is valid now; `rejection` tells, at
+    /// any time, whether the coordinator rejected it.
     ///
     /// # Errors
     /// [`CallError::Connect`].
-    pub async fn connect_host(&self) -> Result<HostClient<Channel>, CallError> {
+    pub async fn connect_host(&self, rejection: &Rejection) -> Result<HostClient<Channel>, CallError> {
         let certificate = self.identity.certificate(SystemTime::now());
-        let credentials = certificate.as_ref().map(|certificate| (self.identity, certificate.chain.as_str()));
+        let credentials = certificate.as_ref().map(|certificate| Credentials {
+            identity: self.identity,
+            chain: &certificate.chain,
+            rejection,
+        });
         let session = tls::connect_tls(self.config, self.network, credentials).await?;
         Ok(host_client(session.channel))
     }
@@ -172,7 +181,7 @@ impl<'a, N: Transport> InstallReporter<'a, N> {
     pub async fn report_outcome(&mut self, outcome: Outcome) -> Result<ReportInstallResponse, CallError> {
         let mut client = match self.client.take() {
             Some(client) => client,
-            None => self.caller.connect_host().await?,
+            None => self.caller.connect_host(&Rejection::default()).await?,
         };
         let report = InstallReport { outcome: Some(outcome) };
         let response = client.report_install(unary_request(report)).await?.into_inner();

@@ -1,27 +1,27 @@
 //! Names to addresses without `getaddrinfo`: a static file has no name service
-//! modules to load. Literals, `/etc/hosts`, then plain DNS over UDP.
+//! modules to load. Literals, `/etc/hosts`, then DNS.
+//!
+//! Each server is asked on its own ([`server`]): the library takes the error of
+//! one server of several for the answer of all.
+
+mod server;
 
 use std::fs;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use ring::rand::{SecureRandom as _, SystemRandom};
-use simple_dns::rdata::RData;
-use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, TYPE};
-use tokio::net::UdpSocket;
-use tokio::time::timeout;
+use hickory_resolver::Hosts;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
 
 use crate::error::NextAction;
-use crate::host::network::resolver::{Resolver, parse_resolv_conf};
+use crate::host::network::resolver::{Resolver, read_name_servers};
 use crate::paths::Root;
+use server::{NoAddress, Server};
 
 /// How long a server has for one answer; each is asked twice.
 const DEADLINE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 2;
-/// What fits a datagram that is never fragmented.
-const ANSWER_BYTES: usize = 4096;
 
 /// Why a name has no address.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum NameError {
     Unknown {
         /// As asked.
         name: String,
-        /// Which servers were asked.
+        /// Which servers were asked, and what became of it.
         reason: String,
     },
 }
@@ -45,16 +45,17 @@ impl NextAction for NameError {
 /// Where names are looked up.
 #[derive(Clone, Debug)]
 pub struct Names {
-    etc: PathBuf,
-    /// UDP port of the name servers; another one than 53 only in tests.
+    root: Root,
+    /// Port of the name servers; another one than 53 only in tests.
     port: u16,
+    deadline: Duration,
 }
 
 impl Names {
     /// The names of the host below `root`.
     #[must_use]
     pub fn below(root: &Root) -> Self {
-        Self { etc: root.join("/etc"), port: 53 }
+        Self { root: root.clone(), port: 53, deadline: DEADLINE }
     }
 
     /// Addresses of `host`, IPv4 first.
@@ -65,208 +66,62 @@ impl Names {
         if let Ok(address) = host.parse() {
             return Ok(vec![address]);
         }
-        let read = |name: &str| fs::read_to_string(self.etc.join(name)).unwrap_or_default();
-        let known = parse_hosts(&read("hosts"), host);
+        let unknown = |reason: String| NameError::Unknown { name: host.to_owned(), reason };
+        let name = Name::from_str_relaxed(host).map_err(|error| unknown(error.to_string()))?;
+        let known = self.read_hosts(&name);
         if !known.is_empty() {
             return Ok(known);
         }
-        let resolver = parse_resolv_conf(&read("resolv.conf"));
-        for name in list_candidates(host, &resolver) {
-            let found = self.ask_resolver(&name, &resolver).await;
-            if !found.is_empty() {
-                return Ok(found);
-            }
+        let resolver = read_name_servers(&self.root);
+        if resolver.servers.is_empty() {
+            return Err(unknown("/etc/resolv.conf names no server".to_owned()));
         }
-        let reason = if resolver.servers.is_empty() {
-            "/etc/resolv.conf names no server".to_owned()
-        } else {
-            format!("asked {}", resolver.servers.join(", "))
-        };
-        Err(NameError::Unknown { name: host.to_owned(), reason })
+        self.ask_servers(&name, &resolver).await.map_err(unknown)
     }
 
-    async fn ask_resolver(&self, name: &str, resolver: &Resolver) -> Vec<IpAddr> {
-        let mut found = Vec::new();
-        for kind in [TYPE::A, TYPE::AAAA] {
-            found.extend(self.ask_any(name, kind, resolver).await);
+    /// What `/etc/hosts` says, IPv4 first.
+    fn read_hosts(&self, name: &Name) -> Vec<IpAddr> {
+        let mut hosts = Hosts::default();
+        let read = fs::File::open(self.root.join("/etc/hosts")).and_then(|file| hosts.read_hosts_conf(file));
+        if let Err(error) = read {
+            tracing::debug!(%error, "no /etc/hosts");
         }
-        found
+        [RecordType::A, RecordType::AAAA]
+            .into_iter()
+            .filter_map(|kind| hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind)))
+            .flat_map(|found| {
+                found.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
-    async fn ask_any(&self, name: &str, kind: TYPE, resolver: &Resolver) -> Vec<IpAddr> {
+    /// The addresses that the first server knows which knows one; else what
+    /// became of the last question to each.
+    async fn ask_servers(&self, name: &Name, resolver: &Resolver) -> Result<Vec<IpAddr>, String> {
+        let search: Vec<_> =
+            resolver.search.iter().filter_map(|domain| Name::from_str_relaxed(domain).ok()).collect();
+        let mut failures = Vec::new();
         for _ in 0..ROUNDS {
-            for server in resolver.servers.iter().filter_map(|server| server.parse().ok()) {
-                let server = SocketAddr::new(server, self.port);
-                if let Some(addresses) = ask_one(server, name, kind).await {
-                    return addresses;
+            failures.clear();
+            for text in &resolver.servers {
+                let asked = match Server::parse(text) {
+                    Some(server) => server.ask(name, &search, self.port, self.deadline).await,
+                    None => Err(NoAddress::Failed("is no address".to_owned())),
+                };
+                match asked {
+                    Ok(found) => return Ok(found),
+                    Err(why) => failures.push((text, why)),
                 }
             }
+            // Asked again, they would say the same again.
+            if failures.iter().all(|(_, why)| *why == NoAddress::Unknown) {
+                break;
+            }
         }
-        Vec::new()
+        let told: Vec<_> = failures.iter().map(|(server, why)| format!("{server} {why}")).collect();
+        Err(told.join(", "))
     }
-}
-
-/// `None` is no answer; an answer may be that there is no address.
-async fn ask_one(server: SocketAddr, name: &str, kind: TYPE) -> Option<Vec<IpAddr>> {
-    match timeout(DEADLINE, send_query(server, name, kind)).await {
-        Ok(answer) => {
-            answer.inspect_err(|error| tracing::debug!(%server, name, %error, "no answer to a name")).ok()
-        }
-        Err(_elapsed) => {
-            tracing::debug!(%server, name, "no answer to a name in time");
-            None
-        }
-    }
-}
-
-/// Names to ask for, in order: as given, then in each search domain; the other
-/// way round for a name without a dot.
-fn list_candidates(host: &str, resolver: &Resolver) -> Vec<String> {
-    let absolute = host.trim_end_matches('.').to_owned();
-    if host.ends_with('.') {
-        return vec![absolute];
-    }
-    let mut names: Vec<_> = resolver.search.iter().map(|domain| format!("{absolute}.{domain}")).collect();
-    let at = if absolute.contains('.') { 0 } else { names.len() };
-    names.insert(at, absolute);
-    names
-}
-
-/// hosts(5): addresses whose line holds `host`, IPv4 first.
-fn parse_hosts(text: &str, host: &str) -> Vec<IpAddr> {
-    let wanted = host.trim_end_matches('.');
-    let mut found: Vec<IpAddr> = text
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split('#').next()?.split_whitespace();
-            let address = words.next()?.parse().ok()?;
-            words.any(|name| name.eq_ignore_ascii_case(wanted)).then_some(address)
-        })
-        .collect();
-    found.sort_by_key(IpAddr::is_ipv6);
-    found
-}
-
-async fn send_query(server: SocketAddr, name: &str, kind: TYPE) -> io::Result<Vec<IpAddr>> {
-    let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
-    let mut id = [0; 2];
-    SystemRandom::new().fill(&mut id).map_err(|_| io::Error::other("no randomness"))?;
-    let id = u16::from_be_bytes(id);
-    let mut packet = Packet::new_query(id);
-    packet.set_flags(PacketFlag::RECURSION_DESIRED);
-    let question = Name::new(name).map_err(invalid)?;
-    packet.questions.push(Question::new(question, QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN), false));
-    let bytes = packet.build_bytes_vec().map_err(invalid)?;
-    let any: IpAddr =
-        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).await?;
-    // Connected: the kernel drops what others send to this port.
-    socket.connect(server).await?;
-    socket.send(&bytes).await?;
-    let mut answer = vec![0; ANSWER_BYTES];
-    loop {
-        let length = socket.recv(&mut answer).await?;
-        if let Some(addresses) = parse_answer(&answer[..length], id) {
-            return Ok(addresses);
-        }
-    }
-}
-
-/// Addresses of an answer to the question `id`; nothing when it answers
-/// another one.
-fn parse_answer(bytes: &[u8], id: u16) -> Option<Vec<IpAddr>> {
-    let packet = Packet::parse(bytes).ok()?;
-    if packet.id() != id || !packet.has_flags(PacketFlag::RESPONSE) {
-        return None;
-    }
-    Some(
-        packet
-            .answers
-            .iter()
-            .filter_map(|record| match &record.rdata {
-                RData::A(address) => Some(IpAddr::V4(address.address.into())),
-                RData::AAAA(address) => Some(IpAddr::V6(address.address.into())),
-                _ => None,
-            })
-            .collect(),
-    )
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use simple_dns::ResourceRecord;
-    use simple_dns::rdata::A;
-
-    #[test]
-    fn a_hosts_file_answers_for_its_names() {
-        let text =
-            "127.0.0.1 localhost\n2001:db8::5 c.example C2 # here\n192.0.2.5\tc.example\nbad c.example\n";
-        for (name, host, want) in [
-            ("both families", "c.example", vec!["192.0.2.5", "2001:db8::5"]),
-            ("alias without case", "c2", vec!["2001:db8::5"]),
-            ("comment is no name", "here", vec![]),
-            ("final dot", "localhost.", vec!["127.0.0.1"]),
-        ] {
-            let want: Vec<IpAddr> = want.into_iter().map(|address| address.parse().unwrap()).collect();
-            assert_eq!(parse_hosts(text, host), want, "{name}");
-        }
-    }
-
-    #[test]
-    fn search_domains_help_short_names_first() {
-        let resolver = Resolver { servers: vec![], search: vec!["a.example".into()] };
-        for (name, host, want) in [
-            ("short", "c", vec!["c.a.example", "c"]),
-            ("dotted", "c.b", vec!["c.b", "c.b.a.example"]),
-            ("absolute", "c.b.", vec!["c.b"]),
-        ] {
-            assert_eq!(list_candidates(host, &resolver), want, "{name}");
-        }
-    }
-
-    #[tokio::test]
-    async fn dns_answers_must_match_the_question() {
-        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("etc")).unwrap();
-        fs::write(root.path().join("etc/resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
-        let names = Names { etc: root.path().join("etc"), port: server.local_addr().unwrap().port() };
-        let serve = async {
-            let mut buffer = [0; 512];
-            loop {
-                let (length, peer) = server.recv_from(&mut buffer).await.unwrap();
-                let question = Packet::parse(&buffer[..length]).unwrap();
-                for id in [question.id().wrapping_add(1), question.id()] {
-                    let mut answer = Packet::new_reply(id);
-                    answer.questions.clone_from(&question.questions);
-                    if question.questions[0].qtype == QTYPE::TYPE(TYPE::A) {
-                        let address = if id == question.id() { [192, 0, 2, 8] } else { [192, 0, 2, 66] };
-                        answer.answers.push(ResourceRecord::new(
-                            question.questions[0].qname.clone(),
-                            CLASS::IN,
-                            60,
-                            RData::A(A { address: u32::from_be_bytes(address) }),
-                        ));
-                    }
-                    server.send_to(&answer.build_bytes_vec().unwrap(), peer).await.unwrap();
-                }
-            }
-        };
-        tokio::select! {
-            () = serve => {}
-            found = names.resolve_host("c.example") => {
-                assert_eq!(found.unwrap(), [IpAddr::from([192, 0, 2, 8])]);
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_missing_name_server_is_reported() {
-        let root = tempfile::tempdir().unwrap();
-        let error = Names::below(&Root::at(root.path())).resolve_host("c.example").await.unwrap_err();
-        assert!(error.to_string().contains("names no server"), "{error}");
-        assert!(error.next_action().is_some_and(|action| action.contains("correct DNS")), "{error}");
-        assert!(Names::below(&Root::at(root.path())).resolve_host("192.0.2.1").await.is_ok());
-    }
-}
+mod tests;

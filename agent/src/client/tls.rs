@@ -23,6 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::client::config::Config;
 use crate::client::names::NameError;
+use crate::client::rejection::{Rejection, Watched};
 use crate::client::server_verifier::ServerVerifier;
 use crate::client::transport::{CONNECT_DEADLINE, Transport};
 use crate::error::NextAction;
@@ -117,8 +118,16 @@ pub struct Session {
     pub exporter: Exporter,
 }
 
-/// The client certificate: a key and the chain, PEM.
-pub type Credentials<'a> = (&'a Identity, &'a str);
+/// The client certificate.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials<'a> {
+    /// Its key.
+    pub identity: &'a Identity,
+    /// PEM.
+    pub chain: &'a str,
+    /// What the server makes of it.
+    pub rejection: &'a Rejection,
+}
 
 /// Connects, with a client certificate when there are `credentials`.
 ///
@@ -132,10 +141,16 @@ pub async fn connect_tls(
     let time = Arc::new(DefaultTimeProvider);
     let client = client_config(&config.authority, credentials, time).map_err(ConnectError::Configuration)?;
     let stream = transport.dial(config).await?;
-    secure_stream(config, client, stream).await
+    let rejection = credentials.map(|credentials| credentials.rejection.clone()).unwrap_or_default();
+    secure_stream(config, client, stream, rejection).await
 }
 
-async fn secure_stream<S>(config: &Config, client: ClientConfig, stream: S) -> Result<Session, ConnectError>
+async fn secure_stream<S>(
+    config: &Config,
+    client: ClientConfig,
+    stream: S,
+    rejection: Rejection,
+) -> Result<Session, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -148,6 +163,7 @@ where
         .1
         .export_keying_material([0; proof::EXPORTER_BYTES], proof::EXPORTER_LABEL, None)
         .map_err(ConnectError::Configuration)?;
+    let stream = Watched { stream, rejection };
     let channel =
         open_channel(config, stream).await.map_err(|source| ConnectError::Protocol { address, source })?;
     Ok(Session { channel, exporter })
@@ -163,7 +179,7 @@ fn client_config(
     for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
         roots.add(certificate.map_err(unreadable)?)?;
     }
-    let floor = credentials.and_then(|(identity, chain)| {
+    let floor = credentials.and_then(|Credentials { identity, chain, .. }| {
         let certificate = Certificate::parse(chain, &identity.public_key()).ok()?;
         certificate.not_before.duration_since(SystemTime::UNIX_EPOCH).ok()
     });
@@ -175,7 +191,7 @@ fn client_config(
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut client = match credentials {
         None => builder.with_no_client_auth(),
-        Some((identity, chain)) => {
+        Some(Credentials { identity, chain, .. }) => {
             let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
                 .collect::<Result<_, _>>()
                 .map_err(unreadable)?;
@@ -221,7 +237,7 @@ fn classify_error(source: io::Error, address: String) -> ConnectError {
     }
 }
 
-async fn open_channel<S>(config: &Config, stream: TlsStream<S>) -> Result<Channel, tonic::transport::Error>
+async fn open_channel<S>(config: &Config, stream: S) -> Result<Channel, tonic::transport::Error>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {

@@ -13,6 +13,7 @@ use super::config::Config;
 use super::names::Names;
 use super::tls::ConnectError;
 use crate::host::network::KernelNetwork;
+use crate::host::network::settle::SettledNetwork;
 
 /// Deadline of each step of a new connection.
 pub(super) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
@@ -45,5 +46,15 @@ impl Transport for KernelNetwork {
             }
         }
         Err(ConnectError::Away { address: config.address(), source: last })
+    }
+}
+
+/// The same, once the network has settled.
+impl Transport for SettledNetwork {
+    type Stream = TcpStream;
+
+    async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
+        self.settle().await;
+        self.kernel().dial(config).await
     }
 }

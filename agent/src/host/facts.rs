@@ -3,8 +3,11 @@
 //! an identity.
 
 pub mod disks;
+pub mod graphics;
+pub mod memory;
 pub mod nics;
 pub mod os_release;
+pub mod processors;
 pub mod smbios;
 
 use std::collections::BTreeMap;
@@ -17,9 +20,10 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::paths::Root;
 
-/// Collects everything. A fact that cannot be read is an absent fact.
+/// Collects everything. A fact that cannot be read is an absent fact. The
+/// addresses of the interfaces are those of `network`.
 #[must_use]
-pub fn collect_facts(root: &Root) -> HostFacts {
+pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFacts {
     let (cpu_threads, cpu_model, memory_bytes) = processors_and_memory();
     let mut facts = HostFacts {
         smbios: smbios::read_sections(root),
@@ -27,13 +31,33 @@ pub fn collect_facts(root: &Root) -> HostFacts {
         cpu_model,
         memory_bytes,
         disks: disks::read_disks(root).into_iter().map(Into::into).collect(),
-        nics: nics::read_nics(root),
+        nics: nics::read_nics(root, network),
         hostname: read_line(root, "/proc/sys/kernel/hostname"),
+        physical_memory_bytes: memory::read_physical(root),
+        page_sizes: memory::read_page_sizes(root),
+        processors: processors::read_processors(root),
+        graphics_cards: graphics::read_cards(root),
+        operating_system: Some(os_release::read(root)),
+        chassis_type: read_line(root, "/sys/class/dmi/id/chassis_type").parse().unwrap_or(0),
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        registration_address: network.and_then(find_address).unwrap_or_default(),
     };
     facts.smbios.truncate(limits::SMBIOS_SECTIONS);
     facts.disks.truncate(limits::DISKS);
     facts.nics.truncate(limits::INTERFACES);
+    facts.processors.truncate(limits::CARDS);
+    facts.graphics_cards.truncate(limits::CARDS);
     facts
+}
+
+/// Of the interface with the default route, else of any.
+fn find_address(network: &ObservedNetwork) -> Option<String> {
+    let is_default = |destination: &str| matches!(destination, "0.0.0.0/0" | "::/0");
+    let route = network.routes.iter().find(|route| is_default(&route.destination));
+    let leads_out = |name: &str| route.is_none_or(|route| route.interface == name);
+    let mut interfaces = network.interfaces.iter().filter(|interface| leads_out(&interface.name));
+    let address = interfaces.find_map(|interface| interface.addresses.first())?;
+    Some(address.split('/').next().unwrap_or_default().to_owned())
 }
 
 fn processors_and_memory() -> (u32, String, u64) {
@@ -57,7 +81,7 @@ fn read_line(root: &Root, path: &str) -> String {
 /// in it.
 #[must_use]
 pub fn render_facts(root: &Root, network: Option<&ObservedNetwork>) -> Value {
-    let facts = collect_facts(root);
+    let facts = collect_facts(root, network);
     json!({
         "templateKeys": template_keys(&facts),
         "facts": facts,
@@ -67,17 +91,9 @@ pub fn render_facts(root: &Root, network: Option<&ObservedNetwork>) -> Value {
 }
 
 /// `${Title/Key}` with its value here, for `machineName` and label templates.
-/// Of sections with one title the last wins, as upstream.
 fn template_keys(facts: &HostFacts) -> BTreeMap<String, String> {
-    facts
-        .smbios
-        .iter()
-        .flat_map(|section| {
-            let title = &section.title;
-            let key = move |key: &String| format!("${{{title}/{key}}}");
-            section.values.iter().map(move |(name, value)| (key(name), value.clone()))
-        })
-        .collect()
+    let values = proto::facts::fact_values(facts);
+    values.into_iter().map(|(key, value)| (format!("${{{key}}}"), value)).collect()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub mod changes;
 pub mod connections;
 pub mod kernel;
 pub mod resolver;
+pub mod settle;
 pub mod translate;
 
 use std::io;
@@ -16,6 +17,7 @@ use proto::v1alpha1::ObservedNetwork;
 
 use crate::paths::Root;
 use changes::NetworkChanges;
+use settle::Sight;
 
 /// Why the network cannot be observed.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +68,19 @@ impl KernelNetwork {
 }
 
 impl NetworkObserver for KernelNetwork {
+    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+        Ok(self.look()?.network)
+    }
+
+    fn watch(&self) -> io::Result<Option<NetworkChanges>> {
+        NetworkChanges::open_watch().map(Some)
+    }
+}
+
+impl KernelNetwork {
     /// Files that cannot be read are absent facts, never errors: a host without
     /// `NetworkManager` is a usual one.
-    fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
+    fn look(&self) -> Result<Sight, NetworkError> {
         let dump = kernel::dump_kernel()?;
         let mut network = translate::translate_dump(&dump);
         network.interfaces.truncate(limits::INTERFACES);
@@ -77,10 +89,6 @@ impl NetworkObserver for KernelNetwork {
         network.dns_servers = resolver.servers;
         network.search_domains = resolver.search;
         network.connections = connections::read_connections(&self.root);
-        Ok(network)
-    }
-
-    fn watch(&self) -> io::Result<Option<NetworkChanges>> {
-        NetworkChanges::open_watch().map(Some)
+        Ok(Sight { network, unaddressed: translate::list_unaddressed(&dump) })
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::mailbox::{Mailbox, Order};
 use super::pace::{LastObserved, Pace, ProgressPace};
@@ -30,10 +30,12 @@ use super::{carried, worker};
 use crate::client::backoff::Backoff;
 use crate::client::calls::{CallError, Caller, InstallReporter, unary_request};
 use crate::client::config::{self, ConfigError};
+use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
 use crate::console::Console;
 use crate::durable::DurableError;
 use crate::error::{NextAction, describe_error, explain};
+use crate::host::facts;
 use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
 use crate::host::system::{System, SystemError};
@@ -166,7 +168,8 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         running: executor.running_step(),
         pace: Pace::default(),
         progress_pace: ProgressPace::default(),
-        console: Console::default(),
+        console: Console::new(root),
+        rejection: Rejection::default(),
         doubts_kept: false,
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -201,7 +204,9 @@ struct Link<'a, S, N> {
     pace: Pace,
     progress_pace: ProgressPace,
     console: Console,
-    /// A connection failed with a certificate that an earlier process received.
+    /// What the coordinator made of the certificate of the last connection.
+    rejection: Rejection,
+    /// It rejected one: what an earlier process received may not hold.
     doubts_kept: bool,
 }
 
@@ -220,9 +225,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             match self.attach_once().await {
                 Ok(Again::NewCertificate) => {}
                 Err(error) => {
-                    // With a clock that is behind, an expired certificate looks
-                    // valid here: the coordinator ends its connections.
-                    self.doubts_kept |= matches!(error, LinkError::Call(CallError::Failed { .. }));
+                    self.doubts_kept |= self.is_certificate_rejected(&error);
                     // A connection that breaks as soon as it is established is a failure
                     // like one that never stood.
                     if start.elapsed() >= STABLE_CONNECTION {
@@ -239,9 +242,18 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
+    /// With a clock that is behind, an expired certificate looks valid here. A
+    /// coordinator that is away or restarts says nothing about a certificate.
+    fn is_certificate_rejected(&self, error: &LinkError) -> bool {
+        let unauthenticated =
+            matches!(error, LinkError::Call(CallError::Failed { code: Code::Unauthenticated, .. }));
+        unauthenticated || self.rejection.is_rejected()
+    }
+
     async fn attach_once(&mut self) -> Result<Again, LinkError> {
+        self.rejection = Rejection::default();
         let certificate = self.choose_certificate().await?;
-        let mut client = self.caller.connect_host().await?;
+        let mut client = self.caller.connect_host(&self.rejection).await?;
         if certificate.role == Role::Live {
             // Power may have been lost between the end of the install and its
             // report: without it the coordinator signs for the live system.
@@ -257,6 +269,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .await
             .map_err(|_elapsed| LinkError::Closed)??
             .into_inner();
+        self.root.note_attached();
         self.pace.attached(Instant::now());
         self.progress_pace.set_running(self.running.borrow_and_update().clone());
         self.console.print_message(&format!("attached to {}", self.caller.config.address()));
@@ -316,7 +329,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn build_hello(&self) -> Result<Hello, LinkError> {
         let newest = self.progress.borrow().newest.clone();
+        let network = self.caller.network.observe().ok();
         Ok(Hello {
+            facts: Some(facts::collect_facts(self.root, network.as_ref())),
             system: Some(self.read_state().await?),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             carried: Some(carried::observe_carried(self.root, &newest)),

@@ -6,7 +6,7 @@ mod choice;
 mod error;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proto::plan::Seed;
@@ -28,6 +28,7 @@ use crate::client::backoff::Backoff;
 use crate::client::calls::{Caller, InstallReporter};
 use crate::client::transport::Transport;
 use crate::console::Console;
+use crate::durable;
 use crate::error::{NextAction, describe_error, explain, format_line};
 use crate::host::command::Invocation;
 use crate::host::facts::disks::{self, Disk};
@@ -36,9 +37,12 @@ use crate::host::observed;
 use crate::host::system::{Installation, RebootMethod, System, SystemError, deadlines};
 use crate::identity::Certificate;
 use crate::paths::Root;
+use crate::program;
 
 /// How often an unchanged reason is reported: the answer may name the disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+/// The stages of the registration, in the directory of this boot.
+const STAGES: &str = "stages.yaml";
 /// How long the kernel and udev may take to show a new partition table.
 const PARTITION_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -213,7 +217,8 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
 
     async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, InstallError> {
         let device = disk.stable_path();
-        let installation = Installation { device: &device, request, cloud_init: &[] };
+        let cloud_init = self.prepare_files(request)?;
+        let installation = Installation { device: &device, request, cloud_init: &cloud_init };
         let installed = self.live.system.install(installation).await;
         installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
         let partition = self.persistent_partition(&disk.name).await?;
@@ -228,6 +233,20 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         self.leave_everything(&partition, request, &record)?;
         self.sync_disks().await?;
         Ok(record)
+    }
+
+    /// What Elemental copies to the installed system and runs at each boot.
+    fn prepare_files(&self, request: &Install) -> Result<Vec<PathBuf>, InstallError> {
+        let mut files = vec![program::write_cloud_config(self.live.root)?];
+        if !request.stages.is_empty() {
+            let directory = self.live.root.runtime();
+            durable::create_directory(&directory).map_err(HandoverError::from)?;
+            let path = directory.join(STAGES);
+            durable::write(&path, &request.stages).map_err(HandoverError::from)?;
+            files.push(path);
+        }
+        files.extend(request.config_urls.iter().map(PathBuf::from));
+        Ok(files)
     }
 
     async fn persistent_partition(&self, disk: &str) -> Result<String, InstallError> {
@@ -255,6 +274,7 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         let mounted = self.mount_partition(partition)?;
         let state = mounted.state();
         handover::write(&state, self.build_handover())?;
+        program::keep_program(self.live.root, &state)?;
         if let Some(seed) = &request.seed {
             seed::store(&state, &Seed::from(seed.clone())).map_err(HandoverError::from)?;
         }

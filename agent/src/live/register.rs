@@ -7,10 +7,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use proto::proof;
+use proto::proof::{self, Exporter};
 use proto::v1alpha1::begin_request::Attestation;
 use proto::v1alpha1::complete_response::Next;
-use proto::v1alpha1::{BeginRequest, CompleteRequest, CompleteResponse, SoftwareKey};
+use proto::v1alpha1::{
+    BeginRequest, BeginResponse, CompleteRequest, CompleteResponse, SoftwareKey, TpmQuote,
+};
 
 use crate::client::backoff::Backoff;
 use crate::client::calls::{self, CallError, Caller, unary_request};
@@ -29,6 +31,7 @@ use crate::live::installed_disk::{
     self, Access, FindError, InstallRecord, InstalledDisk, InstalledDisks, Mounts,
 };
 use crate::paths::Root;
+use crate::tpm::{self, Attestor, TpmError};
 
 /// Why the live system stopped. A restart starts over.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +45,9 @@ pub enum RegisterError {
     /// The key.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// There is a TPM, but it does not say who this host is.
+    #[error(transparent)]
+    Tpm(#[from] TpmError),
     /// A record without the key that made it.
     #[error("{disk} carries an installed system without its identity key, so nothing is touched")]
     KeyLost {
@@ -62,6 +68,9 @@ pub enum AttemptError {
     /// Our key failed us.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The TPM that holds the identity of this host failed.
+    #[error(transparent)]
+    Tpm(#[from] TpmError),
     /// The kernel does not name its boot.
     #[error(transparent)]
     Boot(#[from] SystemError),
@@ -79,6 +88,7 @@ impl NextAction for RegisterError {
             Self::Config(error) => error.next_action(),
             Self::Find(error) => error.next_action(),
             Self::Identity(error) => error.next_action(),
+            Self::Tpm(error) => error.next_action(),
             Self::KeyLost { .. } => Some("wipe it (wipefs -a) to install again"),
             Self::Install(error) => error.next_action(),
         }
@@ -90,6 +100,7 @@ impl NextAction for AttemptError {
         match self {
             Self::Call(error) => error.next_action(),
             Self::Identity(error) => error.next_action(),
+            Self::Tpm(error) => error.next_action(),
             Self::Boot(error) => error.next_action(),
             Self::Answer { .. } => Some("download a fresh seed ISO and boot it"),
         }
@@ -118,7 +129,7 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     mounts: &M,
     network: &N,
 ) -> Result<(), RegisterError> {
-    let mut console = Console::default();
+    let mut console = Console::new(root);
     let config = config::read(&root.live_config())?;
     mounts.settle(Duration::ZERO).await;
     let uuid = installed_disk::host_uuid(root);
@@ -130,9 +141,14 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
             "{disk} carries the installed system of another host, {inventory} with UUID {smbios_uuid}: it is left alone"
         ));
     }
-    let identity = load_or_create(root, mounts, found.as_ref())?;
+    let identity = load_or_create(root, mounts, found.as_ref()).await?;
     let caller = Caller { config: &config, network, identity: &identity };
-    console.print_message(&format!("identity {}; registering with {}", identity.hash(), config.address()));
+    let held = if identity.endorsement_key().is_some() { "in the TPM" } else { "a software key" };
+    console.print_message(&format!(
+        "identity {} ({held}); registering with {}",
+        identity.hash(),
+        config.address()
+    ));
     let registered = until_registered(root, caller, &mut console).await;
     console.print_message(&format!("registered as {}", registered.inventory));
     let live = Live {
@@ -152,15 +168,19 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     Ok(())
 }
 
-/// The key of the installed system when there is one: the host stays who it is.
-fn load_or_create(
+/// The identity of the installed system when there is one: the host stays who it
+/// is. Else that of its TPM, else a software key.
+async fn load_or_create(
     root: &Root,
     mounts: &impl Mounts,
     found: Option<&InstalledDisk>,
 ) -> Result<Identity, RegisterError> {
     let here: PathBuf = root.state().identity();
     let Some(found) = found else {
-        return Ok(Identity::load_or_make(&here)?);
+        return Ok(match tpm::read_identity(root).await? {
+            Some(endorsement_key) => Identity::load_or_make_for_tpm(&here, endorsement_key)?,
+            None => Identity::load_or_make(&here)?,
+        });
     };
     let mounted = mounts
         .mount(&found.partition, Access::Read)
@@ -196,9 +216,14 @@ pub async fn attempt<N: Transport + NetworkObserver>(
     caller: Caller<'_, N>,
     system: Role,
 ) -> Result<Registered, AttemptError> {
+    // The keys of a TPM take seconds to make: not while the coordinator waits.
+    let attestor = match caller.identity.endorsement_key() {
+        Some(endorsement_key) => Some(Attestor::load(root, endorsement_key).await?),
+        None => None,
+    };
     // Without a client certificate: the token opens, the key proves.
     let session = tls::connect_tls(caller.config, caller.network, None).await.map_err(CallError::from)?;
-    let response = prove_identity(root, caller, system, session).await?;
+    let response = prove_identity(root, caller, system, session, attestor).await?;
     let certificate = Certificate::parse(&response.certificate_chain, &caller.identity.public_key())?;
     caller.identity.keep_certificate(&certificate)?;
     Ok(Registered {
@@ -213,28 +238,35 @@ async fn prove_identity<N: NetworkObserver>(
     caller: Caller<'_, N>,
     system: Role,
     session: Session,
+    attestor: Option<Attestor>,
 ) -> Result<CompleteResponse, AttemptError> {
     let Caller { config, network, identity } = caller;
     let mut client = calls::registration_client(session.channel);
-    let public_key = identity.public_key();
+    let (public_key, attestation) = match &attestor {
+        Some(attestor) => (attestor.public_key.clone(), Attestation::TpmKeys(attestor.keys.clone())),
+        None => (identity.public_key(), Attestation::SoftwareKey(SoftwareKey {})),
+    };
     let begin = BeginRequest {
         registration_token: config.token.clone(),
         public_key: public_key.clone(),
-        attestation: Some(Attestation::SoftwareKey(SoftwareKey {})),
+        attestation: Some(attestation),
     };
-    let nonce = client.begin(unary_request(begin)).await.map_err(CallError::from)?.into_inner().nonce;
-    let nonce = nonce.try_into().map_err(|_| AttemptError::Answer { what: "the nonce" })?;
-    let proof = identity.prove_possession(&proof::binding(&nonce, &session.exporter, &public_key))?;
+    let opened = client.begin(unary_request(begin)).await.map_err(CallError::from)?.into_inner();
+    let certificate_request = identity.create_request()?;
+    let claim = Claim { exporter: &session.exporter, public_key: &public_key, request: &certificate_request };
+    let Answer { proof, tpm_quote } = answer_challenge(identity, attestor, opened, claim).await?;
+    let observed = network
+        .observe()
+        .inspect_err(|error| {
+            tracing::warn!(error = describe_error(error), "registering without the network");
+        })
+        .ok();
     let complete = CompleteRequest {
         proof,
-        certificate_request: identity.create_request()?,
-        facts: Some(facts::collect_facts(root)),
-        observed_network: network
-            .observe()
-            .inspect_err(|error| {
-                tracing::warn!(error = describe_error(error), "registering without the network");
-            })
-            .ok(),
+        certificate_request,
+        tpm_quote,
+        facts: Some(facts::collect_facts(root, observed.as_ref())),
+        observed_network: observed,
         boot_id: match system {
             Role::Live => observed::boot_id(root)?,
             Role::Installed => String::new(),
@@ -242,4 +274,34 @@ async fn prove_identity<N: NetworkObserver>(
     };
     let response = client.complete(unary_request(complete)).await.map_err(CallError::from)?;
     Ok(response.into_inner())
+}
+
+/// What a proof is bound to, beside the nonce.
+struct Claim<'a> {
+    exporter: &'a Exporter,
+    public_key: &'a [u8],
+    request: &'a [u8],
+}
+
+struct Answer {
+    proof: Vec<u8>,
+    tpm_quote: Option<TpmQuote>,
+}
+
+/// By the TPM that holds the identity, else by the software key.
+async fn answer_challenge(
+    identity: &Identity,
+    attestor: Option<Attestor>,
+    opened: BeginResponse,
+    claim: Claim<'_>,
+) -> Result<Answer, AttemptError> {
+    let nonce = opened.nonce.try_into().map_err(|_| AttemptError::Answer { what: "the nonce" })?;
+    let Some(attestor) = attestor else {
+        let binding = proof::binding(&nonce, claim.exporter, claim.public_key);
+        return Ok(Answer { proof: identity.prove_possession(&binding)?, tpm_quote: None });
+    };
+    let challenge = opened.tpm_challenge.ok_or(AttemptError::Answer { what: "no challenge for the TPM" })?;
+    let binding = proof::tpm_binding(&nonce, claim.exporter, claim.public_key, claim.request);
+    let (proof, quote) = attestor.answer(challenge, binding).await?;
+    Ok(Answer { proof, tpm_quote: Some(quote) })
 }

@@ -112,6 +112,8 @@ impl StepSpec {
 
 #[cfg(test)]
 pub(crate) mod every {
+    use std::collections::BTreeMap;
+
     use proto::plan::{CustomFile, CustomInstruction, Image, NodeIdentity, Secret, Seed};
 
     use super::*;
@@ -122,7 +124,12 @@ pub(crate) mod every {
         [
             Step::RequestCleanup,
             Step::CleanCloudInit,
-            Step::WriteSeed(Seed { user_data: None, meta_data: String::new(), network_config: None }),
+            Step::WriteSeed(Seed {
+                user_data: None,
+                meta_data: String::new(),
+                network_config: None,
+                connections: BTreeMap::new(),
+            }),
             Step::WriteNodeIdentity(NodeIdentity { uuid: "u".into(), provider_id: "p".into() }),
             Step::RemoveNodeIdentity,
             Step::UpgradeSystem(image()),

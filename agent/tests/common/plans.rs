@@ -1,6 +1,7 @@
 //! The plans under test: those that the coordinator renders, and one that it
 //! did not write.
 
+use coordinator_core::network::HostNetwork;
 use coordinator_core::plan::{self, Clean, Names, PlanInputs, Reprovision};
 use proto::plan::{
     Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, Plan, PlanId, Secret, Step,
@@ -13,7 +14,7 @@ pub(crate) fn reprovision(generation: u64) -> Plan {
     let inputs = Reprovision {
         image: Image::parse(IMAGE).unwrap(),
         user_data: Secret::new(b"#cloud-config\n".to_vec()),
-        network_config: Some("version: 2\n".into()),
+        network: network(),
         names: Names {
             hostname: "node-1".into(),
             machine: "machine-1".into(),
@@ -26,7 +27,11 @@ pub(crate) fn reprovision(generation: u64) -> Plan {
 }
 
 pub(crate) fn clean(generation: u64) -> Plan {
-    render(&PlanInputs::Clean(Clean { network_config: Some("version: 2\n".into()) }), generation)
+    render(&PlanInputs::Clean(Clean { network: network() }), generation)
+}
+
+fn network() -> HostNetwork {
+    HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() }
 }
 
 fn render(inputs: &PlanInputs, generation: u64) -> Plan {

@@ -1,6 +1,7 @@
 //! What registration and install leave in the state directory, written in one
 //! process and read in another after a power cut.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -28,6 +29,7 @@ fn seed() -> Seed {
         user_data: Some(Secret::new(b"#cloud-config\n".to_vec())),
         meta_data: "instance-id: first\n".into(),
         network_config: Some("version: 2\n".into()),
+        connections: BTreeMap::from([("eno1".into(), Secret::new(b"[connection]\n".to_vec()))]),
     }
 }
 
@@ -59,7 +61,12 @@ pub(crate) fn write(root: &Root) -> Result<()> {
     };
     let config = parse_config()?;
     handover::write(&state, Handover { identity: &identity, certificate: &certificate, config: &config })?;
-    let former = Seed { user_data: None, meta_data: "instance-id: former\n".into(), network_config: None };
+    let former = Seed {
+        user_data: None,
+        meta_data: "instance-id: former\n".into(),
+        network_config: None,
+        connections: BTreeMap::new(),
+    };
     seed::store(&state, &former)?;
     seed::store(&state, &seed())?;
     node_identity::remember(root, &node())?;
@@ -82,7 +89,8 @@ pub(crate) fn compare(root: &Root) -> Result<()> {
     ensure!(seed::load(&state)? == Some(seed()), "another seed");
     ensure!(node_identity::read(root)? == Some(node()), "another node identity");
     ensure!(InstallRecord::read(&state)? == Some(record()), "another install record");
-    ensure!(seed::load_nocloud(root)? == Some(seed()), "another seed for cloud-init");
+    let for_cloud_init = Seed { connections: BTreeMap::new(), ..seed() };
+    ensure!(seed::load_nocloud(root)? == Some(for_cloud_init), "another seed for cloud-init");
     let names = list_names(state.path())?;
     let want = ["config.yaml", "identity", "install.json", "node-identity.json", "seed"];
     ensure!(names == want, "what was removed is back: {names:?}");

@@ -1,5 +1,6 @@
 //! A simulated host with a running node, for either agent.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use agent::boot::{self, node_identity, seed};
@@ -33,6 +34,7 @@ impl Host {
             user_data: Some(Secret::new(b"#cloud-config\nruncmd: [former]\n".to_vec())),
             meta_data: "instance-id: former\n".into(),
             network_config: Some("version: 2\nrenderer: former\n".into()),
+            connections: BTreeMap::new(),
         };
         seed::store(&root.state(), &former).unwrap();
         seed::place(&root, &former).unwrap();

@@ -14,6 +14,7 @@ mod runner;
 mod state;
 mod tree;
 
+use coordinator_core::network::HostNetwork;
 use coordinator_core::plan::{self, Clean, Names, PlanInputs, PlanRecord, Reprovision};
 use proto::plan::{Generation, Image, Secret};
 
@@ -27,11 +28,19 @@ fn render(inputs: &PlanInputs) -> PlanRecord {
     plan::render(inputs, Generation(3), "claim").unwrap()
 }
 
+fn network(network_config: Option<&str>) -> HostNetwork {
+    let keyfile = |_| ("eno1".to_owned(), Secret::new(b"[connection]\ntype=ethernet\n".to_vec()));
+    HostNetwork {
+        network_config: network_config.map(str::to_owned),
+        connections: network_config.map(keyfile).into_iter().collect(),
+    }
+}
+
 fn reprovision(network_config: Option<&str>) -> PlanRecord {
     render(&PlanInputs::Reprovision(Reprovision {
         image: Image::parse(V2).unwrap(),
         user_data: Secret::new(b"#cloud-config\nruncmd: [canary]\n".to_vec()),
-        network_config: network_config.map(str::to_owned),
+        network: network(network_config),
         names: Names {
             hostname: "node-2".into(),
             machine: "machine-2".into(),
@@ -43,7 +52,7 @@ fn reprovision(network_config: Option<&str>) -> PlanRecord {
 }
 
 fn clean(network_config: Option<&str>) -> PlanRecord {
-    render(&PlanInputs::Clean(Clean { network_config: network_config.map(str::to_owned) }))
+    render(&PlanInputs::Clean(Clean { network: network(network_config) }))
 }
 
 fn every_record() -> [(&'static str, PlanRecord); 4] {

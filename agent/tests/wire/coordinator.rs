@@ -34,6 +34,8 @@ use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 use x509_parser::extensions::GeneralName;
 
+use crate::verifier::Verifier;
+
 pub(crate) const TOKEN: &str = "token-1";
 
 type InstallHook = Box<dyn FnMut(&Outcome) + Send>;
@@ -59,6 +61,8 @@ pub(crate) struct Memory {
     pub(crate) renewals: Vec<String>,
     /// Answers to the next calls of Attach.
     pub(crate) attach_failures: VecDeque<Status>,
+    /// How many handshakes with a client certificate end with "it has expired".
+    pub(crate) rejected_certificates: usize,
     /// Whether the install is known; where it is not, a renewal gives the role
     /// of the live system.
     pub(crate) installed: Option<bool>,
@@ -165,6 +169,7 @@ impl Coordinator {
             .allow_unauthenticated()
             .build()
             .unwrap();
+        let verifier = Arc::new(Verifier { coordinator: self.clone(), webpki: verifier });
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .unwrap()
@@ -282,7 +287,7 @@ impl Registration for Coordinator {
         }
         let nonce = vec![7; proof::NONCE_BYTES];
         self.memory().nonces.push((nonce.clone(), request.public_key));
-        Ok(Response::new(BeginResponse { nonce }))
+        Ok(Response::new(BeginResponse { nonce, tpm_challenge: None }))
     }
 
     async fn complete(

@@ -89,6 +89,7 @@ async fn a_live_certificate_is_exchanged_before_hello() {
         }),
     )
     .await;
+    assert!(host.root.attached_note().exists(), "the boot assessment waits for it");
     let memory = coordinator.memory();
     assert_eq!(memory.renewals, [memory.hellos[0].system.as_ref().unwrap().boot_id.as_str()]);
     let hello = &memory.hellos[0];
@@ -225,17 +226,46 @@ async fn a_restored_inventory_needs_no_new_registration() {
     assert_eq!((memory.registrations.len(), memory.renewals.len()), (1, 1));
 }
 
-// Fault: a call fails with the certificate of an earlier process, and the host may not register.
+// Fault: the coordinator is away or fails while a host restarts.
+// Shown: host console; the host attaches with the certificate that it has, without another registration.
+#[tokio::test]
+async fn an_outage_is_no_reason_to_register_again() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 1)).await;
+    coordinator.memory().attach_failures =
+        ["restarting", "no backend", "draining"].map(tonic::Status::unavailable).into();
+    while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 2)).await;
+    let memory = coordinator.memory();
+    assert!(memory.attach_failures.is_empty());
+    assert_eq!(memory.registrations.len(), 1);
+}
+
+// Fault: the clock of a host is behind, and its certificate has expired.
+// Shown: host console; the host registers again.
+#[tokio::test]
+async fn a_rejected_certificate_is_replaced_by_another_registration() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 1)).await;
+    coordinator.memory().rejected_certificates = 1;
+    while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 2)).await;
+    assert_eq!(coordinator.memory().registrations.len(), 2);
+}
+
+// Fault: the coordinator rejects the certificate of a host, and the host may not register.
 // Shown: host console with both causes; the host attaches with its certificate.
 #[tokio::test]
 async fn a_refused_registration_does_not_replace_the_kept_certificate() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 1)).await;
-    coordinator.memory().attach_failures = [tonic::Status::unavailable("restarting")].into();
+    coordinator.memory().rejected_certificates = 1;
     coordinator.memory().refusals = [Refusal::UnknownToken; 100].into();
     while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 2)).await;
-    assert_eq!(coordinator.memory().registrations.len(), 1);
+    let memory = coordinator.memory();
+    assert_eq!((memory.rejected_certificates, memory.registrations.len()), (0, 1));
+    assert!(memory.refusals.len() < 100, "it never tried to register");
 }
 
 #[tokio::test]

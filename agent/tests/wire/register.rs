@@ -142,7 +142,12 @@ pub(crate) fn write(path: &Path, text: &str) {
 }
 
 pub(crate) fn install(device: &str) -> Next {
-    let seed = Seed { user_data: None, meta_data: "instance-id: first\n".to_owned(), network_config: None };
+    let seed = Seed {
+        user_data: None,
+        meta_data: "instance-id: first\n".to_owned(),
+        network_config: None,
+        connections: vec![],
+    };
     Next::Install(Install { device: device.to_owned(), seed: Some(seed), ..Install::default() })
 }
 

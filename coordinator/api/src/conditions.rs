@@ -25,12 +25,21 @@ pub enum Type {
     MembersValid,
     /// `MachineInventory`: the installed system has attached.
     Installed,
+    /// `MachineInventory`: the identity key is in a TPM whose vendor's certificate
+    /// was verified.
+    IdentityVerified,
     /// `MachineInventory`: the network differs from the intended one.
     NetworkDrift,
     /// `SeedImage`: the ISO can be downloaded.
     SeedImageReady,
+    /// `MachineInventory`: a token or a person admitted the host.
+    Approved,
     /// `MachineRegistration`: fields are set that have no effect.
     FieldsIgnored,
+    /// `MachineRegistration`: whoever has the token gets a host admitted.
+    AdmissionOpen,
+    /// `MachineRegistration`: hosts with its token were refused lately.
+    HostsRefused,
 }
 
 /// Reasons of conditions, over all kinds.
@@ -59,12 +68,32 @@ pub enum Reason {
     PlanFailure,
     /// Registration: it can be used.
     SuccessfullyCreated,
-    /// Registration: a field asks for something that is not supported.
+    /// Registration, cluster: a field asks for something that is not supported.
     FieldUnsupported,
     /// Registration: fields are set that have no effect.
     FieldWithoutEffect,
     /// Registration: every field that is set has an effect.
     FieldsSupported,
+    /// Registration: another one has the same token.
+    DuplicateToken,
+    /// Registration: `spec.tokenExpiresAt` is over.
+    TokenExpired,
+    /// Registration: hosts prove a key in a file and wait for no person.
+    SoftwareKeysApproved,
+    /// Registration: new hosts wait for a person, or prove a TPM.
+    AdmissionGuarded,
+    /// Registration: a host was refused.
+    HostRefused,
+    /// Registration: no host was refused lately.
+    NoHostRefused,
+    /// Inventory: waits for a person.
+    ApprovalPending,
+    /// Inventory: admitted by a person.
+    ApprovedByPerson,
+    /// Inventory: admitted by its token.
+    ApprovedAutomatically,
+    /// Inventory: shut out by a person.
+    Revoked,
     /// `SeedImage`: no such registration, or it is not ready.
     RegistrationNotFound,
     /// `SeedImage`: served.
@@ -78,6 +107,33 @@ pub enum Reason {
     /// `SeedImage`: `cleanupAfterMinutes` is over.
     SeedImageBuildDeadline,
     // Ours.
+    /// `SeedImage`: the base cannot be used as it is written.
+    BaseImageInvalid,
+    /// `SeedImage`: the host of the base has no address.
+    BaseImageHostUnknown,
+    /// `SeedImage`: the server of the base does not answer as it should.
+    BaseImageUnreachable,
+    /// `SeedImage`: the certificate of the base's server is signed by an unknown
+    /// authority, or is for another name.
+    BaseImageUntrusted,
+    /// `SeedImage`: the registry demands other credentials.
+    BaseImageUnauthorized,
+    /// `SeedImage`: a Secret that the base needs is not there or has another form.
+    BaseImageSecretInvalid,
+    /// `SeedImage`: the registry has no such image, or the directory no such file.
+    BaseImageNotFound,
+    /// `SeedImage`: the base is not what its digest says.
+    BaseImageDigestMismatch,
+    /// `SeedImage`: the image has no ISO in its layers.
+    BaseImageWithoutISO,
+    /// `SeedImage`: the image has several ISOs in its layers.
+    BaseImageWithSeveralISOs,
+    /// `SeedImage`: the image is for another platform.
+    BaseImagePlatformMismatch,
+    /// `SeedImage`: the base is larger than allowed.
+    BaseImageTooLarge,
+    /// `SeedImage`: the base did not arrive in time.
+    BaseImageTimedOut,
     /// No blocker.
     Available,
     /// A host is claimed.
@@ -141,7 +197,7 @@ pub enum Reason {
     DuplicateIdentity,
     /// A member of the pool does not exist.
     MemberMissing,
-    /// A member is not attached, or carries a node that no machine holds.
+    /// A member cannot be used: not attached, failed, quarantined, marked, deleted, or with a node that no machine holds.
     MemberNotReady,
     /// Another pool holds a member.
     MemberInAnotherPool,
@@ -171,6 +227,12 @@ pub enum Reason {
     NetworkAsIntended,
     /// The host's network changed.
     NetworkChanged,
+    /// Inventory: the identity key is in a TPM with a verified certificate.
+    Hardware,
+    /// Inventory: the identity key is in a TPM whose certificate was not verified.
+    Unverified,
+    /// Inventory: the identity key is a file.
+    Emulated,
 }
 
 impl Type {

@@ -1,10 +1,12 @@
 //! The definitions as they are installed.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+};
 use kube::CustomResourceExt;
 
 use crate::cluster::BaremetalCluster;
-use crate::inventory::MachineInventory;
+use crate::inventory::{IDENTITY_MESSAGE, IDENTITY_RULE, MachineInventory};
 use crate::machine::BaremetalMachine;
 use crate::names::{INFRASTRUCTURE_GROUP, label};
 use crate::pool::MachineInventoryPool;
@@ -22,13 +24,14 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         MachineRegistration::crd(),
         SeedImage::crd(),
-        MachineInventory::crd(),
+        with_rule(MachineInventory::crd(), IDENTITY_RULE, IDENTITY_MESSAGE),
         MachineInventoryPool::crd(),
         BaremetalCluster::crd(),
         BaremetalMachine::crd(),
         BaremetalMachineTemplate::crd(),
     ];
     for crd in &mut crds {
+        make_spec_optional(crd);
         let labels = crd.metadata.labels.get_or_insert_default();
         labels.insert(label::CLUSTERCTL.to_owned(), String::new());
         labels.insert(label::CLUSTERCTL_MOVE.to_owned(), String::new());
@@ -39,6 +42,38 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         }
     }
     crds
+}
+
+fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+    let versions = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
+    versions.filter_map(|schema| schema.open_api_v3_schema.as_mut())
+}
+
+/// A rule on the whole object. (`kube` would take the default of the spec from
+/// a type that has none.)
+fn with_rule(mut crd: CustomResourceDefinition, rule: &str, message: &str) -> CustomResourceDefinition {
+    for schema in schemas(&mut crd) {
+        schema.x_kubernetes_validations = Some(vec![ValidationRule {
+            rule: rule.to_owned(),
+            message: Some(message.to_owned()),
+            ..ValidationRule::default()
+        }]);
+    }
+    crd
+}
+
+/// No definition of the elemental operator requires `spec`. Its default is not
+/// stored: that would look as if somebody had written it.
+fn make_spec_optional(crd: &mut CustomResourceDefinition) {
+    if crd.spec.group == INFRASTRUCTURE_GROUP {
+        return;
+    }
+    for schema in schemas(crd) {
+        schema.required = None;
+        if let Some(spec) = schema.properties.as_mut().and_then(|properties| properties.get_mut("spec")) {
+            spec.default = None;
+        }
+    }
 }
 
 /// A definition as YAML.

@@ -25,7 +25,8 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
     status = "MachineInventoryStatus",
     derive = "Default",
     derive = "PartialEq",
-    validation = Rule::new("!has(oldSelf.spec.tpmHash) || (has(self.spec.tpmHash) && (self.spec.tpmHash == oldSelf.spec.tpmHash || (has(oldSelf.status) && has(oldSelf.status.host) && has(oldSelf.status.host.install) && oldSelf.status.host.install.state in ['Registered', 'Waiting', 'Installing', 'Failed'] && !has(oldSelf.status.host.carried))))").message("tpmHash is the identity of the host and never changes once it is installed: delete the MachineInventory and register the host again"),
+    // `attr` takes no `serde`. Objects of the elemental operator may have no spec.
+    attr = "cfg_attr(all(), serde(default))",
     printcolumn(
         name = "State",
         type_ = "string",
@@ -38,6 +39,11 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
     ),
     printcolumn(name = "Plan", type_ = "string", json_path = ".status.plan.state"),
     printcolumn(name = "Image", type_ = "string", json_path = ".status.host.image"),
+    printcolumn(
+        name = "Identity",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='IdentityVerified')].reason"
+    ),
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -68,17 +74,22 @@ pub struct MachineInventorySpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_address_pools: BTreeMap<String, Value>,
-    /// Accepted and ignored: managed data disks.
+    /// Managed data disks: not supported. A host with them is given to no machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub storage: Option<Value>,
 }
 
+/// Rule of the definition that keeps an identity from being changed.
+pub(crate) const IDENTITY_RULE: &str = "!has(oldSelf.spec) || !has(oldSelf.spec.tpmHash) || (has(self.spec) && has(self.spec.tpmHash) && (self.spec.tpmHash == oldSelf.spec.tpmHash || (has(oldSelf.status) && has(oldSelf.status.host) && has(oldSelf.status.host.install) && oldSelf.status.host.install.state in ['Registered', 'Waiting', 'Installing', 'Failed'] && !has(oldSelf.status.host.carried))))";
+/// What it says where it is broken.
+pub(crate) const IDENTITY_MESSAGE: &str = "tpmHash is the identity of the host and never changes once it is installed: delete the MachineInventory and register the host again";
+
 /// What the coordinator knows of the host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInventoryStatus {
-    /// Ready, Installed, `NetworkDrift`. Projected from the other fields; never read.
+    /// Ready, Approved, Installed, `IdentityVerified`, `NetworkDrift`. Projected from the other fields; never read.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// The newest plan and its result.
@@ -90,6 +101,14 @@ pub struct MachineInventoryStatus {
     /// Ours: the network that was reported last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_network: Option<ObservedNetwork>,
+    /// Kept as it is: written by another operator, never by this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub observed_storage: Option<Value>,
+    /// Kept as it is: written by another operator, never by this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub storage: Option<Value>,
 }
 
 /// The newest plan.
@@ -287,6 +306,20 @@ pub enum InstallState {
     LiveBootAfterInstall,
 }
 
+/// `baremetal.cluster.io/approval`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, EnumString)]
+pub enum Approval {
+    /// Its token admitted the host; the same as no annotation.
+    #[default]
+    Automatic,
+    /// The host waits for a person.
+    Pending,
+    /// A person admitted the host.
+    Approved,
+    /// A person shut the host out.
+    Revoked,
+}
+
 /// `baremetal.alauda.io/allocation-state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, EnumString)]
 pub enum AllocationState {
@@ -346,6 +379,13 @@ impl MachineInventory {
             .get(annotation::ALLOCATION_STATE)
             .and_then(|text| text.parse().ok())
             .unwrap_or(AllocationState::Available)
+    }
+
+    /// Whether the host is admitted; unknown text counts as `Pending`.
+    #[must_use]
+    pub fn approval(&self) -> Approval {
+        let text = self.annotations().get(annotation::APPROVAL);
+        text.map_or(Approval::Automatic, |text| text.parse().unwrap_or(Approval::Pending))
     }
 
     /// The conditions, empty before the first status.

@@ -48,6 +48,10 @@ pub mod annotation {
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
     /// Ours: set by an operator to take the network reported last as intended.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
+    /// Ours: one of the [`crate::inventory::Approval`] values. `Pending` until a
+    /// person sets `Approved`, where the registration asks for it; `Revoked` shuts
+    /// a host out, whatever certificate it holds.
+    pub const APPROVAL: &str = "baremetal.cluster.io/approval";
     /// Ours: present while two live hosts claim one identity; removed by an
     /// operator.
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
@@ -72,7 +76,7 @@ pub mod label {
     pub const CLUSTERCTL: &str = "clusterctl.cluster.x-k8s.io";
     /// Cluster API, on definitions: every object of the kind is moved.
     pub const CLUSTERCTL_MOVE: &str = "clusterctl.cluster.x-k8s.io/move";
-    /// Ours: how the identity key is held, `software` or `tpm`.
+    /// Ours: how the identity key is held: `Hardware`, `Unverified` or `Emulated`.
     pub const IDENTITY_CLASS: &str = "baremetal.cluster.io/identity-class";
     /// Ours: on the Lease of a coordinator replica.
     pub const REPLICA: &str = "baremetal.cluster.io/replica";

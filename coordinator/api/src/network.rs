@@ -24,7 +24,8 @@ pub struct ObservedNetwork {
     /// Domains that short names are looked up in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub search_domains: Vec<String>,
-    /// `NetworkManager` keyfiles by file name without `.nmconnection`.
+    /// `NetworkManager` keyfiles by file name without `.nmconnection`; they
+    /// decide for their interfaces.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connections: BTreeMap<String, String>,
 }
@@ -127,12 +128,12 @@ pub struct ObservedRoute {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Configurator {
-    /// No explicit network.
+    /// network-config version 2, or no explicit network.
     #[default]
     None,
-    /// Input of nm-configurator.
+    /// Input of nm-configurator: refused.
     Nmc,
-    /// Input of nmstate.
+    /// Input of nmstate: refused.
     Nmstate,
     /// `NetworkManager` keyfiles by name.
     Nmconnections,
@@ -153,15 +154,16 @@ pub struct NetworkTemplate {
     pub config: Option<Value>,
 }
 
-/// An explicit network for the hosts of a registration.
+/// An explicit network for the hosts of a registration, their live systems
+/// included.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegistrationNetwork {
     /// How `config` is to be read.
     pub configurator: Configurator,
-    /// Address pools by the `{name}` in `config`: kept in
-    /// `spec.ipAddressPools` of the inventory, whose `spec.network.ipAddresses`
-    /// an operator fills.
+    /// Refused: no address is claimed from a pool. An operator writes the
+    /// values of `{name}` in `config` to `spec.network.ipAddresses` of each
+    /// inventory.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub ip_addresses: BTreeMap<String, Value>,
@@ -169,4 +171,16 @@ pub struct RegistrationNetwork {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_value")]
     pub config: Option<Value>,
+}
+
+impl RegistrationNetwork {
+    /// The same for one host. A pool is no address.
+    #[must_use]
+    pub fn template(&self) -> NetworkTemplate {
+        NetworkTemplate {
+            configurator: self.configurator,
+            ip_addresses: BTreeMap::new(),
+            config: self.config.clone(),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,8 @@ use crate::network::RegistrationNetwork;
     status = "MachineRegistrationStatus",
     derive = "Default",
     derive = "PartialEq",
+    // `attr` takes no `serde`. Objects of the elemental operator may have no spec.
+    attr = "cfg_attr(all(), serde(default))",
     printcolumn(name = "URL", type_ = "string", json_path = ".status.registrationURL", priority = 1),
     printcolumn(
         name = "Ready",
@@ -33,7 +35,8 @@ use crate::network::RegistrationNetwork;
 #[serde(rename_all = "camelCase")]
 pub struct MachineRegistrationSpec {
     /// Name of the inventory; `${System Information/UUID}` and the like are
-    /// replaced by what the host reports.
+    /// replaced by what the host reports. Where the host does not report it, the
+    /// name is random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_name: Option<String>,
     /// Labels of the inventory, templates too.
@@ -42,16 +45,50 @@ pub struct MachineRegistrationSpec {
     /// Annotations of the inventory, templates too.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machine_inventory_annotations: BTreeMap<String, String>,
+    /// Prefix of the labels and annotations that a host states of itself, before
+    /// a slash; `elemental.cattle.io` when absent, none when `-`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_prefix: Option<String>,
+    /// The token, instead of a random one: the last part of the registration
+    /// URL. No two registrations have the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub token: Option<String>,
+    /// Ours: whether new hosts wait for a person (annotation
+    /// `baremetal.cluster.io/approval` of the `MachineInventory`).
+    #[serde(default)]
+    #[schemars(default)]
+    pub approval: ApprovalPolicy,
+    /// Ours: from then on the token registers no new host. Hosts with an
+    /// inventory are known by their key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_expires_at: Option<Time>,
+    /// Ours: no new host registers while so many inventories of this
+    /// registration exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub max_hosts: Option<u32>,
     /// Configuration that hosts receive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Config>,
+}
+
+/// Who admits a new host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ApprovalPolicy {
+    /// Its token.
+    #[default]
+    Automatic,
+    /// Its token and a person: until then it is `Pending`.
+    Manual,
 }
 
 /// Configuration that hosts receive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Config {
-    /// cloud-config of the installed system.
+    /// cloud-config of the installed system; of yip where it has `stages`, else
+    /// of cloud-init.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub cloud_config: Option<Value>,
@@ -126,19 +163,20 @@ pub struct Install {
     /// Do not change the firmware's boot entries.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub disable_boot_entry: bool,
-    /// Accepted and ignored.
+    /// Without effect: the installer finds it out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
-    /// Accepted and ignored.
+    /// Not supported: name the image in `system-uri`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iso: Option<String>,
-    /// Accepted and ignored.
+    /// Without effect: the installer has no such option any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tty: Option<String>,
-    /// Accepted and ignored.
+    /// Without effect: the installer's configuration is that of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config_dir: Option<String>,
-    /// Accepted and ignored.
+    /// URLs or paths of cloud-configs of yip, which the installer copies to the
+    /// installed system.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub config_urls: Vec<String>,
 }
@@ -270,10 +308,13 @@ pub struct Registration {
     /// Accepted and ignored with a warning: a key from a seed is no secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulated_tpm_seed: Option<i64>,
+    /// Labels of the inventories, below `labelPrefix`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Send no SMBIOS data.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_smbios: bool,
-    /// Accepted and ignored.
+    /// Not supported: hosts are installed by elemental.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub no_toolkit: bool,
     /// Set by the coordinator.
@@ -299,7 +340,29 @@ pub struct MachineRegistrationStatus {
     /// What goes into seed ISOs.
     #[serde(rename = "registrationURL", skip_serializing_if = "Option::is_none")]
     pub registration_url: Option<String>,
+    /// Ours: places of `spec.maxHosts` that were given away in the last minutes,
+    /// by `spec.tpmHash`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub reservations: BTreeMap<String, Time>,
+    /// Ours: the host that was refused last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_refusal: Option<LastRefusal>,
     /// Never set: there is no service account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account_ref: Option<ObjectReference>,
+}
+
+/// A host that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastRefusal {
+    /// Name of the refusal, as on the host's console.
+    pub reason: String,
+    /// Cause and next action.
+    pub message: String,
+    /// Written again after some minutes while it lasts.
+    pub time: Time,
+    /// Generation of the registration that refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
 }

@@ -7,9 +7,10 @@ pub(crate) fn any_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// An object with any fields, kept as it is.
+/// An object with any fields, kept as it is. Null where a manifest names the
+/// field and leaves it empty.
 pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+    json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
 /// A Kubernetes quantity.

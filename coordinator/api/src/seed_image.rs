@@ -18,15 +18,28 @@ use serde_json::{Value, json};
     status = "SeedImageStatus",
     derive = "Default",
     derive = "PartialEq",
+    // `attr` takes no `serde`. Objects of the elemental operator may have no spec.
+    attr = "cfg_attr(all(), serde(default))",
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Download", type_ = "string", json_path = ".status.downloadURL", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SeedImageSpec {
-    /// http(s) URL of the base ISO.
+    /// The base ISO: an OCI reference (`registry.example.com/os/image-iso:v1`, with
+    /// or without `oci://`) of an image with the ISO in a layer, an http(s) URL, or
+    /// `file:///` and a path below `--base-image-directory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image: Option<String>,
+    /// Ours: Secret of type `kubernetes.io/dockerconfigjson` in this namespace, for
+    /// the registry of an OCI reference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_image_pull_secret: Option<String>,
+    /// Ours: Secret in this namespace whose key `ca.crt` has the certificates, beside
+    /// those of the coordinator's system, that sign for the registry or https
+    /// server.
+    #[serde(default, rename = "baseImageCASecret", skip_serializing_if = "Option::is_none")]
+    pub base_image_ca_secret: Option<String>,
     /// Ours: what the base ISO must be, as `sha256:` and 64 hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
@@ -34,6 +47,7 @@ pub struct SeedImageSpec {
     /// The `MachineRegistration`; the namespace defaults to this one. Another
     /// one has to grant it (annotation
     /// `baremetal.cluster.io/seed-image-namespaces`).
+    #[serde(default)]
     pub registration_ref: ObjectReference,
     /// Accepted and ignored: no pod is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +70,7 @@ pub struct SeedImageSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::quantity_value", default = "six_gibibytes")]
     pub size: Option<Value>,
-    /// Accepted and ignored.
+    /// `linux/amd64` or `linux/x86_64`; others are rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^$|^\S+\/\S+$"))]
     pub target_platform: Option<String>,

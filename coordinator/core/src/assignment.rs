@@ -28,7 +28,7 @@ pub use outcome::{
 use crate::demand::{Blocker, Demand, Want};
 use crate::host::{HostRecord, Problem};
 use crate::ids::Uid;
-use crate::network::{self, NetworkError};
+use crate::network::{self, HostNetwork, NetworkError};
 use crate::plan::{Clean, PlanInputs, PlanRecord, StoredPlan, render};
 
 /// Everything that a decision looks at, as read at one time.
@@ -114,11 +114,11 @@ fn claim_text(host: &HostRecord) -> String {
 }
 
 /// What the plan renders of the host's network.
-fn host_network(spec: &MachineInventorySpec) -> Result<Option<String>, Blocker> {
+fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, Blocker> {
     let invalid = |error: NetworkError| {
         Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
     };
-    network::network_config(spec).map_err(invalid)
+    network::host_network(spec).map_err(invalid)
 }
 
 /// Assigns the plan that makes the host free.
@@ -127,8 +127,8 @@ pub(crate) fn assign_clean(
     spec: &MachineInventorySpec,
     stored: &StoredPlan,
 ) -> Result<Assignment, Blocker> {
-    let network_config = host_network(spec)?;
-    assign_plan(host, &PlanInputs::Clean(Clean { network_config }), stored)
+    let network = host_network(spec)?;
+    assign_plan(host, &PlanInputs::Clean(Clean { network }), stored)
 }
 
 /// Assigns the plan of `inputs`. A record that was written and not announced

@@ -27,6 +27,8 @@ pub struct HostSituation<'a> {
     pub machine: Option<&'a ClaimingMachine>,
     /// The inventory, its machine or its cluster is paused.
     pub is_paused: bool,
+    /// The Cluster that the claim names is not found: it may be a paused one.
+    pub is_cluster_missing: bool,
     /// When the replica of its session was found dead.
     pub replica_died: Option<Timestamp>,
     /// `None` until it was read.
@@ -38,6 +40,8 @@ pub struct HostSituation<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostOutcome {
     pub effect: Option<HostEffect>,
+    /// Why nothing is done about a claim that does not hold.
+    pub hold: Option<Problem>,
     pub wake: Wake,
 }
 
@@ -70,7 +74,8 @@ pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
     let (session, session_wake) = check_session(situation);
     let effect = session.or_else(|| check_move(situation)).or_else(|| check_claim(situation));
     let grace = situation.host.grace_ends(situation.now).map_or(Wake::OnChange, Wake::At);
-    HostOutcome { effect, wake: if session_wake == Wake::OnChange { grace } else { session_wake } }
+    let wake = if session_wake == Wake::OnChange { grace } else { session_wake };
+    HostOutcome { effect, hold: find_hold(situation), wake }
 }
 
 /// After its replica failed, a host has the grace period to attach to another one.
@@ -100,11 +105,31 @@ fn check_claim(situation: &HostSituation<'_>) -> Option<HostEffect> {
     if host.is_abandoned {
         return clean_abandoned(situation);
     }
-    match situation.machine {
-        // A machine that names no host yet chooses this one.
-        Some(machine) if machine.host.as_ref().is_none_or(|named| *named == host.name) => None,
-        Some(_) | None => check_orphan(situation),
-    }
+    let is_held = is_claim_valid(situation) || find_hold(situation).is_some();
+    if is_held { None } else { check_orphan(situation) }
+}
+
+/// Whether the machine of the claim names the host. One that names none yet
+/// chooses this one.
+fn is_claim_valid(situation: &HostSituation<'_>) -> bool {
+    let named = situation.machine.map(|machine| machine.host.as_ref());
+    named.is_some_and(|named| named.is_none_or(|named| *named == situation.host.name))
+}
+
+/// Without its Cluster a claim is neither released nor given up: both may be
+/// restored. An operator may still delete the inventory; an abandoned claim
+/// needs no Cluster.
+fn find_hold(situation: &HostSituation<'_>) -> Option<Problem> {
+    let host = situation.host;
+    let claim = host.claim.as_ref()?;
+    let is_held = situation.is_cluster_missing
+        && !(situation.is_paused || host.is_deleting || host.is_abandoned)
+        && !is_claim_valid(situation);
+    let message = format!(
+        "{} {} held this host and does not exist or names another host, and Cluster {} is not found: nothing is done until it is; restore both, or delete this MachineInventory and boot the seed ISO",
+        claim.kind, claim.baremetal_machine, claim.cluster
+    );
+    is_held.then_some(Problem { reason: Reason::OwnerMissing, message })
 }
 
 /// The machine does not exist, or names another host. A claim is released only on the

@@ -73,6 +73,12 @@ pub fn user_data(cloud_config: &Value) -> String {
     format!("#cloud-config\n{}", to_yaml(cloud_config))
 }
 
+/// A cloud-config of yip, which knows nothing of the marker.
+#[must_use]
+pub fn stages(cloud_config: &Value) -> String {
+    to_yaml(cloud_config)
+}
+
 /// Values without maps of odd keys always have a YAML form.
 fn to_yaml(value: &impl Serialize) -> String {
     crate::yaml::to_yaml(value).unwrap_or_default()

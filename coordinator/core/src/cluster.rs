@@ -1,7 +1,7 @@
 //! Whether a cluster's infrastructure is there.
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::cluster::{BaremetalCluster, BaremetalClusterStatus, Endpoint};
+use coordinator_api::cluster::{BaremetalCluster, BaremetalClusterStatus, Endpoint, LoadBalancerType};
 use coordinator_api::conditions::{
     self, ConditionStatus, ConditionUpdate, Reason, Type, condition_false, condition_true,
 };
@@ -23,11 +23,15 @@ pub enum Decision {
     OwnerMissing,
     /// Neither endpoint nor load balancer is named.
     EndpointMissing,
+    /// Nothing would serve the endpoint of that load balancer.
+    Unsupported,
 }
 
 /// Where reconciliation is switched off.
 pub const PAUSED_MESSAGE: &str =
     "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
+
+const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.type Internal is not supported: no host would hold the address; run a load balancer for it, and set type to External";
 
 /// Whether reconciliation of an object is switched off.
 #[must_use]
@@ -45,10 +49,14 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
     if owner.is_none() {
         return Decision::OwnerMissing;
     }
+    let balancer = cluster.spec.control_plane_load_balancer.as_ref();
+    if balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal) {
+        return Decision::Unsupported;
+    }
     if cluster.spec.control_plane_endpoint.is_some() {
         return Decision::Rest;
     }
-    match &cluster.spec.control_plane_load_balancer {
+    match balancer {
         Some(balancer) => Decision::Fill(Endpoint { host: balancer.host.clone(), port: balancer.port }),
         None => Decision::EndpointMissing,
     }
@@ -72,11 +80,17 @@ pub fn cluster_status(
             Reason::EndpointMissing,
             "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer",
         )),
+        Decision::Unsupported => {
+            Some(condition_false(Type::EndpointReady, Reason::FieldUnsupported, UNSUPPORTED_MESSAGE))
+        }
     };
     let mut updates = vec![paused_condition(*decision == Decision::Paused)];
     if let Some(endpoint) = endpoint {
         status.ready = endpoint.status == ConditionStatus::True;
-        status.initialization = status.ready.then_some(Initialization { provisioned: Some(true) });
+        // Cluster API has acted on it: it is not taken back.
+        if status.ready {
+            status.initialization = Some(Initialization { provisioned: Some(true) });
+        }
         updates.push(ConditionUpdate { kind: Type::Ready, ..endpoint.clone() });
         updates.push(endpoint);
     }
@@ -116,24 +130,46 @@ mod tests {
     fn an_endpoint_comes_from_the_spec_or_the_load_balancer() {
         let endpoint = Endpoint { host: "192.0.2.1".into(), port: 6443 };
         let internal = LoadBalancer { host: "192.0.2.1".into(), port: 6443, ..Default::default() };
+        let external = LoadBalancer { kind: LoadBalancerType::External, ..internal.clone() };
         let named =
             BaremetalClusterSpec { control_plane_endpoint: Some(endpoint.clone()), ..Default::default() };
         let balanced =
-            BaremetalClusterSpec { control_plane_load_balancer: Some(internal), ..Default::default() };
+            BaremetalClusterSpec { control_plane_load_balancer: Some(external), ..Default::default() };
+        let of_hosts = BaremetalClusterSpec {
+            control_plane_load_balancer: Some(internal.clone()),
+            ..Default::default()
+        };
+        let both = BaremetalClusterSpec { control_plane_load_balancer: Some(internal), ..named.clone() };
         let none = BaremetalClusterSpec::default();
         for (name, spec, owner, want) in [
             ("named", &named, Some(owner(None)), Decision::Rest),
             ("balanced", &balanced, Some(owner(None)), Decision::Fill(endpoint)),
             ("neither", &none, Some(owner(None)), Decision::EndpointMissing),
+            ("of hosts", &of_hosts, Some(owner(None)), Decision::Unsupported),
+            ("named, of hosts", &both, Some(owner(None)), Decision::Unsupported),
             ("no owner", &named, None, Decision::OwnerMissing),
             ("paused", &named, Some(owner(Some(true))), Decision::Paused),
         ] {
             let cluster = BaremetalCluster::new("c1", spec.clone());
             let decision = decide_cluster(&cluster, owner.as_ref());
             assert_eq!(decision, want, "{name}");
-            let ready = cluster_status(&cluster, &decision, Timestamp::UNIX_EPOCH).ready;
-            assert_eq!(ready, matches!(decision, Decision::Rest | Decision::Fill(_)), "{name}");
+            let status = cluster_status(&cluster, &decision, Timestamp::UNIX_EPOCH);
+            let is_there = matches!(decision, Decision::Rest | Decision::Fill(_));
+            assert_eq!((status.ready, status.initialization.is_some()), (is_there, is_there), "{name}");
         }
+    }
+
+    #[test]
+    fn what_is_provisioned_stays_provisioned() {
+        let mut cluster = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
+        let provisioned = Some(Initialization { provisioned: Some(true) });
+        cluster.status =
+            Some(BaremetalClusterStatus { ready: true, initialization: provisioned, ..Default::default() });
+        let status = cluster_status(&cluster, &Decision::Unsupported, Timestamp::UNIX_EPOCH);
+        assert_eq!((status.ready, status.initialization), (false, provisioned));
+        let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();
+        assert_eq!(ready.reason, Reason::FieldUnsupported.as_str());
+        assert!(ready.message.contains("spec.controlPlaneLoadBalancer.type"), "{}", ready.message);
     }
 
     #[test]

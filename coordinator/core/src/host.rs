@@ -13,13 +13,14 @@ use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{
-    AllocationState, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus, MachineInventory,
-    PlanState, PlanStatus, PlanType, SessionStatus,
+    AllocationState, Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus,
+    MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
+use proto::refusal::Refusal;
 
 use crate::ids::{HostName, Uid};
 use crate::plan::is_generation;
@@ -53,6 +54,10 @@ pub struct HostRecord {
     pub install: Option<InstallStatus>,
     /// Boot id of the live system that registered last.
     pub live_boot_id: Option<String>,
+    /// Whether it was admitted.
+    pub approval: Approval,
+    /// Managed disks are asked for, which nothing here provides.
+    pub has_storage: bool,
     /// Two live hosts claim its identity.
     pub is_quarantined: bool,
     pub is_deleting: bool,
@@ -104,6 +109,8 @@ impl HostRecord {
             carried: host.and_then(|host| host.carried.clone()),
             install: host.and_then(|host| host.install.clone()),
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
+            approval: inventory.approval(),
+            has_storage: inventory.spec.storage.as_ref().is_some_and(|storage| !storage.is_null()),
             is_quarantined: annotated(annotation::QUARANTINED),
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
             is_abandoned: annotated(annotation::ABANDONED),
@@ -197,11 +204,58 @@ impl HostRecord {
             );
             return Some(Problem { reason: Reason::DuplicateIdentity, message });
         }
+        if let Some(problem) = self.find_bar() {
+            return Some(problem);
+        }
         if self.unreachable_since(now).is_some() {
             return Some(unreachable_problem());
         }
         let plan = self.plan.as_ref().filter(|plan| plan.state.is_none())?;
         plan.problem.clone()
+    }
+
+    /// What keeps the host from being admitted or used.
+    fn find_bar(&self) -> Option<Problem> {
+        let problem = |reason, message| Some(Problem { reason, message });
+        match self.approval {
+            Approval::Pending => {
+                let message = format!("the host waits for approval: {}", self.approval_command());
+                return problem(Reason::ApprovalPending, message);
+            }
+            Approval::Revoked => {
+                let command = self.approval_command();
+                let message = format!("the host was shut out; to admit it again: {command}");
+                return problem(Reason::Revoked, message);
+            }
+            Approval::Automatic | Approval::Approved => {}
+        }
+        self.has_storage.then(|| Problem {
+            reason: Reason::FieldUnsupported,
+            message: "spec.storage is not supported, and no machine gets a host whose disks would be left out: remove it".to_owned(),
+        })
+    }
+
+    /// How a person admits the host.
+    #[must_use]
+    pub fn approval_command(&self) -> String {
+        let approved: &str = Approval::Approved.into();
+        format!(
+            "kubectl annotate --overwrite -n {} machineinventory {} {}={approved}",
+            self.namespace,
+            self.name,
+            annotation::APPROVAL
+        )
+    }
+
+    /// Why its calls are refused, whatever certificate it shows.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self.approval {
+            _ if self.is_quarantined => Some(Refusal::Quarantined),
+            Approval::Pending => Some(Refusal::ApprovalPending),
+            Approval::Revoked => Some(Refusal::Revoked),
+            Approval::Automatic | Approval::Approved => None,
+        }
     }
 
     /// Name of the Secret that holds its plan record.

@@ -2,13 +2,15 @@
 
 pub mod template;
 
-mod facts;
+pub mod admission;
 mod identify;
 mod install;
 mod judge;
+mod metadata;
 
 use std::collections::BTreeMap;
 
+use coordinator_api::inventory::Approval;
 use coordinator_api::names::{annotation, label};
 use coordinator_api::network::{Configurator, NetworkTemplate, RegistrationNetwork};
 use coordinator_api::registration::MachineRegistration;
@@ -16,10 +18,11 @@ use kube::ResourceExt;
 use proto::v1alpha1::HostFacts;
 use serde_json::Value;
 
-pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key};
+pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key, shut_out};
 pub use install::{InstallError, install_message};
-pub use judge::{Judgement, judge_registration};
-use template::{Field, Rendered, Values};
+pub use judge::{Judgement, RANDOM_KEY, judge_registration};
+pub use metadata::{Refresh, refresh_inventory};
+use template::Values;
 
 fn emulates_tpm(registration: &MachineRegistration) -> bool {
     inventory_settings(registration).is_some_and(|registration| registration.emulate_tpm)
@@ -60,17 +63,6 @@ pub struct Skipped {
 /// Why a host gets no name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// The host does not report what the name is made of. A made-up name would
-    /// hide that, and a second registration would make up another one.
-    #[error(
-        "spec.machineName of the MachineRegistration names {missing}, which this host does not report: use another key ({offered})"
-    )]
-    Unresolved {
-        /// The keys, separated by commas.
-        missing: String,
-        /// What the host does report, cut.
-        offered: String,
-    },
     /// What is rendered is no name of a Kubernetes object.
     #[error(
         "spec.machineName of the MachineRegistration renders to {name:?}, which is no object name: add letters or digits"
@@ -83,8 +75,8 @@ pub enum TemplateError {
 
 /// Used when a registration names no template.
 const DEFAULT_NAME: &str = "m-${System Information/UUID}";
-/// Keys listed in one message.
-const MAX_LISTED: usize = 12;
+/// Used when the host does not report what its name is made of.
+const RANDOM_NAME: &str = "m-${Random/UUID}";
 
 /// Renders name, labels and annotations of a new inventory. `random` feeds the
 /// keys below `Random/`: the same bytes give the same values, so that with the
@@ -99,25 +91,20 @@ pub fn draft_inventory(
     identity: Identity<'_>,
     random: &[u8; 32],
 ) -> Result<Draft, TemplateError> {
-    let hidden = inventory_settings(registration).is_some_and(|registration| registration.no_smbios);
-    let values =
-        if hidden { Values::with_random(*random) } else { Values::new(facts::fact_values(facts), *random) };
+    let values = metadata::template_values(registration, facts, *random);
     let spec = &registration.spec;
-    let mut draft = Draft {
-        name: render_name(spec.machine_name.as_deref().unwrap_or(DEFAULT_NAME), &values)?,
-        ..Draft::default()
-    };
-    for (key, text) in &spec.machine_inventory_labels {
-        draft.take_rendered(key, Field::Label, &values.render_template(text));
-    }
-    for (key, text) in &spec.machine_inventory_annotations {
-        draft.take_rendered(key, Field::Annotation, &values.render_template(text));
-    }
+    let mut draft = Draft::default();
+    draft.name = draft.render_name(spec.machine_name.as_deref().unwrap_or(DEFAULT_NAME), &values)?;
+    draft.take_metadata(registration, facts, identity.class, &values);
     if let Some(network) = spec.config.as_ref().and_then(|config| config.network.as_ref()) {
         draft.network = explicit_network(network);
         draft.ip_address_pools.clone_from(&network.ip_addresses);
     }
     draft.annotations.insert(annotation::REGISTRATION.to_owned(), registration.name_any());
+    if admission::needs_approval(registration) {
+        let pending: &str = Approval::Pending.into();
+        draft.annotations.insert(annotation::APPROVAL.to_owned(), pending.to_owned());
+    }
     draft.labels.insert(label::MANAGED.to_owned(), "true".to_owned());
     draft.labels.insert(label::IDENTITY_CLASS.to_owned(), identity.class.as_str().to_owned());
     Ok(draft)
@@ -131,41 +118,23 @@ fn explicit_network(network: &RegistrationNetwork) -> Option<NetworkTemplate> {
         && config.as_ref().is_none_or(|config| {
             config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty)
         });
-    (!silent).then(|| NetworkTemplate {
-        configurator: *configurator,
-        ip_addresses: BTreeMap::new(),
-        config: config.clone(),
-    })
+    (!silent).then(|| network.template())
 }
 
 impl Draft {
-    fn take_rendered(&mut self, key: &str, field: Field, rendered: &Rendered) {
-        let why = if !template::is_key(key) {
-            "it is no key of a label or annotation".to_owned()
-        } else if rendered.missing.is_empty() {
-            let (map, text) = match field {
-                Field::Label => (&mut self.labels, template::sanitise_label(&rendered.text)),
-                Field::Annotation => (&mut self.annotations, template::sanitise_annotation(&rendered.text)),
-            };
-            map.insert(key.to_owned(), text);
-            return;
-        } else {
-            format!("the host does not report {}", rendered.missing.join(", "))
-        };
-        self.skipped.push(Skipped { key: key.to_owned(), why });
+    /// A host that does not report what its name is made of gets a random name,
+    /// the same at each try.
+    fn render_name(&mut self, text: &str, values: &Values) -> Result<String, TemplateError> {
+        let mut rendered = values.render_template(text);
+        if !rendered.missing.is_empty() {
+            let why =
+                format!("the host does not report {}, so its name is random", rendered.missing.join(", "));
+            self.skipped.push(Skipped { key: "spec.machineName".to_owned(), why });
+            rendered = values.render_template(RANDOM_NAME);
+        }
+        let name = template::sanitise_name(&rendered.text);
+        if template::is_name(&name) { Ok(name) } else { Err(TemplateError::Name { name }) }
     }
-}
-
-fn render_name(text: &str, values: &Values) -> Result<String, TemplateError> {
-    let rendered = values.render_template(text);
-    if !rendered.missing.is_empty() {
-        let offered: Vec<_> = values.keys().take(MAX_LISTED).collect();
-        let offered =
-            if offered.is_empty() { "Random/UUID".to_owned() } else { offered.join(", ") + ", …" };
-        return Err(TemplateError::Unresolved { missing: rendered.missing.join(", "), offered });
-    }
-    let name = template::sanitise_name(&rendered.text);
-    if template::is_name(&name) { Ok(name) } else { Err(TemplateError::Name { name }) }
 }
 
 #[cfg(test)]

@@ -2,11 +2,13 @@
 //!
 //! A decision is a function from parsed values to what is due; nothing here
 //! uses a client, a file, a clock or a random number. In the order of the
-//! lifecycle: [`inventory`] names a host, [`pool`] says which can be claimed,
-//! [`demand`] what a machine asks for, [`assignment`] what is due for it,
-//! [`plan`] what the host executes, [`provider_id`] how its node is called.
+//! lifecycle: [`attestation`] verifies a TPM, [`inventory`] names a host,
+//! [`pool`] says which can be claimed, [`demand`] what a machine asks for,
+//! [`assignment`] what is due for it, [`plan`] what the host executes,
+//! [`provider_id`] how its node is called.
 
 pub mod assignment;
+pub mod attestation;
 pub mod bootstrap;
 pub mod claim;
 pub mod cloud_init;

@@ -6,162 +6,133 @@
 //! assigned are never frozen: the lease of a frozen address could be given to
 //! another host.
 
+mod connection_ip;
+mod connections;
 mod drift;
+mod error;
 mod explicit;
+mod keyfile;
 mod model;
-mod render;
+mod observed;
+mod render_config;
+mod render_keyfiles;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use coordinator_api::inventory::MachineInventorySpec;
-use coordinator_api::network::ObservedNetwork;
+use coordinator_api::network::{NetworkTemplate, ObservedInterface, ObservedNetwork};
+use coordinator_api::registration::MachineRegistration;
 use ipnet::IpNet;
+use proto::plan::Secret;
+use serde::Serialize;
 
+use connections::Translation;
 pub use drift::describe_drift;
+pub use error::NetworkError;
 pub use wire::{Observation, parse_observed};
 
-/// Why a network cannot be taken or rendered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
-    /// More than the contract allows.
-    #[error("{what}: {count} were sent, {max} are allowed: use an agent of the coordinator's version")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many there are.
-        count: usize,
-        /// See [`proto::limits`].
-        max: usize,
-    },
-    /// A value that is not what its field holds.
-    #[error("{place}: {value:?} is no {wanted}: correct it in spec.observedNetwork, or set spec.network")]
-    Value {
-        /// The interface, or the list.
-        place: String,
-        /// As it came, cut to 64 characters.
-        value: String,
-        /// What it should be.
-        wanted: &'static str,
-    },
-    /// A value occurs twice.
-    #[error(
-        "{place}: {value} occurs twice: remove one of them from spec.observedNetwork, or set spec.network"
-    )]
-    Duplicate {
-        /// The interface, or the list.
-        place: String,
-        /// What.
-        value: String,
-    },
-    /// An interface names one that is not there.
-    #[error(
-        "interface {interface}: its {role} {missing} is not there: add it to spec.observedNetwork, or set spec.network"
-    )]
-    InterfaceMissing {
-        /// Who names it.
-        interface: String,
-        /// Parent, master, member or primary.
-        role: &'static str,
-        /// Who is named.
-        missing: String,
-    },
-    /// An interface without the address that it is found by.
-    #[error(
-        "interface {interface}: it has no MAC address, so that no configuration can find it: add permanentMAC to spec.observedNetwork, or set spec.network"
-    )]
-    MacMissing {
-        /// Which.
-        interface: String,
-    },
-    /// A frame of the VLAN would not fit its parent.
-    #[error(
-        "interface {interface}: its MTU {mtu} is above {parent_mtu} of its parent {parent}: lower it in spec.observedNetwork, or raise the parent's"
-    )]
-    Mtu {
-        /// The VLAN.
-        interface: String,
-        /// Of the VLAN.
-        mtu: i64,
-        /// Its parent.
-        parent: String,
-        /// Of the parent.
-        parent_mtu: i64,
-    },
-    /// Destination and gateway are not both IPv4 or both IPv6.
-    #[error(
-        "interface {interface}: the route to {destination} has a gateway of the other family, {gateway}: correct it in spec.observedNetwork, or set spec.network"
-    )]
-    Family {
-        /// Where the route leaves.
-        interface: String,
-        /// Of the route.
-        destination: IpNet,
-        /// Of the route.
-        gateway: IpAddr,
-    },
-    /// No address of the interface shares a subnet with the gateway.
-    #[error(
-        "interface {interface}: gateway {gateway} is outside every subnet of its addresses: add an address or a route that reaches it to spec.observedNetwork, or set spec.network (on-link: true works only where cloud-init renders by netplan)"
-    )]
-    GatewayUnreachable {
-        /// Where the route leaves.
-        interface: String,
-        /// Of the route.
-        gateway: IpAddr,
-    },
-    /// A route that leaves by no interface, or by one that is not there.
-    #[error(
-        "the route to {destination} leaves by no interface of the host: name one in spec.observedNetwork, or set spec.network"
-    )]
-    RouteWithoutInterface {
-        /// Of the route.
-        destination: IpNet,
-    },
-    /// An explicit network in a language that is not spoken here.
-    #[error(
-        "spec.network.configurator {configurator} cannot be rendered: set it to none and give network-config version 2 in spec.network.config, or remove spec.network to replay the observed network"
-    )]
-    Configurator {
-        /// Its name.
-        configurator: &'static str,
-    },
-    /// An explicit network that is no network-config version 2.
-    #[error(
-        "spec.network.config is no network-config version 2: give a map with version: 2 (netplan's own form, or below network:), or remove spec.network to replay the observed network"
-    )]
-    NotVersion2,
-    /// A `{name}` without a value.
-    #[error("spec.network.config names {{{name}}}, and spec.network.ipAddresses has no such key: add it")]
-    Placeholder {
-        /// Between the braces.
-        name: String,
-    },
-    /// Cannot be written as YAML.
-    #[error("the network-config cannot be written ({0}): simplify spec.network.config")]
-    Render(String),
+/// The network of a host, in two languages that say the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostNetwork {
+    /// network-config version 2, for images whose network cloud-init
+    /// configures.
+    pub network_config: Option<String>,
+    /// Keyfiles by file name without `.nmconnection`, for images with
+    /// `NetworkManager`, which take them and not the other. Empty where
+    /// network-config alone was given.
+    pub connections: BTreeMap<String, Secret>,
 }
 
-/// network-config version 2 of a host: `spec.network` unless empty,
-/// else `spec.observedNetwork`. `None` when neither does: the image decides.
+/// The network of a host: `spec.network` unless empty, else
+/// `spec.observedNetwork`. Empty when neither says anything: the image decides.
 ///
 /// # Errors
 /// [`NetworkError`], which names the interface and the next action.
-pub fn network_config(spec: &MachineInventorySpec) -> Result<Option<String>, NetworkError> {
-    let explicit = spec.network.as_ref().map(explicit::explicit_config).transpose()?.flatten();
-    match (explicit, &spec.observed_network) {
-        (Some(config), _) => Ok(Some(config)),
+pub fn host_network(spec: &MachineInventorySpec) -> Result<HostNetwork, NetworkError> {
+    let observed = spec.observed_network.as_ref();
+    let template = spec.network.as_ref();
+    let explicit = template.map(|template| explicit::explicit_network(template, observed)).transpose()?;
+    match (explicit.flatten(), observed) {
+        (Some(network), _) => Ok(network),
         (None, Some(observed)) => replay_observed(observed),
-        (None, None) => Ok(None),
+        (None, None) => Ok(HostNetwork::default()),
     }
 }
 
-fn replay_observed(observed: &ObservedNetwork) -> Result<Option<String>, NetworkError> {
-    let network = model::Network::parse_observed(observed)?;
-    if network.devices.is_empty() {
-        return Ok(None);
+/// The network of an explicit template, for hosts that nothing is known of.
+///
+/// # Errors
+/// [`NetworkError`], which names the next action.
+pub fn template_network(template: &NetworkTemplate) -> Result<HostNetwork, NetworkError> {
+    Ok(explicit::explicit_network(template, None)?.unwrap_or_default())
+}
+
+/// The network of live systems, in the words of the seed ISO.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LiveNetwork {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network_config: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    connections: BTreeMap<String, String>,
+}
+
+/// What a registration says of the network of each of its hosts: they boot
+/// with it before anything is known of them. `None` where an address is still
+/// to be filled in, and where it says nothing.
+#[must_use]
+pub fn live_network(registration: &MachineRegistration) -> Option<LiveNetwork> {
+    let network = registration.spec.config.as_ref()?.network.as_ref()?;
+    let HostNetwork { network_config, connections } = template_network(&network.template()).ok()?;
+    let text = |content: Secret| String::from_utf8_lossy(content.expose()).into_owned();
+    let connections: BTreeMap<_, _> =
+        connections.into_iter().map(|(name, content)| (name, text(content))).collect();
+    let is_empty = network_config.is_none() && connections.is_empty();
+    (!is_empty).then_some(LiveNetwork { network_config, connections })
+}
+
+/// Keyfiles are what an operator wrote, and decide for their interfaces. A
+/// report decides for the others, as far as it says how they are configured:
+/// imported ones do not, and list what containers made.
+fn replay_observed(observed: &ObservedNetwork) -> Result<HostNetwork, NetworkError> {
+    if observed.connections.is_empty() {
+        let network = observed::parse_network(observed)?;
+        return render_network(&network, BTreeMap::new(), &[], |_| true);
     }
-    render::render_yaml(&network).map(Some)
+    let Translation { mut network, untranslated } =
+        connections::translate_connections(&observed.connections, Some(observed))?;
+    let written: Vec<_> = network.devices.keys().cloned().collect();
+    let is_written = |name: &str| written.iter().any(|known| known == name);
+    let is_reported = |given: &&ObservedInterface| {
+        let plain = given.kind.as_deref().unwrap_or_default().is_empty() && given.master.is_none();
+        plain && (given.dhcp4 || given.dhcp6 || given.accept_ra) && !is_written(&given.name)
+    };
+    let reported = ObservedNetwork {
+        interfaces: observed.interfaces.iter().filter(is_reported).cloned().collect(),
+        ..ObservedNetwork::default()
+    };
+    network.devices.extend(observed::parse_network(&reported)?.devices);
+    render_network(&network, observed.connections.clone(), &untranslated, |name| !is_written(name))
+}
+
+/// Both languages; `connections` are kept as they are, those of devices that
+/// are `rendered` are added.
+fn render_network(
+    network: &model::Network,
+    mut connections: BTreeMap<String, String>,
+    untranslated: &[String],
+    rendered: impl Fn(&str) -> bool,
+) -> Result<HostNetwork, NetworkError> {
+    for (name, text) in render_keyfiles::render_keyfiles(network, rendered) {
+        connections.entry(name).or_insert(text);
+    }
+    let is_empty = network.devices.is_empty();
+    let network_config =
+        if is_empty { None } else { Some(render_config::render_config(network, untranslated)?) };
+    let connections = connections.into_iter().map(|(name, text)| (name, Secret::new(text.into_bytes())));
+    Ok(HostNetwork { network_config, connections: connections.collect() })
 }
 
 /// An address with its prefix, or why not.

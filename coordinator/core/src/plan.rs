@@ -20,6 +20,8 @@ mod tests;
 
 use proto::plan::{Generation, Image, Plan, Secret};
 
+use crate::network::HostNetwork;
+
 pub use record::{PlanRecordError, is_generation, read_record};
 pub use render::render;
 pub use results::{PlanEnd, Progress, judge_report, with_next_action};
@@ -39,16 +41,14 @@ pub struct Reprovision {
     pub image: Image,
     /// Bootstrap data, normalised.
     pub user_data: Secret,
-    /// network-config version 2.
-    pub network_config: Option<String>,
+    pub network: HostNetwork,
     pub names: Names,
 }
 
 /// A host that keeps its address and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clean {
-    /// network-config version 2.
-    pub network_config: Option<String>,
+    pub network: HostNetwork,
 }
 
 /// Names that the host goes by while it is a node.

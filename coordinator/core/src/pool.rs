@@ -39,6 +39,10 @@ pub enum Exclusion {
     #[strum(serialize = "being deleted")]
     Deleting,
     Quarantined,
+    #[strum(serialize = "not approved")]
+    NotApproved,
+    #[strum(serialize = "with managed disks")]
+    ManagedDisks,
     #[strum(serialize = "held by another pool")]
     OtherPool,
     #[strum(serialize = "not attached")]
@@ -63,9 +67,6 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     if host.pool.as_deref().is_some_and(|holder| holder != pool) {
         return Unavailable(Exclusion::OtherPool);
     }
-    if host.is_quarantined {
-        return Unavailable(Exclusion::Quarantined);
-    }
     if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none()) {
         return match plan.kind {
             PlanType::Clean => Standing::Preparing,
@@ -75,7 +76,10 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     let is_claimed = host.claim.is_some();
     let is_failed = host.plan.as_ref().is_some_and(|plan| plan.state == Some(PlanState::Failed));
     for (is_excluded, exclusion) in [
+        (host.is_quarantined, Exclusion::Quarantined),
+        (host.refusal().is_some(), Exclusion::NotApproved),
         (host.is_deleting && !is_claimed, Exclusion::Deleting),
+        (host.has_storage && !is_claimed, Exclusion::ManagedDisks),
         (is_failed, Exclusion::PlanFailed),
         (host.allocation == AllocationState::Unavailable, Exclusion::Marked),
         (!host.is_attached(), Exclusion::NotAttached),
@@ -219,6 +223,22 @@ impl Roster {
                 Exclusion::NoPlanSecret,
                 Reason::PlanSecretMissing,
                 "it has no plan Secret: boot the seed ISO on the host to have it created",
+            ),
+            (Exclusion::Deleting, Reason::MemberNotReady, "it is being deleted: remove the entry"),
+            (
+                Exclusion::Quarantined,
+                Reason::MemberNotReady,
+                "two systems claim its identity: see its condition Ready",
+            ),
+            (
+                Exclusion::PlanFailed,
+                Reason::MemberNotReady,
+                "its plan failed: see the machine that holds it, or its condition Ready",
+            ),
+            (
+                Exclusion::Marked,
+                Reason::MemberNotReady,
+                "it is marked Unavailable: see its Events and its condition Ready",
             ),
             (Exclusion::NotAttached, Reason::MemberNotReady, "it is not attached: check the host"),
             (

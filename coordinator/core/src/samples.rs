@@ -19,6 +19,7 @@ use proto::plan::{Checksum, Image, Secret};
 use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
 use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
+use crate::network::HostNetwork;
 use crate::plan::{Clean, Names, PlanInputs, Reprovision};
 use crate::provider_id::ProviderId;
 
@@ -216,11 +217,11 @@ pub(crate) fn reprovision() -> PlanInputs {
     PlanInputs::Reprovision(Reprovision {
         image: image(),
         user_data: bootstrap(),
-        network_config: Some("version: 2\n".into()),
+        network: HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() },
         names: names(),
     })
 }
 
 pub(crate) fn clean() -> PlanInputs {
-    PlanInputs::Clean(Clean { network_config: None })
+    PlanInputs::Clean(Clean { network: HostNetwork::default() })
 }

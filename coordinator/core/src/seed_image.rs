@@ -1,5 +1,9 @@
 //! How far a seed image is, and how long it may be downloaded.
 
+pub mod base;
+pub mod image_files;
+pub mod pull_secret;
+
 use std::time::Duration;
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
@@ -45,7 +49,7 @@ pub enum Progress {
     /// The base ISO is being fetched.
     Started,
     /// The base ISO is not there or not usable.
-    Failed(String),
+    Failed(Reason, String),
     /// It can be downloaded.
     Completed(Download),
     /// Its time is over.
@@ -73,8 +77,8 @@ pub fn decide_build(
     if image.spec.kind == SeedImageType::Raw {
         return Decision::Refuse("disk images are not made here: use type iso");
     }
-    if image.spec.base_image.as_deref().is_none_or(str::is_empty) {
-        return Decision::Refuse("spec.baseImage is empty: give the http(s) URL of a base ISO");
+    if let Err(refusal) = base::check_base(&image.spec) {
+        return Decision::Refuse(refusal.0);
     }
     let asked = is_asked(image);
     if !asked && is_over(image, now) {
@@ -191,7 +195,7 @@ pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp)
             Reason::SeedImageBuildOngoing,
             "the base ISO is being fetched".to_owned(),
         ),
-        Progress::Failed(why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, why.clone()),
+        Progress::Failed(_, why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, why.clone()),
         Progress::Completed(_) => (SeedImageState::Completed, Reason::SeedImageBuildSuccess, String::new()),
         Progress::Expired => (
             SeedImageState::NotStarted,
@@ -205,7 +209,7 @@ pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp)
         Progress::Refused(_)
         | Progress::NoRegistration(_)
         | Progress::Started
-        | Progress::Failed(_)
+        | Progress::Failed(..)
         | Progress::Expired => None,
     };
     let url = download.map(|d| format!("{}/elemental/seedimage/{}/{}", d.server_url, d.token, d.file));
@@ -230,7 +234,12 @@ fn project_conditions(progress: &Progress, reason: Reason, message: &str) -> [Co
             condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
             condition_false(Type::SeedImageReady, reason, message),
         ],
-        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Failed(_) | Progress::Expired => [
+        // The cause itself; the other condition has upstream's reasons alone.
+        Progress::Failed(cause, _) => [
+            condition_false(Type::Ready, *cause, message),
+            condition_false(Type::SeedImageReady, reason, message),
+        ],
+        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Expired => [
             condition_false(Type::Ready, reason, message),
             condition_false(Type::SeedImageReady, reason, message),
         ],

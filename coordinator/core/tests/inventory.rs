@@ -27,7 +27,7 @@ fn inventory(name: &str, key: Option<&str>) -> MachineInventory {
     )
 }
 
-const ME: Identity<'_> = Identity { hash: "mine", class: KeyClass::Software };
+const ME: Identity<'_> = Identity { hash: "mine", class: KeyClass::Emulated };
 
 #[test]
 fn a_host_is_who_its_key_says() {
@@ -37,7 +37,7 @@ fn a_host_is_who_its_key_says() {
         (inventory("a", Some("mine")), inventory("a", Some("other")), inventory("a", None));
     let mut doubted = mine.clone();
     doubted.metadata.annotations = Some([(annotation::QUARANTINED.to_owned(), String::new())].into());
-    let tpm = Identity { class: KeyClass::Tpm, ..ME };
+    let tpm = Identity { class: KeyClass::Hardware, ..ME };
     let found = |by_key, by_name| Existing { by_key, by_name };
     let cases = [
         ("no inventory yet", found(None, None), ME, &emulated, Identified::Create),
@@ -252,7 +252,7 @@ fn an_inventory_is_drafted_from_what_the_host_reports() {
     let want = Draft {
         name: "cluster-a-4c4c4544-0032-4b10-8035-c4c04f4e3332".into(),
         labels: map(&[
-            ("baremetal.cluster.io/identity-class", "software"),
+            ("baremetal.cluster.io/identity-class", "Emulated"),
             ("disk", "vda-HDD"),
             ("elemental.cattle.io/managed", "true"),
             ("mac", "02-00-00-00-00-01"),
@@ -274,35 +274,29 @@ fn an_inventory_is_drafted_from_what_the_host_reports() {
 }
 
 #[test]
-fn a_name_is_never_made_up() {
-    let offered = "CPU/TotalThreads, Memory/TotalPhysicalBytes, Memory/TotalUsableBytes, Network/NICs/0/MacAddress, \
-                   Network/NICs/0/Name, Network/NICs/0/Speed, Network/NICs/eno1/MacAddress, Network/NICs/eno1/Name, \
-                   Network/NICs/eno1/Speed, Network/TotalNICs, Product/UUID, Product/Vendor, …";
-    let unresolved = |missing: &str, offered: &str| {
-        Err(TemplateError::Unresolved { missing: missing.into(), offered: offered.into() })
-    };
+fn a_name_that_cannot_be_rendered_is_random() {
     let no_smbios = json!({"elemental": {"registration": {"no-smbios": true}}});
-    let random =
-        draft_inventory(&registration(json!({"machineName": "m-${Random/Hex/8}"})), &facts(), ME, &[0; 32])
-            .unwrap()
-            .name;
+    let name_of =
+        |spec: Value| draft_inventory(&registration(spec), &facts(), ME, &[0; 32]).map(|draft| draft.name);
+    let drawn = |template: &str| name_of(json!({ "machineName": template })).unwrap();
+    let random = drawn("m-${Random/UUID}");
     let cases = [
         ("no template", json!({}), Ok("m-4c4c4544-0032-4b10-8035-c4c04f4e3332".to_owned())),
         ("fixed", json!({"machineName": "rack-1"}), Ok("rack-1".to_owned())),
         (
             "several keys are missing",
             json!({"machineName": "${A/B}${Base Board Information/Serial Number}${C}"}),
-            unresolved("A/B, Base Board Information/Serial Number, C", offered),
+            Ok(random.clone()),
         ),
         (
             "SMBIOS is hidden",
             json!({"machineName": "${System Information/UUID}", "config": no_smbios}),
-            unresolved("System Information/UUID", "Random/UUID"),
+            Ok(random.clone()),
         ),
         (
             "random where SMBIOS is hidden",
             json!({"machineName": "m-${Random/Hex/8}", "config": no_smbios}),
-            Ok(random),
+            Ok(drawn("m-${Random/Hex/8}")),
         ),
         (
             "nothing is left",
@@ -312,9 +306,17 @@ fn a_name_is_never_made_up() {
         ("dots", json!({"machineName": "a..b"}), Err(TemplateError::Name { name: "a..b".into() })),
     ];
     for (name, spec, want) in cases {
-        let got = draft_inventory(&registration(spec), &facts(), ME, &[0; 32]).map(|draft| draft.name);
-        assert_eq!(got, want, "{name}");
+        assert_eq!(name_of(spec), want, "{name}");
     }
+    let draft =
+        draft_inventory(&registration(json!({"machineName": "${A/B}"})), &facts(), ME, &[0; 32]).unwrap();
+    assert_eq!(draft.skipped.len(), 1, "it is said why");
+    assert_ne!(
+        draft_inventory(&registration(json!({"machineName": "${A/B}"})), &facts(), ME, &[1; 32])
+            .unwrap()
+            .name,
+        random
+    );
 }
 
 #[test]
@@ -326,8 +328,8 @@ fn a_uuid_that_a_series_of_boards_shares_names_no_host() {
     ] {
         let mut facts = facts();
         facts.smbios[1].values.insert("UUID".into(), uuid.into());
-        let refused = draft_inventory(&registration(json!({})), &facts, ME, &[0; 32]);
-        assert!(matches!(refused, Err(TemplateError::Unresolved { .. })), "{uuid}");
+        let draft = draft_inventory(&registration(json!({})), &facts, ME, &[0; 32]).unwrap();
+        assert_eq!(draft.skipped.len(), 1, "{uuid}: the name is random");
     }
 }
 
@@ -372,7 +374,12 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
             network_config: Some(
                 "version: 2\nethernets:\n  eno1:\n    match:\n      macaddress: \"52:54:00:00:00:01\"\n    set-name: eno1\n    dhcp4: true\n".into(),
             ),
+            connections: vec![wire::Keyfile {
+                name: "eno1".into(),
+                content: b"[connection]\nid=eno1\nuuid=6aafa98a-8199-817e-a426-0b6c3bdf145d\ntype=ethernet\n\n[ethernet]\nmac-address=52:54:00:00:00:01\n\n[ipv4]\nmethod=auto\n\n[ipv6]\nmethod=disabled\n".to_vec(),
+            }],
         }),
+        ..Default::default()
     };
     let nothing = wire::Install {
         snapshotter_type: "loopdevice".into(),
@@ -382,14 +389,17 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
             user_data: None,
             meta_data: "instance-id: install-b\n".into(),
             network_config: None,
+            connections: vec![],
         }),
         ..Default::default()
     };
     let config = |config: Value| registration(json!({"config": config}));
     let with_device = wire::Install { device: "/dev/x".into(), ..nothing.clone() };
     let staying = wire::Install { power_action: wire::PowerAction::Stay.into(), ..nothing.clone() };
+    let staged = wire::Install { stages: b"stages:\n  boot: []\n".to_vec(), ..nothing.clone() };
+    let with_urls = wire::Install { config_urls: vec!["https://c.example/a.yaml".into()], ..nothing.clone() };
     let bare = inventory("b", None);
-    let cases = [
+    let cases: [(&str, MachineRegistration, &MachineInventory, Result<wire::Install, InstallError>); 6] = [
         ("everything", given, &host, Ok(full)),
         ("nothing", registration(json!({})), &bare, Ok(nothing)),
         (
@@ -399,7 +409,13 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
             Ok(with_device),
         ),
         ("no reboot", config(json!({"elemental": {"install": {"reboot": false}}})), &bare, Ok(staying)),
-        ("stages of yip", config(json!({"cloud-config": {"stages": {}}})), &bare, Err(InstallError::Stages)),
+        ("stages of yip", config(json!({"cloud-config": {"stages": {"boot": []}}})), &bare, Ok(staged)),
+        (
+            "further files",
+            config(json!({"elemental": {"install": {"config-urls": ["https://c.example/a.yaml"]}}})),
+            &bare,
+            Ok(with_urls),
+        ),
     ];
     for (name, registration, inventory, want) in cases {
         assert_eq!(install_message(&registration, inventory), want, "{name}");

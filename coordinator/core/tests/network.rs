@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_api::inventory::MachineInventorySpec;
 use coordinator_api::network::{Configurator, NetworkTemplate, ObservedNetwork};
-use coordinator_core::network::{NetworkError, Observation, describe_drift, network_config, parse_observed};
+use coordinator_core::network::{NetworkError, Observation, describe_drift, host_network, parse_observed};
 use proptest::prelude::*;
 use proto::v1alpha1 as wire;
 use serde_json::{Value, json};
@@ -17,6 +17,10 @@ fn replay(network: Value) -> Result<Option<String>, NetworkError> {
         observed_network: Some(serde_json::from_value(network).unwrap()),
         ..Default::default()
     })
+}
+
+fn network_config(spec: &MachineInventorySpec) -> Result<Option<String>, NetworkError> {
+    host_network(spec).map(|network| network.network_config)
 }
 
 #[test]
@@ -121,7 +125,6 @@ vlans:
       via: \"192.0.2.1\"
     - to: \"::/0\"
       via: \"fe80::1\"
-      metric: 1024
     - to: \"203.0.113.0/24\"
       scope: link
     nameservers:
@@ -410,7 +413,7 @@ fn report() -> wire::ObservedNetwork {
         }],
         dns_servers: vec!["127.0.0.53".into(), "192.0.2.53".into()],
         search_domains: vec!["example.com".into()],
-        connections: std::iter::once(("bond0".into(), "[connection]\n".into())).collect(),
+        connections: std::iter::once(("bond0".into(), "[connection]\ntype=bond\n".into())).collect(),
     }
 }
 
@@ -426,7 +429,7 @@ fn report_is_parsed_in_canonical_form() {
             }],
             "routes": [{"destination": "198.51.100.0/24", "gateway": "192.0.2.1", "interface": "bond0"}],
             "dnsServers": ["192.0.2.53"], "searchDomains": ["example.com"],
-            "connections": {"bond0": "[connection]\n"}
+            "connections": {"bond0": "[connection]\ntype=bond\n"}
         })
     );
 }
@@ -439,7 +442,7 @@ fn what_cannot_be_replayed_is_dropped_alone() {
     }
     // What is spoiled, by what, and what is left: interfaces, addresses of the
     // first, routes, resolvers, search domains, keyfiles.
-    let cases: [(&str, Spoil, [usize; 6]); 15] = [
+    let cases: [(&str, Spoil, [usize; 6]); 16] = [
         ("nothing", |_| {}, [1, 2, 1, 1, 1, 1]),
         (
             "interfaces",
@@ -453,6 +456,11 @@ fn what_cannot_be_replayed_is_dropped_alone() {
         (
             "keyfiles",
             |network| drop(network.connections.insert("z".into(), "x".repeat(256 * 1024))),
+            [1, 2, 1, 1, 1, 1],
+        ),
+        (
+            "unreadable keyfile",
+            |network| drop(network.connections.insert("a".into(), "type=ethernet".into())),
             [1, 2, 1, 1, 1, 1],
         ),
         (
@@ -521,12 +529,15 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
         "interfaces": [
             {"name": "eno1", "mac": "02:00:00:00:00:01", "dhcp4": true, "addresses": ["10.0.0.5/24"], "dynamicAddresses": ["10.0.0.5/24"]},
             {"name": "eno2", "mac": "02:00:00:00:00:02", "mtu": 9000, "addresses": ["192.0.2.7/24"]},
-            {"name": "eno3", "mac": "02:00:00:00:00:03"}
+            {"name": "eno3", "mac": "02:00:00:00:00:03"},
+            {"name": "v12", "kind": "vlan", "vlan": {"id": 12, "link": "eno2"}},
+            {"name": "bond0", "kind": "bond", "bond": {"mode": "802.3ad"}}
         ],
-        "routes": [{"destination": "198.51.100.0/24", "gateway": "192.0.2.1", "interface": "eno2", "metric": 5}],
+        "routes": [{"destination": "198.51.100.0/24", "gateway": "192.0.2.1", "interface": "eno2", "metric": 5},
+                   {"destination": "0.0.0.0/0", "gateway": "192.0.2.1", "interface": "eno2"}],
         "dnsServers": ["10.0.0.1"]
     });
-    let cases: [(&str, Change, Option<&str>); 9] = [
+    let cases: [(&str, Change, Option<&str>); 12] = [
         ("nothing", |_| {}, None),
         (
             "another lease and its resolver",
@@ -544,6 +555,25 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
             None,
         ),
         (
+            "another form of the same routes",
+            |n| {
+                let connected = json!({"destination": "192.0.2.0/24", "gateway": "", "interface": "eno2"});
+                n["routes"].as_array_mut().unwrap().push(connected);
+                n["routes"][1]["destination"] = json!("default");
+            },
+            None,
+        ),
+        (
+            "VLAN",
+            |n| n["interfaces"][3]["vlan"]["id"] = json!(13),
+            Some("v12: VLAN is 13 of eno2 instead of 12 of eno2"),
+        ),
+        (
+            "bond",
+            |n| n["interfaces"][4]["bond"]["mode"] = json!("balance-rr"),
+            Some("bond0: mode is balance-rr instead of 802.3ad"),
+        ),
+        (
             "a static address",
             |n| n["interfaces"][1]["addresses"] = json!(["192.0.2.8/24"]),
             Some("eno2: address 192.0.2.7/24 is gone; eno2: address 192.0.2.8/24 is new"),
@@ -559,7 +589,9 @@ fn only_what_was_meant_to_stay_counts_as_drift() {
         (
             "the route",
             |n| n["routes"] = json!([]),
-            Some("route 198.51.100.0/24 via 192.0.2.1 dev eno2 is gone"),
+            Some(
+                "route 0.0.0.0/0 via 192.0.2.1 dev eno2 is gone; route 198.51.100.0/24 via 192.0.2.1 dev eno2 is gone",
+            ),
         ),
         (
             "another card, another MTU",

@@ -1,15 +1,20 @@
 //! The client of base images: bounded redirects, no silence without end.
 
+use std::error::Error;
+use std::io;
+
 use bytes::Bytes;
-use http::{Request, Response, Uri, header};
+use http::{HeaderMap, Request, Response, Uri, header};
 use http_body_util::Empty;
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
 
-use super::targets::Targets;
+use super::targets::{Targets, UnknownHost};
 use super::{BaseImageError, SILENCE};
 use crate::telemetry::chain;
 
@@ -23,57 +28,96 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
+    /// Trusts what the system trusts.
     pub(super) fn new(targets: Targets) -> Result<Self, BaseImageError> {
+        let builder = ClientConfig::builder_with_provider(provider());
+        let config = builder.with_safe_default_protocol_versions().map_err(io::Error::other);
+        let config = config.and_then(ConfigBuilderExt::with_native_roots).map_err(BaseImageError::Tls)?;
+        Ok(Self::with_config(targets, config.with_no_client_auth()))
+    }
+
+    /// Trusts `authorities` beside what the system trusts: a registry with a
+    /// private one may redirect to a server with a public one.
+    pub(super) fn with_authorities(
+        &self,
+        authorities: Vec<CertificateDer<'static>>,
+    ) -> Result<Self, BaseImageError> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        roots.add_parsable_certificates(authorities);
+        let builder = ClientConfig::builder_with_provider(provider());
+        let config = builder.with_safe_default_protocol_versions().map_err(io::Error::other);
+        let config = config.map_err(BaseImageError::Tls)?.with_root_certificates(roots);
+        Ok(Self::with_config(self.targets.clone(), config.with_no_client_auth()))
+    }
+
+    fn with_config(targets: Targets, config: ClientConfig) -> Self {
         let mut http = HttpConnector::new_with_resolver(targets.clone());
         http.enforce_http(false);
         http.set_connect_timeout(Some(SILENCE));
         let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-            .map_err(BaseImageError::Tls)?
+            .with_tls_config(config)
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
-        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), targets })
+        Self { client: Client::builder(TokioExecutor::new()).build(connector), targets }
     }
 
-    /// The answer at the end of all redirections.
+    /// The answer at the end of all redirections, whatever its status is; `shown`
+    /// names the base in errors. Credentials stay with the server that they are
+    /// for.
     pub(super) async fn follow_redirects(
         &self,
-        url: &str,
+        shown: &str,
         mut uri: Uri,
+        mut headers: HeaderMap,
     ) -> Result<Response<Incoming>, BaseImageError> {
-        let failed = |reason: String| BaseImageError::Fetch { url: url.to_owned(), reason };
+        let failed = |reason: String| BaseImageError::Fetch { url: shown.to_owned(), reason };
         for _ in 0..=REDIRECTS {
             if !self.targets.allows_uri(&uri) {
                 return Err(failed(format!("{uri} leads to an address that is not allowed")));
             }
-            let request =
+            let mut request =
                 Request::get(uri.clone()).body(Empty::new()).map_err(|error| failed(error.to_string()))?;
+            request.headers_mut().clone_from(&headers);
             let response = tokio::time::timeout(SILENCE, self.client.request(request))
                 .await
                 .map_err(|_| failed("no answer in time".to_owned()))?
-                .map_err(|error| failed(chain(&error)))?;
-            if response.status().is_success() {
-                return Ok(response);
-            }
+                .map_err(|error| describe_failure(shown, &error))?;
             let location = response.headers().get(header::LOCATION);
             let next = location.and_then(|value| redirect_target(&uri, value.to_str().ok()?));
-            uri = match next {
-                Some(next) if response.status().is_redirection() => next,
-                _ => {
-                    return Err(BaseImageError::Status { url: url.to_owned(), status: response.status() });
-                }
+            let Some(next) = next.filter(|_| response.status().is_redirection()) else {
+                return Ok(response);
             };
+            if (next.scheme(), next.authority()) != (uri.scheme(), uri.authority()) {
+                headers.remove(header::AUTHORIZATION);
+            }
+            uri = next;
         }
         Err(failed(format!("more than {REDIRECTS} redirections")))
     }
 }
 
-pub(super) fn parse_url(url: &str) -> Result<Uri, BaseImageError> {
-    let parsed = url.parse::<Uri>().ok();
-    parsed
-        .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some())
-        .ok_or_else(|| BaseImageError::Url { url: url.to_owned() })
+fn provider() -> std::sync::Arc<rustls::crypto::CryptoProvider> {
+    std::sync::Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// What an operator can act on, out of the causes of an error.
+fn describe_failure(shown: &str, error: &(dyn Error + 'static)) -> BaseImageError {
+    let url = shown.to_owned();
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<UnknownHost>() {
+            return BaseImageError::HostUnknown { url };
+        }
+        if let Some(rustls::Error::InvalidCertificate(reason)) = error.downcast_ref() {
+            return BaseImageError::Untrusted { url, reason: reason.to_string() };
+        }
+        // The source of an io::Error is that of the error inside of it.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        cause = inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    BaseImageError::Fetch { url, reason: chain(error) }
 }
 
 /// Where a redirection leads: absolute, or a path on the same server. Never
@@ -98,19 +142,6 @@ fn redirect_target(from: &Uri, location: &str) -> Option<Uri> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_http_urls_are_fetched() {
-        for (url, want) in [
-            ("http://127.0.0.1:1/base.iso", true),
-            ("https://images.example/base.iso", true),
-            ("file:///etc/passwd", false),
-            ("registry.example/base:v1", false),
-            ("", false),
-        ] {
-            assert_eq!(parse_url(url).is_ok(), want, "{url}");
-        }
-    }
 
     #[test]
     fn a_redirection_stays_as_safe_as_it_was() {

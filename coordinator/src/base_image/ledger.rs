@@ -63,12 +63,12 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn file_path(&self, sha256: &str) -> PathBuf {
-        self.directory.join(format!("{sha256}.iso"))
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
     }
 
-    pub(super) fn contains_file(&self, sha256: &str) -> bool {
-        self.lock_state().files.contains_key(sha256)
+    pub(super) fn file_path(&self, sha256: &str) -> PathBuf {
+        self.directory.join(format!("{sha256}.iso"))
     }
 
     /// Keeps a file and notes its use.

@@ -40,6 +40,11 @@ pub(crate) fn parse_network(text: &str) -> Result<IpNet, String> {
     text.parse::<IpNet>().or_else(|_| address()).map_err(|error| error.to_string())
 }
 
+/// DNS has no address of a name, or did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot resolve {0}")]
+pub(super) struct UnknownHost(String, #[source] io::Error);
+
 /// Decides where a fetch may go; also the resolver of the client, so that the
 /// address that was judged is the one that is connected to.
 #[derive(Clone, Debug)]
@@ -113,7 +118,8 @@ impl Service<Name> for Targets {
             // Absolute: no search domain of the cluster completes it.
             let absolute =
                 if is_named { host.to_owned() } else { format!("{}.", host.trim_end_matches('.')) };
-            let found = tokio::net::lookup_host((absolute, 0)).await?;
+            let found = tokio::net::lookup_host((absolute, 0)).await;
+            let found = found.map_err(|error| io::Error::other(UnknownHost(host.to_owned(), error)))?;
             let allowed: Vec<_> =
                 found.filter(|found| is_named || targets.allows_address(found.ip())).collect();
             if allowed.is_empty() {

@@ -1,11 +1,14 @@
-//! From the events of one watch to store, index and queues.
+//! From the events of the watches of one kind to store, index and queues.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use futures::TryStreamExt as _;
-use kube::core::DeserializeGuard;
+use futures::StreamExt as _;
+use futures::stream::select_all;
+use kube::core::error_boundary::InvalidObject;
+use kube::core::{ApiResource, DeserializeGuard, DynamicResourceScope, NamespaceResourceScope};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
@@ -14,9 +17,9 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
-use super::Sinks;
-use crate::controllers::index::{Presence, Triggers};
-use crate::metrics::Metrics;
+use super::listing::Listing;
+use super::{Presence, Sinks};
+use crate::controllers::index::Triggers;
 use crate::telemetry::chain;
 
 /// A kind that is watched.
@@ -25,52 +28,76 @@ pub(super) trait Watched: Resource + Clone + Debug + DeserializeOwned + Send + S
 
     /// Records a change; what is to be reconciled.
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers;
-
-    /// Passes an event on as it is.
-    fn observe_event(_: &Event<Self>, _: &Sinks) {}
 }
 
 /// Starts watches.
 pub(super) struct Watch<'a> {
     pub client: &'a Client,
+    /// Those that are watched; all when there is none.
+    pub namespaces: &'a BTreeSet<String>,
     pub sinks: &'a Sinks,
     pub tasks: &'a mut JoinSet<()>,
 }
 
 impl Watch<'_> {
-    /// Watches a kind in every namespace; gives the store that is filled.
-    pub(super) fn follow_all<K: Watched>(&mut self, kind: K::DynamicType) -> Store<K>
+    /// Watches a kind in the namespaces that are watched; gives the store that is
+    /// filled.
+    pub(super) fn follow_objects<K>(&mut self) -> Store<K>
     where
-        K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
+        K: Watched + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        let api = Api::all_with(self.client.clone(), &kind);
-        self.follow_kind(api, watcher::Config::default(), kind)
+        let in_one = |namespace: &str| Api::namespaced(self.client.clone(), namespace);
+        let apis = self.list_apis(Api::all(self.client.clone()), in_one);
+        self.follow_kind(apis, &watcher::Config::default(), ())
+    }
+
+    /// The same for a kind that is known by its version.
+    pub(super) fn follow_versioned<K>(&mut self, kind: ApiResource) -> Store<K>
+    where
+        K: Watched + Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        let in_one = |namespace: &str| Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let apis = self.list_apis(Api::all_with(self.client.clone(), &kind), in_one);
+        self.follow_kind(apis, &watcher::Config::default(), kind)
+    }
+
+    fn list_apis<K>(&self, all: Api<K>, in_one: impl Fn(&str) -> Api<K>) -> Vec<Api<K>> {
+        if self.namespaces.is_empty() {
+            return vec![all];
+        }
+        self.namespaces.iter().map(|namespace| in_one(namespace)).collect()
     }
 
     pub(super) fn follow_kind<K: Watched>(
         &mut self,
-        api: Api<DeserializeGuard<K>>,
-        config: watcher::Config,
+        apis: Vec<Api<DeserializeGuard<K>>>,
+        config: &watcher::Config,
         kind: K::DynamicType,
     ) -> Store<K>
     where
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
     {
-        let writer = Writer::new(kind.clone());
-        let store = writer.as_reader();
-        let feed = Feed { writer, kind, sinks: self.sinks.clone() };
-        self.tasks.spawn(feed.run_watch(api, config));
+        let scopes = apis.iter().map(|api| api.namespace().map(str::to_owned));
+        let feed = Feed::new(kind, scopes, self.sinks.clone());
+        let store = feed.writer.as_reader();
+        self.tasks.spawn(feed.run_watches(apis, config.clone()));
         store
     }
 }
 
-/// What one watch feeds.
+/// The namespace of one watch; `None` for all.
+type Scope = Option<String>;
+
+/// What the watches of one kind feed.
 struct Feed<K: Watched>
 where
     K::DynamicType: Eq + Hash + Clone,
 {
     writer: Writer<K>,
     kind: K::DynamicType,
+    listings: HashMap<Scope, Listing<ObjectRef<K>>>,
+    /// Watches whose first list is not complete.
+    unlisted: HashSet<Scope>,
     sinks: Sinks,
 }
 
@@ -78,103 +105,122 @@ impl<K: Watched> Feed<K>
 where
     K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
 {
+    fn new(kind: K::DynamicType, scopes: impl Iterator<Item = Scope>, sinks: Sinks) -> Self {
+        let writer = Writer::new(kind.clone());
+        Self { writer, kind, listings: HashMap::new(), unlisted: scopes.collect(), sinks }
+    }
+
     /// For ever.
-    async fn run_watch(mut self, api: Api<DeserializeGuard<K>>, config: watcher::Config) {
+    async fn run_watches(mut self, apis: Vec<Api<DeserializeGuard<K>>>, config: watcher::Config) {
         let strip = |object: &mut DeserializeGuard<K>| object.managed_fields_mut().clear();
-        let mut events = Box::pin(watcher(api, config).default_backoff().modify(strip));
-        loop {
-            match events.try_next().await {
-                Ok(Some(event)) => self.take_event(event),
-                Ok(None) => return,
-                Err(error) => log_interruption(K::KIND, &error),
+        let mut events = select_all(apis.into_iter().map(|api| {
+            let scope = api.namespace().map(str::to_owned);
+            let events = watcher(api, config.clone()).default_backoff().modify(strip);
+            Box::pin(events.map(move |event| (scope.clone(), event)))
+        }));
+        while let Some((scope, event)) = events.next().await {
+            match event {
+                Ok(event) => self.take_event(&scope, event),
+                Err(error) => log_interruption(K::KIND, scope.as_deref(), &error),
             }
         }
     }
 
-    fn take_event(&mut self, event: Event<DeserializeGuard<K>>) {
-        let store = self.writer.as_reader();
-        if let Some(event) = parse_event(event, &store, &self.kind, &self.sinks.metrics) {
-            self.apply_event(&event, &store);
-        }
-    }
-
-    fn apply_event(&mut self, event: &Event<K>, store: &Store<K>) {
-        let before = matches!(event, Event::InitDone).then(|| store.state()).unwrap_or_default();
-        self.writer.apply_watcher_event(event);
-        K::observe_event(event, &self.sinks);
-        let reference = |object: &K| ObjectRef::from_obj_with(object, self.kind.clone());
+    fn take_event(&mut self, scope: &Scope, event: Event<DeserializeGuard<K>>) {
         match event {
-            Event::Init | Event::InitApply(_) => {}
-            Event::Apply(object) => {
-                if let Some(object) = store.get(&reference(object)) {
-                    self.record_change(&object, Presence::Exists);
-                }
+            Event::Init => self.listing(scope).begin(),
+            Event::InitApply(object) => {
+                let key = self.key_of(&object);
+                self.listing(scope).note_key(&key);
+                self.take_object(object);
             }
-            Event::Delete(object) => self.record_change(&Arc::new(object.clone()), Presence::Deleted),
-            // What was deleted while the watch was interrupted has no event.
-            Event::InitDone => {
-                for object in before.iter().filter(|object| store.get(&reference(object)).is_none()) {
-                    self.record_change(object, Presence::Deleted);
-                }
-                for object in store.state() {
-                    self.record_change(&object, Presence::Exists);
+            Event::InitDone => self.end_list(scope),
+            Event::Apply(object) => self.take_object(object),
+            Event::Delete(object) => {
+                let known = self.writer.as_reader().get(&self.key_of(&object));
+                if let Some(last) = self.parse_object(object).map(Arc::new).or(known) {
+                    self.remove_object(&last);
                 }
             }
         }
+    }
+
+    fn listing(&mut self, scope: &Scope) -> &mut Listing<ObjectRef<K>> {
+        self.listings.entry(scope.clone()).or_default()
+    }
+
+    fn key_of(&self, object: &impl Resource<DynamicType: Clone>) -> ObjectRef<K> {
+        let meta = object.meta();
+        let key = ObjectRef::new_with(meta.name.as_deref().unwrap_or_default(), self.kind.clone());
+        match &meta.namespace {
+            Some(namespace) => key.within(namespace),
+            None => key,
+        }
+    }
+
+    /// One that does not parse keeps its last version that did, and stops no other.
+    fn take_object(&mut self, object: DeserializeGuard<K>) {
+        if let Some(object) = self.parse_object(object) {
+            let key = self.key_of(&object);
+            self.writer.apply_watcher_event(&Event::Apply(object));
+            if let Some(object) = self.writer.as_reader().get(&key) {
+                self.record_change(&object, Presence::Exists);
+            }
+        }
+    }
+
+    fn remove_object(&mut self, object: &Arc<K>) {
+        self.writer.apply_watcher_event(&Event::Delete(K::clone(object)));
+        self.record_change(object, Presence::Deleted);
+    }
+
+    /// What was deleted while the watch was interrupted has no event.
+    fn end_list(&mut self, scope: &Scope) {
+        let store = self.writer.as_reader();
+        let known: Vec<_> = store.state().iter().map(|object| self.key_of(&**object)).collect();
+        let known = known.iter().filter(|key| scope.is_none() || key.namespace == *scope);
+        for gone in self.listing(scope).end(known) {
+            if let Some(object) = store.get(&gone) {
+                self.remove_object(&object);
+            }
+        }
+        if self.unlisted.remove(scope) && self.unlisted.is_empty() {
+            self.mark_filled(&store);
+        }
+    }
+
+    /// Whoever waits for the store may read it: it holds what every namespace has.
+    fn mark_filled(&mut self, store: &Store<K>) {
+        self.writer.apply_watcher_event(&Event::Init);
+        for object in store.state() {
+            self.writer.apply_watcher_event(&Event::InitApply(Arc::unwrap_or_clone(object)));
+        }
+        self.writer.apply_watcher_event(&Event::InitDone);
     }
 
     fn record_change(&self, object: &Arc<K>, presence: Presence) {
         let triggers = K::record_change(object, presence, &self.sinks);
         self.sinks.router.send_keys(&triggers);
     }
-}
 
-/// An object that does not parse keeps its last version that did, and stops no
-/// other.
-fn parse_event<K: Watched>(
-    event: Event<DeserializeGuard<K>>,
-    store: &Store<K>,
-    kind: &K::DynamicType,
-    metrics: &Metrics,
-) -> Option<Event<K>>
-where
-    K::DynamicType: Eq + Hash + Clone,
-{
-    let parse = |guarded: DeserializeGuard<K>| {
-        let reference = ObjectRef::from_obj_with(&guarded, kind.clone());
-        guarded.0.map_err(|invalid| {
-            metrics.count_unparsable(K::KIND);
+    fn parse_object(&self, guarded: DeserializeGuard<K>) -> Option<K> {
+        let key = self.key_of(&guarded);
+        let log = |invalid: &InvalidObject| {
+            self.sinks.metrics.count_unparsable(K::KIND);
             tracing::warn!(
                 kind = K::KIND,
-                namespace = reference.namespace,
-                name = reference.name,
+                namespace = key.namespace,
+                name = key.name,
                 error = invalid.error,
                 "an object does not parse; its last usable version stays in use: correct the object"
             );
-            let key = ObjectRef::new_with(&reference.name, kind.clone());
-            store.get(&match &reference.namespace {
-                Some(namespace) => key.within(namespace),
-                None => key,
-            })
-        })
-    };
-    match event {
-        Event::Init => Some(Event::Init),
-        Event::InitDone => Some(Event::InitDone),
-        Event::Apply(object) => parse(object).ok().map(Event::Apply),
-        Event::InitApply(object) => match parse(object) {
-            Ok(object) => Some(Event::InitApply(object)),
-            Err(known) => known.map(|known| Event::InitApply(Arc::unwrap_or_clone(known))),
-        },
-        Event::Delete(object) => match parse(object) {
-            Ok(object) => Some(Event::Delete(object)),
-            Err(known) => known.map(|known| Event::Delete(Arc::unwrap_or_clone(known))),
-        },
+        };
+        guarded.0.inspect_err(log).ok()
     }
 }
 
-fn log_interruption(kind: &str, error: &watcher::Error) {
-    tracing::warn!(kind, error = %chain(error), "a watch was interrupted; it is opened again with backoff");
+fn log_interruption(kind: &str, namespace: Option<&str>, error: &watcher::Error) {
+    tracing::warn!(kind, namespace, error = %chain(error), "a watch was interrupted; it is opened again with backoff");
 }
 
 #[cfg(test)]

@@ -11,21 +11,17 @@ use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::watcher::Event;
 
-use super::Sinks;
 use super::follow::Watched;
-use crate::controllers::index::{Index, Key, Presence, Triggers};
+use super::{Presence, Sinks};
+use crate::controllers::index::{Index, Key, Triggers};
 
 impl Watched for MachineInventory {
     const KIND: &'static str = "MachineInventory";
 
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        (sinks.inventory_changes)(this, presence);
         sinks.index.apply_host(this, presence)
-    }
-
-    fn observe_event(event: &Event<Self>, sinks: &Sinks) {
-        (sinks.inventory_events)(event);
     }
 }
 
@@ -72,12 +68,9 @@ impl Watched for BaremetalCluster {
 impl Watched for MachineRegistration {
     const KIND: &'static str = "MachineRegistration";
 
-    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        (sinks.registration_changes)(this, presence);
         sinks.index.apply_registration(&Key::of(&**this))
-    }
-
-    fn observe_event(event: &Event<Self>, sinks: &Sinks) {
-        (sinks.registration_events)(event);
     }
 }
 
@@ -85,11 +78,8 @@ impl Watched for SeedImage {
     const KIND: &'static str = "SeedImage";
 
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        (sinks.seed_image_changes)(this, presence);
         sinks.index.apply_seed_image(this, presence)
-    }
-
-    fn observe_event(event: &Event<Self>, sinks: &Sinks) {
-        (sinks.seed_image_events)(event);
     }
 }
 

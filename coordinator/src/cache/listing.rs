@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 
 /// Keys of the list that a watcher is giving, between its `Init` and `InitDone`.
-pub struct Listing<K>(Option<HashSet<K>>);
+pub(super) struct Listing<K>(Option<HashSet<K>>);
 
 impl<K> Default for Listing<K> {
     fn default() -> Self {
@@ -15,19 +15,19 @@ impl<K> Default for Listing<K> {
 
 impl<K: Hash + Eq + Clone> Listing<K> {
     /// A list begins.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.0 = Some(HashSet::new());
     }
 
     /// An object exists.
-    pub fn note_key(&mut self, key: &K) {
+    pub(super) fn note_key(&mut self, key: &K) {
         if let Some(listed) = &mut self.0 {
             listed.insert(key.clone());
         }
     }
 
     /// The list ends; those of `known` that it did not name.
-    pub fn end<'a>(&mut self, known: impl Iterator<Item = &'a K>) -> Vec<K>
+    pub(super) fn end<'a>(&mut self, known: impl Iterator<Item = &'a K>) -> Vec<K>
     where
         K: 'a,
     {

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::conditions::{Type, condition_false};
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
-use coordinator_core::assignment::Wake;
+use coordinator_core::assignment::{self, Wake};
 use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
 use coordinator_core::cluster;
 use coordinator_core::demand::baremetal_machine::KIND;
@@ -20,7 +21,8 @@ use super::front_door::write_plan;
 use super::index::Key;
 use super::machine;
 use crate::store::plan_record::{self, StoredSecret};
-use crate::store::{StoreError, host};
+use crate::store::{Class, StoreError, host};
+use crate::telemetry::chain;
 
 /// Gathers, decides, applies one effect, projects the conditions.
 ///
@@ -36,20 +38,45 @@ pub async fn reconcile_host(
     if gathered.is_foreign {
         return Ok(Action::await_change());
     }
-    let (outcome, secret) = gathered.decide_outcome(&context).await?;
+    match act_once(&context, &inventory, &mut gathered).await {
+        Ok(Wake::At(at)) => {
+            Ok(Action::requeue(Duration::try_from(at.duration_since(now)).unwrap_or_default()))
+        }
+        Ok(Wake::OnChange | Wake::Backoff) => Ok(Action::await_change()),
+        Err(error) => Err(show_failure(&context, &inventory, error).await),
+    }
+}
+
+/// Decides and applies the effect, or writes the conditions where there is none.
+async fn act_once(
+    context: &Context,
+    inventory: &Arc<MachineInventory>,
+    gathered: &mut Gathered<'_>,
+) -> Result<Wake, StoreError> {
+    let (outcome, secret) = gathered.decide_outcome(context).await?;
     match &outcome.effect {
-        Some(effect) => apply_effect(&context, &inventory, &gathered.record, effect, secret.as_ref()).await?,
+        Some(effect) => apply_effect(context, inventory, &gathered.record, effect, secret.as_ref()).await?,
         None if inventory.annotations().contains_key(annotation::ACCEPT_OBSERVED_NETWORK) => {
-            accept_network(&context, &inventory).await?;
+            accept_network(context, inventory).await?;
         }
         // The registration writes the first status.
         None if inventory.status.is_none() && gathered.record.claim.is_none() => {}
-        None => host::change_status(&context.client, &inventory, now, |_| {}).await?,
+        None => {
+            let held = outcome.hold.map(|hold| condition_false(Type::Ready, hold.reason, hold.message));
+            host::write_conditions(&context.client, inventory, held, gathered.now).await?;
+        }
     }
-    Ok(match outcome.wake {
-        Wake::At(at) => Action::requeue(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
-        Wake::OnChange | Wake::Backoff => Action::await_change(),
-    })
+    Ok(outcome.wake)
+}
+
+/// What a conflict interrupted shows itself with the next reconcile.
+async fn show_failure(context: &Context, inventory: &MachineInventory, error: StoreError) -> StoreError {
+    if error.class() == Class::Conflict {
+        return error;
+    }
+    let failed = Some(assignment::effect_failed(&chain(&error)));
+    let shown = host::write_conditions(&context.client, inventory, failed, context.clock.now()).await;
+    shown.err().unwrap_or(error)
 }
 
 struct Gathered<'a> {
@@ -57,6 +84,7 @@ struct Gathered<'a> {
     record: HostRecord,
     machine: Option<ClaimingMachine>,
     is_paused: bool,
+    is_cluster_missing: bool,
     /// The claim is of a kind that this coordinator does not serve.
     is_foreign: bool,
     replica_died: Option<Timestamp>,
@@ -71,15 +99,15 @@ impl<'a> Gathered<'a> {
             context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
         });
         let machine = machine.map(|machine| machine::read_claiming(context, &machine));
-        let owner_cluster = claim
-            .map(|claim| claim.cluster.as_str())
-            .and_then(|name| context.cache.find_cluster(&beside(name)));
+        let named_cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
+        let owner_cluster = named_cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
+        let is_cluster_missing = named_cluster.is_some() && owner_cluster.is_none();
         let is_paused = cluster::is_paused(inventory, owner_cluster.as_deref())
             || machine.as_ref().is_some_and(|machine| machine.is_paused);
         let replica_died =
             record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
         let is_foreign = claim.is_some_and(|claim| claim.kind != KIND);
-        Self { inventory, record, machine, is_paused, is_foreign, replica_died, now }
+        Self { inventory, record, machine, is_paused, is_cluster_missing, is_foreign, replica_died, now }
     }
 
     /// Decides; what follows from a machine's absence is decided again on what
@@ -96,6 +124,7 @@ impl<'a> Gathered<'a> {
                 spec: &self.inventory.spec,
                 machine: self.machine.as_ref(),
                 is_paused: self.is_paused,
+                is_cluster_missing: self.is_cluster_missing,
                 replica_died: self.replica_died,
                 plan: secret.as_ref().map(|secret| &secret.contents),
                 now: self.now,
@@ -105,7 +134,7 @@ impl<'a> Gathered<'a> {
                     secret = Some(plan_record::read_of(&context.client, &self.record).await?);
                 }
                 Some(HostEffect::Verify(effect)) if is_verified => {
-                    return Ok((HostOutcome { effect: Some(*effect), wake: outcome.wake }, secret));
+                    return Ok((HostOutcome { effect: Some(*effect), ..outcome }, secret));
                 }
                 Some(HostEffect::Verify(_)) => {
                     self.look_up_machine(context).await?;
@@ -186,3 +215,6 @@ async fn accept_network(context: &Context, inventory: &MachineInventory) -> Resu
     context.events.normal(inventory, "ObservedNetworkAccepted", note).await;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,6 +29,7 @@ use coordinator_core::pool::Roster;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::{Resource, ResourceExt};
 
+use crate::cache::Presence;
 use groups::Groups;
 
 /// An object of a kind that the context tells.
@@ -219,7 +220,9 @@ impl Index {
     /// Members of a pool that no pool holds: it may take them.
     #[must_use]
     pub fn unheld_members(&self, pool: &Key) -> Vec<String> {
-        self.read_inner().unheld.group_members(pool).cloned().collect()
+        let mut members: Vec<_> = self.read_inner().unheld.group_members(pool).cloned().collect();
+        members.sort_unstable();
+        members
     }
 
     /// Whether a machine waits for an available member of its pool, or for an
@@ -247,11 +250,4 @@ impl Index {
     pub fn release_all(&self) {
         self.write_inner().reservations = machines::Reservations::default();
     }
-}
-
-/// Whether the object of an event is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    Exists,
-    Deleted,
 }

@@ -1,11 +1,13 @@
 //! `MachineRegistration`: a token in a Secret, and a URL.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{MachineRegistration, MachineRegistrationStatus, Registration};
-use coordinator_core::inventory::judge_registration;
+use coordinator_core::inventory::{RANDOM_KEY, admission, judge_registration};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
@@ -14,8 +16,8 @@ use crate::store::registration_token::{self, Token};
 use crate::store::{Class, StoreError, status};
 use crate::telemetry::chain;
 
-/// Upstream's word for a random key, which is what every host has.
-const RANDOM_KEY: i64 = -1;
+/// How often a registration looks whether its token is free.
+const DUPLICATE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Makes sure that the token's Secret exists, and shows token and URL.
 ///
@@ -28,6 +30,10 @@ pub async fn reconcile(
     if registration.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
+    if let Some(other) = find_duplicate(&registration, &context) {
+        show_duplicate(&registration, &other, &context).await?;
+        return Ok(Action::requeue(DUPLICATE_INTERVAL));
+    }
     let stored = match registration_token::ensure(&context.client, &registration).await {
         Ok(stored) => stored,
         Err(error) => return Err(show_failure(&registration, error, &context).await),
@@ -37,17 +43,53 @@ pub async fn reconcile(
     } else {
         stored.token
     };
-    let updates = judged_conditions(&registration);
+    let now = context.clock.now();
+    let updates = judged_conditions(&registration, now);
     let is_ready = updates.iter().any(|update| update.reason == Reason::SuccessfullyCreated);
     let mut projected = with_conditions(&registration, &updates, &context);
     projected.registration_url = Some(format!("{}/elemental/registration/{token}", context.server_url));
     projected.registration_token = Some(token);
+    let refusal = admission::shown_refusal(&registration, now);
+    projected.last_refusal = refusal.map(|(refusal, _)| refusal.clone());
     let written = status::write_status(&context.client, &*registration, &projected).await?;
     if written.is_some() {
         tracing::info!(is_ready, "registration reconciled");
         warn_of_seed(&registration, &context).await;
     }
-    Ok(Action::await_change())
+    let expiry = admission::token_expiry(&registration).filter(|expiry| *expiry > now);
+    let wake = expiry.into_iter().chain(refusal.map(|(_, until)| until)).min();
+    let wait = wake.map(|wake| Duration::try_from(wake.duration_since(now)).unwrap_or_default());
+    Ok(wait.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// An older registration with the token that this one asks for.
+fn find_duplicate(registration: &MachineRegistration, context: &Context) -> Option<String> {
+    let token = registration.spec.token.as_deref()?;
+    let age = |found: &MachineRegistration| {
+        (found.creation_timestamp().map(|time| time.0), found.namespace(), found.name_any())
+    };
+    let has_token = |found: &MachineRegistration| {
+        let shown = found.status.as_ref().and_then(|status| status.registration_token.as_deref());
+        found.spec.token.as_deref() == Some(token) || shown == Some(token)
+    };
+    let older = context.cache.registrations.state().into_iter().find(|found| {
+        found.uid() != registration.uid() && age(found) < age(registration) && has_token(found)
+    })?;
+    Some(format!("{}/{}", older.namespace().unwrap_or_default(), older.name_any()))
+}
+
+/// Hosts with the token are those of the other registration.
+async fn show_duplicate(
+    registration: &MachineRegistration,
+    other: &str,
+    context: &Context,
+) -> Result<(), StoreError> {
+    let message = format!("MachineRegistration {other} has the token of spec.token: set another one");
+    let failed = condition_false(Type::Ready, Reason::DuplicateToken, message);
+    let mut projected = with_conditions(registration, &[failed], context);
+    projected.registration_url = None;
+    projected.registration_token = None;
+    status::write_status(&context.client, registration, &projected).await.map(drop)
 }
 
 /// A Secret that holds something else needs an operator.
@@ -66,10 +108,15 @@ async fn show_failure(
 }
 
 /// Whether hosts can register with it, and which of its fields have no effect.
-fn judged_conditions(registration: &MachineRegistration) -> [ConditionUpdate; 2] {
+fn judged_conditions(registration: &MachineRegistration, now: Timestamp) -> [ConditionUpdate; 4] {
     let judgement = judge_registration(registration);
     let ready = match judgement.refusal() {
         Some(refusal) => condition_false(Type::Ready, Reason::FieldUnsupported, refusal),
+        None if admission::is_token_expired(registration, now) => condition_false(
+            Type::Ready,
+            Reason::TokenExpired,
+            "no new host can register: set spec.tokenExpiresAt to a later time, or remove it",
+        ),
         None => condition_true(Type::Ready, Reason::SuccessfullyCreated, "hosts can register"),
     };
     let ignored = if judgement.ignored.is_empty() {
@@ -78,7 +125,9 @@ fn judged_conditions(registration: &MachineRegistration) -> [ConditionUpdate; 2]
         let message = format!("{} have no effect: remove them", judgement.ignored.join(", "));
         condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
     };
-    [ready, ignored]
+    let refusal = admission::shown_refusal(registration, now).map(|(refusal, _)| refusal);
+    let admission = admission::admission_condition(registration);
+    [ready, ignored, admission, admission::refusal_condition(refusal)]
 }
 
 fn with_conditions(
@@ -99,6 +148,12 @@ async fn rotate(
     stored: Token,
     context: &Context,
 ) -> Result<String, StoreError> {
+    if registration.spec.token.is_some() {
+        let note = "spec.token fixes the token: change it there";
+        context.events.warning(registration, "TokenFixed", note).await;
+        registration_token::clear_rotation(&context.client, registration).await?;
+        return Ok(stored.token);
+    }
     let token = registration_token::replace(&context.client, registration, stored).await?;
     registration_token::clear_rotation(&context.client, registration).await?;
     let note = "a new registration token was created; seed ISOs with the former one are of no use any more";

@@ -13,8 +13,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::index::{Index, Presence, Triggers};
+use super::index::{Index, Triggers};
 use super::triggers::Router;
+use crate::cache::Presence;
 use crate::clock::Clock;
 use crate::lease::{read_lifetime, replica};
 

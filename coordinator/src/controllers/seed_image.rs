@@ -95,7 +95,7 @@ fn project_build(
                 _ => Some(RETRY_INTERVAL),
             };
             tracing::warn!(error = chain(&error), retry_in = ?interval, "cannot prepare a seed image");
-            (Progress::Failed(error.status_text()), interval)
+            (Progress::Failed(error.reason(), error.status_text()), interval)
         }
     }
 }

@@ -9,10 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use coordinator_api::inventory::MachineInventory;
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::Event;
 
 use crate::ca::{HostKey, Peer};
-use crate::cache::Listing;
+use crate::cache::Presence;
 
 /// Addresses that one host can reserve for itself.
 const STATED: usize = 16;
@@ -43,10 +42,9 @@ struct Index {
     seen: HashMap<HostKey, (Source, Timestamp)>,
     seen_at: HashMap<Source, usize>,
     insertions: usize,
-    listing: Listing<Key>,
 }
 
-/// The index. Fed with every event of the watcher behind the cache.
+/// The index. Fed with every change that the cache sees.
 #[derive(Default)]
 pub struct KnownHosts(Mutex<Index>);
 
@@ -55,14 +53,12 @@ impl KnownHosts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies an event of the watcher behind the cache.
-    pub fn apply_event(&self, event: &Event<MachineInventory>) {
+    /// Applies a change that the cache has seen.
+    pub fn apply_change(&self, inventory: &MachineInventory, presence: Presence) {
         let mut index = self.lock_index();
-        match event {
-            Event::Apply(inventory) | Event::InitApply(inventory) => index.update_stated(inventory),
-            Event::Delete(inventory) => index.remove_stated(&ObjectRef::from_obj(inventory)),
-            Event::Init => index.listing.begin(),
-            Event::InitDone => index.end_listing(),
+        match presence {
+            Presence::Exists => index.update_stated(inventory),
+            Presence::Deleted => index.remove_stated(&ObjectRef::from_obj(inventory)),
         }
     }
 
@@ -91,7 +87,6 @@ impl KnownHosts {
 impl Index {
     fn update_stated(&mut self, inventory: &MachineInventory) {
         let key = ObjectRef::from_obj(inventory);
-        self.listing.note_key(&key);
         self.remove_stated(&key);
         let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
         let addresses = host.map(|host| host.addresses.as_slice()).unwrap_or_default();
@@ -108,12 +103,6 @@ impl Index {
     fn remove_stated(&mut self, key: &Key) {
         for source in self.stated.remove(key).unwrap_or_default() {
             decrement(&mut self.stated_at, &source);
-        }
-    }
-
-    fn end_listing(&mut self) {
-        for key in self.listing.end(self.stated.keys()) {
-            self.remove_stated(&key);
         }
     }
 
@@ -191,15 +180,15 @@ pub(super) mod tests {
     fn stated_addresses_follow_the_inventories() {
         let known = KnownHosts::default();
         let count = |text: &str| known.count_hosts(source(text));
-        known.apply_event(&Event::Apply(inventory("a", &["192.0.2.1/24", "2001:db8::1", "none"])));
-        known.apply_event(&Event::Apply(inventory("b", &["192.0.2.1"])));
+        known.apply_change(&inventory("a", &["192.0.2.1/24", "2001:db8::1", "none"]), Presence::Exists);
+        known.apply_change(&inventory("b", &["192.0.2.1"]), Presence::Exists);
         assert_eq!((count("192.0.2.1"), count("2001:db8::2"), count("192.0.2.9")), (2, 1, 0));
-        known.apply_event(&Event::Apply(inventory("a", &["192.0.2.9"])));
+        known.apply_change(&inventory("a", &["192.0.2.9"]), Presence::Exists);
         assert_eq!((count("192.0.2.1"), count("2001:db8::2"), count("192.0.2.9")), (1, 0, 1));
-        known.apply_event(&Event::Delete(inventory("b", &[])));
-        known.apply_event(&Event::Init);
-        known.apply_event(&Event::InitApply(inventory("c", &["192.0.2.7"])));
-        known.apply_event(&Event::InitDone);
+        for name in ["a", "b"] {
+            known.apply_change(&inventory(name, &[]), Presence::Deleted);
+        }
+        known.apply_change(&inventory("c", &["192.0.2.7"]), Presence::Exists);
         assert_eq!((count("192.0.2.1"), count("192.0.2.9"), count("192.0.2.7")), (0, 0, 1));
         let index = known.lock_index();
         assert_eq!((index.stated.len(), index.stated_at.len()), (1, 1));
@@ -210,7 +199,7 @@ pub(super) mod tests {
         let known = KnownHosts::default();
         let addresses: Vec<_> = (0..99).map(|last| format!("192.0.2.{last}")).collect();
         let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
-        known.apply_event(&Event::Apply(inventory("a", &addresses)));
+        known.apply_change(&inventory("a", &addresses), Presence::Exists);
         assert_eq!(known.lock_index().stated_at.len(), STATED);
     }
 

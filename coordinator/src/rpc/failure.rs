@@ -94,11 +94,19 @@ impl From<CaError> for RpcError {
 const fn status_code(refusal: Refusal) -> Code {
     match refusal {
         Refusal::UnknownToken | Refusal::InventoryGone => Code::NotFound,
-        Refusal::TpmRequired | Refusal::BadTemplate | Refusal::StalePlan => Code::FailedPrecondition,
+        Refusal::TpmRequired
+        | Refusal::TpmUntrusted
+        | Refusal::TpmKeyRejected
+        | Refusal::BadTemplate
+        | Refusal::StalePlan
+        | Refusal::ApprovalPending => Code::FailedPrecondition,
         Refusal::BadProof => Code::Unauthenticated,
         Refusal::BadRequest => Code::InvalidArgument,
         Refusal::NameTaken => Code::AlreadyExists,
-        Refusal::Quarantined | Refusal::RoleNotAllowed => Code::PermissionDenied,
+        Refusal::Quarantined | Refusal::Revoked | Refusal::TokenExpired | Refusal::RoleNotAllowed => {
+            Code::PermissionDenied
+        }
+        Refusal::QuotaExhausted => Code::ResourceExhausted,
     }
 }
 

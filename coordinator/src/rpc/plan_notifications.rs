@@ -1,19 +1,22 @@
 //! From the events of inventories to the streams of their hosts: an event
 //! costs one look-up and wakes the stream of its host alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::inventory::{MachineInventory, SessionStatus};
+use coordinator_api::names::annotation;
 use coordinator_core::host::HostRecord;
 use coordinator_core::ids::Uid;
 use kube::ResourceExt as _;
-use kube::runtime::watcher::Event;
+use kube::runtime::reflector::ObjectRef;
 use proto::plan::{Checksum, Generation, PlanId};
+use proto::refusal::Refusal;
 use tokio::sync::watch;
 
+use super::registered_hosts::RegisteredHosts;
 use crate::ca::HostKey;
-use crate::cache::Listing;
+use crate::cache::Presence;
 
 /// A plan that was announced and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +36,8 @@ pub struct HostState {
     pub uid: Option<Uid>,
     pub session: Option<SessionStatus>,
     pub plan: Option<PlanInFlight>,
-    pub is_quarantined: bool,
+    /// Why its calls are refused.
+    pub refusal: Option<Refusal>,
     /// No inventory has the identity at the moment.
     pub is_deleted: bool,
 }
@@ -43,9 +47,9 @@ impl HostState {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
         Self {
             plan: PlanInFlight::of(&record),
+            refusal: record.refusal(),
             uid: record.uid,
             session: record.session,
-            is_quarantined: record.is_quarantined,
             is_deleted: false,
         }
     }
@@ -80,7 +84,8 @@ struct Entry {
 #[derive(Default)]
 struct Index {
     entries: BTreeMap<HostKey, Entry>,
-    listing: Listing<HostKey>,
+    registered: RegisteredHosts,
+    keys: HashMap<ObjectRef<MachineInventory>, HostKey>,
 }
 
 /// Inventories by identity, and the streams that follow them.
@@ -99,13 +104,11 @@ impl PlanNotifications {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies an event of the watcher behind the cache, after the cache has.
-    pub fn apply_event(&self, event: &Event<MachineInventory>) {
-        match event {
-            Event::Apply(inventory) | Event::InitApply(inventory) => self.lock_index().update_host(inventory),
-            Event::Delete(inventory) => self.lock_index().delete_host(inventory),
-            Event::Init => self.lock_index().listing.begin(),
-            Event::InitDone => self.lock_index().end_listing(),
+    /// Applies a change that the cache has seen.
+    pub fn apply_change(&self, inventory: &MachineInventory, presence: Presence) {
+        match presence {
+            Presence::Exists => self.lock_index().update_host(inventory),
+            Presence::Deleted => self.lock_index().delete_host(inventory),
         }
     }
 
@@ -131,6 +134,18 @@ impl PlanNotifications {
         next.is_none().then(|| only.0.clone())
     }
 
+    /// Number of inventories of a registration.
+    #[must_use]
+    pub fn count_registered(&self, namespace: &str, registration: &str) -> usize {
+        self.lock_index().registered.count_hosts(namespace, registration)
+    }
+
+    /// Whether an inventory of the registration has the identity.
+    #[must_use]
+    pub fn is_registered(&self, registration: &str, key: &HostKey) -> bool {
+        self.lock_index().registered.contains_host(registration, key)
+    }
+
     /// Follows the inventory with that identity, also through its deletion and
     /// recreation. `inventory` is what was read of it before the watch saw it.
     #[must_use]
@@ -147,8 +162,10 @@ impl PlanNotifications {
 
 impl Index {
     fn update_host(&mut self, inventory: &MachineInventory) {
-        let Some(key) = host_key(inventory) else { return };
-        self.listing.note_key(&key);
+        let key = host_key(inventory);
+        self.forget_former_key(inventory, key.as_ref());
+        let Some(key) = key else { return };
+        self.registered.set_host(&key, inventory.annotations().get(annotation::REGISTRATION));
         let new = HostState::parse(inventory);
         let entry = self
             .entries
@@ -162,7 +179,22 @@ impl Index {
         });
     }
 
+    /// The inventory may have been given to another key.
+    fn forget_former_key(&mut self, inventory: &MachineInventory, key: Option<&HostKey>) {
+        let object = ObjectRef::from_obj(inventory);
+        let former = match key {
+            Some(key) => self.keys.insert(object, key.clone()),
+            None => self.keys.remove(&object),
+        };
+        if let Some(former) = former.filter(|former| Some(former) != key)
+            && self.entries.get(&former).is_some_and(|entry| entry.name == inventory.name_any())
+        {
+            self.mark_deleted(&former);
+        }
+    }
+
     fn delete_host(&mut self, inventory: &MachineInventory) {
+        self.keys.remove(&ObjectRef::from_obj(inventory));
         let Some(key) = host_key(inventory) else { return };
         let uid = inventory.uid().as_deref().and_then(Uid::parse);
         // One that was recreated under another name has another UID.
@@ -172,17 +204,12 @@ impl Index {
     }
 
     fn mark_deleted(&mut self, key: &HostKey) {
+        self.registered.set_host(key, None);
         let Some(entry) = self.entries.get(key) else { return };
         if entry.state.receiver_count() == 0 {
             self.entries.remove(key);
         } else {
             entry.state.send_modify(|state| *state = HostState { is_deleted: true, ..HostState::default() });
-        }
-    }
-
-    fn end_listing(&mut self) {
-        for key in self.listing.end(self.entries.keys()) {
-            self.mark_deleted(&key);
         }
     }
 }
@@ -218,6 +245,8 @@ mod tests {
     use super::*;
     use coordinator_api::inventory::{MachineInventorySpec, PlanState, PlanStatus, PlanType};
 
+    const EXISTS: Presence = Presence::Exists;
+
     fn inventory(hash: &str, uid: &str) -> MachineInventory {
         let spec = MachineInventorySpec { tpm_hash: Some(hash.into()), ..Default::default() };
         let mut inventory = MachineInventory::new(&format!("host-{uid}"), spec);
@@ -249,40 +278,42 @@ mod tests {
         let mut one = notifications.subscribe(&key("a"), &inventory("a", "1"));
         let mut two = notifications.subscribe(&key("b"), &inventory("b", "2"));
         drop((one.latest_state(), two.latest_state()));
-        let event = Event::Apply(with_plan("a", 4, None));
-        notifications.apply_event(&event);
+        let announced = with_plan("a", 4, None);
+        notifications.apply_change(&announced, EXISTS);
         assert!(one.state.has_changed().unwrap() && !two.state.has_changed().unwrap());
         let plan = one.latest_state().plan.unwrap();
         assert_eq!((plan.generation, plan.secret.as_str()), (Generation(4), "host-1"));
-        notifications.apply_event(&event);
+        notifications.apply_change(&announced, EXISTS);
         assert!(!one.state.has_changed().unwrap(), "nothing new");
-        notifications.apply_event(&Event::Apply(with_plan("a", 4, Some(PlanState::Applied))));
+        notifications.apply_change(&with_plan("a", 4, Some(PlanState::Applied)), EXISTS);
         assert_eq!(one.latest_state().plan, None);
     }
 
     #[test]
     fn subscription_outlives_a_recreated_inventory() {
         let notifications = Arc::<PlanNotifications>::default();
-        notifications.apply_event(&Event::Apply(inventory("a", "1")));
+        notifications.apply_change(&inventory("a", "1"), EXISTS);
         let mut followed = notifications.subscribe(&key("a"), &inventory("a", "1"));
-        notifications.apply_event(&Event::Delete(inventory("a", "1")));
+        notifications.apply_change(&inventory("a", "1"), Presence::Deleted);
         assert!(followed.latest_state().is_deleted);
         assert_eq!(notifications.find_name(&key("a")), None);
-        notifications.apply_event(&Event::Apply(inventory("a", "2")));
+        notifications.apply_change(&inventory("a", "2"), EXISTS);
         let state = followed.latest_state();
         assert_eq!((state.is_deleted, state.uid), (false, Uid::parse("2")));
         assert_eq!(notifications.find_name(&key("a")).as_deref(), Some("host-2"));
-        notifications.apply_event(&Event::Delete(inventory("a", "1")));
+        notifications.apply_change(&inventory("a", "1"), Presence::Deleted);
         assert!(!followed.latest_state().is_deleted, "that was the former one");
     }
 
     #[test]
     fn deleted_inventories_leave_no_entry() {
         let notifications = Arc::<PlanNotifications>::default();
-        notifications.apply_event(&Event::Apply(inventory("a", "1")));
+        notifications.apply_change(&inventory("a", "1"), EXISTS);
         let followed = notifications.subscribe(&key("b"), &inventory("b", "2"));
-        notifications.apply_event(&Event::Init);
-        notifications.apply_event(&Event::InitDone);
+        notifications.apply_change(&inventory("b", "2"), EXISTS);
+        for (hash, uid) in [("a", "1"), ("b", "2")] {
+            notifications.apply_change(&inventory(hash, uid), Presence::Deleted);
+        }
         assert_eq!(notifications.lock_index().entries.len(), 1, "followed");
         drop(followed);
         assert_eq!(notifications.lock_index().entries.len(), 0);
@@ -291,9 +322,19 @@ mod tests {
     #[test]
     fn host_is_found_in_its_namespace_only() {
         let notifications = PlanNotifications::default();
-        notifications.apply_event(&Event::Apply(inventory("a", "1")));
+        notifications.apply_change(&inventory("a", "1"), EXISTS);
         assert_eq!(notifications.find_name(&key("a")).as_deref(), Some("host-1"));
         let other = HostKey { namespace: "other".into(), ..key("a") };
         assert_eq!(notifications.find_name(&other), None);
+    }
+
+    #[test]
+    fn inventory_is_found_by_its_newest_key_only() {
+        let notifications = PlanNotifications::default();
+        for hash in ["a", "b"] {
+            notifications.apply_change(&inventory(hash, "1"), EXISTS);
+        }
+        assert_eq!((notifications.find_name(&key("a")), notifications.lock_index().entries.len()), (None, 1));
+        assert_eq!(notifications.find_name(&key("b")).as_deref(), Some("host-1"));
     }
 }

@@ -2,6 +2,8 @@
 //! Before the proof nothing is read from the API, nothing is written but an
 //! Event at a bounded rate, and nothing that matters is returned.
 
+mod admission;
+mod file;
 mod inventories;
 
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::sync::Arc;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
+use coordinator_core::attestation::Opened;
 use coordinator_core::host::HostRecord;
 use coordinator_core::host::facts::Registered;
 use coordinator_core::inventory::{self, Hardware, KeyClass};
@@ -25,13 +28,17 @@ use tracing::Instrument as _;
 use wire::begin_request::Attestation;
 use wire::complete_response::Next;
 
+use super::attestation::{open_challenge, verify_tpm};
 use super::host::parse_network;
 use super::identity::{Call, check_boot_id, tls_session};
-use super::{Context, RpcError, refuse_quarantined};
+use super::refresh::refresh_metadata;
+use super::{Context, RpcError, refuse_shut_out};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
 use crate::store::registration as store;
 use crate::tls::{Challenge, Session};
 use inventories::Reported;
+
+pub use file::registration_router;
 
 /// The service.
 pub struct RegistrationService {
@@ -50,7 +57,8 @@ fn is_ready(registration: &MachineRegistration) -> bool {
 /// accepts it.
 fn check_key_class(opening: &Opening, attestation: Option<&Attestation>) -> Result<KeyClass, RpcError> {
     let class = match attestation {
-        Some(Attestation::SoftwareKey(_)) => KeyClass::Software,
+        Some(Attestation::SoftwareKey(_)) => KeyClass::Emulated,
+        Some(Attestation::TpmKeys(_)) => KeyClass::Unverified,
         None => return refuse_call(Refusal::BadRequest, "the request does not state how the key is held"),
     };
     let registration = opening.registration.as_ref().filter(|_| !opening.is_known);
@@ -59,6 +67,23 @@ fn check_key_class(opening: &Opening, attestation: Option<&Attestation>) -> Resu
             refuse_call(refusal, format!("{} does not accept a key held in software", found.name_any()))
         }
         None => Ok(class),
+    }
+}
+
+/// The class of the key as far as it is claimed, and the challenge for a TPM.
+type Judged = (KeyClass, Option<(Opened, wire::TpmChallenge)>);
+
+/// The registration's rules first: a key that it does not take costs nothing.
+fn judge_key(opening: &Opening, request: &wire::BeginRequest) -> Result<Judged, RpcError> {
+    let class = check_key_class(opening, request.attestation.as_ref())?;
+    match &request.attestation {
+        Some(Attestation::TpmKeys(keys)) => Ok((class, Some(open_challenge(keys, &request.public_key)?))),
+        Some(Attestation::SoftwareKey(_)) | None if p256_point(&request.public_key).is_some() => {
+            Ok((class, None))
+        }
+        Some(Attestation::SoftwareKey(_)) | None => {
+            refuse_call(Refusal::BadRequest, "the key is no P-256 key in PKIX DER")
+        }
     }
 }
 
@@ -72,11 +97,18 @@ struct Opening {
 }
 
 /// Templates cost time for each fact: the contract's bounds hold here too.
-fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
+pub(super) fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
     for (what, count, max) in [
         ("SMBIOS sections", facts.smbios.len(), limits::SMBIOS_SECTIONS),
         ("disks", facts.disks.len(), limits::DISKS),
         ("interfaces", facts.nics.len(), limits::INTERFACES),
+        ("processors", facts.processors.len(), limits::CARDS),
+        ("graphics cards", facts.graphics_cards.len(), limits::CARDS),
+        (
+            "addresses of an interface",
+            facts.nics.iter().map(|nic| nic.addresses.len()).max().unwrap_or_default(),
+            limits::ADDRESSES,
+        ),
     ] {
         if count > max {
             return refuse_call(Refusal::BadRequest, format!("{count} {what} were sent, {max} are allowed"));
@@ -86,13 +118,13 @@ fn check_facts(facts: &wire::HostFacts) -> Result<(), RpcError> {
 }
 
 /// A software key is the host's only key: a certificate for another one would
-/// belong to no proven identity.
+/// belong to no proven identity. A TPM has proven the request itself.
 fn check_requested_key(requested: &RequestedKey, challenge: &Challenge) -> Result<(), RpcError> {
     match challenge.class {
-        KeyClass::Software if requested.hash() != proof::identity(&challenge.public_key) => {
+        KeyClass::Emulated if requested.hash() != proof::identity(&challenge.public_key) => {
             refuse_call(Refusal::BadRequest, "the certificate request is for another key than was proven")
         }
-        KeyClass::Software | KeyClass::Tpm => Ok(()),
+        KeyClass::Hardware | KeyClass::Unverified | KeyClass::Emulated => Ok(()),
     }
 }
 
@@ -135,16 +167,18 @@ impl RegistrationService {
             let detail = format!("no ready registration has the token sent by {}", session.remote());
             return refuse_call(Refusal::UnknownToken, detail);
         };
-        if p256_point(&request.public_key).is_none() {
-            return refuse_call(Refusal::BadRequest, "the key is no P-256 key in PKIX DER");
-        }
-        let class = check_key_class(&opening, request.attestation.as_ref());
+        let judged =
+            admission::check_token(&self.context, &opening).and_then(|()| judge_key(&opening, &request));
         // Such a host never comes to the proof. The detail does not name the
         // host: a rack of them is one Event.
-        if matches!(&class, Err(RpcError::Refused { refusal: Refusal::TpmRequired, .. })) {
-            self.write_event(opening.registration.as_deref(), &class).await;
+        let is_shown = |refusal| {
+            matches!(refusal, Refusal::TpmRequired | Refusal::TpmKeyRejected | Refusal::TokenExpired)
+        };
+        if matches!(&judged, Err(RpcError::Refused { refusal, .. }) if is_shown(*refusal)) {
+            self.show_refusal(opening.registration.as_deref(), &judged).await;
         }
-        let class = class?;
+        let (class, tpm) = judged?;
+        let (tpm, tpm_challenge) = tpm.unzip();
         let mut nonce = [0; NONCE_BYTES];
         if ring::rand::SystemRandom::new().fill(&mut nonce).is_err() {
             return Err(RpcError::Randomness);
@@ -153,12 +187,13 @@ impl RegistrationService {
             nonce,
             public_key: request.public_key,
             class,
+            tpm,
             registration: (
                 opening.namespace,
                 opening.registration.map(|found| found.name_any()).unwrap_or_default(),
             ),
         });
-        Ok(wire::BeginResponse { nonce: nonce.to_vec() })
+        Ok(wire::BeginResponse { nonce: nonce.to_vec(), tpm_challenge })
     }
 
     async fn complete_registration(
@@ -166,21 +201,41 @@ impl RegistrationService {
         session: &Session,
         request: wire::CompleteRequest,
     ) -> Result<wire::CompleteResponse, RpcError> {
-        let challenge = verify_proof(session, &request.proof)?;
+        let Some(mut challenge) = session.take_challenge() else {
+            return refuse_call(Refusal::BadProof, "no registration was begun on this connection");
+        };
         // It may have been closed meanwhile.
         let (namespace, name) = &challenge.registration;
         let registration = self.ready_registration(&ObjectRef::new(name).within(namespace));
+        match &challenge.tpm {
+            None => verify_signature(session, &challenge, &request.proof)?,
+            Some(opened) => {
+                let key = HostKey { tpm_hash: opened.endorsement.hash(), namespace: namespace.clone() };
+                let is_known = self.context.cached_inventory(&key).is_some();
+                let class = verify_tpm(&self.context, session, &challenge, opened, &request, is_known).await;
+                self.show_refusal(registration.as_deref(), &class).await;
+                challenge.class = class?;
+            }
+        }
         let registered = self.register_host(session, registration.as_deref(), &challenge, request).await;
-        self.write_event(registration.as_deref(), &registered).await;
+        self.show_refusal(registration.as_deref(), &registered).await;
         registered
     }
 
     /// Shows a refusal to the author of the registration.
-    async fn write_event<T>(&self, registration: Option<&MachineRegistration>, result: &Result<T, RpcError>) {
+    async fn show_refusal<T>(
+        &self,
+        registration: Option<&MachineRegistration>,
+        result: &Result<T, RpcError>,
+    ) {
+        // What a host waits for is shown on its inventory.
         if let (Some(registration), Err(RpcError::Refused { refusal, detail, next_action })) =
             (registration, result)
+            && *refusal != Refusal::ApprovalPending
         {
-            self.context.rejections.write_event(registration, *refusal, detail, next_action).await;
+            let (rejections, now) = (&self.context.rejections, self.context.now());
+            let latest = || self.context.latest_registration(registration);
+            rejections.show_refusal(latest, *refusal, (detail, next_action), now).await;
         }
     }
 
@@ -211,11 +266,15 @@ impl RegistrationService {
             .unwrap_or_default();
         let reported = Reported { challenge, key: &key, facts: &facts, network, hardware: &hardware };
         let inventory = inventories::ensure_inventory(&self.context, registration, reported).await?;
-        let inventory = refuse_quarantined(inventory)?;
+        let inventory = refuse_shut_out(inventory)?;
+        admission::refuse_recorded(&inventory, &request.boot_id)?;
+        let inventory = store::show_class(&self.context.client, inventory, challenge.class).await?;
+        let inventory = refresh_metadata(&self.context, inventory, &facts).await;
         let now = self.context.now();
         let registered =
             Registered { live_boot_id: &request.boot_id, system_uuid: hardware.system_uuid.as_deref() };
         let inventory = store::ensure_plan_secret(&self.context.client, inventory, registered, now).await?;
+        admission::refuse_pending(&self.context, &inventory).await?;
         let name = inventory.name_any();
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
@@ -230,20 +289,13 @@ impl RegistrationService {
     }
 }
 
-/// Takes the challenge of this connection and verifies the proof against it.
-/// The challenge is used up either way.
-fn verify_proof(session: &Session, signature: &[u8]) -> Result<Challenge, RpcError> {
-    let Some(challenge) = session.take_challenge() else {
-        return refuse_call(Refusal::BadProof, "no registration was begun on this connection");
-    };
+/// Verifies the proof of a software key. The challenge is used up either way.
+fn verify_signature(session: &Session, challenge: &Challenge, signature: &[u8]) -> Result<(), RpcError> {
     let binding = proof::binding(&challenge.nonce, session.exporter(), &challenge.public_key);
     let point = p256_point(&challenge.public_key).unwrap_or_default();
-    match UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature) {
-        Ok(()) => Ok(challenge),
-        Err(_) => {
-            refuse_call(Refusal::BadProof, format!("the signature of {} does not fit", session.remote()))
-        }
-    }
+    UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature).or_else(|_| {
+        refuse_call(Refusal::BadProof, format!("the signature of {} does not fit", session.remote()))
+    })
 }
 
 fn next_step(

@@ -8,10 +8,9 @@ use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::Event;
 use sha2::{Digest as _, Sha256};
 
-use crate::cache::Listing;
+use crate::cache::Presence;
 
 type Token = [u8; 32];
 
@@ -36,10 +35,9 @@ impl WithToken for SeedImage {
 struct Index<K: WithToken> {
     by_token: HashMap<Token, ObjectRef<K>>,
     by_object: HashMap<ObjectRef<K>, Token>,
-    listing: Listing<ObjectRef<K>>,
 }
 
-/// The index. Fed with every event of the watcher behind the cache.
+/// The index. Fed with every change that the cache sees.
 pub struct TokenIndex<K: WithToken>(Mutex<Index<K>>);
 
 /// `MachineRegistrations` by registration token.
@@ -49,11 +47,7 @@ pub type DownloadTokens = TokenIndex<SeedImage>;
 
 impl<K: WithToken> Default for TokenIndex<K> {
     fn default() -> Self {
-        Self(Mutex::new(Index {
-            by_token: HashMap::new(),
-            by_object: HashMap::new(),
-            listing: Listing::default(),
-        }))
+        Self(Mutex::new(Index { by_token: HashMap::new(), by_object: HashMap::new() }))
     }
 }
 
@@ -62,13 +56,11 @@ impl<K: WithToken> TokenIndex<K> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies an event of the watcher behind the cache.
-    pub fn apply_event(&self, event: &Event<K>) {
-        match event {
-            Event::Apply(object) | Event::InitApply(object) => self.lock_index().update_token(object),
-            Event::Delete(object) => self.lock_index().remove_token(&ObjectRef::from_obj(object)),
-            Event::Init => self.lock_index().listing.begin(),
-            Event::InitDone => self.lock_index().end_listing(),
+    /// Applies a change that the cache has seen.
+    pub fn apply_change(&self, object: &K, presence: Presence) {
+        match presence {
+            Presence::Exists => self.lock_index().update_token(object),
+            Presence::Deleted => self.lock_index().remove_token(&ObjectRef::from_obj(object)),
         }
     }
 
@@ -85,7 +77,6 @@ impl<K: WithToken> TokenIndex<K> {
 impl<K: WithToken> Index<K> {
     fn update_token(&mut self, object: &K) {
         let key = ObjectRef::from_obj(object);
-        self.listing.note_key(&key);
         self.remove_token(&key);
         if let Some(token) = object.token().filter(|token| !token.is_empty()) {
             self.by_token.insert(hash(token), key.clone());
@@ -98,12 +89,6 @@ impl<K: WithToken> Index<K> {
             && self.by_token.get(&token) == Some(key)
         {
             self.by_token.remove(&token);
-        }
-    }
-
-    fn end_listing(&mut self) {
-        for key in self.listing.end(self.by_object.keys()) {
-            self.remove_token(&key);
         }
     }
 }
@@ -130,12 +115,12 @@ mod tests {
     #[test]
     fn only_the_newest_token_is_found() {
         let tokens = RegistrationTokens::default();
-        tokens.apply_event(&Event::Apply(registration("a", "one")));
-        tokens.apply_event(&Event::Apply(registration("b", "two")));
+        tokens.apply_change(&registration("a", "one"), Presence::Exists);
+        tokens.apply_change(&registration("b", "two"), Presence::Exists);
         assert_eq!(found(&tokens, "one").as_deref(), Some("a"));
-        tokens.apply_event(&Event::Apply(registration("a", "three")));
+        tokens.apply_change(&registration("a", "three"), Presence::Exists);
         assert_eq!((found(&tokens, "one"), found(&tokens, "three").as_deref()), (None, Some("a")));
-        tokens.apply_event(&Event::Apply(registration("a", "")));
+        tokens.apply_change(&registration("a", ""), Presence::Exists);
         assert_eq!((found(&tokens, "three"), found(&tokens, "")), (None, None));
     }
 
@@ -143,12 +128,11 @@ mod tests {
     fn deleted_registrations_are_not_found() {
         let tokens = RegistrationTokens::default();
         for (name, token) in [("a", "one"), ("b", "two"), ("c", "three")] {
-            tokens.apply_event(&Event::Apply(registration(name, token)));
+            tokens.apply_change(&registration(name, token), Presence::Exists);
         }
-        tokens.apply_event(&Event::Delete(registration("a", "one")));
-        tokens.apply_event(&Event::Init);
-        tokens.apply_event(&Event::InitApply(registration("b", "two")));
-        tokens.apply_event(&Event::InitDone);
+        for name in ["a", "c"] {
+            tokens.apply_change(&registration(name, "of its last version"), Presence::Deleted);
+        }
         assert_eq!((found(&tokens, "one"), found(&tokens, "three")), (None, None));
         assert_eq!(found(&tokens, "two").as_deref(), Some("b"));
         assert_eq!(tokens.lock_index().by_object.len(), 1);

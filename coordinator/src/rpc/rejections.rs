@@ -3,33 +3,34 @@
 //! an inventory has no object of its own, and causes no other API write.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use coordinator_api::registration::MachineRegistration;
+use coordinator_core::inventory::admission::record_refusal;
+use jiff::Timestamp;
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
 use tokio::time::Instant;
 
 use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::store::registration_admission;
+use crate::telemetry::chain;
 
 /// At most one log line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 /// An equal Event is not written again for so long: a rejected host retries
 /// every half minute.
 const EVENT_INTERVAL: Duration = Duration::from_mins(10);
-/// Different Events of one registration and refusal that are remembered: a
-/// template can render many names. More are not written.
-const EVENTS: usize = 16;
+/// The shortest time between two refusals of one registration that are written.
+const WRITE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Metric label of TLS handshakes that fail because CA and certificate do not
 /// match; they never reach a call.
 const UNKNOWN_AUTHORITY: &str = "UnknownAuthority";
-
-/// UID of the registration, and the refusal.
-type EventScope = (String, Refusal);
 
 #[derive(Debug, Default)]
 struct LogState {
@@ -37,14 +38,24 @@ struct LogState {
     suppressed: u64,
 }
 
+/// What was written of one registration.
+#[derive(Debug)]
+struct Written {
+    last: Instant,
+    /// When each Event was written, by its refusal and detail.
+    events: HashMap<(Refusal, String), Instant>,
+    suppressed: u64,
+}
+
 /// Counts and reports rejected hosts.
 pub struct Rejections {
     metrics: Metrics,
+    client: Client,
     events: Events,
     /// By reason.
     log: Mutex<HashMap<&'static str, LogState>>,
-    /// When each Event was written, by its detail.
-    recent_events: Mutex<HashMap<EventScope, HashMap<String, Instant>>>,
+    /// By UID of the registration.
+    written: Mutex<HashMap<String, Written>>,
 }
 
 impl Rejections {
@@ -53,9 +64,10 @@ impl Rejections {
     pub fn new(client: Client, metrics: Metrics) -> Self {
         Self {
             metrics,
-            events: Events::new(client, None),
+            events: Events::new(client.clone(), None),
+            client,
             log: Mutex::default(),
-            recent_events: Mutex::default(),
+            written: Mutex::default(),
         }
     }
 
@@ -85,33 +97,52 @@ impl Rejections {
         }
     }
 
-    /// Writes why a host with the token of `registration` was rejected.
-    pub(super) async fn write_event(
+    /// Shows the author of a registration, as the cache has it, why a host with its
+    /// token was rejected: an Event and a condition, once a minute at most.
+    pub(super) async fn show_refusal(
         &self,
-        registration: &MachineRegistration,
+        latest: impl Fn() -> Arc<MachineRegistration>,
         refusal: Refusal,
-        detail: &str,
-        next_action: &str,
+        (detail, next_action): (&str, &str),
+        now: Timestamp,
     ) {
-        let scope = (registration.uid().unwrap_or_default(), refusal);
-        if self.is_new_event(scope, detail, Instant::now()) {
-            let note = format!("{detail}: {next_action}");
-            self.events.warning(registration, refusal.code(), &note).await;
+        let registration = latest();
+        let uid = registration.uid().unwrap_or_default();
+        let Some(suppressed) = self.take_write_turn(uid, refusal, detail, Instant::now()) else { return };
+        let mut note = format!("{detail}: {next_action}");
+        let decide = |found: &MachineRegistration| record_refusal(found, refusal, &note, now);
+        let recorded = registration_admission::record_refusal(&self.client, latest, decide).await;
+        if let Err(error) = recorded {
+            tracing::info!(error = chain(&error), "a refusal is not in the status of its registration");
         }
+        if suppressed > 0 {
+            let _ = write!(note, " ({suppressed} refusals before it were not shown)");
+        }
+        self.events.warning(&*registration, refusal.code(), &note).await;
     }
 
-    fn is_new_event(&self, scope: EventScope, detail: &str, now: Instant) -> bool {
-        let mut recent = self.recent_events.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.retain(|_, written| {
-            written.retain(|_, at| now.duration_since(*at) < EVENT_INTERVAL);
-            !written.is_empty()
-        });
-        let written = recent.entry(scope).or_default();
-        if written.contains_key(detail) || written.len() >= EVENTS {
-            return false;
+    /// How many were suppressed, when it is time for the next one.
+    fn take_write_turn(&self, uid: String, refusal: Refusal, detail: &str, now: Instant) -> Option<u64> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Instant| now.duration_since(*at) < EVENT_INTERVAL;
+        written.retain(|_, written| is_recent(&written.last));
+        let key = (refusal, detail.to_owned());
+        let Some(known) = written.get_mut(&uid) else {
+            let events = HashMap::from([(key, now)]);
+            written.insert(uid, Written { last: now, events, suppressed: 0 });
+            return Some(0);
+        };
+        known.events.retain(|_, at| is_recent(at));
+        if known.events.contains_key(&key) {
+            return None;
         }
-        written.insert(detail.to_owned(), now);
-        true
+        if now.duration_since(known.last) < WRITE_INTERVAL {
+            known.suppressed += 1;
+            return None;
+        }
+        known.last = now;
+        known.events.insert(key, now);
+        Some(std::mem::take(&mut known.suppressed))
     }
 
     fn count_rejection(&self, reason: &'static str, detail: &str, next_action: &str) {
@@ -200,17 +231,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_registration_does_not_suppress_another() {
+    async fn refusals_of_a_registration_are_written_once_a_minute() {
         let (rejections, start) = (rejections(&Metrics::default()), Instant::now());
-        let is_new = |uid: &str, refusal, detail: usize, minute| {
-            let now = start + Duration::from_mins(minute);
-            rejections.is_new_event((uid.to_owned(), refusal), &detail.to_string(), now)
+        let take = |uid: &str, refusal, detail: &str, second| {
+            let now = start + Duration::from_secs(second);
+            rejections.take_write_turn(uid.to_owned(), refusal, detail, now)
         };
-        assert_eq!((0..999).filter(|detail| is_new("a", Refusal::NameTaken, *detail, 0)).count(), EVENTS);
-        assert!(is_new("a", Refusal::BadTemplate, 0, 0), "another refusal");
-        assert!(is_new("b", Refusal::NameTaken, 0, 0), "another registration");
-        assert!(!is_new("b", Refusal::NameTaken, 0, 9), "the same");
-        assert!(is_new("b", Refusal::NameTaken, 0, 10), "after a while");
-        assert_eq!(rejections.recent_events.lock().unwrap().len(), 1, "the rest is removed");
+        for (name, uid, refusal, detail, second, want) in [
+            ("the first", "a", Refusal::NameTaken, "1", 0, Some(0)),
+            ("the same", "a", Refusal::NameTaken, "1", 30, None),
+            ("another too soon", "a", Refusal::NameTaken, "2", 59, None),
+            ("another registration", "b", Refusal::NameTaken, "1", 59, Some(0)),
+            ("another", "a", Refusal::BadTemplate, "2", 60, Some(1)),
+            ("the same within ten minutes", "a", Refusal::NameTaken, "1", 599, None),
+            ("after ten minutes", "a", Refusal::NameTaken, "1", 600, Some(0)),
+        ] {
+            assert_eq!(take(uid, refusal, detail, second), want, "{name}");
+        }
+        assert_eq!(take("c", Refusal::NameTaken, "1", 1200), Some(0));
+        assert_eq!(rejections.written.lock().unwrap().len(), 1, "the rest is removed");
     }
 }

@@ -1,5 +1,6 @@
 //! The whole port over loopback TLS, against an in-memory API.
 
+mod admission;
 mod flood;
 mod plans;
 mod registration;

@@ -15,12 +15,16 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Reads the authority, or creates one where no host trusts another. Waits
 /// for the Secret otherwise.
 pub(super) async fn obtain(setup: &Setup, cache: &Cache) -> Result<Authority, CaError> {
-    let secrets: Api<Secret> = Api::namespaced(setup.client.clone(), &setup.config.namespace);
+    let secrets: Api<Secret> = Api::namespaced(setup.client.clone(), &setup.config.own_namespace);
     while !setup.config.create_authority && is_lost(&secrets, cache).await? {
         let reason = format!(
             "the Secret {SECRET_NAME} is missing, and registered hosts trust the authority in it: restore it, or start once with --create-authority and boot a new seed ISO on every host"
         );
-        tracing::error!(namespace = setup.config.namespace, reason, "waiting for the certificate authority");
+        tracing::error!(
+            namespace = setup.config.own_namespace,
+            reason,
+            "waiting for the certificate authority"
+        );
         setup.readiness.set_unready(reason);
         tokio::time::sleep(CHECK_INTERVAL).await;
     }

@@ -11,15 +11,17 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;
 
-use super::{Prepared, SeedIsoError, SeedIsos, config};
+use super::compose::NewFile;
+use super::{Prepared, SeedIsoError, SeedIsos};
+use crate::base_image::Wanted;
 
 /// What an ISO is made of; another one needs another build.
 #[derive(Debug, PartialEq, Eq)]
 struct Inputs {
     base: Base,
-    url: Option<String>,
+    wanted: Wanted,
     digest: Option<String>,
-    text: String,
+    files: Vec<NewFile>,
 }
 
 type Outcome = Result<Prepared, SeedIsoError>;
@@ -49,14 +51,14 @@ impl SeedIsos {
         registration: &Arc<MachineRegistration>,
         wake: impl FnOnce() + Send + 'static,
     ) -> Option<Outcome> {
-        let inputs = match config::render_config(seed, registration, self.authority.certificate()) {
-            Ok(text) => Inputs {
+        let inputs = match self.render_files(seed, registration) {
+            Ok(files) => Inputs {
                 base: seed_image::base_image(seed),
-                url: seed.spec.base_image.clone(),
+                wanted: Wanted::of(seed),
                 digest: seed.spec.base_image_digest.clone(),
-                text,
+                files,
             },
-            Err(error) => return Some(Err(error.into())),
+            Err(error) => return Some(Err(error)),
         };
         let key = ObjectRef::from_obj(&**seed);
         let mut builds = self.builds.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,24 @@
-//! `/livecd-cloud-config.yaml`: the one file that makes a base ISO a seed ISO.
+//! The files that make a base ISO a seed ISO.
 
-use bytes::Bytes;
 use coordinator_api::registration::{MachineRegistration, Registration};
 use coordinator_api::seed_image::SeedImage;
+use coordinator_core::network::{self, LiveNetwork};
 use serde::Serialize;
 use serde_json::Value;
+
+use super::compose::{Content, NewFile};
+
+/// The file that upstream's live system registers by.
+const REGISTRATION: &str = "livecd-cloud-config.yaml";
+/// The directory whose files a stock live system gives to yip
+/// (`elemental.setup=`).
+const STAGES: &str = "iso-config";
+/// The agent, for live systems that do not carry it.
+const AGENT: &str = "baremetal-agent";
+/// What yip does with it.
+const AGENT_STAGES: &str = include_str!("baremetal-agent.yaml");
+/// Most that a seed may add, bytes: it is held in memory.
+const FILES_BYTES: usize = 1024 * 1024;
 
 /// Why the file cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -16,15 +30,8 @@ pub enum ConfigError {
     #[error("the cloud-config of the SeedImage cannot be written as YAML ({0}): correct spec.cloud-config")]
     Yaml(String),
     /// Too much.
-    #[error(
-        "the seed takes {needed} bytes, the base image reserves {reserved}: shorten spec.cloud-config of the SeedImage"
-    )]
-    TooLarge {
-        /// Bytes that are needed.
-        needed: u64,
-        /// Bytes that are there.
-        reserved: u64,
-    },
+    #[error("spec.cloud-config of the SeedImage has more than {FILES_BYTES} bytes: shorten it")]
+    TooLarge,
 }
 
 #[derive(Serialize)]
@@ -33,6 +40,8 @@ struct Document<'a> {
     elemental: Elemental,
     #[serde(skip_serializing_if = "Option::is_none")]
     cloud_config: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<LiveNetwork>,
 }
 
 #[derive(Serialize)]
@@ -40,19 +49,29 @@ struct Elemental {
     registration: Registration,
 }
 
-/// The text: where to register, the CA certificate, and the live system's own
-/// cloud-config. A host receives everything else after it has authenticated.
+/// The files of every seed, where the agent has so many bytes: whether the live
+/// system carries it, is for the live system to see.
+#[must_use]
+pub fn agent_files(len: u64) -> [NewFile; 2] {
+    let agent = NewFile { directory: None, name: AGENT, content: Content::Agent { len } };
+    [agent, new_file(Some(STAGES), "baremetal-agent.yaml", AGENT_STAGES.to_owned())]
+}
+
+/// What a seed adds: where to register with the CA certificate, and the live
+/// system's own cloud-config. A host receives everything else after it has
+/// authenticated.
 ///
 /// # Errors
 /// [`ConfigError`].
-pub fn render_config(
+pub fn render_files(
     seed: &SeedImage,
     registration: &MachineRegistration,
     authority: &str,
-) -> Result<String, ConfigError> {
+) -> Result<Vec<NewFile>, ConfigError> {
     let url = registration.status.as_ref().and_then(|status| status.registration_url.clone());
     let asked = registration.spec.config.as_ref();
     let asked = asked.and_then(|config| config.elemental.as_ref()?.registration.clone());
+    let network = network::live_network(registration);
     let registration = Registration {
         url: Some(url.ok_or(ConfigError::NotReady)?),
         ca_cert: Some(authority.to_owned()),
@@ -60,24 +79,32 @@ pub fn render_config(
         emulated_tpm_seed: None,
         ..asked.unwrap_or_default()
     };
-    let document =
-        Document { elemental: Elemental { registration }, cloud_config: seed.spec.cloud_config.as_ref() };
-    serde_norway::to_string(&document).map_err(|error| ConfigError::Yaml(error.to_string()))
+    let cloud_config = seed.spec.cloud_config.as_ref().filter(|config| !config.is_null());
+    let stages = cloud_config.is_some_and(|config| config.get("stages").is_some());
+    let document = Document {
+        elemental: Elemental { registration },
+        // Stages are yip's, which reads the other file.
+        cloud_config: cloud_config.filter(|_| !stages),
+        network,
+    };
+    let text = render_yaml(&document)?;
+    let mut bytes = text.len();
+    let mut files = vec![new_file(None, REGISTRATION, text)];
+    if let Some(config) = cloud_config {
+        let header = if stages { "" } else { "#cloud-config\n" };
+        let text = format!("{header}{}", render_yaml(config)?);
+        bytes += text.len();
+        files.push(new_file(Some(STAGES), "cloud-config.yaml", text));
+    }
+    if bytes > FILES_BYTES { Err(ConfigError::TooLarge) } else { Ok(files) }
 }
 
-/// Fills the reserved space: the text, then newlines, as many as there were.
-///
-/// # Errors
-/// [`ConfigError::TooLarge`].
-pub fn fill_archive(text: &str, reserved: u64) -> Result<Bytes, ConfigError> {
-    let needed = text.len() as u64;
-    let too_large = ConfigError::TooLarge { needed, reserved };
-    let Some(size) = usize::try_from(reserved).ok().filter(|size| text.len() <= *size) else {
-        return Err(too_large);
-    };
-    let mut bytes = text.as_bytes().to_vec();
-    bytes.resize(size, b'\n');
-    Ok(bytes.into())
+fn new_file(directory: Option<&'static str>, name: &'static str, text: String) -> NewFile {
+    NewFile { directory, name, content: Content::Text(text.into()) }
+}
+
+fn render_yaml(value: &impl Serialize) -> Result<String, ConfigError> {
+    serde_norway::to_string(value).map_err(|error| ConfigError::Yaml(error.to_string()))
 }
 
 #[cfg(test)]
@@ -108,34 +135,92 @@ mod tests {
         registration
     }
 
+    fn render(cloud_config: Option<Value>) -> Vec<(String, String)> {
+        let mut seed = SeedImage::default();
+        seed.spec.cloud_config = cloud_config;
+        let files = render_files(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n").unwrap();
+        let path = |file: &NewFile| format!("{}/{}", file.directory.unwrap_or_default(), file.name);
+        let text = |file: &NewFile| match &file.content {
+            Content::Text(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            Content::Agent { .. } => panic!("{file:?}"),
+        };
+        files.iter().map(|file| (path(file), text(file))).collect()
+    }
+
     #[test]
     fn a_seed_tells_where_to_register_and_nothing_that_is_secret_later() {
-        let mut seed = SeedImage::default();
-        seed.spec.cloud_config = Some(json!({ "write_files": [{ "path": "/x", "content": "a\nb" }] }));
-        let text = render_config(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n").unwrap();
-        let read: Value = serde_norway::from_str(&text).unwrap();
-        assert_eq!(
-            read,
-            json!({
-                "elemental": { "registration": {
-                    "url": "https://c.example:8443/elemental/registration/tok",
-                    "ca-cert": "-----BEGIN CERTIFICATE-----\nAA==\n",
-                    "emulate-tpm": true,
-                } },
-                "cloud-config": { "write_files": [{ "path": "/x", "content": "a\nb" }] },
-            })
-        );
-        let padded = fill_archive(&text, 65536).unwrap();
-        assert_eq!(padded.len(), 65536);
-        assert_eq!(serde_norway::from_slice::<Value>(&padded).unwrap(), read);
+        let cloud_config = json!({ "write_files": [{ "path": "/x", "content": "a\nb" }] });
+        let registration = json!({ "registration": {
+            "url": "https://c.example:8443/elemental/registration/tok",
+            "ca-cert": "-----BEGIN CERTIFICATE-----\nAA==\n",
+            "emulate-tpm": true,
+        } });
+        let files = render(Some(cloud_config.clone()));
+        assert_eq!(files[0].0, "/livecd-cloud-config.yaml");
+        let read: Value = serde_norway::from_str(&files[0].1).unwrap();
+        assert_eq!(read, json!({ "elemental": registration, "cloud-config": cloud_config }));
+        let [_, (path, text)] = &files[..] else { panic!("{files:?}") };
+        assert_eq!(path, "iso-config/cloud-config.yaml");
+        assert!(text.starts_with("#cloud-config\nwrite_files:\n"), "{text}");
+        assert_eq!(render(None).len(), 1);
+        assert_eq!(render(Some(Value::Null)).len(), 1);
+    }
+
+    #[test]
+    fn yip_is_told_what_to_do_with_the_agent() {
+        let [agent, stages] = agent_files(7);
+        assert_eq!((agent.directory, agent.name, &agent.content), (None, AGENT, &Content::Agent { len: 7 }));
+        let Content::Text(text) = stages.content else { panic!("{stages:?}") };
+        let read: Value = serde_norway::from_slice(&text).unwrap();
+        let step = &read["stages"]["initramfs"][0];
+        assert!(step["if"].as_str().unwrap().contains("! -x /usr/bin/baremetal-agent"), "{step}");
+        assert!(step["commands"].as_array().unwrap().iter().all(Value::is_string), "{step}");
+    }
+
+    #[test]
+    fn stages_are_for_yip_alone() {
+        let stages = json!({ "name": "n", "stages": { "network": [{ "commands": ["ip link"] }] } });
+        let files = render(Some(stages.clone()));
+        let [(_, registration), (path, text)] = &files[..] else { panic!("{files:?}") };
+        assert!(!registration.contains("stages"), "{registration}");
+        assert_eq!(path, "iso-config/cloud-config.yaml");
+        assert_eq!(serde_norway::from_str::<Value>(text).unwrap(), stages);
+    }
+
+    #[test]
+    fn live_systems_get_the_network_of_the_registration() {
+        let keyfile = "[connection]\ntype=ethernet\ninterface-name=eno1\n[ipv4]\nmethod=manual\naddress1=192.0.2.7/24\n[ipv6]\nmethod=disabled\n";
+        let network_config = "version: 2\nethernets:\n  eno1:\n    addresses:\n    - \"192.0.2.7/24\"\n";
+        let cases = [
+            (
+                json!({ "configurator": "nmconnections", "config": { "a": keyfile } }),
+                json!({ "network-config": network_config, "connections": { "a": keyfile } }),
+            ),
+            (json!({ "config": { "version": 2 } }), json!({ "network-config": "version: 2\n" })),
+            (
+                json!({ "config": { "version": 2, "ethernets": { "a": { "addresses": ["{ip}/24"] } } } }),
+                json!(null),
+            ),
+            (json!({}), json!(null)),
+        ];
+        for (network, want) in cases {
+            let mut registration = registration();
+            let config = registration.spec.config.as_mut().unwrap();
+            config.network = Some(serde_json::from_value(network.clone()).unwrap());
+            let files = render_files(&SeedImage::default(), &registration, "CA").unwrap();
+            let Content::Text(text) = &files[0].content else { panic!("{files:?}") };
+            let read: Value = serde_norway::from_slice(text).unwrap();
+            assert_eq!(read["network"], want, "{network}");
+        }
     }
 
     #[test]
     fn what_cannot_be_a_seed_says_why() {
-        let error = render_config(&SeedImage::default(), &MachineRegistration::default(), "").unwrap_err();
+        let error = render_files(&SeedImage::default(), &MachineRegistration::default(), "").unwrap_err();
         assert!(matches!(error, ConfigError::NotReady));
-        let error = fill_archive("12345", 4).unwrap_err();
-        assert!(matches!(error, ConfigError::TooLarge { needed: 5, reserved: 4 }), "{error}");
-        assert_eq!(fill_archive("1234", 4).unwrap(), "1234");
+        let mut seed = SeedImage::default();
+        seed.spec.cloud_config = Some(json!({ "a": "x".repeat(FILES_BYTES) }));
+        let error = render_files(&seed, &registration(), "").unwrap_err();
+        assert!(matches!(error, ConfigError::TooLarge), "{error}");
     }
 }

@@ -4,7 +4,6 @@
 //! learn whether it was close.
 
 use std::io::SeekFrom;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -19,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::layout::Extent;
 use super::overlay::Piece;
-use super::{Iso, SeedIsos};
+use super::{Iso, SeedIsos, Sources};
 use crate::base_image::Lease;
 
 /// Bytes that one download holds in memory.
@@ -122,7 +121,7 @@ fn send_iso(iso: &Iso, lease: Lease, headers: &HeaderMap) -> Response {
         }
     };
     let pieces = iso.overlay.pieces(extent);
-    let mut response = Response::new(Body::from_stream(read_pieces(iso.base.clone(), pieces, lease)));
+    let mut response = Response::new(Body::from_stream(read_pieces(iso.sources.clone(), pieces, lease)));
     *response.status_mut() = status;
     let mut set = |name, value: &str| {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -140,27 +139,30 @@ fn send_iso(iso: &Iso, lease: Lease, headers: &HeaderMap) -> Response {
 }
 
 fn read_pieces(
-    path: PathBuf,
+    sources: Sources,
     pieces: Vec<Piece>,
     lease: Lease,
 ) -> impl Stream<Item = std::io::Result<Bytes>> {
     async_stream::try_stream! {
-        let mut file = tokio::fs::File::open(path).await?;
-        file.set_max_buf_size(CHUNK);
         for piece in pieces {
-            match piece {
-                Piece::Patch(bytes) => yield bytes,
-                Piece::Base(extent) => {
-                    file.seek(SeekFrom::Start(extent.at)).await?;
-                    let mut rest = (&mut file).take(extent.len);
-                    loop {
-                        let mut chunk = bytes::BytesMut::with_capacity(CHUNK);
-                        if rest.read_buf(&mut chunk).await? == 0 {
-                            break;
-                        }
-                        yield chunk.freeze();
-                    }
+            let (path, extent) = match piece {
+                Piece::Patch(bytes) => {
+                    yield bytes;
+                    continue;
                 }
+                Piece::Base(extent) => (&sources.base, extent),
+                Piece::Agent(extent) => (&sources.agent, extent),
+            };
+            let mut file = tokio::fs::File::open(path).await?;
+            file.set_max_buf_size(CHUNK);
+            file.seek(SeekFrom::Start(extent.at)).await?;
+            let mut rest = file.take(extent.len);
+            loop {
+                let mut chunk = bytes::BytesMut::with_capacity(CHUNK);
+                if rest.read_buf(&mut chunk).await? == 0 {
+                    break;
+                }
+                yield chunk.freeze();
             }
         }
         // The file is kept until here.

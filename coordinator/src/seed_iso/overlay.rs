@@ -1,65 +1,92 @@
-//! A base image with one run of bytes replaced: which bytes come from where.
+//! What a download consists of: which bytes come from where.
 
 use bytes::Bytes;
 
 use super::layout::Extent;
-
-/// A base image and what lies over it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overlay {
-    size: u64,
-    at: u64,
-    patch: Bytes,
-}
 
 /// A run of bytes and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// From the base image.
     Base(Extent),
+    /// From the agent's file.
+    Agent(Extent),
     /// From memory.
     Patch(Bytes),
 }
 
-impl Overlay {
-    /// Lays `patch` over a base of `size` bytes from `at` on; nothing when it
-    /// would stick out.
+impl Piece {
+    /// Bytes.
     #[must_use]
-    pub fn new(size: u64, at: u64, patch: Bytes) -> Option<Self> {
-        let end = at.checked_add(patch.len() as u64)?;
-        (end <= size).then_some(Self { size, at, patch })
+    pub fn size(&self) -> u64 {
+        match self {
+            Self::Base(extent) | Self::Agent(extent) => extent.len,
+            Self::Patch(bytes) => bytes.len() as u64,
+        }
     }
 
-    /// Bytes of the whole, and of the base.
+    /// A part of it; the caller stays within.
+    fn cut(&self, from: u64, len: u64) -> Self {
+        match self {
+            Self::Base(extent) => Self::Base(Extent { at: extent.at + from, len }),
+            Self::Agent(extent) => Self::Agent(Extent { at: extent.at + from, len }),
+            Self::Patch(bytes) => {
+                // In bounds: it is in memory.
+                let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+                Self::Patch(bytes.slice(index(from)..index(from + len)))
+            }
+        }
+    }
+}
+
+/// A whole image, in pieces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// Each with its place, in order and without gaps.
+    pieces: Vec<(u64, Piece)>,
+    size: u64,
+}
+
+impl Overlay {
+    /// Adds a piece at the end.
+    pub fn push(&mut self, piece: Piece) {
+        let len = piece.size();
+        if len > 0 {
+            self.pieces.push((self.size, piece));
+            self.size += len;
+        }
+    }
+
+    /// Adds zeros up to a place.
+    pub fn pad(&mut self, to: u64) {
+        let missing = usize::try_from(to.saturating_sub(self.size)).unwrap_or_default();
+        self.push(Piece::Patch(vec![0; missing].into()));
+    }
+
+    /// Bytes of the whole.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// First byte of the patch.
+    /// Bytes that are held in memory.
     #[must_use]
-    pub fn at(&self) -> u64 {
-        self.at
+    pub fn stored(&self) -> u64 {
+        let held = self.pieces.iter().filter(|(_, piece)| matches!(piece, Piece::Patch(_)));
+        held.map(|(_, piece)| piece.size()).sum()
     }
 
     /// The pieces of a range, in order; a range that sticks out is cut.
     #[must_use]
     pub fn pieces(&self, range: Extent) -> Vec<Piece> {
         let end = range.at.saturating_add(range.len).min(self.size);
-        let patch_end = self.at + self.patch.len() as u64;
-        let mut pieces = vec![];
-        let base = |from: u64, to: u64| {
-            (from < to).then_some(Piece::Base(Extent { at: from, len: to.saturating_sub(from) }))
-        };
-        pieces.extend(base(range.at, end.min(self.at)));
-        let (from, to) = (range.at.max(self.at), end.min(patch_end));
-        if from < to {
-            // In bounds: both lie within the patch, which is in memory.
-            let index = |at: u64| usize::try_from(at - self.at).unwrap_or(usize::MAX);
-            pieces.push(Piece::Patch(self.patch.slice(index(from)..index(to))));
-        }
-        pieces.extend(base(range.at.max(patch_end), end));
-        pieces
+        let first = self.pieces.partition_point(|(at, piece)| at + piece.size() <= range.at);
+        let within = self.pieces.iter().skip(first).take_while(|(at, _)| *at < end);
+        let cut = within.map(|(at, piece)| {
+            let (from, to) = (range.at.max(*at), end.min(at + piece.size()));
+            piece.cut(from - at, to.saturating_sub(from))
+        });
+        cut.filter(|piece| piece.size() > 0).collect()
     }
 }
 
@@ -69,51 +96,59 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_range_is_cut_at_the_edges_of_the_patch() {
-        let overlay = Overlay::new(10, 4, Bytes::from_static(b"abc")).unwrap();
+    fn ranges_are_cut_at_the_edges_of_pieces() {
         let base = |at, len| Piece::Base(Extent { at, len });
         let patch = |text: &'static str| Piece::Patch(Bytes::from_static(text.as_bytes()));
+        let mut overlay = Overlay::default();
+        for piece in [base(0, 4), patch(""), patch("abc"), base(4, 3)] {
+            overlay.push(piece);
+        }
+        assert_eq!((overlay.size(), overlay.stored()), (10, 3));
         for (name, (at, len), want) in [
-            ("all", (0, 10), vec![base(0, 4), patch("abc"), base(7, 3)]),
+            ("all", (0, 10), vec![base(0, 4), patch("abc"), base(4, 3)]),
             ("before", (1, 2), vec![base(1, 2)]),
-            ("after", (8, 2), vec![base(8, 2)]),
+            ("after", (8, 2), vec![base(5, 2)]),
             ("into", (3, 2), vec![base(3, 1), patch("a")]),
             ("within", (5, 1), vec![patch("b")]),
-            ("out of", (6, 2), vec![patch("c"), base(7, 1)]),
-            ("sticking out", (9, 5), vec![base(9, 1)]),
+            ("out of", (6, 2), vec![patch("c"), base(4, 1)]),
+            ("sticking out", (9, 5), vec![base(6, 1)]),
             ("beyond", (10, 1), vec![]),
             ("none", (4, 0), vec![]),
         ] {
             assert_eq!(overlay.pieces(Extent { at, len }), want, "{name}");
         }
-        assert_eq!(Overlay::new(10, 8, Bytes::from_static(b"abc")), None);
-        assert_eq!(Overlay::new(10, u64::MAX, Bytes::from_static(b"abc")), None);
     }
 
     proptest! {
         #[test]
-        fn every_range_is_that_of_the_patched_whole(
+        fn every_range_is_that_of_the_whole(
             base in proptest::collection::vec(any::<u8>(), 1..64),
-            at in 0_usize..64, patch in proptest::collection::vec(any::<u8>(), 0..16),
-            from in 0_usize..80, len in 0_usize..80,
+            parts in proptest::collection::vec((any::<bool>(), 0_usize..16), 0..8),
+            from in 0_usize..160, len in 0_usize..160,
         ) {
-            let size = base.len() as u64;
-            if let Some(overlay) = Overlay::new(size, at as u64, patch.clone().into()) {
-                let mut whole = base.clone();
-                whole[at..at + patch.len()].copy_from_slice(&patch);
-                let mut got = vec![];
-                for piece in overlay.pieces(Extent { at: from as u64, len: len as u64 }) {
-                    match piece {
-                        Piece::Patch(bytes) => got.extend(bytes),
-                        Piece::Base(extent) => {
-                            let at = usize::try_from(extent.at).unwrap();
-                            got.extend(&base[at..at + usize::try_from(extent.len).unwrap()]);
-                        }
+            let (mut overlay, mut whole) = (Overlay::default(), vec![]);
+            for (is_base, len) in parts {
+                let len = len.min(base.len());
+                if is_base {
+                    overlay.push(Piece::Base(Extent { at: 0, len: len as u64 }));
+                    whole.extend(&base[..len]);
+                } else {
+                    overlay.push(Piece::Patch(vec![7; len].into()));
+                    whole.extend(vec![7; len]);
+                }
+            }
+            let mut got = vec![];
+            for piece in overlay.pieces(Extent { at: from as u64, len: len as u64 }) {
+                match piece {
+                    Piece::Patch(bytes) => got.extend(bytes),
+                    Piece::Base(extent) | Piece::Agent(extent) => {
+                        let at = usize::try_from(extent.at).unwrap();
+                        got.extend(&base[at..at + usize::try_from(extent.len).unwrap()]);
                     }
                 }
-                let end = (from + len).min(whole.len());
-                prop_assert_eq!(got, whole.get(from..end).unwrap_or_default());
             }
+            let end = (from + len).min(whole.len());
+            prop_assert_eq!(got, whole.get(from..end).unwrap_or_default());
         }
     }
 }

@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
+use bytes::Bytes;
 use coordinator_core::seed_image::{Base, Download, Progress};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -12,15 +13,18 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::cache::Presence;
 use crate::config::BaseImageLimits;
 
-/// An ISO of this shape by hand, for machines without xorriso: a descriptor, a
-/// root directory with one file of four sectors, and something after it.
-fn by_hand() -> Vec<u8> {
-    let record = |sector: u32, len: u32, name: &[u8]| {
+/// An ISO without Rock Ridge by hand: a descriptor, a path table and a root
+/// directory with one file, and something after it.
+pub(crate) fn by_hand() -> Vec<u8> {
+    let both = |value: u32| [value.to_le_bytes(), value.to_be_bytes()].concat();
+    let record = |block: u32, len: u32, name: &[u8]| {
         let mut record = vec![0; 33];
-        record[2..6].copy_from_slice(&sector.to_le_bytes());
-        record[10..14].copy_from_slice(&len.to_le_bytes());
+        record[2..10].copy_from_slice(&both(block));
+        record[10..18].copy_from_slice(&both(len));
+        record[25] = if name.len() == 1 { 2 } else { 0 };
         record[32] = u8::try_from(name.len()).unwrap();
         record.extend(name);
         record.resize(record.len().next_multiple_of(2), 0);
@@ -28,30 +32,18 @@ fn by_hand() -> Vec<u8> {
         record
     };
     let mut iso = vec![7; 32 * 2048];
-    iso[16 * 2048..20 * 2048].fill(0);
-    iso[16 * 2048..16 * 2048 + 6].copy_from_slice(b"\x01CD001");
-    let root = record(18, 2048, &[0]);
-    iso[16 * 2048 + 156..16 * 2048 + 156 + root.len()].copy_from_slice(&root);
-    let file = record(20, 4 * 2048, b"LIVECD-CLOUD-CONFIG.YAML;1");
-    iso[18 * 2048..18 * 2048 + file.len()].copy_from_slice(&file);
-    iso[20 * 2048..24 * 2048].fill(b'\n');
+    iso[..20 * 2048].fill(0);
+    let descriptor = &mut iso[16 * 2048..17 * 2048];
+    descriptor[..6].copy_from_slice(b"\x01CD001");
+    descriptor[80..88].copy_from_slice(&both(32));
+    descriptor[132..140].copy_from_slice(&both(10));
+    descriptor[140..144].copy_from_slice(&19_u32.to_le_bytes());
+    descriptor[156..190].copy_from_slice(&record(18, 2048, &[0]));
+    let records = [record(18, 2048, &[0]), record(18, 2048, &[1]), record(20, 4 * 2048, b"KERNEL.;1")];
+    let root = records.concat();
+    iso[18 * 2048..18 * 2048 + root.len()].copy_from_slice(&root);
+    iso[19 * 2048..19 * 2048 + 10].copy_from_slice(&[1, 0, 18, 0, 0, 0, 1, 0, 0, 0]);
     iso
-}
-
-/// The same by the real tool, when it is there.
-fn by_xorriso(directory: &Path) -> Option<Vec<u8>> {
-    let (tree, iso) = (directory.join("tree"), directory.join("made.iso"));
-    std::fs::create_dir_all(tree.join("boot")).unwrap();
-    std::fs::write(tree.join("boot/kernel"), vec![1; 300_000]).unwrap();
-    std::fs::write(tree.join(RESERVED), vec![b'\n'; 65536]).unwrap();
-    std::fs::write(tree.join("zz-last"), b"the end").unwrap();
-    let made = Command::new("xorriso")
-        .args(["-as", "mkisofs", "-quiet", "-r", "-V", "COS_LIVE", "-o"])
-        .args([&iso, &tree])
-        .status()
-        .ok()?;
-    assert!(made.success(), "xorriso failed");
-    Some(std::fs::read(iso).unwrap())
 }
 
 /// With the loopback servers of these tests.
@@ -117,7 +109,7 @@ async fn serve(iso: Vec<u8>) -> Served {
     registrations.apply_watcher_event(&Event::Apply(registration.clone()));
     let (directory, downloads) = (tempfile::tempdir().unwrap(), Arc::<DownloadTokens>::default());
     let isos = SeedIsos::new(
-        BaseImages::new(directory.path().join("cache"), limits()).unwrap(),
+        (BaseImages::new(directory.path().join("cache"), limits()).unwrap(), None),
         (seeds.as_reader(), downloads.clone()),
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
@@ -141,15 +133,17 @@ impl Served {
         };
         let progress = Progress::Completed(download);
         self.seed.status = Some(seed_image::seed_image_status(&self.seed, &progress, Timestamp::now()));
-        let event = Event::Apply(self.seed.clone());
-        self.seeds.apply_watcher_event(&event);
-        self.downloads.apply_event(&event);
+        self.seeds.apply_watcher_event(&Event::Apply(self.seed.clone()));
+        self.downloads.apply_change(&self.seed, Presence::Exists);
     }
 
     /// Another replica, which has made nothing yet and sees the same objects.
     fn replica(&self) -> SeedIsos {
         SeedIsos::new(
-            BaseImages::new(self.directory.path().join("other"), limits()).unwrap(),
+            (
+                BaseImages::new(self.directory.path().join("other"), limits()).unwrap(),
+                self.isos.agent.clone(),
+            ),
             (self.seeds.as_reader(), self.downloads.clone()),
             self.registrations.as_reader(),
             self.isos.authority.clone(),
@@ -169,28 +163,58 @@ impl Served {
 }
 
 #[tokio::test]
-async fn a_seed_is_its_base_with_one_file_filled_in() {
-    let directory = tempfile::tempdir().unwrap();
-    let real = by_xorriso(directory.path());
-    for base in [Some(by_hand()), real].into_iter().flatten() {
-        let mut served = serve(base.clone()).await;
-        let prepared = served.complete().await;
-        assert_eq!(prepared.size, base.len() as u64);
-        let (status, headers, iso) = served.get(&format!("secret/{}", prepared.file), None).await;
-        assert_eq!(status, StatusCode::OK);
-        assert_eq!(headers["etag"], format!("\"{}\"", prepared.sha256));
-        assert_eq!(headers["content-length"], base.len().to_string());
-        assert_eq!(hex::encode(Sha256::digest(&iso)), prepared.sha256);
-        let changed: Vec<_> = (0..base.len()).filter(|at| iso[*at] != base[*at]).collect();
-        let (first, last) = (changed[0], changed[changed.len() - 1]);
-        assert!(iso[first..].starts_with(b"elemental:"), "only the reserved file differs");
-        assert!(last - first < 65536 && base[first..=last].iter().all(|byte| *byte == b'\n'));
-        let (_, _, sum) = served.get(&format!("secret/{}.sha256", prepared.file), None).await;
-        assert_eq!(String::from_utf8(sum).unwrap(), format!("{}  {}\n", prepared.sha256, prepared.file));
-        let again = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap();
-        assert_eq!(again, prepared);
-        assert_eq!(served.fetches.load(Ordering::Relaxed), 1, "fetched once");
+async fn a_seed_is_its_base_with_files_added() {
+    let mut served = serve(by_hand()).await;
+    let base = by_hand();
+    let prepared = served.complete().await;
+    let (status, headers, iso) = served.get(&format!("secret/{}", prepared.file), None).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(headers["etag"], format!("\"{}\"", prepared.sha256));
+    assert_eq!(headers["content-length"], prepared.size.to_string());
+    assert_eq!(iso.len() as u64, prepared.size);
+    assert_eq!(hex::encode(Sha256::digest(&iso)), prepared.sha256);
+    assert!(iso[20 * 2048..base.len()] == base[20 * 2048..], "contents of the base stay in their places");
+    assert!(iso[base.len()..].starts_with(b"elemental:"), "files are appended");
+    let held = served.isos.held_iso(&served.seed).unwrap().overlay.stored();
+    let config =
+        config::render_files(&served.seed, &served.registration, served.isos.authority.certificate());
+    let config: u64 = config.unwrap().iter().map(|file| content_len(&file.content)).sum();
+    assert!(held < config + 16 * 2048, "{held} bytes are held for {config} of configuration");
+    let (_, _, sum) = served.get(&format!("secret/{}.sha256", prepared.file), None).await;
+    assert_eq!(String::from_utf8(sum).unwrap(), format!("{}  {}\n", prepared.sha256, prepared.file));
+    let again = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap();
+    assert_eq!(again, prepared);
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 1, "fetched once");
+}
+
+fn content_len(content: &compose::Content) -> u64 {
+    match content {
+        compose::Content::Text(bytes) => bytes.len() as u64,
+        compose::Content::Agent { len } => *len,
     }
+}
+
+#[tokio::test]
+async fn a_seed_brings_the_agent_from_its_one_file() {
+    let mut served = serve(by_hand()).await;
+    let without = served.complete().await;
+    let held = |served: &Served| served.isos.held_iso(&served.seed).unwrap().overlay.stored();
+    let held_without = held(&served);
+    let agent = vec![9; 300_000];
+    let path = served.directory.path().join("agent");
+    std::fs::write(&path, &agent).unwrap();
+    let mut replica = served.replica();
+    replica.agent = Some(path.clone());
+    served.isos = Arc::new(replica);
+    let with = served.complete().await;
+    assert_ne!(with.file, without.file);
+    let (status, _, iso) = served.get(&format!("secret/{}", with.file), None).await;
+    assert_eq!((status, hex::encode(Sha256::digest(&iso))), (StatusCode::OK, with.sha256));
+    assert!(iso.windows(agent.len()).any(|bytes| bytes == agent), "the agent is in it");
+    assert!(held(&served) < held_without + 8 * 2048, "and not in memory");
+    std::fs::remove_file(path).unwrap();
+    let error = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap_err();
+    assert!(error.to_string().contains("--agent-path") && !error.is_terminal(), "{error}");
 }
 
 #[tokio::test]
@@ -203,8 +227,8 @@ async fn a_part_is_the_same_bytes_and_a_replica_serves_what_it_never_made() {
     let size = whole.len();
     for (range, from, to) in [
         ("bytes=0-99", 0, 100),
-        ("bytes=40900-41000", 40900, 41001),
-        ("bytes=49100-49200", 49100, 49201),
+        ("bytes=33200-33300", 33200, 33301),
+        ("bytes=65500-65600", 65500, 65601),
         ("bytes=-10", size - 10, size),
     ] {
         let (status, headers, part) = served.get(&path, Some(range)).await;
@@ -212,7 +236,7 @@ async fn a_part_is_the_same_bytes_and_a_replica_serves_what_it_never_made() {
         assert_eq!(headers["content-range"], format!("bytes {from}-{}/{size}", to - 1));
         assert!(part == whole[from..to], "{range}");
     }
-    let (status, ..) = served.get(&path, Some("bytes=65536-")).await;
+    let (status, ..) = served.get(&path, Some(&format!("bytes={size}-"))).await;
     assert_eq!(status, StatusCode::RANGE_NOT_SATISFIABLE);
 }
 
@@ -258,21 +282,20 @@ async fn every_wrong_address_looks_the_same() {
 }
 
 #[tokio::test]
-async fn a_base_without_room_for_the_seed_says_what_to_use_instead() {
-    let mut used = by_hand();
-    used[21 * 2048] = b'x';
-    let mut unnamed = by_hand();
-    unnamed[18 * 2048 + 40] = b'X';
+async fn a_base_that_is_no_image_says_what_to_use_instead() {
+    let mut garbled = by_hand();
+    garbled[18 * 2048 + 2] = b'x';
+    garbled[18 * 2048] = 250;
+    garbled[16 * 2048 + 140] = 200;
     for (name, base, want) in [
         ("no ISO", vec![0; 100_000], "no ISO 9660"),
         ("empty", vec![], "no ISO 9660"),
-        ("used", used, "of newlines"),
-        ("without the file", unnamed, "has no file"),
+        ("garbled", garbled, "garbled"),
     ] {
         let served = serve(base).await;
         let error = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap_err();
         assert!(error.to_string().contains(want), "{name}: {error}");
-        assert!(error.to_string().contains("this project's iso/") && error.is_terminal(), "{name}");
+        assert!(error.to_string().contains("use an Elemental live ISO") && error.is_terminal(), "{name}");
     }
 }
 
@@ -450,13 +473,12 @@ async fn evicted_base_is_fetched_again_for_a_download() {
     let seeds = (served.seeds.as_reader(), served.downloads.clone());
     let registrations = served.registrations.as_reader();
     let authority = served.isos.authority.clone();
-    served.isos = Arc::new(SeedIsos::new(bases, seeds, registrations, authority));
+    served.isos = Arc::new(SeedIsos::new((bases, None), seeds, registrations, authority));
     let path = format!("secret/{}", served.complete().await.file);
     served.isos.bases.fetch_image(&other, Base::Kept, None).await.unwrap();
     assert_eq!(files(&served.directory.path().join("small")).len(), 3, "one image, two pointers");
     assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
     assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
-    assert_eq!(served.isos.known.lock().unwrap().len(), 1, "the other is not known");
 }
 
 #[tokio::test]

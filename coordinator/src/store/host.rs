@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use coordinator_api::conditions::ConditionUpdate;
 use coordinator_api::inventory::{AllocationState, MachineInventory, MachineInventoryStatus};
 use coordinator_api::names::{annotation, finalizer};
 use coordinator_core::assignment::ClaimNames;
@@ -217,6 +218,22 @@ pub async fn change_status(
     status::write_status(client, known, &project_status(known, now, change)).await.map(drop)
 }
 
+/// Writes the conditions where they differ. `ready` replaces what the stored
+/// facts tell.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn write_conditions(
+    client: &Client,
+    known: &MachineInventory,
+    ready: Option<ConditionUpdate>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let mut changed = known.clone();
+    project_conditions(&mut changed, ready, now);
+    status::write_status(client, known, &changed.status.unwrap_or_default()).await.map(drop)
+}
+
 fn project_status(
     known: &MachineInventory,
     now: Timestamp,
@@ -224,7 +241,7 @@ fn project_status(
 ) -> MachineInventoryStatus {
     let mut changed = known.clone();
     change(changed.status.get_or_insert_default());
-    project_conditions(&mut changed, now);
+    project_conditions(&mut changed, None, now);
     changed.status.unwrap_or_default()
 }
 

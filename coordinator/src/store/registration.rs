@@ -4,17 +4,18 @@
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::{MachineInventory, MachineInventorySpec};
+use coordinator_api::inventory::{Approval, MachineInventory, MachineInventorySpec};
+use coordinator_api::names::{annotation, label};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_core::host::facts::{self, Registered};
-use coordinator_core::inventory::Draft;
+use coordinator_core::inventory::{Draft, KeyClass, Refresh};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
-use super::{StoreError, host, plan_record};
+use super::{StoreError, TRIES, host, is_conflict, plan_record};
 
 const KIND: &str = "MachineInventory";
 const SECRET: &str = "Secret";
@@ -68,6 +69,33 @@ fn render(draft: Draft, new: NewHost) -> MachineInventory {
     inventory
 }
 
+/// Writes labels and annotations that differ, as `decide` says. `known` may be
+/// stale: a conflict reads the inventory and decides again.
+///
+/// # Errors
+/// [`StoreError::Gone`], [`StoreError::Contended`], [`StoreError::Request`].
+pub async fn refresh_metadata(
+    client: &Client,
+    known: Arc<MachineInventory>,
+    decide: impl Fn(&MachineInventory) -> Option<Refresh>,
+) -> Result<Arc<MachineInventory>, StoreError> {
+    let name = known.name_any();
+    let api: Api<MachineInventory> = Api::namespaced(client.clone(), &known.namespace().unwrap_or_default());
+    let mut known = known;
+    for _ in 0..TRIES {
+        let Some(Refresh { labels, annotations }) = decide(&known) else { return Ok(known) };
+        let change = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+        match super::patch(client, &*known, "refresh labels of", change).await {
+            Ok(written) => return Ok(Arc::new(written)),
+            Err(StoreError::Request { source, .. }) if is_conflict(&source) => {
+                known = Arc::new(host::read(&api, &name, known.spec.tpm_hash.as_deref()).await?);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Contended { kind: KIND, name })
+}
+
 /// Creates the plan Secret of an inventory, when that was not done yet, and
 /// names it in the status, with what the registration says of the host. A lost
 /// one is recreated, that of another host is emptied, and one that is not a plan
@@ -114,7 +142,7 @@ async fn create_plan_secret(
 }
 
 /// Gives the inventory of a host that was never installed to another key: one
-/// compare-and-swap.
+/// compare-and-swap. `approval` is what the new key needs.
 ///
 /// # Errors
 /// Conflict when the inventory has changed.
@@ -122,7 +150,28 @@ pub async fn replace_identity(
     client: &Client,
     inventory: &MachineInventory,
     tpm_hash: &str,
+    approval: Option<Approval>,
 ) -> Result<MachineInventory, StoreError> {
-    super::patch(client, inventory, "replace the identity of", json!({ "spec": { "tpmHash": tpm_hash } }))
-        .await
+    let mut change = json!({ "spec": { "tpmHash": tpm_hash } });
+    if let Some(approval) = approval {
+        let approval: &str = approval.into();
+        change["metadata"] = json!({ "annotations": { annotation::APPROVAL: approval } });
+    }
+    super::patch(client, inventory, "replace the identity of", change).await
+}
+
+/// Brings the label of the class up to date; no request when it is so already.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn show_class(
+    client: &Client,
+    inventory: Arc<MachineInventory>,
+    class: KeyClass,
+) -> Result<Arc<MachineInventory>, StoreError> {
+    if KeyClass::of(&inventory) == Some(class) {
+        return Ok(inventory);
+    }
+    let labels = json!({ "metadata": { "labels": { label::IDENTITY_CLASS: class.as_str() } } });
+    Ok(Arc::new(super::patch(client, &*inventory, "show the identity class of", labels).await?))
 }

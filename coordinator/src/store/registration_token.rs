@@ -27,8 +27,9 @@ pub fn secret_name(registration: &str) -> String {
     format!("{registration}{}", registration_secret::SUFFIX)
 }
 
-/// Reads the token. Where there is no Secret it is created, with the token that
-/// the status shows, if any.
+/// Reads the token, which is made that of the spec where it names one. Where
+/// there is no Secret it is created, with the token that the status shows, if
+/// any.
 ///
 /// # Errors
 /// [`StoreError::Taken`] when the Secret holds something else.
@@ -37,15 +38,17 @@ pub async fn ensure(client: &Client, registration: &MachineRegistration) -> Resu
     let namespace = registration.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let found = secrets.get_opt(&name).await.map_err(StoreError::request("get", KIND, &name))?;
+    let fixed = registration.spec.token.clone().filter(|token| !token.is_empty());
     if let Some(secret) = found {
-        return parse(secret).ok_or(StoreError::Taken {
-            kind: KIND,
-            name,
-            why: "holds no registration token",
-        });
+        let not_ours = StoreError::Taken { kind: KIND, name, why: "holds no registration token" };
+        let stored = parse(secret).ok_or(not_ours)?;
+        return match fixed.filter(|token| *token != stored.token) {
+            Some(token) => store_token(client, registration, stored, token).await,
+            None => Ok(stored),
+        };
     }
     let shown = registration.status.as_ref().and_then(|status| status.registration_token.clone());
-    let token = shown.filter(|token| !token.is_empty()).unwrap_or_else(generate);
+    let token = fixed.or(shown.filter(|token| !token.is_empty())).unwrap_or_else(generate);
     let secret = secrets.create(&PostParams::default(), &render(&name, &token)).await;
     let secret = secret.map_err(StoreError::request("create", KIND, &name))?;
     Ok(Token { token, secret })
@@ -60,12 +63,20 @@ pub async fn replace(
     registration: &MachineRegistration,
     stored: Token,
 ) -> Result<String, StoreError> {
-    let token = generate();
+    store_token(client, registration, stored, generate()).await.map(|stored| stored.token)
+}
+
+async fn store_token(
+    client: &Client,
+    registration: &MachineRegistration,
+    stored: Token,
+    token: String,
+) -> Result<Token, StoreError> {
     let mut secret = stored.secret;
     secret.metadata.namespace = registration.namespace();
     let data = json!({ registration_secret::TOKEN: ByteString(token.clone().into_bytes()) });
-    patch(client, &secret, "replace the token of", json!({ "data": data })).await?;
-    Ok(token)
+    let secret = patch(client, &secret, "replace the token of", json!({ "data": data })).await?;
+    Ok(Token { token, secret })
 }
 
 /// Removes the annotation that asks for another token.

@@ -20,6 +20,78 @@ pub struct HostFacts {
     pub nics: ::prost::alloc::vec::Vec<Nic>,
     #[prost(string, tag = "7")]
     pub hostname: ::prost::alloc::string::String,
+    /// Bytes of the memory that is built in, 0 when unknown.
+    #[prost(uint64, tag = "11")]
+    pub physical_memory_bytes: u64,
+    /// Bytes of each size of a page.
+    #[prost(uint64, repeated, tag = "12")]
+    pub page_sizes: ::prost::alloc::vec::Vec<u64>,
+    /// One a socket.
+    #[prost(message, repeated, tag = "13")]
+    pub processors: ::prost::alloc::vec::Vec<Processor>,
+    #[prost(message, repeated, tag = "14")]
+    pub graphics_cards: ::prost::alloc::vec::Vec<GraphicsCard>,
+    #[prost(message, optional, tag = "15")]
+    pub operating_system: ::core::option::Option<OperatingSystem>,
+    /// SMBIOS type of the chassis, 0 when unknown.
+    #[prost(uint32, tag = "16")]
+    pub chassis_type: u32,
+    #[prost(string, tag = "17")]
+    pub agent_version: ::prost::alloc::string::String,
+    /// Address of the interface that leads to the default route.
+    #[prost(string, tag = "18")]
+    pub registration_address: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Processor {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(string, tag = "2")]
+    pub vendor: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub cores: u32,
+    #[prost(uint32, tag = "5")]
+    pub threads: u32,
+    /// Flags of the kernel.
+    #[prost(string, repeated, tag = "6")]
+    pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GraphicsCard {
+    /// Module of the kernel.
+    #[prost(string, tag = "1")]
+    pub driver: ::prost::alloc::string::String,
+    /// Identifiers of PCI, as hexadecimal numbers.
+    #[prost(string, tag = "2")]
+    pub vendor: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub product: ::prost::alloc::string::String,
+}
+/// os-release(5).
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OperatingSystem {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub version_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub id: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub pretty_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub cpe_name: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -51,6 +123,9 @@ pub struct Disk {
     pub rotational: bool,
     #[prost(bool, tag = "7")]
     pub removable: bool,
+    /// SCSI, NVMe, virtio, MMC, or empty when unknown.
+    #[prost(string, tag = "9")]
+    pub storage_controller: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -65,6 +140,15 @@ pub struct Nic {
     /// Mbit/s, 0 when unknown.
     #[prost(uint32, tag = "5")]
     pub speed_mbit: u32,
+    /// Without prefix lengths, of both families.
+    #[prost(string, repeated, tag = "6")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// full or half; empty when unknown.
+    #[prost(string, tag = "7")]
+    pub duplex: ::prost::alloc::string::String,
+    /// Such as 0000:00:03.0; empty where it is no PCI device.
+    #[prost(string, tag = "8")]
+    pub pci_address: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -225,7 +309,7 @@ pub struct Plan {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Step {
     #[prost(
         oneof = "step::Action",
@@ -236,7 +320,7 @@ pub struct Step {
 /// Nested message and enum types in `Step`.
 pub mod step {
     #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Action {
         /// Leave the marker that makes the next early boot wipe.
         #[prost(message, tag = "1")]
@@ -291,15 +375,15 @@ pub struct RequestCleanup {}
 pub struct CleanCloudInit {}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WriteSeed {
     #[prost(message, optional, tag = "1")]
     pub seed: ::core::option::Option<Seed>,
 }
-/// The three files of a NoCloud seed. Absent parts are absent files.
+/// The files of a NoCloud seed. Absent parts are absent files.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct Seed {
     /// May hold secrets: never logged.
@@ -309,6 +393,21 @@ pub struct Seed {
     pub meta_data: ::prost::alloc::string::String,
     #[prost(string, optional, tag = "3")]
     pub network_config: ::core::option::Option<::prost::alloc::string::String>,
+    /// For images with NetworkManager, instead of network_config.
+    #[prost(message, repeated, tag = "4")]
+    pub connections: ::prost::alloc::vec::Vec<Keyfile>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct Keyfile {
+    /// File name without ".nmconnection".
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// May hold secrets: never logged.
+    #[prost(bytes = "vec", tag = "2")]
+    pub content: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -581,7 +680,7 @@ impl FailureReason {
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
     #[prost(oneof = "host_message::Message", tags = "1, 2, 3")]
     pub message: ::core::option::Option<host_message::Message>,
@@ -589,7 +688,7 @@ pub struct HostMessage {
 /// Nested message and enum types in `HostMessage`.
 pub mod host_message {
     #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Message {
         #[prost(message, tag = "1")]
         Hello(super::Hello),
@@ -603,7 +702,7 @@ pub mod host_message {
 /// carries. The coordinator rebuilds its status from it.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Hello {
     #[prost(message, optional, tag = "1")]
     pub system: ::core::option::Option<SystemState>,
@@ -611,6 +710,9 @@ pub struct Hello {
     pub agent_version: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub carried: ::core::option::Option<Carried>,
+    /// What labels and annotations of the inventory are made of.
+    #[prost(message, optional, tag = "4")]
+    pub facts: ::core::option::Option<HostFacts>,
 }
 /// What the host carries, read from its own state directory.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -1438,23 +1540,25 @@ pub struct BeginRequest {
     /// status.registrationToken of the MachineRegistration.
     #[prost(string, tag = "1")]
     pub registration_token: ::prost::alloc::string::String,
-    /// Public part of the host's identity key, PKIX DER. Its SHA-256 becomes
-    /// spec.tpmHash.
+    /// Public part of the host's identity key, PKIX DER: the endorsement key of
+    /// its TPM, else the software key. Its SHA-256 becomes spec.tpmHash.
     #[prost(bytes = "vec", tag = "2")]
     pub public_key: ::prost::alloc::vec::Vec<u8>,
     /// How the key is held.
-    #[prost(oneof = "begin_request::Attestation", tags = "3")]
+    #[prost(oneof = "begin_request::Attestation", tags = "3, 4")]
     pub attestation: ::core::option::Option<begin_request::Attestation>,
 }
 /// Nested message and enum types in `BeginRequest`.
 pub mod begin_request {
     /// How the key is held.
     #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     #[prost(skip_debug)]
     pub enum Attestation {
         #[prost(message, tag = "3")]
         SoftwareKey(super::SoftwareKey),
+        #[prost(message, tag = "4")]
+        TpmKeys(super::TpmKeys),
     }
 }
 /// A key that the host made and keeps in a file: `emulate-tpm: true`.
@@ -1462,6 +1566,24 @@ pub mod begin_request {
 #[serde(default)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SoftwareKey {}
+/// The keys of a TPM 2.0.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmKeys {
+    /// TPMT_PUBLIC of the endorsement key, by the TCG's default template for RSA
+    /// 2048.
+    #[prost(bytes = "vec", tag = "1")]
+    pub endorsement_key: ::prost::alloc::vec::Vec<u8>,
+    /// Its X.509 certificate, DER, as the vendor left it in the TPM; empty where
+    /// there is none.
+    #[prost(bytes = "vec", tag = "2")]
+    pub endorsement_certificate: ::prost::alloc::vec::Vec<u8>,
+    /// TPMT_PUBLIC of a restricted signing key of the same TPM: RSA 2048, RSASSA
+    /// with SHA-256.
+    #[prost(bytes = "vec", tag = "3")]
+    pub attestation_key: ::prost::alloc::vec::Vec<u8>,
+}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1469,16 +1591,37 @@ pub struct BeginResponse {
     /// 32 random bytes, valid once, on this connection only.
     #[prost(bytes = "vec", tag = "1")]
     pub nonce: ::prost::alloc::vec::Vec<u8>,
+    /// For TpmKeys.
+    #[prost(message, optional, tag = "2")]
+    pub tpm_challenge: ::core::option::Option<TpmChallenge>,
+}
+/// What only the TPM that holds both keys can answer.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmChallenge {
+    /// Contents of the TPM2B_ID_OBJECT and the TPM2B_ENCRYPTED_SECRET for
+    /// TPM2_ActivateCredential; the credential has 32 bytes.
+    #[prost(bytes = "vec", tag = "1")]
+    pub credential: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub encrypted_secret: ::prost::alloc::vec::Vec<u8>,
+    /// Registers that the quote covers, ascending, of the SHA-256 bank.
+    #[prost(uint32, repeated, tag = "3")]
+    pub pcrs: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CompleteRequest {
-    /// Signature by the identity key over the binding (nonce, exporter of this
-    /// TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
+    /// SoftwareKey: signature by the identity key over the binding (nonce, exporter
+    /// of this TLS session, public key): ECDSA P-256 SHA-256, ASN.1 DER.
+    /// TpmKeys: HMAC-SHA-256 of the binding (nonce, exporter, public key,
+    /// certificate request), keyed with the activated credential.
     #[prost(bytes = "vec", tag = "1")]
     pub proof: ::prost::alloc::vec::Vec<u8>,
-    /// PKCS#10 request, DER, by the key named in Begin; its names are ignored.
+    /// PKCS#10 request, DER, by the key named in Begin, or with TpmKeys by a key of
+    /// the host's choice; its names are ignored.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_request: ::prost::alloc::vec::Vec<u8>,
     #[prost(message, optional, tag = "3")]
@@ -1489,6 +1632,21 @@ pub struct CompleteRequest {
     /// installed system registers again.
     #[prost(string, tag = "5")]
     pub boot_id: ::prost::alloc::string::String,
+    /// For TpmKeys.
+    #[prost(message, optional, tag = "6")]
+    pub tpm_quote: ::core::option::Option<TpmQuote>,
+}
+/// A quote by the attestation key over the binding.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TpmQuote {
+    /// TPMS_ATTEST.
+    #[prost(bytes = "vec", tag = "1")]
+    pub attest: ::prost::alloc::vec::Vec<u8>,
+    /// TPMT_SIGNATURE.
+    #[prost(bytes = "vec", tag = "2")]
+    pub signature: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1559,6 +1717,12 @@ pub struct Install {
     /// path is erased without this.
     #[prost(bool, tag = "12")]
     pub allow_erase: bool,
+    /// Stages of yip for the installed system; secret. Empty where there are none.
+    #[prost(bytes = "vec", tag = "13")]
+    pub stages: ::prost::alloc::vec::Vec<u8>,
+    /// URLs or paths of further files of that kind.
+    #[prost(string, repeated, tag = "14")]
+    pub config_urls: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -94,7 +94,12 @@ impl SimulatedHost {
     fn hello(&self) -> wire::Hello {
         let carried =
             wire::Carried { plan: self.plan.clone(), node: self.node.clone(), installed: Some(installed()) };
-        wire::Hello { system: Some(self.system()), agent_version: "bench".to_owned(), carried: Some(carried) }
+        wire::Hello {
+            system: Some(self.system()),
+            agent_version: "bench".to_owned(),
+            carried: Some(carried),
+            facts: None,
+        }
     }
 
     /// One stream, until a reboot.

@@ -5,7 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator::controllers::index::{Index, Key, Presence};
+use coordinator::cache::Presence;
+use coordinator::controllers::index::{Index, Key};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;

@@ -138,6 +138,7 @@ pub(crate) async fn register(endpoint: &Endpoint, number: usize) -> anyhow::Resu
             facts: Some(facts(number)),
             observed_network: Some(network(number)),
             boot_id: format!("live-{number}"),
+            tpm_quote: None,
         })
         .await?
         .into_inner();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use control_plane::audit::{Counts, Mark};
 use control_plane::directory::Directory;
-use control_plane::parts::Parts;
+use control_plane::parts::{Parts, Provider};
 use control_plane::process::{Process, Spec};
 use control_plane::{ControlPlane, Settings, apply, ports};
 use coordinator_api::conditions::{Type, is_true};
@@ -84,6 +84,7 @@ impl Site {
             apply::manifest(&admin, &crds::yaml(&crd)?).await?;
         }
         apply::manifest(&admin, include_str!("../../../coordinator/config/rbac.yaml")).await?;
+        apply::manifest(&admin, include_str!("../../../coordinator/config/all-namespaces.yaml")).await?;
         apply::objects(&admin, &cluster_api_kinds(&parts)?).await?;
         Ok(Self { management, admin, binary: binary.to_owned(), directory })
     }
@@ -108,7 +109,7 @@ impl Site {
                 format!("--server-url={url}"),
                 format!("--listen={address}"),
                 format!("--health-listen={health}"),
-                format!("--namespace={OWN_NAMESPACE}"),
+                format!("--own-namespace={OWN_NAMESPACE}"),
                 format!("--instance={name}"),
                 "--server-name=127.0.0.1".to_owned(),
                 // All hosts have one address.
@@ -219,7 +220,7 @@ impl RequestCounts {
 /// Cluster API's Machine and Cluster. Its manager does not run: the benchmark creates the
 /// Machines, and nothing converts between versions.
 fn cluster_api_kinds(parts: &Parts) -> anyhow::Result<Vec<kube::api::DynamicObject>> {
-    let components = std::fs::read_to_string(parts.cluster_api_components()?)?;
+    let components = std::fs::read_to_string(parts.cluster_api_components(Provider::Core)?)?;
     let mut objects = apply::parse_manifest(&components)?;
     objects.retain(|object| {
         let is_definition = object.types.as_ref().is_some_and(|it| it.kind == "CustomResourceDefinition");

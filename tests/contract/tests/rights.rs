@@ -7,18 +7,25 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use coordinator_api::names::{IMAGE_CATALOG, INFRASTRUCTURE_GROUP, annotation};
+use coordinator_api::names::{
+    IMAGE_CATALOG, INFRASTRUCTURE_GROUP, annotation, label, plan_secret, registration_secret,
+};
 use fake_apiserver::Request;
 use scenarios::{NAMESPACE, World};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
+const RIGHTS: &str = concat!(
+    include_str!("../../../coordinator/config/rbac.yaml"),
+    "---\n",
+    include_str!("../../../coordinator/config/all-namespaces.yaml")
+);
 const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
 const NAME: &str = "baremetal-coordinator";
 
 /// Rights whose requests need what a scenario does not have, an election or the
-/// download of a base ISO: the file and the call that need each.
+/// download of a base ISO: the file and the call that need each. On a real API
+/// server the test `clusters rights::` sees them used.
 const OUTSIDE_SCENARIOS: [(&str, &str, &str); 3] = [
     ("baremetal-system get coordination.k8s.io/leases", "lease.rs", "self.leases.get_opt(NAME)"),
     ("baremetal-system update coordination.k8s.io/leases", "lease.rs", "self.leases.replace(NAME,"),
@@ -106,7 +113,8 @@ async fn apply_balanced_cluster(world: &World) {
     let uid = world.create("Cluster", "c2", json!({ "spec": { "infrastructureRef": reference } })).await;
     let owner =
         json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "c2", "uid": uid });
-    let balancer = json!({ "controlPlaneLoadBalancer": { "host": "10.0.2.3", "port": 6443 } });
+    let balancer =
+        json!({ "controlPlaneLoadBalancer": { "type": "External", "host": "10.0.2.3", "port": 6443 } });
     let object = json!({ "metadata": { "ownerReferences": [owner] }, "spec": balancer });
     world.create("BaremetalCluster", "c2", object).await;
 }
@@ -123,6 +131,21 @@ async fn every_right_is_used() {
     let known: BTreeSet<_> = OUTSIDE_SCENARIOS.into_iter().map(|(right, ..)| right.to_owned()).collect();
     let unused: BTreeSet<_> = rights.difference(&used).cloned().collect();
     assert_eq!(unused, known, "rights that no request uses, beside those that are known");
+}
+
+#[test]
+fn policy_names_what_the_code_writes() {
+    let policy = of_kind(RIGHTS, "ValidatingAdmissionPolicy").to_string();
+    for name in [
+        plan_secret::TYPE,
+        registration_secret::TYPE,
+        registration_secret::SUFFIX,
+        label::MANAGED,
+        "baremetal-coordinator-ca",
+        &format!("system:serviceaccount:baremetal-system:{NAME}"),
+    ] {
+        assert!(policy.contains(&format!("'{name}'")), "{name}: {policy}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The server writes a line when a request is complete, which can be a moment after its client has
 //! the answer: count when the requests have ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ rules:
   nonResourceURLs: ['/healthz*', '/livez*', '/readyz*']
 - level: Metadata
 ";
+
+const FORBIDDEN: u16 = 403;
 
 /// The audit log of one API server.
 #[derive(Debug, Clone)]
@@ -81,6 +83,16 @@ impl Counts {
     }
 }
 
+/// What one user asked for as RBAC rules name it: `NAMESPACE VERB GROUP/RESOURCE`,
+/// without namespace where all were asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// No rule was missing; discovery is left out.
+    pub used: BTreeSet<String>,
+    /// A rule was missing.
+    pub forbidden: BTreeSet<String>,
+}
+
 impl Audit {
     pub(crate) fn at(path: &Path) -> Self {
         Self { path: path.to_owned() }
@@ -113,11 +125,23 @@ impl Audit {
     /// # Errors
     /// When the log cannot be read.
     pub fn users(&self, since: Mark) -> io::Result<BTreeMap<String, Counts>> {
+        Ok(parse_counts(&self.read_log(since)?))
+    }
+
+    /// Which rights `user` needed since `since`.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn rights(&self, user: &str, since: Mark) -> io::Result<Rights> {
+        Ok(parse_rights(&self.read_log(since)?, user))
+    }
+
+    fn read_log(&self, since: Mark) -> io::Result<String> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(since.0))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
-        Ok(parse_counts(&String::from_utf8_lossy(&bytes)))
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
@@ -140,7 +164,12 @@ struct User {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ObjectRef {
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    api_group: String,
     #[serde(default)]
     resource: String,
     subresource: Option<String>,
@@ -161,14 +190,23 @@ impl Event {
         }
     }
 
+    fn code(&self) -> Option<u16> {
+        self.response_status.as_ref()?.code
+    }
+
     fn was_accepted(&self) -> bool {
-        let code = self.response_status.as_ref().and_then(|status| status.code);
-        code.is_some_and(|code| code < 300)
+        self.code().is_some_and(|code| code < 300)
+    }
+
+    /// `None` for discovery.
+    fn right(&self) -> Option<String> {
+        let ObjectRef { namespace, api_group, .. } = self.object_ref.as_ref()?;
+        Some(format!("{namespace} {} {api_group}/{}", self.verb, self.target()))
     }
 
     fn target(&self) -> String {
         match &self.object_ref {
-            Some(ObjectRef { resource, subresource: Some(subresource) }) => {
+            Some(ObjectRef { resource, subresource: Some(subresource), .. }) => {
                 format!("{resource}/{subresource}")
             }
             Some(object) => object.resource.clone(),
@@ -181,13 +219,26 @@ impl Event {
 }
 
 /// The last line may be half written: a line that is no event is left out.
+fn parse_events(log: &str) -> impl Iterator<Item = Event> {
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(Event::counts)
+}
+
 fn parse_counts(log: &str) -> BTreeMap<String, Counts> {
     let mut users: BTreeMap<String, Counts> = BTreeMap::new();
-    let events = log.lines().filter_map(|line| serde_json::from_str(line).ok());
-    for event in events.filter(Event::counts) {
+    for event in parse_events(log) {
         users.entry(event.user.username.clone()).or_default().add(&event);
     }
     users
+}
+
+fn parse_rights(log: &str, user: &str) -> Rights {
+    let mut rights = Rights::default();
+    for event in parse_events(log).filter(|event| event.user.username == user) {
+        let is_forbidden = event.code() == Some(FORBIDDEN);
+        let set = if is_forbidden { &mut rights.forbidden } else { &mut rights.used };
+        set.extend(event.right());
+    }
+    rights
 }
 
 #[cfg(test)]
@@ -196,7 +247,7 @@ mod tests {
 
     fn line(user: &str, verb: &str, stage: &str, code: u16) -> String {
         format!(
-            r#"{{"stage":"{stage}","verb":"{verb}","requestURI":"/x","user":{{"username":"{user}"}},"objectRef":{{"resource":"hosts","subresource":"status"}},"responseStatus":{{"code":{code}}}}}"#
+            r#"{{"stage":"{stage}","verb":"{verb}","requestURI":"/x","user":{{"username":"{user}"}},"objectRef":{{"namespace":"n","apiGroup":"g","resource":"hosts","subresource":"status"}},"responseStatus":{{"code":{code}}}}}"#
         )
     }
 
@@ -217,6 +268,22 @@ mod tests {
         assert_eq!(seen, (4, 1, 1, 1, 1));
         assert_eq!(a.of("patch", "hosts/status"), 2);
         assert_eq!((users["b"].requests, users["b"].gets), (1, 1));
+    }
+
+    #[test]
+    fn rights_are_told_from_their_refusals() {
+        let log = [
+            line("a", "patch", "ResponseComplete", 409),
+            line("a", "get", "ResponseComplete", 403),
+            line("a", "watch", "ResponseComplete", 403),
+            line("b", "delete", "ResponseComplete", 200),
+            r#"{"stage":"ResponseComplete","verb":"get","requestURI":"/apis","user":{"username":"a"}}"#
+                .to_owned(),
+        ];
+        let rights = parse_rights(&log.join("\n"), "a");
+        let set = |rights: [&str; 1]| BTreeSet::from(rights.map(str::to_owned));
+        assert_eq!(rights.used, set(["n patch g/hosts/status"]));
+        assert_eq!(rights.forbidden, set(["n get g/hosts/status"]));
     }
 
     #[test]

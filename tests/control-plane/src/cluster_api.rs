@@ -1,8 +1,8 @@
-//! Cluster API's real core manager beside a management control plane.
+//! Cluster API's real managers beside a management control plane.
 //!
-//! The manager runs under the name of the service account that its own manifest binds,
-//! `system:serviceaccount:capi-system:capi-manager`: so its RBAC counts, and it may touch our kinds
-//! only through a `ClusterRole` with the label `cluster.x-k8s.io/aggregate-to-manager: "true"`.
+//! Each manager runs under the name of the service account that its own manifest binds, as in
+//! `system:serviceaccount:capi-system:capi-manager`: so its RBAC counts, with the rules of those
+//! `ClusterRole`s that have the label `cluster.x-k8s.io/aggregate-to-manager: "true"`.
 
 mod adapt;
 
@@ -16,15 +16,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
-use crate::parts::{self, Part, Parts};
-use crate::process::{self, Server, Signal, Spec};
+use crate::parts::{self, Parts, Provider};
+use crate::process::{self, Server, Spec};
 use crate::{ControlPlane, apply, control_plane, pki, ports};
 
-/// The user that the core manager is.
-pub const MANAGER: &str = "system:serviceaccount:capi-system:capi-manager";
-
-const NAMESPACE: &str = "capi-system";
-const AGGREGATED_ROLE: &str = "capi-aggregated-manager-role";
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Cluster API could not be started.
@@ -46,20 +41,27 @@ pub enum Error {
     #[error("apply Cluster API's manifests")]
     Apply(#[from] apply::Error),
     /// Its role has no rules.
-    #[error("the ClusterRole {AGGREGATED_ROLE} got no rules within {} s: {seen}", PATIENCE.as_secs())]
+    #[error("the ClusterRole {role} got no rules within {} s: {seen}", PATIENCE.as_secs())]
     Aggregation {
+        /// The role.
+        role: &'static str,
         /// What was seen instead.
         seen: String,
     },
     /// Its process did not start or get ready.
-    #[error("run Cluster API's core manager")]
+    #[error("run a manager of Cluster API")]
     Process(#[from] process::Error),
 }
 
-/// The running core manager. Dropping it ends the process; its objects stay.
+/// The running managers. Dropping it ends the processes; their objects stay.
 #[derive(Debug)]
 pub struct ClusterApi {
-    manager: Server,
+    managers: Vec<Manager>,
+}
+
+#[derive(Debug)]
+struct Manager {
+    server: Server,
     health: u16,
 }
 
@@ -69,7 +71,60 @@ impl ClusterApi {
     /// # Errors
     /// When a part is missing, refused or not ready in time.
     pub async fn start(parts: &Parts, control_plane: &ControlPlane) -> Result<Self, Error> {
-        let components = std::fs::read_to_string(parts.cluster_api_components()?)?;
+        let core = Manager::start(parts, control_plane, Provider::Core).await?;
+        Ok(Self { managers: vec![core] })
+    }
+
+    /// The same for kubeadm's bootstrap data and control planes.
+    ///
+    /// # Errors
+    /// As [`ClusterApi::start`].
+    pub async fn start_kubeadm(&mut self, parts: &Parts, control_plane: &ControlPlane) -> Result<(), Error> {
+        for provider in [Provider::Bootstrap, Provider::ControlPlane] {
+            self.managers.push(Manager::start(parts, control_plane, provider).await?);
+        }
+        Ok(())
+    }
+
+    /// Waits until the managers and their webhooks answer.
+    ///
+    /// # Errors
+    /// When one ends or takes too long.
+    pub async fn ready(&self) -> Result<(), Error> {
+        for manager in &self.managers {
+            manager.ready().await?;
+        }
+        Ok(())
+    }
+
+    /// Starts the managers again so that they reconcile nothing and their webhooks still answer: what
+    /// an operator does while objects are restored. [`ClusterApi::restart`] ends it.
+    ///
+    /// # Errors
+    /// When one does not get ready.
+    pub async fn stop_reconciling(&self) -> Result<(), Error> {
+        for manager in &self.managers {
+            // A label value that no object has.
+            manager.server.restart_with(&["--watch-filter=restore-in-progress"])?;
+        }
+        self.ready().await
+    }
+
+    /// Kills and starts the managers again and waits for them.
+    ///
+    /// # Errors
+    /// When one does not get ready.
+    pub async fn restart(&self) -> Result<(), Error> {
+        for manager in &self.managers {
+            manager.server.restart()?;
+        }
+        self.ready().await
+    }
+}
+
+impl Manager {
+    async fn start(parts: &Parts, control_plane: &ControlPlane, provider: Provider) -> Result<Self, Error> {
+        let components = std::fs::read_to_string(parts.cluster_api_components(provider)?)?;
         let (webhooks, health) = (ports::free()?, ports::free()?);
         let endpoint = adapt::Endpoint {
             url: format!("https://127.0.0.1:{webhooks}"),
@@ -78,62 +133,29 @@ impl ClusterApi {
         let objects = adapt::adapt(apply::parse_manifest(&components)?, &endpoint);
         apply::objects(&control_plane.admin().await?, &objects).await?;
         // Without its rights the manager's first reads fail, and it backs off for seconds.
-        role_is_aggregated(control_plane).await?;
-        let manager = Server::start(spec(parts, control_plane, webhooks, health)?)?;
-        let cluster_api = Self { manager, health };
-        cluster_api.ready().await?;
-        Ok(cluster_api)
+        if let Some(role) = provider.aggregated_role() {
+            role_is_aggregated(control_plane, role).await?;
+        }
+        let server = Server::start(spec(parts, control_plane, provider, (webhooks, health))?)?;
+        let manager = Self { server, health };
+        manager.ready().await?;
+        Ok(manager)
     }
 
-    /// Waits until the manager and its webhooks answer.
-    ///
-    /// # Errors
-    /// When it ends or takes too long.
-    pub async fn ready(&self) -> Result<(), Error> {
+    async fn ready(&self) -> Result<(), Error> {
         let probe = || probe(self.health);
-        Ok(self.manager.ready(PATIENCE, probe).await?)
-    }
-
-    /// Lets the manager, webhooks included, hang.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn pause(&self) -> Result<(), Error> {
-        Ok(self.manager.signal(Signal::SIGSTOP)?)
-    }
-
-    /// Lets it go on.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn resume(&self) -> Result<(), Error> {
-        Ok(self.manager.signal(Signal::SIGCONT)?)
-    }
-
-    /// Starts the manager again so that it reconciles nothing and its webhooks still answer: what
-    /// an operator does while objects are restored. [`ClusterApi::restart`] ends it.
-    ///
-    /// # Errors
-    /// When it does not get ready.
-    pub async fn stop_reconciling(&self) -> Result<(), Error> {
-        // A label value that no object has.
-        self.manager.restart_with(&["--watch-filter=restore-in-progress"])?;
-        self.ready().await
-    }
-
-    /// Kills and starts the manager again and waits for it.
-    ///
-    /// # Errors
-    /// When it does not get ready.
-    pub async fn restart(&self) -> Result<(), Error> {
-        self.manager.restart()?;
-        self.ready().await
+        Ok(self.server.ready(PATIENCE, probe).await?)
     }
 }
 
-fn spec(parts: &Parts, control_plane: &ControlPlane, webhooks: u16, health: u16) -> Result<Spec, Error> {
-    let name = Part::ClusterApiCore.name();
-    let kubeconfig = control_plane.kubeconfig(MANAGER, "system:serviceaccounts")?;
+fn spec(
+    parts: &Parts,
+    control_plane: &ControlPlane,
+    provider: Provider,
+    (webhooks, health): (u16, u16),
+) -> Result<Spec, Error> {
+    let name = provider.part().name();
+    let kubeconfig = control_plane.kubeconfig(&provider.user(), "system:serviceaccounts")?;
     let directory = control_plane.directory();
     let certificates = directory.join(name);
     std::fs::create_dir_all(&certificates)?;
@@ -142,7 +164,7 @@ fn spec(parts: &Parts, control_plane: &ControlPlane, webhooks: u16, health: u16)
     control_plane.write(&format!("{name}/tls.key"), &server.key)?;
     Ok(Spec {
         name: name.to_owned(),
-        binary: parts.path(Part::ClusterApiCore)?,
+        binary: parts.path(provider.part())?,
         arguments: vec![
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--webhook-port={webhooks}"),
@@ -154,8 +176,8 @@ fn spec(parts: &Parts, control_plane: &ControlPlane, webhooks: u16, health: u16)
             "--v=2".to_owned(),
         ],
         environment: [
-            ("POD_NAMESPACE", NAMESPACE),
-            ("POD_NAME", "capi-controller-manager"),
+            ("POD_NAMESPACE", provider.namespace()),
+            ("POD_NAME", name),
             ("POD_UID", "00000000-0000-0000-0000-000000000000"),
         ]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -165,19 +187,19 @@ fn spec(parts: &Parts, control_plane: &ControlPlane, webhooks: u16, health: u16)
 }
 
 /// A controller of kube-controller-manager collects the rules.
-async fn role_is_aggregated(control_plane: &ControlPlane) -> Result<(), Error> {
+async fn role_is_aggregated(control_plane: &ControlPlane, role: &'static str) -> Result<(), Error> {
     let roles: Api<ClusterRole> = Api::all(control_plane.admin().await?);
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let seen = match roles.get(AGGREGATED_ROLE).await {
-            Ok(role) if role.rules.as_ref().is_some_and(|rules| !rules.is_empty()) => {
+        let seen = match roles.get(role).await {
+            Ok(found) if found.rules.as_ref().is_some_and(|rules| !rules.is_empty()) => {
                 return Ok(());
             }
             Ok(_) => "it has none".to_owned(),
             Err(error) => error.to_string(),
         };
         if Instant::now() > deadline {
-            return Err(Error::Aggregation { seen });
+            return Err(Error::Aggregation { role, seen });
         }
         sleep(Duration::from_millis(50)).await;
     }

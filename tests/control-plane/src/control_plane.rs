@@ -7,7 +7,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::PostParams;
 use kube::{Api, Client};
 
 use crate::audit::{self, Audit};
@@ -230,6 +232,20 @@ impl ControlPlane {
     /// When it cannot be made.
     pub async fn client(&self, user: &str, group: &str) -> Result<Client, Error> {
         let text = self.kubeconfig_text(user, group)?;
+        Ok(kubeconfig::client(&text).await?)
+    }
+
+    /// A client with a token of a service account, as a pod of it has.
+    ///
+    /// # Errors
+    /// When the account is not there, or no client can be made.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Client, Error> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
+        let request = TokenRequest::default();
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await;
+        let token = answer.map_err(kubeconfig::Error::from)?.status.and_then(|status| status.token);
+        let authority = &self.authority.pair().certificate;
+        let text = kubeconfig::render_token(&self.url, authority, name, &token.unwrap_or_default());
         Ok(kubeconfig::client(&text).await?)
     }
 

@@ -27,9 +27,20 @@ pub enum Error {
 /// be handed to another program or put into a Secret.
 #[must_use]
 pub fn render(server: &str, authority: &str, user: &str, pair: &Pair) -> String {
-    let authority = STANDARD.encode(authority);
     let certificate = STANDARD.encode(&pair.certificate);
     let key = STANDARD.encode(&pair.key);
+    let credentials = format!("client-certificate-data: {certificate}\n    client-key-data: {key}");
+    render_with(server, authority, user, &credentials)
+}
+
+/// The same with a token.
+#[must_use]
+pub fn render_token(server: &str, authority: &str, user: &str, token: &str) -> String {
+    render_with(server, authority, user, &format!("token: {token}"))
+}
+
+fn render_with(server: &str, authority: &str, user: &str, credentials: &str) -> String {
+    let authority = STANDARD.encode(authority);
     format!(
         "apiVersion: v1
 kind: Config
@@ -41,8 +52,7 @@ clusters:
 users:
 - name: {user:?}
   user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
+    {credentials}
 contexts:
 - name: default
   context:

@@ -1,8 +1,9 @@
 //! Real Kubernetes parts on loopback: etcd, kube-apiserver, kube-controller-manager, Cluster API's
-//! core manager, and a workload cluster that a real host can join.
+//! core manager, a workload cluster that a real host can join, and a registry of images.
 //!
 //! [`parts`] finds or builds the binaries, [`ControlPlane`] starts one cluster's control plane,
-//! [`ClusterApi`] puts Cluster API beside it, [`Workload`] is the cluster that hosts join.
+//! [`ClusterApi`] puts Cluster API beside it, [`Workload`] is the cluster that hosts join,
+//! [`Registry`] keeps images.
 //! Used by integration tests and by the demo. Whatever is started here dies with its value, and
 //! with the process that holds it.
 
@@ -17,9 +18,11 @@ pub mod parts;
 pub mod pki;
 pub mod ports;
 pub mod process;
+pub mod registry;
 pub mod workload;
 
 pub use cluster_api::ClusterApi;
 pub use control_plane::{ControlPlane, Role, Settings};
 pub use parts::{Part, Parts};
+pub use registry::Registry;
 pub use workload::Workload;

@@ -2,11 +2,13 @@
 
 mod build;
 mod catalogue;
+mod providers;
 
 use std::path::{Path, PathBuf};
 
 pub use build::Error;
 pub use catalogue::{Module, Part};
+pub use providers::Provider;
 
 /// Says one line about what takes long.
 pub type Progress<'a> = &'a dyn Fn(&str);
@@ -17,9 +19,6 @@ pub fn to_stderr(line: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{line}");
 }
-
-/// The rendered manifest of Cluster API's core provider, kept beside its binary.
-const CLUSTER_API_COMPONENTS: &str = "core-components.yaml";
 
 /// Finds the binaries. Each is searched in the directory of ready binaries, then in the cache;
 /// a missing one is built once into the cache.
@@ -84,18 +83,20 @@ impl Parts {
         Ok(())
     }
 
-    /// Cluster API's core components as one YAML stream: its own kustomization, rendered once.
+    /// The components of one of Cluster API's providers as one YAML stream: its own kustomization,
+    /// rendered once and kept beside its binary.
     ///
     /// # Errors
-    /// When it is missing and cannot be rendered.
-    pub fn cluster_api_components(&self) -> Result<PathBuf, Error> {
-        let ready = self.ready.iter().map(|path| path.join(CLUSTER_API_COMPONENTS));
-        let cached = self.directory(Module::ClusterApi).join(CLUSTER_API_COMPONENTS);
+    /// When they are missing and cannot be rendered.
+    pub fn cluster_api_components(&self, provider: Provider) -> Result<PathBuf, Error> {
+        let name = provider.components();
+        let ready = self.ready.iter().map(|path| path.join(&name));
+        let cached = self.directory(Module::ClusterApi).join(&name);
         let found = ready.chain([cached.clone()]).find(|path| path.is_file());
         if let Some(path) = found {
             return Ok(path);
         }
-        build::components(self, &cached)?;
+        build::components(self, provider, &cached)?;
         Ok(cached)
     }
 

@@ -1,10 +1,11 @@
 //! The cluster that hosts join: a control plane prepared the way `kubeadm init` leaves one, so that
-//! a real `kubeadm join` works against it, and a simulated host can register a Node.
+//! a real `kubeadm join` works against it, and a simulated host can register a Node. Or an empty one
+//! that stands for the control planes which simulated hosts initialize.
 
 mod documents;
 mod node;
+mod stand_in;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use serde_json::json;
 use crate::parts::{self, Part, Parts};
 use crate::{ControlPlane, Role, Settings, control_plane};
 use documents::Token;
+pub use node::Kubelet;
 
 /// A workload cluster could not be made or used.
 #[derive(Debug, thiserror::Error)]
@@ -117,27 +119,17 @@ impl Workload {
         let user = "cluster-api";
         let group = control_plane::ADMINISTRATORS;
         let kubeconfig = self.control_plane.kubeconfig_text(user, group)?;
-        Ok(documents::kubeconfig_secret(namespace, cluster, kubeconfig))
+        Ok(documents::kubeconfig_secret(namespace, cluster, &kubeconfig))
     }
 
     /// Plays the kubelet of a simulated host: registers a Node as that node's own user, so that node
-    /// restriction judges it as it would judge a kubelet, and reports it ready. It carries the
-    /// taint that Cluster API's bootstrap data asks for.
+    /// restriction judges it as it would judge a kubelet, and reports it ready.
     ///
     /// # Errors
     /// When the server refuses it; a Node of this name that exists already is refused too.
-    pub async fn register_node(
-        &self,
-        name: &str,
-        provider_id: &str,
-        labels: &BTreeMap<String, String>,
-    ) -> Result<Node, Error> {
-        let user = format!("system:node:{name}");
-        let client = self.control_plane.client(&user, "system:nodes").await?;
-        let version = parts::Module::Kubernetes.version();
-        node::register(client, name, &node::node(name, provider_id, labels), version)
-            .await
-            .map_err(request(&format!("register node {name}")))
+    pub async fn register_node(&self, kubelet: &Kubelet) -> Result<Node, Error> {
+        let client = self.control_plane.client(&kubelet.user(), "system:nodes").await?;
+        kubelet.register(client).await.map_err(request(&format!("register node {}", kubelet.name)))
     }
 
     /// All Nodes.

@@ -5,12 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use control_plane::{ControlPlane, Parts, Settings, apply};
+use control_plane::{ClusterApi, ControlPlane, Parts, Settings, apply};
+use kube::Client;
 use kube::api::DynamicObject;
-use kube::{Client, ResourceExt};
-
-/// Its CRD is of the kubeadm bootstrap provider, which the harness does not have.
-const NOT_SERVED: &str = "KubeadmConfigTemplate";
 
 fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -29,42 +26,28 @@ fn read_manifests(directory: &Path) -> Result<Vec<(String, Vec<DynamicObject>)>>
     Ok(manifests)
 }
 
-fn kind(object: &DynamicObject) -> &str {
-    object.types.as_ref().map_or("", |types| types.kind.as_str())
-}
-
-/// Our definitions, Cluster API's, and the namespace of the coordinator.
-async fn install_definitions(client: &Client, parts: &Parts) -> Result<()> {
-    for (file, definitions) in read_manifests(&checkout("coordinator/config/crd"))? {
-        apply::objects(client, &definitions).await.context(file)?;
-    }
-    let mut components = apply::parse_manifest(&fs::read_to_string(parts.cluster_api_components()?)?)?;
-    components.retain(|object| kind(object) == "CustomResourceDefinition");
-    apply::objects(client, &components).await?;
-    let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: baremetal-system}}";
-    apply::manifest(client, namespace).await?;
-    Ok(())
-}
-
-async fn management() -> Result<(ControlPlane, Client)> {
+/// Our definitions, the namespace of the coordinator, and Cluster API's managers: their webhooks
+/// judge what is applied.
+async fn management() -> Result<(ControlPlane, ClusterApi, Client)> {
     let parts = Parts::from_environment()?;
     let management = ControlPlane::start(&parts, &Settings::management()).await?;
     let client = management.admin().await?;
-    install_definitions(&client, &parts).await?;
-    Ok((management, client))
+    for (file, definitions) in read_manifests(&checkout("coordinator/config/crd"))? {
+        apply::objects(&client, &definitions).await.context(file)?;
+    }
+    let rights = fs::read_to_string(checkout("coordinator/config/rbac.yaml"))?;
+    apply::manifest(&client, &rights).await?;
+    let mut cluster_api = ClusterApi::start(&parts, &management).await?;
+    cluster_api.start_kubeadm(&parts, &management).await?;
+    Ok((management, cluster_api, client))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_apply_strictly() -> Result<()> {
-    let (_management, client) = management().await?;
-    let mut skipped = vec![];
+    let (_management, _cluster_api, client) = management().await?;
     for (file, objects) in read_manifests(&checkout("docs/examples"))? {
-        let (unserved, served): (Vec<_>, Vec<_>) =
-            objects.into_iter().partition(|object| kind(object) == NOT_SERVED);
-        apply::objects_strictly(&client, &served).await.context(file)?;
-        skipped.extend(unserved.iter().map(ResourceExt::name_any));
+        apply::objects_strictly(&client, &objects).await.context(file)?;
     }
-    ensure!(skipped == ["workers"], "skipped: {skipped:?}");
     let unknown = apply::parse_manifest(
         "{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: MachineInventoryPool, metadata: {name: unknown}, spec: {clusterName: lab, machineInventories: [], members: 3}}",
     )?;

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use control_plane::audit::Mark;
 use control_plane::etcd::Key;
+use control_plane::workload::Kubelet;
 use control_plane::{ClusterApi, ControlPlane, Part, Parts, Settings, Workload, apply, kubeconfig};
 use futures::StreamExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -28,7 +29,8 @@ async fn management() -> Result<&'static (ControlPlane, ClusterApi)> {
         .get_or_try_init(|| async {
             let parts = Parts::from_environment()?;
             let control_plane = ControlPlane::start(&parts, &Settings::management()).await?;
-            let cluster_api = ClusterApi::start(&parts, &control_plane).await?;
+            let mut cluster_api = ClusterApi::start(&parts, &control_plane).await?;
+            cluster_api.start_kubeadm(&parts, &control_plane).await?;
             apply::objects(&control_plane.admin().await?, &infrastructure()?).await?;
             Ok((control_plane, cluster_api))
         })
@@ -115,6 +117,47 @@ async fn requests_are_counted_for_each_user() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubeadm_managers_default_and_validate() -> Result<()> {
+    let (control_plane, _) = management().await?;
+    let client = control_plane.admin().await?;
+    let control_planes =
+        GroupVersionKind::gvk("controlplane.cluster.x-k8s.io", "v1beta2", "KubeadmControlPlane");
+    let configs = GroupVersionKind::gvk("bootstrap.cluster.x-k8s.io", "v1beta2", "KubeadmConfig");
+    let manifest = "
+apiVersion: controlplane.cluster.x-k8s.io/v1beta2
+kind: KubeadmControlPlane
+metadata: {name: answered, namespace: default}
+spec:
+  replicas: 2
+  version: v1.36.3
+  kubeadmConfigSpec: {format: cloud-config}
+  machineTemplate:
+    spec:
+      infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainMachineTemplate, name: answered}
+---
+apiVersion: bootstrap.cluster.x-k8s.io/v1beta2
+kind: KubeadmConfig
+metadata: {name: answered, namespace: default}
+spec:
+  users: [{name: a, passwd: b, passwdFrom: {secret: {name: c, key: d}}}]
+";
+    let objects = apply::parse_manifest(manifest)?;
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    for (kind, object, cause) in [(control_planes, &objects[0], "replicas"), (configs, &objects[1], "passwd")]
+    {
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client.clone(), "default", &ApiResource::from_gvk(&kind));
+        let what = format!("a {} is refused", kind.kind);
+        let message = eventually(&what, async || {
+            Ok(api.create(&dry, object).await.err().map(|error| error.to_string()))
+        })
+        .await?;
+        assert!(message.contains("admission webhook") && message.contains(cause), "{message}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn cluster_api_defaults_validates_and_converts() -> Result<()> {
     let (control_plane, _) = management().await?;
     let client = control_plane.admin().await?;
@@ -162,7 +205,7 @@ async fn machine_finds_its_node() -> Result<()> {
     let secret = workload.kubeconfig_secret("default", "joined")?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
     secrets.create(&PostParams::default(), &secret).await?;
-    workload.register_node("joined-0", "plain:///0", &BTreeMap::new()).await?;
+    workload.register_node(&Kubelet::of_worker("joined-0", "plain:///0")).await?;
 
     apply::manifest(
         &client,
@@ -222,7 +265,8 @@ async fn user_without_role_is_forbidden() -> Result<()> {
 async fn nodes_register_only_as_their_own_user() -> Result<()> {
     let workload = workload_cluster().await?;
     let labels = BTreeMap::from([("metal3.io/uuid".to_owned(), "u".to_owned())]);
-    let node = workload.register_node("node-a", "baremetal:///a", &labels).await?;
+    let kubelet = Kubelet { labels, ..Kubelet::of_worker("node-a", "baremetal:///a") };
+    let node = workload.register_node(&kubelet).await?;
     let spec = node.spec.context("spec")?;
     assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///a"));
     let nodes = workload.nodes().await?;

@@ -17,6 +17,7 @@ use kube::{Api, Client};
 
 use crate::commands::run_curl;
 use crate::forwarder::Forwarder;
+use crate::manifests;
 use crate::progress::Progress;
 use crate::replicas::{NAMESPACE, Placement, Replica, USER};
 use crate::requests::retry;
@@ -39,17 +40,27 @@ pub enum Reach {
     Guests,
 }
 
+/// What the cluster that hosts join is before any of them does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ControlPlanes {
+    /// Its control plane runs elsewhere, initialized.
+    Elsewhere,
+    /// Its control planes are hosts, by Cluster API's kubeadm managers.
+    Hosts,
+}
+
 /// A management cluster: Cluster API and our objects, and the coordinator.
 pub struct Management {
     /// Its etcd, API server and controllers.
     pub control_plane: ControlPlane,
-    /// Cluster API's real manager.
+    /// Cluster API's real managers.
     pub cluster_api: ClusterApi,
     /// A client with all rights.
     pub admin: Client,
     /// The real coordinator; empty until it is started.
     pub replicas: Vec<Replica>,
     name: String,
+    namespaces: Vec<String>,
 }
 
 /// Everything but the hosts.
@@ -68,17 +79,26 @@ pub struct Environment {
 }
 
 impl Management {
-    /// Starts one without a coordinator.
-    async fn start(parts: &Parts, directory: &Directory, name: &str) -> anyhow::Result<Self> {
+    /// Starts one without a coordinator, which will be limited to `namespaces` where
+    /// there are any.
+    async fn start(
+        parts: &Parts,
+        directory: &Directory,
+        name: &str,
+        namespaces: &[&str],
+    ) -> anyhow::Result<Self> {
         let files = directory.path().join(name);
         let control_plane = ControlPlane::start(parts, &Settings::management().kept_in(&files)).await?;
         let admin = control_plane.admin().await?;
         for crd in crds::all() {
             apply::manifest(&admin, &crds::yaml(&crd)?).await?;
         }
-        apply::manifest(&admin, include_str!("../../../coordinator/config/rbac.yaml")).await?;
+        for manifest in manifests::rights(namespaces) {
+            apply::manifest(&admin, &manifest).await?;
+        }
         let cluster_api = ClusterApi::start(parts, &control_plane).await?;
-        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name: name.to_owned() })
+        let (name, namespaces) = (name.to_owned(), namespaces.iter().map(|&one| one.to_owned()).collect());
+        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces })
     }
 
     /// Applies a manifest as an operator does.
@@ -143,28 +163,47 @@ impl Environment {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start(reach: Reach, progress: &Arc<Progress>) -> anyhow::Result<Self> {
-        Self::start_in(Arc::new(Directory::temporary()?), reach, progress).await
+        Self::start_in(Arc::new(Directory::temporary()?), reach, &[], progress).await
     }
 
-    /// The same, with logs and files in `directory`.
+    /// Starts one in which simulated hosts become control planes too.
+    ///
+    /// # Errors
+    /// Whatever does not start, with the end of its log.
+    pub async fn start_for_control_planes(progress: &Arc<Progress>) -> anyhow::Result<Self> {
+        let directory = Arc::new(Directory::temporary()?);
+        Self::start_with(directory, Reach::Loopback, &[], ControlPlanes::Hosts, progress).await
+    }
+
+    /// The same, with logs and files in `directory`, and a coordinator that is
+    /// limited to `namespaces` where there are any.
     ///
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start_in(
         directory: Arc<Directory>,
         reach: Reach,
+        namespaces: &[&str],
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
+        Self::start_with(directory, reach, namespaces, ControlPlanes::Elsewhere, progress).await
+    }
+
+    async fn start_with(
+        directory: Arc<Directory>,
+        reach: Reach,
+        namespaces: &[&str],
+        control_planes: ControlPlanes,
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager, Cluster API");
-        let management = Management::start(&parts, &directory, "management").await?;
-        progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
-        let endpoint = match reach {
-            Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
-            Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
-        };
-        let workload =
-            Arc::new(Workload::start(&parts, endpoint, Some(&directory.path().join("workload"))).await?);
+        let mut management = Management::start(&parts, &directory, "management", namespaces).await?;
+        if control_planes == ControlPlanes::Hosts {
+            progress.step("Cluster API's managers for kubeadm: bootstrap data and control planes");
+            management.cluster_api.start_kubeadm(&parts, &management.control_plane).await?;
+        }
+        let workload = start_workload(&parts, &directory, reach, control_planes, progress).await?;
         // Owner references are collected only for kinds that it has seen.
         management.control_plane.restart_controllers().await?;
         progress.step("coordinator: two replicas, with their own least-privilege user");
@@ -186,7 +225,7 @@ impl Environment {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start_management(&self, name: &str) -> anyhow::Result<Management> {
-        let management = Management::start(&self.parts, &self.directory, name).await?;
+        let management = Management::start(&self.parts, &self.directory, name, &[]).await?;
         management.control_plane.restart_controllers().await?;
         Ok(management)
     }
@@ -238,8 +277,29 @@ impl Environment {
     }
 }
 
+async fn start_workload(
+    parts: &Parts,
+    directory: &Directory,
+    reach: Reach,
+    control_planes: ControlPlanes,
+    progress: &Progress,
+) -> anyhow::Result<Arc<Workload>> {
+    let files = directory.path().join("workload");
+    if control_planes == ControlPlanes::Hosts {
+        progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, and nothing in it");
+        return Ok(Arc::new(Workload::start_empty(parts, &files).await?));
+    }
+    progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
+    let endpoint = match reach {
+        Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
+        Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
+    };
+    Ok(Arc::new(Workload::start(parts, endpoint, Some(&files)).await?))
+}
+
 fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {
     let name = format!("{}-coordinator", management.name);
-    let placement = Placement { control_plane: &management.control_plane, directory, name: &name, url };
+    let (control_plane, namespaces) = (&management.control_plane, &*management.namespaces);
+    let placement = Placement { control_plane, directory, name: &name, url, namespaces };
     (0..REPLICAS).map(|number| Replica::start(&placement, number)).collect()
 }

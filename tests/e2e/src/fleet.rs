@@ -52,6 +52,30 @@ impl Fleet {
         base: &str,
         (count, nodes): (u8, usize),
     ) -> anyhow::Result<Self> {
+        let mut fleet = Self::register(environment, progress, base, count).await?;
+        let names = fleet.names();
+        let first = fleet.hosts.first_mut().context("a fleet without hosts")?;
+        let mut lifecycle = Lifecycle::new(environment, first, progress.clone());
+        lifecycle.apply_cluster(&names, nodes).await?;
+        progress.step("the machines run");
+        let client = &environment.management.admin;
+        for machine in await_machines(client, nodes).await? {
+            await_node_ref(client, &machine.name_any()).await?;
+        }
+        fleet.record(client).await?;
+        Ok(fleet)
+    }
+
+    /// `count` hosts register, install and attach.
+    ///
+    /// # Errors
+    /// Whatever is not as it should be.
+    pub async fn register(
+        environment: &Environment,
+        progress: &Arc<Progress>,
+        base: &str,
+        count: u8,
+    ) -> anyhow::Result<Self> {
         let mut fleet = Self { hosts: vec![], members: vec![] };
         for number in 1..=count {
             let host = Simulated::new(environment.workload.clone(), number)?;
@@ -67,15 +91,36 @@ impl Fleet {
         for member in &fleet.members {
             await_attached(&inventories, &member.name, DEADLINE).await?;
         }
-        let names: Vec<_> = fleet.members.iter().map(|member| member.name.clone()).collect();
-        let mut lifecycle = Lifecycle::new(environment, first, progress.clone());
-        lifecycle.apply_cluster(&names, nodes).await?;
-        progress.step("the machines run");
-        for machine in await_machines(client, nodes).await? {
-            await_node_ref(client, &machine.name_any()).await?;
-        }
-        fleet.record(client).await?;
         Ok(fleet)
+    }
+
+    /// The inventories of its hosts.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.name.clone()).collect()
+    }
+
+    /// The inventories of the hosts on whose disks `text` is.
+    ///
+    /// # Errors
+    /// When a disk cannot be read.
+    pub fn find_text(&self, text: &str) -> anyhow::Result<Vec<String>> {
+        let mut found = vec![];
+        for Member { name, disk, .. } in &self.members {
+            if !disk.find_text(text)?.is_empty() {
+                found.push(name.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    /// The host with this inventory.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn host(&mut self, name: &str) -> anyhow::Result<&mut Simulated> {
+        let host = self.hosts.iter_mut().find(|host| host.inventory() == name);
+        host.with_context(|| format!("no host has the inventory {name}"))?.simulated()
     }
 
     fn add(&mut self, host: Simulated) {

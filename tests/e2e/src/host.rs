@@ -36,6 +36,15 @@ impl Host {
         "/dev/vda"
     }
 
+    /// Whether its identity is in a TPM.
+    #[must_use]
+    pub fn has_tpm(&self) -> bool {
+        match self {
+            Self::Simulated(_) => false,
+            Self::Qemu(host) => host.has_tpm(),
+        }
+    }
+
     /// Name of its inventory, from the registration's `machineName`.
     #[must_use]
     pub fn inventory(&self) -> String {
@@ -59,7 +68,8 @@ impl Host {
     #[must_use]
     pub fn images(&self) -> [Image; 2] {
         match self {
-            Self::Simulated(_) => ["v1", "v2"].map(|tag| Image {
+            // Its kubelet is of the version that the tag names.
+            Self::Simulated(_) => ["v1.36.3", "v1.36.3-2"].map(|tag| Image {
                 catalog: format!("registry.example/os:{tag}"),
                 runs: format!("registry.example/os:{tag}"),
             }),
@@ -115,6 +125,17 @@ impl Host {
         match self {
             Self::Simulated(host) => host.check_clean(secret),
             Self::Qemu(host) => host.check_clean(secret).await,
+        }
+    }
+
+    /// The simulation, where the host is one.
+    ///
+    /// # Errors
+    /// When it is a virtual machine.
+    pub fn simulated(&mut self) -> anyhow::Result<&mut Simulated> {
+        match self {
+            Self::Simulated(host) => Ok(host),
+            Self::Qemu(_) => anyhow::bail!("the host is a virtual machine"),
         }
     }
 

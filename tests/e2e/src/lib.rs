@@ -7,6 +7,7 @@
 
 pub mod backup;
 mod commands;
+pub mod control_planes;
 pub mod environment;
 pub mod fleet;
 pub mod forwarder;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use control_plane::apply;
 use control_plane::audit::{Counts, Mark};
 use coordinator_api::capi;
-use coordinator_api::conditions::{Type, is_true};
+use coordinator_api::conditions::{Reason, Type, find_condition, is_true};
 use coordinator_api::inventory::{AllocationState, MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::{BaremetalMachine, Phase};
 use coordinator_api::seed_image::{SeedImage, SeedImageState};
@@ -111,7 +111,9 @@ impl<'a> Lifecycle<'a> {
     /// Whatever is not as it should be.
     pub async fn create_seed(&mut self, base: &str) -> anyhow::Result<PathBuf> {
         self.progress.step("a MachineRegistration and a SeedImage become an ISO");
-        let registration = fill(manifests::REGISTRATION, &[("DEVICE", self.host.device())]);
+        let emulate_tpm = (!self.host.has_tpm()).to_string();
+        let values = [("DEVICE", self.host.device()), ("EMULATE_TPM", &emulate_tpm)];
+        let registration = fill(manifests::REGISTRATION, &values);
         self.management().apply(&registration).await?;
         let mac = self.host.static_mac();
         self.management().apply(&fill(manifests::SEED_IMAGE, &[("BASE", base), ("MAC", &mac)])).await?;
@@ -160,9 +162,13 @@ impl<'a> Lifecycle<'a> {
             "the plan Secret has type {:?}",
             secret.type_
         );
-        self.record_proof(format!("the host registered as {name}, with facts and network"));
+        let held = if self.host.has_tpm() { "its TPM" } else { "a software key" };
+        self.record_proof(format!("the host registered as {name} by {held}, with facts and network"));
         let ready = await_attached(&api, &name, patience).await?;
         ensure!(is_true(ready.conditions(), Type::Installed), "Ready before Installed");
+        let shown = find_condition(ready.conditions(), Type::IdentityVerified).map(|one| one.reason.as_str());
+        let class = if self.host.has_tpm() { Reason::Unverified } else { Reason::Emulated };
+        ensure!(shown == Some(class.as_str()), "the identity is shown as {shown:?}");
         self.host.check_network().await?;
         self.record_proof("the installed system attached with its own certificate");
         Ok(ready)
@@ -325,14 +331,6 @@ impl<'a> Lifecycle<'a> {
     /// # Errors
     /// When that does not come.
     pub async fn await_release(&self, inventory: &MachineInventory) -> anyhow::Result<()> {
-        let is_free = |inventory: &MachineInventory| {
-            let plan = inventory.plan();
-            inventory.claim().is_none()
-                && inventory.allocation_state() == AllocationState::Available
-                && is_true(inventory.conditions(), Type::Ready)
-                && plan.is_some_and(|plan| plan.kind == Some(PlanType::Clean))
-                && plan.is_some_and(|plan| plan.state == Some(PlanState::Applied))
-        };
         let api = self.api::<MachineInventory>();
         until(&api, &inventory.name_any(), self.host.patience(), is_free).await?;
         Ok(())
@@ -459,6 +457,17 @@ pub async fn await_node_ref(client: &Client, machine: &str) -> anyhow::Result<St
 pub fn cluster_api(client: &Client, kind: &str) -> Api<DynamicObject> {
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind));
     Api::namespaced_with(client.clone(), NAMESPACE, &kind)
+}
+
+/// Whether a host was cleaned and no machine holds it.
+#[must_use]
+pub fn is_free(inventory: &MachineInventory) -> bool {
+    let plan = inventory.plan();
+    inventory.claim().is_none()
+        && inventory.allocation_state() == AllocationState::Available
+        && is_true(inventory.conditions(), Type::Ready)
+        && plan.is_some_and(|plan| plan.kind == Some(PlanType::Clean))
+        && plan.is_some_and(|plan| plan.state == Some(PlanState::Applied))
 }
 
 /// Whether a machine has a node and shows it.

@@ -6,6 +6,28 @@ pub const REGISTRATION: &str = include_str!("../manifests/registration.yaml");
 pub const SEED_IMAGE: &str = include_str!("../manifests/seed-image.yaml");
 /// See `manifests/cluster.yaml`.
 pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
+/// See `manifests/control-planes.yaml`.
+pub const CONTROL_PLANES: &str = include_str!("../manifests/control-planes.yaml");
+/// See `manifests/health-check.yaml`.
+pub const HEALTH_CHECK: &str = include_str!("../manifests/health-check.yaml");
+/// The coordinator's roles and policy.
+pub const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
+const ALL_NAMESPACES: &str = include_str!("../../../coordinator/config/all-namespaces.yaml");
+const ONE_NAMESPACE: &str = include_str!("../../../coordinator/config/one-namespace.yaml");
+
+/// What is applied for a coordinator that is limited to `namespaces`, where there
+/// are any.
+#[must_use]
+pub fn rights(namespaces: &[&str]) -> Vec<String> {
+    let in_one = |namespace: &&str| {
+        ONE_NAMESPACE.replace("\n  namespace: fleet\n", &format!("\n  namespace: {namespace}\n"))
+    };
+    let bindings = match namespaces {
+        [] => vec![ALL_NAMESPACES.to_owned()],
+        some => some.iter().map(in_one).collect(),
+    };
+    [RIGHTS.to_owned()].into_iter().chain(bindings).collect()
+}
 
 /// Replaces each `@NAME@` by its value.
 #[must_use]

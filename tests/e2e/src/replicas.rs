@@ -27,6 +27,8 @@ pub struct Placement<'a> {
     pub name: &'a str,
     /// URL for hosts.
     pub url: &'a str,
+    /// What they are limited to; empty for all namespaces.
+    pub namespaces: &'a [String],
 }
 
 /// One coordinator process.
@@ -49,14 +51,14 @@ impl Replica {
         let kubeconfig = placement.control_plane.kubeconfig(USER, "system:serviceaccounts")?;
         let cache = placement.directory.path().join(format!("{name}-cache"));
         std::fs::create_dir_all(&cache)?;
-        let spec = Spec {
+        let mut spec = Spec {
             name: name.clone(),
             binary: find_binary()?,
             arguments: vec![
                 format!("--server-url={}", placement.url),
                 format!("--listen=127.0.0.1:{port}"),
                 format!("--health-listen=127.0.0.1:{health}"),
-                format!("--namespace={NAMESPACE}"),
+                format!("--own-namespace={NAMESPACE}"),
                 "--server-name=127.0.0.1".to_owned(),
                 format!("--cache-directory={}", cache.display()),
                 "--allow-base=127.0.0.1".to_owned(),
@@ -67,6 +69,7 @@ impl Replica {
             ],
             log: placement.directory.path().join(format!("{name}.log")),
         };
+        spec.arguments.extend(placement.namespaces.iter().map(|one| format!("--namespace={one}")));
         Ok(Self { name, server: Server::start(spec)?, port, health })
     }
 

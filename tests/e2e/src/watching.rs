@@ -15,18 +15,19 @@ use coordinator_api::pool::MachineInventoryPool;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use futures::StreamExt as _;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use crate::control_planes;
 use crate::progress::Progress;
 
 /// Prints every change until it is dropped.
 #[derive(Debug)]
-pub struct Watching(#[allow(dead_code)] JoinSet<()>);
+pub struct Watching(JoinSet<()>);
 
 impl Watching {
     /// Starts to print.
@@ -51,14 +52,22 @@ impl Watching {
         }
         Self(tasks)
     }
+
+    /// Prints the changes of one more kind.
+    #[must_use]
+    pub fn with(mut self, client: &Client, kind: &ApiResource, progress: &Arc<Progress>) -> Self {
+        let api = Api::all_with(client.clone(), kind);
+        self.0.spawn(print_changes(api, kind.kind.clone(), progress.clone()));
+        self
+    }
 }
 
-fn api<K: Resource<DynamicType = ()>>() -> kube::core::ApiResource {
-    kube::core::ApiResource::erase::<K>(&())
+fn api<K: Resource<DynamicType = ()>>() -> ApiResource {
+    ApiResource::erase::<K>(&())
 }
 
-fn cluster_api(kind: &str) -> kube::core::ApiResource {
-    kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind))
+fn cluster_api(kind: &str) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk(capi::GROUP, "v1beta2", kind))
 }
 
 async fn print_changes(api: Api<DynamicObject>, kind: String, progress: Arc<Progress>) {
@@ -100,7 +109,9 @@ fn read_facts(object: &DynamicObject) -> Vec<(String, String)> {
     for condition in status["conditions"].as_array().into_iter().flatten() {
         let text = |key: &str| condition[key].as_str().unwrap_or_default();
         // Cluster API has two dozen types; what is in the way is in Ready.
-        let is_ours = object.types.as_ref().is_none_or(|types| !types.api_version.starts_with(capi::GROUP));
+        let theirs = [capi::GROUP, control_planes::GROUP];
+        let is_of = |group: &str| object.types.as_ref().is_some_and(|it| it.api_version.starts_with(group));
+        let is_ours = !theirs.into_iter().any(is_of);
         if is_ours || text("type") == "Ready" || text("type") == "Available" {
             // Cluster API lists causes one to a line; here each change has one.
             let message = text("message").split_whitespace().collect::<Vec<_>>().join(" ");

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use crate::config::{BootOrder, Firmware, HostConfig, Nic};
+use crate::config::{BootOrder, Firmware, HostConfig, Nic, Tpm};
 
 /// Where OVMF lies on Debian: 4 MiB variant, no Secure Boot.
 pub(crate) const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+
+/// Name of the socket by which QEMU controls the TPM.
+pub(crate) const TPM_SOCKET: &str = "tpm";
 
 /// All arguments after the program's name. `sockets` is a short directory: the kernel cuts socket paths at 107 bytes.
 pub(crate) fn arguments(config: &HostConfig, sockets: &Path) -> Vec<String> {
@@ -15,6 +18,19 @@ pub(crate) fn arguments(config: &HostConfig, sockets: &Path) -> Vec<String> {
         list.extend(network(index, nic));
     }
     list.extend(channels(config, sockets));
+    if config.tpm == Tpm::Emulated {
+        let chardev = format!("socket,id=tpm,path={}", sockets.join(TPM_SOCKET).display());
+        list.extend(["-chardev".into(), chardev]);
+        list.extend(words("-tpmdev emulator,id=tpm0,chardev=tpm -device tpm-tis,tpmdev=tpm0"));
+    }
+    list
+}
+
+/// The command line of the TPM; it ends with its QEMU. Paths are absolute: swtpm changes its directory.
+pub(crate) fn tpm_arguments(state: &Path, sockets: &Path) -> Vec<String> {
+    let mut list = words("socket --tpm2 --terminate --tpmstate");
+    list.push(format!("dir={}", state.display()));
+    list.extend(["--ctrl".into(), format!("type=unixio,path={}", sockets.join(TPM_SOCKET).display())]);
     list
 }
 
@@ -114,6 +130,7 @@ mod tests {
             HostConfig::new("one", Path::new("/d"), 7).forward(Ipv4Addr::new(10, 0, 2, 100), 443, 8443);
         let mut full = plain.clone();
         plain.firmware = Firmware::Bios;
+        plain.tpm = Tpm::Absent;
         full.cd = Some(PathBuf::from("/live.iso"));
         full.images = vec![ImageDisk { serial: "os".into(), path: "/os.iso".into() }];
         let mut cd_first = full.clone();
@@ -134,6 +151,8 @@ mod tests {
             ),
             ("MACs are fixed", &plain, "mac=52:54:00:4c:07:01", true),
             ("disks have serial numbers", &full, "virtio-blk-pci,drive=image0,serial=os", true),
+            ("no TPM", &plain, "tpm", false),
+            ("a TPM of its own", &full, "socket,id=tpm,path=/s/tpm", true),
             ("BIOS has no flash", &plain, "pflash", false),
             (
                 "UEFI has private variables",

@@ -23,6 +23,15 @@ pub enum Firmware {
     Uefi,
 }
 
+/// The TPM of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tpm {
+    /// None.
+    Absent,
+    /// swtpm, with seeds of its own in the host's directory: the same TPM at every boot.
+    Emulated,
+}
+
 /// A connection that the host may make: `address:port` as seen by the host leads to a port of this machine's loopback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
@@ -73,6 +82,8 @@ pub struct HostConfig {
     pub disk_gib: u32,
     /// Firmware.
     pub firmware: Firmware,
+    /// TPM.
+    pub tpm: Tpm,
     /// The ISO in the drive.
     pub cd: Option<PathBuf>,
     /// What boots first.
@@ -84,7 +95,7 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
-    /// A host as the story has it: 2 CPUs, 2 GiB, a 16 GiB disk, one NIC for DHCP (10.0.2.0) and one for a static
+    /// A host as the story has it: 2 CPUs, 2 GiB, a 16 GiB disk, a TPM, one NIC for DHCP (10.0.2.0) and one for a static
     /// address (10.77.0.0), no CD. `number` makes UUID, serial number and MACs unique and lasting.
     #[must_use]
     pub fn new(name: &str, directory: &Path, number: u8) -> Self {
@@ -102,6 +113,7 @@ impl HostConfig {
             memory_mib: 2048,
             disk_gib: 16,
             firmware: Firmware::Uefi,
+            tpm: Tpm::Emulated,
             cd: None,
             boot_order: BootOrder::Disk,
             images: Vec::new(),

@@ -9,8 +9,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::arguments::{OVMF_CODE, arguments};
-use crate::config::{BootOrder, Firmware, HostConfig};
+use crate::arguments::{OVMF_CODE, TPM_SOCKET, arguments, tpm_arguments};
+use crate::config::{BootOrder, Firmware, HostConfig, Tpm};
 use crate::console;
 use crate::error::LabError;
 use crate::guest_agent::{self, Output};
@@ -19,6 +19,8 @@ use crate::qmp::Monitor;
 
 /// How long an `exec` may take when the caller names no limit.
 const EXEC: Duration = Duration::from_mins(3);
+/// How long swtpm may take to open its socket.
+const TPM_START: Duration = Duration::from_secs(20);
 /// How often a wait looks again.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -58,6 +60,8 @@ struct Shared {
     directory: PathBuf,
     sockets: tempfile::TempDir,
     process: Mutex<Option<Process>>,
+    /// The TPM of this boot.
+    tpm: Mutex<Option<Process>>,
     state: watch::Sender<HostState>,
     boots: AtomicU64,
     boot_start: AtomicU64,
@@ -90,6 +94,7 @@ impl Host {
             config: Mutex::new(config),
             sockets,
             process: Mutex::new(None),
+            tpm: Mutex::new(None),
             state: watch::Sender::new(HostState::Off(Stop::PowerOff)),
             boots: AtomicU64::new(0),
             boot_start: AtomicU64::new(0),
@@ -280,6 +285,7 @@ impl Drop for Host {
         self.shared.cut.store(true, Ordering::SeqCst);
         // Taking it drops it, and dropping kills.
         lock(&self.shared.process).take();
+        lock(&self.shared.tpm).take();
     }
 }
 
@@ -301,6 +307,7 @@ impl Shared {
             let _ = std::fs::remove_file(self.socket(socket));
         }
         self.boot_start.store(console::length(&self.console()), Ordering::SeqCst);
+        self.start_tpm().await?;
         let (process, ended) = Process::start("qemu-system-x86_64", &list, &log)
             .map_err(|source| LabError::Start { program: "qemu-system-x86_64", source })?;
         *lock(&self.process) = Some(process);
@@ -315,6 +322,33 @@ impl Shared {
         tracing::info!(host = %self.name, boot = boots, "on");
         self.state.send_replace(HostState::On(boots));
         Ok(Boot { monitor, ended })
+    }
+
+    /// A TPM for one QEMU: it is reset by a new process, as hardware is by a reset.
+    async fn start_tpm(&self) -> Result<(), LabError> {
+        // The former one holds the lock of the state until it has ended.
+        lock(&self.tpm).take();
+        if lock(&self.config).tpm == Tpm::Absent {
+            return Ok(());
+        }
+        let (state, socket) = (self.directory.join("tpm"), self.socket(TPM_SOCKET));
+        let failed = |source| LabError::Prepare { path: state.clone(), source };
+        std::fs::create_dir_all(&state).map_err(failed)?;
+        let _ = std::fs::remove_file(&socket);
+        let list = tpm_arguments(&std::path::absolute(&state).map_err(failed)?, self.sockets.path());
+        let log = self.directory.join("tpm.log");
+        let started = Process::start("swtpm", &list, &log);
+        let (process, mut ended) = started.map_err(|source| LabError::Start { program: "swtpm", source })?;
+        let end = Instant::now() + TPM_START;
+        while !socket.exists() {
+            if Instant::now() >= end || ended.try_recv().is_ok() {
+                let said = std::fs::read_to_string(&log).unwrap_or_default().trim().to_owned();
+                return Err(LabError::Program { program: "swtpm", said });
+            }
+            sleep(LOOK).await;
+        }
+        *lock(&self.tpm) = Some(process);
+        Ok(())
     }
 
     fn said(&self) -> String {

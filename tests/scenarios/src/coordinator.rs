@@ -68,7 +68,7 @@ impl Site {
         let config = Config::parse_from([
             "coordinator",
             "--server-url=https://coordinator.example:8443",
-            &format!("--namespace={OWN_NAMESPACE}"),
+            &format!("--own-namespace={OWN_NAMESPACE}"),
             &format!("--cache-directory={cache}"),
         ]);
         Self { fake, network, config, clock: virtual_clock(), front_doors }
@@ -107,7 +107,7 @@ async fn run_process(site: Site, name: String, client: kube::Client) {
 
 async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
     let Setup { config, client, clock, .. } = setup;
-    let leases = Api::namespaced(client.clone(), &config.namespace);
+    let leases = Api::namespaced(client.clone(), &config.own_namespace);
     let lease = ReplicaLease::new(leases, &config.instance, parts.replica.clone(), clock.clone());
     let (_running, shutdown) = watch::channel(false);
     // A session must not name a replica that has no Lease.

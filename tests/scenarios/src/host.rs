@@ -3,7 +3,7 @@
 mod transport;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -37,6 +37,7 @@ struct Machine {
     boots: AtomicU32,
     installs: AtomicUsize,
     seed: Mutex<String>,
+    tpm: Mutex<Option<PathBuf>>,
     errors: Mutex<Vec<String>>,
 }
 
@@ -57,6 +58,7 @@ impl Host {
             boots: AtomicU32::new(0),
             installs: AtomicUsize::new(0),
             seed: Mutex::default(),
+            tpm: Mutex::default(),
             errors: Mutex::default(),
         });
         Self { machine, life: None }
@@ -66,6 +68,13 @@ impl Host {
     pub fn insert(&self, seed: &str) {
         seed.clone_into(&mut self.machine.seed.lock().unwrap_or_else(PoisonError::into_inner));
         self.machine.medium.store(true, Ordering::SeqCst);
+    }
+
+    /// Fits the TPM behind that socket, from the next boot on; takes it out again
+    /// with `None`.
+    pub fn fit_tpm(&self, socket: Option<&Path>) {
+        let socket = socket.map(Path::to_owned);
+        *self.machine.tpm.lock().unwrap_or_else(PoisonError::into_inner) = socket;
     }
 
     /// Boots the host.
@@ -167,7 +176,7 @@ impl Machine {
             self.boots.fetch_add(1, Ordering::SeqCst);
             let booted =
                 if self.medium.load(Ordering::SeqCst) { self.boot_medium() } else { self.boot_disk() };
-            booted.unwrap();
+            booted.and_then(|()| self.find_tpm()).unwrap();
             self.run().await;
         }
     }
@@ -182,6 +191,24 @@ impl Machine {
             identity: Identity::of_serial(&self.name),
         };
         self.files.boot_medium(&medium).map(drop)
+    }
+
+    fn root(&self) -> Root {
+        if self.medium.load(Ordering::SeqCst) { self.files.live() } else { self.files.disk() }
+    }
+
+    /// As the kernel's driver does.
+    fn find_tpm(&self) -> io::Result<()> {
+        let device = self.root().join("/dev/tpmrm0");
+        match std::fs::remove_file(&device) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let Some(socket) = self.tpm.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+            return Ok(());
+        };
+        std::fs::create_dir_all(self.root().join("/dev"))?;
+        std::os::unix::fs::symlink(socket, device)
     }
 
     /// Until early boot is over.
@@ -200,7 +227,7 @@ impl Machine {
     /// goes down.
     async fn run(&self) {
         let is_live = self.medium.load(Ordering::SeqCst);
-        let root = if is_live { self.files.live() } else { self.files.disk() };
+        let root = self.root();
         let system = FaultySystem { system: SimulatedSystem::new(root.clone()), faults: self.faults.clone() };
         loop {
             let ended = tokio::select! {

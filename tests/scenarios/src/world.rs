@@ -89,7 +89,11 @@ impl World {
         let noted = history.clone();
         fake.observe(move |(resource, _, name), now| noted.observe(resource, name, now));
         // The coordinators may do what is installed with them, and no more.
-        let rights = include_str!("../../../coordinator/config/rbac.yaml");
+        let rights = concat!(
+            include_str!("../../../coordinator/config/rbac.yaml"),
+            "---\n",
+            include_str!("../../../coordinator/config/all-namespaces.yaml")
+        );
         let rules = Rules::of_service_account(rights, "baremetal-system", "baremetal-coordinator").unwrap();
         let rules = rules.with_cluster_role(&second_front_door::rights());
         Self {

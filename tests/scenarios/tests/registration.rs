@@ -11,16 +11,49 @@ use serde_json::json;
 #[tokio::test(start_paused = true)]
 async fn broken_name_template_is_reported_and_correctable() {
     let mut world = World::new().await;
-    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    world.apply_registration_of("hosts", "-", "/dev/vda").await;
     world.boot_host("host-1", "hosts");
     world.wait_until("it is refused", |world| world.log().contains("BadTemplate")).await;
     let events = world.fake.look_at_all("events.events.k8s.io");
     let event = events.iter().find(|event| event["reason"] == "BadTemplate").cloned().unwrap_or_default();
     assert_eq!(event["regarding"]["kind"], "MachineRegistration", "{event}");
-    assert!(event["note"].as_str().unwrap().contains("use another key"), "{event}");
+    assert!(event["note"].as_str().unwrap().contains("add letters or digits"), "{event}");
     let name = json!({ "spec": { "machineName": "${System Information/Serial Number}" } });
     world.patch("MachineRegistration", "hosts", name).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
+// Fault: a host does not report what its name is made of.
+// Shown: Event on the MachineInventory, whose name is random: `TemplateUnresolved`.
+#[tokio::test(start_paused = true)]
+async fn name_is_random_where_the_host_reports_nothing() {
+    let mut world = World::new().await;
+    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    let labels = json!({ "spec": { "machineInventoryLabels": { "serial": "${Product/SerialNumber}" } } });
+    world.patch("MachineRegistration", "hosts", labels).await;
+    world.wait_idle().await;
+    world.boot_host("host-1", "hosts");
+    let found = |world: &World| {
+        let all = world.fake.look_at_all("machineinventories.elemental.cattle.io");
+        all.first().map(|found| found["metadata"]["name"].as_str().unwrap().to_owned())
+    };
+    world
+        .wait_until("it is available", |world| found(world).is_some_and(|name| world.is_available(&name)))
+        .await;
+    let name = found(&world).unwrap();
+    assert!(name.starts_with("m-") && name.len() == 38, "{name}");
+    let events = world.fake.look_at_all("events.events.k8s.io");
+    assert!(events.iter().any(|event| event["reason"] == "TemplateUnresolved"), "{events:?}");
+    assert_eq!(world.inventory(&name).unwrap().metadata.labels.unwrap()["serial"], "host-1");
+    let label = json!({ "spec": { "machineInventoryLabels": { "disks": "${Storage/TotalDisks}" } } });
+    world.patch("MachineRegistration", "hosts", label).await;
+    world.wait_idle().await;
+    world.host("host-1").kill_agent();
+    let has_label = |world: &World| {
+        world.inventory(&name).unwrap().metadata.labels.is_some_and(|labels| labels.contains_key("disks"))
+    };
+    world.wait_until("the label comes with the next attach", has_label).await;
     world.check_invariants().await;
 }
 
@@ -50,7 +83,7 @@ async fn taken_name_is_rejected_for_another_key() {
 #[tokio::test(start_paused = true)]
 async fn rejected_host_costs_few_requests() {
     let mut world = World::new().await;
-    world.apply_registration_of("hosts", "${System Information/Topology}", "/dev/vda").await;
+    world.apply_registration_of("hosts", "-", "/dev/vda").await;
     world.boot_host("host-1", "hosts");
     let mark = world.fake.journal().mark();
     world.advance_time(std::time::Duration::from_hours(1)).await;
@@ -77,6 +110,51 @@ async fn unknown_token_is_rejected() {
     world.host_mut("host-1").power_on();
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     assert!(!world.log().contains(&token), "a token is never logged");
+    world.check_invariants().await;
+}
+
+// Fault: a host comes with a copied ISO, and the registration has `spec.approval: Manual`.
+// Shown: host console; condition `Approved` of the MachineInventory: `ApprovalPending`; nothing is
+// installed until a person approves it.
+#[tokio::test(start_paused = true)]
+async fn host_installs_nothing_before_it_is_approved() {
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    world.patch("MachineRegistration", "hosts", json!({ "spec": { "approval": "Manual" } })).await;
+    world.wait_idle().await;
+    world.boot_host("host-1", "hosts");
+    let waits = |world: &World| {
+        let approved = world.host_condition("host-1", Type::Approved);
+        approved.is_some_and(|found| found.reason == Reason::ApprovalPending.as_str())
+    };
+    world.wait_until("it waits", waits).await;
+    let mark = world.fake.journal().mark();
+    world.advance_time(std::time::Duration::from_mins(3)).await;
+    assert_eq!(world.count_requests(mark).writes, 0, "to wait costs nothing");
+    assert_eq!(world.host("host-1").installs(), 0);
+    let approved = json!({ "metadata": { "annotations": { annotation::APPROVAL: "Approved" } } });
+    world.patch("MachineInventory", "host-1", approved).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
+// Fault: an object without `spec`, as other operators take it.
+// Shown: nothing: it is reconciled with defaults.
+#[tokio::test(start_paused = true)]
+async fn objects_without_a_spec_break_nothing() {
+    let mut world = World::new().await;
+    for kind in ["MachineRegistration", "MachineInventory", "SeedImage"] {
+        world.create(kind, "empty", json!({})).await;
+    }
+    let storage = json!({ "spec": { "storage": { "volumes": [] }, "tpmHash": "0a" } });
+    world.create("MachineInventory", "stored", storage).await;
+    world.apply_registration().await;
+    world.register_hosts(&["host-1"]).await;
+    assert!(!world.log().contains("does not parse"), "{}", world.log());
+    let empty = world.get_object("machineregistrations.elemental.cattle.io", "empty").unwrap();
+    assert!(empty["status"]["registrationURL"].is_string(), "{empty}");
+    let stored = world.get_object("machineinventories.elemental.cattle.io", "stored").unwrap();
+    assert_eq!(stored["spec"]["storage"], json!({ "volumes": [] }), "nothing is pruned");
     world.check_invariants().await;
 }
 
@@ -143,6 +221,23 @@ async fn failing_install_waits_for_another_annotation() {
     let named = json!({ "metadata": { "annotations": { annotation::INSTALL_DEVICE: "/dev/vda" } } });
     world.patch("MachineInventory", "host-1", named).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stages_and_further_files_reach_the_installer() {
+    let mut world = World::new().await;
+    world.apply_registration().await;
+    let stages = json!({ "stages": { "boot": [{ "name": "lab" }] } });
+    let install = json!({ "device": "/dev/vda", "config-urls": ["https://c.example/a.yaml"] });
+    let config = json!({ "cloud-config": stages, "elemental": { "install": install } });
+    world.patch("MachineRegistration", "hosts", json!({ "spec": { "config": config } })).await;
+    world.wait_idle().await;
+    world.register_hosts(&["host-1"]).await;
+    let effects = world.host("host-1").live_system().effects();
+    let install = effects.iter().find(|effect| effect.starts_with("install")).unwrap();
+    assert!(install.contains("cloud-init stages:   boot:   - name: lab"), "{install}");
+    assert!(install.ends_with("cloud-init https://c.example/a.yaml"), "{install}");
     world.check_invariants().await;
 }
 

@@ -393,7 +393,11 @@ fn bare(image: &str) -> &str {
 
 impl System for SimulatedSystem {
     async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
-        let line = format!("install {}", installation.device.display());
+        let mut line = format!("install {}", installation.device.display());
+        for file in installation.cloud_init {
+            let text = fs::read_to_string(file).unwrap_or_else(|_| file.display().to_string());
+            line = format!("{line} cloud-init {}", text.replace('\n', " "));
+        }
         self.perform("install", &line, || Ok(()))
     }
 

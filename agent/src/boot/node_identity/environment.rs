@@ -27,7 +27,7 @@ pub(super) fn merge_labels(text: &str, identity: &NodeIdentity) -> String {
     merged
 }
 
-/// `text` without what [`merge`] added.
+/// `text` without what [`merge_labels`] added.
 pub(super) fn remove_arguments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut lines = text.split_inclusive('\n');
@@ -100,11 +100,9 @@ fn escape_value(text: &str) -> String {
     escaped
 }
 
-/// Files that `EnvironmentFile=` of a unit names; a leading dash only means
-/// that the file may be missing.
-pub(super) fn named_files(unit: &str) -> Vec<String> {
-    let names = unit.lines().filter_map(|line| line.trim().strip_prefix("EnvironmentFile="));
-    names.map(|name| name.trim().trim_start_matches('-').to_owned()).filter(|name| !name.is_empty()).collect()
+/// Whether `text` sets the variable, ours apart.
+pub(super) fn sets_variable(text: &str) -> bool {
+    parse_value(&remove_arguments(text)).is_some()
 }
 
 #[cfg(test)]
@@ -149,11 +147,5 @@ mod tests {
         let other = NodeIdentity { uuid: "u-2".into(), provider_id: "baremetal:///host-2".into() };
         let second = merge_labels(&first, &other);
         assert!(second.contains("by-hand") && second.contains("u-2") && !second.contains("u-1"));
-    }
-
-    #[test]
-    fn the_unit_names_its_files() {
-        let unit = "[Service]\nEnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n EnvironmentFile=/etc/sysconfig/kubelet\nEnvironmentFile=\n";
-        assert_eq!(named_files(unit), ["/var/lib/kubelet/kubeadm-flags.env", "/etc/sysconfig/kubelet"]);
     }
 }

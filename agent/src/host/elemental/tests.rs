@@ -83,25 +83,28 @@ fn a_custom_instruction_is_run_as_written() {
 
 #[tokio::test]
 async fn custom_files_are_made_replaced_and_removed() {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     let system = Elemental::new(root.clone());
     let staged = directory.path().join("staged");
     fs::write(&staged, "$content").unwrap();
-    let (uid, gid) = (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw());
+    // Only root may give a file to another user.
+    let user = nix::unistd::getuid();
+    let (uid, gid) = if user.is_root() { (7, 8) } else { (user.as_raw(), nix::unistd::getgid().as_raw()) };
     let place = async |path: &str, mode, action| {
         let placement = Placement { path: Path::new(path), mode, uid, gid, action };
         system.place_file(&Job::named("custom"), &placement).await.unwrap();
     };
     let mode = |path: &str| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777;
+    let owner = |path: &str| fs::metadata(root.join(path)).map(|file| (file.uid(), file.gid())).unwrap();
     for want in [0o640, 0o755] {
         place("/srv/new/file $x", want, PlacementAction::File { staged: &staged }).await;
         assert_eq!(fs::read_to_string(root.join("/srv/new/file $x")).unwrap(), "$content");
-        assert_eq!(mode("/srv/new/file $x"), want);
+        assert_eq!((mode("/srv/new/file $x"), owner("/srv/new/file $x")), (want, (uid, gid)));
     }
     place("/srv/directory", 0o700, PlacementAction::Directory).await;
-    assert_eq!(mode("/srv/directory"), 0o700);
+    assert_eq!((mode("/srv/directory"), owner("/srv/directory")), (0o700, (uid, gid)));
     place("/srv/new", 0, PlacementAction::Delete).await;
     assert!(!root.join("/srv/new").exists());
 }

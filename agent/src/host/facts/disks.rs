@@ -121,9 +121,16 @@ impl Disk {
     }
 }
 
+/// What the kernel's name of a disk says of its controller.
+fn controller(name: &str) -> &'static str {
+    let controllers = [("nvme", "NVMe"), ("sd", "SCSI"), ("vd", "virtio"), ("mmcblk", "MMC"), ("xvd", "xen")];
+    controllers.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or("", |(_, controller)| controller)
+}
+
 impl From<Disk> for wire::Disk {
     fn from(disk: Disk) -> Self {
         Self {
+            storage_controller: controller(&disk.name).to_owned(),
             name: disk.name,
             size_bytes: disk.size_bytes,
             model: disk.model,

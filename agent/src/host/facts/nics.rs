@@ -3,26 +3,27 @@
 use std::fs;
 use std::path::Path;
 
-use proto::v1alpha1::Nic;
+use proto::limits;
+use proto::v1alpha1::{Nic, ObservedNetwork};
 
 use crate::paths::Root;
 
-/// Every hardware interface, by name.
+/// Every hardware interface, by name, with its addresses in `network`.
 #[must_use]
-pub fn read_nics(root: &Root) -> Vec<Nic> {
+pub fn read_nics(root: &Root, network: Option<&ObservedNetwork>) -> Vec<Nic> {
     let Ok(entries) = fs::read_dir(root.join("/sys/class/net")) else {
         return Vec::new();
     };
     let mut nics: Vec<_> = entries
         .flatten()
         .filter(|entry| entry.path().join("device").exists())
-        .filter_map(|entry| Some(read_nic(&entry.path(), entry.file_name().to_str()?)))
+        .filter_map(|entry| Some(read_nic(&entry.path(), entry.file_name().to_str()?, network)))
         .collect();
     nics.sort_by(|a, b| a.name.cmp(&b.name));
     nics
 }
 
-fn read_nic(path: &Path, name: &str) -> Nic {
+fn read_nic(path: &Path, name: &str, network: Option<&ObservedNetwork>) -> Nic {
     let text = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default().trim().to_owned();
     Nic {
         name: name.to_owned(),
@@ -30,7 +31,29 @@ fn read_nic(path: &Path, name: &str) -> Nic {
         carrier: text("carrier") == "1",
         // Without a link the kernel reports -1, or an error.
         speed_mbit: text("speed").parse().unwrap_or(0),
+        addresses: find_addresses(network, name),
+        duplex: Some(text("duplex")).filter(|duplex| duplex != "unknown").unwrap_or_default(),
+        pci_address: read_pci_address(path).unwrap_or_default(),
     }
+}
+
+/// Without prefix lengths.
+fn find_addresses(network: Option<&ObservedNetwork>, name: &str) -> Vec<String> {
+    let interfaces = network.map_or(&[][..], |network| network.interfaces.as_slice());
+    let found = interfaces.iter().filter(|interface| interface.name == name);
+    let addresses = found.flat_map(|interface| interface.addresses.iter());
+    let bare = addresses.map(|address| address.split('/').next().unwrap_or_default().to_owned());
+    bare.take(limits::ADDRESSES).collect()
+}
+
+/// Name of the device, where its bus is PCI; that of a virtio device is the
+/// one above it.
+fn read_pci_address(path: &Path) -> Option<String> {
+    let device = fs::canonicalize(path.join("device")).ok()?;
+    let is_address =
+        |name: &&str| name.len() == 12 && name.as_bytes()[4] == b':' && name.as_bytes()[10] == b'.';
+    let names = device.ancestors().take(2).filter_map(|path| path.file_name()?.to_str());
+    names.filter(is_address).map(str::to_owned).next()
 }
 
 #[cfg(test)]
@@ -51,7 +74,32 @@ mod tests {
             fs::write(path.join("speed"), speed).unwrap();
         }
         let nics: Vec<_> =
-            read_nics(&root).into_iter().map(|nic| (nic.name, nic.speed_mbit, nic.carrier)).collect();
+            read_nics(&root, None).into_iter().map(|nic| (nic.name, nic.speed_mbit, nic.carrier)).collect();
         assert_eq!(nics, [("ens3".to_owned(), 1000, true), ("ens4".to_owned(), 0, true)]);
+    }
+
+    #[test]
+    fn card_has_its_addresses_and_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let device = root.join("/sys/devices/pci0000:00/0000:00:03.0/virtio1");
+        let path = root.join("/sys/class/net/eth0");
+        fs::create_dir_all(&device).unwrap();
+        fs::create_dir_all(&path).unwrap();
+        std::os::unix::fs::symlink(&device, path.join("device")).unwrap();
+        fs::write(path.join("duplex"), "full\n").unwrap();
+        let interface = |name: &str, address: &str| proto::v1alpha1::Interface {
+            name: name.to_owned(),
+            addresses: vec![address.to_owned()],
+            ..Default::default()
+        };
+        let interfaces = vec![interface("eth1", "192.0.2.2/24"), interface("eth0", "192.0.2.1/24")];
+        let network = ObservedNetwork { interfaces, ..ObservedNetwork::default() };
+        let nics = read_nics(&root, Some(&network));
+        assert_eq!(
+            (nics[0].addresses.as_slice(), nics[0].duplex.as_str()),
+            (&["192.0.2.1".to_owned()][..], "full")
+        );
+        assert_eq!(nics[0].pci_address, "0000:00:03.0");
     }
 }

@@ -1,13 +1,39 @@
 //! os-release(5): shell-like assignments.
 
+use std::fs;
+
+use proto::v1alpha1::OperatingSystem;
+
+use crate::paths::Root;
+
+/// What the running system says of itself.
+#[must_use]
+pub fn read(root: &Root) -> OperatingSystem {
+    let text = fs::read_to_string(root.os_release()).unwrap_or_default();
+    let value = |key| parse_value(&text, key);
+    OperatingSystem {
+        name: value("NAME"),
+        version: value("VERSION"),
+        version_id: value("VERSION_ID"),
+        id: value("ID"),
+        pretty_name: value("PRETTY_NAME"),
+        image: value("IMAGE"),
+        cpe_name: value("CPE_NAME"),
+    }
+}
+
 /// `IMAGE`, the reference of the image that runs; empty where it is not named.
 #[must_use]
 pub fn parse_image(text: &str) -> String {
+    parse_value(text, "IMAGE")
+}
+
+fn parse_value(text: &str, wanted: &str) -> String {
     text.lines()
         // As in the shell that it is written for: the last assignment wins.
         .rev()
         .filter_map(|line| line.trim().split_once('='))
-        .find_map(|(key, value)| (key == "IMAGE").then(|| unquote_value(value)))
+        .find_map(|(key, value)| (key == wanted).then(|| unquote_value(value)))
         .unwrap_or_default()
 }
 

@@ -6,11 +6,13 @@ use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayl
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::neighbour::{NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::RouteMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
 use super::NetworkError;
+use super::translate::list_own_links;
 
 /// Largest datagram the kernel sends in a dump, bytes.
 pub(crate) const DATAGRAM: usize = 64 * 1024;
@@ -49,6 +51,37 @@ pub fn dump_kernel() -> Result<Dump, NetworkError> {
         }
     }
     Ok(dump)
+}
+
+/// Whether somebody on a network of the host itself has answered: the kernel
+/// knows a link-layer address that nobody configured.
+///
+/// # Errors
+/// As [`dump_kernel`].
+pub fn has_neighbour() -> Result<bool, NetworkError> {
+    let own = list_own_links(&dump_kernel()?);
+    Ok(list_answering_links()?.iter().any(|link| own.contains(link)))
+}
+
+/// Links with a neighbour that has answered.
+fn list_answering_links() -> Result<Vec<u32>, NetworkError> {
+    let question = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+    let answers = ask_kernel(question).map_err(|source| NetworkError::Dump { what: "neighbours", source })?;
+    let has_answered = |state| {
+        matches!(
+            state,
+            NeighbourState::Reachable | NeighbourState::Stale | NeighbourState::Delay | NeighbourState::Probe
+        )
+    };
+    Ok(answers
+        .iter()
+        .filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewNeighbour(NeighbourMessage { header, .. }) => {
+                has_answered(header.state).then_some(header.ifindex)
+            }
+            _ => None,
+        })
+        .collect())
 }
 
 fn ask_kernel(question: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
@@ -126,7 +159,14 @@ mod tests {
     use netlink_packet_route::link::LinkAttribute;
 
     /// A pair of links replaces a network interface, which a test cannot create.
-    fn as_card(link: &mut LinkMessage) {
+    fn as_card(link: &mut LinkMessage, cards: &[&str]) {
+        let is_card = |attribute: &LinkAttribute| match attribute {
+            LinkAttribute::IfName(name) => cards.contains(&name.as_str()),
+            _ => false,
+        };
+        if !link.attributes.iter().any(is_card) {
+            return;
+        }
         link.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::LinkInfo(_)));
     }
 
@@ -147,7 +187,7 @@ mod tests {
                 [],
                 "a link between containers is not a hardware interface"
             );
-            dump.links.iter_mut().for_each(as_card);
+            dump.links.iter_mut().for_each(|link| as_card(link, &["eth7"]));
             let network = translate_dump(&dump);
             let [card] = network.interfaces.as_slice() else {
                 panic!("{:?}", network.interfaces);
@@ -173,6 +213,48 @@ mod tests {
                     ("203.0.113.0/24", "192.0.2.1", "eth7", 77, false),
                 ]
             );
+        });
+    }
+
+    #[test]
+    fn a_real_bridge_is_told_with_its_card() {
+        in_namespace(|| {
+            run_ip("link add eth7 type veth peer name peer7");
+            run_ip("link add eth8 type veth peer name peer8");
+            for (bridge, port) in [("br-mgmt", "eth7"), ("br-0a1b2c", "eth8")] {
+                run_ip(&format!("link add {bridge} type bridge"));
+                run_ip(&format!("link set {port} master {bridge}"));
+            }
+            run_ip("addr add 192.0.2.7/24 dev br-mgmt");
+            run_ip("addr add 198.51.100.7/24 dev br-0a1b2c");
+            let mut dump = dump_kernel().unwrap();
+            dump.links.iter_mut().for_each(|link| as_card(link, &["eth7"]));
+            let told: Vec<_> = translate_dump(&dump)
+                .interfaces
+                .into_iter()
+                .map(|one| (one.name, one.master, one.addresses.join(" ")))
+                .collect();
+            let want = [("br-mgmt", "", "192.0.2.7/24"), ("eth7", "br-mgmt", "")];
+            assert_eq!(
+                told,
+                want.map(|(name, master, address)| (name.into(), master.into(), address.into()))
+            );
+        });
+    }
+
+    #[test]
+    fn a_neighbour_that_was_configured_has_not_answered() {
+        in_namespace(|| {
+            run_ip("link add eth7 type veth peer name peer7");
+            run_ip("link set eth7 up");
+            run_ip("link set peer7 up");
+            run_ip("addr add 192.0.2.7/24 dev eth7");
+            let index = nix::net::if_::if_nametoindex("eth7").unwrap();
+            run_ip("neigh add 192.0.2.8 lladdr 02:00:00:00:00:08 nud permanent dev eth7");
+            assert!(!list_answering_links().unwrap().contains(&index));
+            run_ip("neigh add 192.0.2.9 lladdr 02:00:00:00:00:09 nud stale dev eth7");
+            assert!(list_answering_links().unwrap().contains(&index));
+            assert!(!has_neighbour().unwrap(), "a link of containers is not the host's");
         });
     }
 

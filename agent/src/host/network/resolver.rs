@@ -13,24 +13,47 @@ pub struct Resolver {
     pub search: Vec<String>,
 }
 
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// What systemd-resolved asks.
+const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
 /// Address of the stub of systemd-resolved: true on every host and useful on
 /// none.
 const STUB: [&str; 2] = ["127.0.0.53", "127.0.0.54"];
 
+impl Resolver {
+    fn names_stub(&self) -> bool {
+        self.servers.iter().any(|server| STUB.contains(&server.as_str()))
+    }
+}
+
 /// Reads `resolv.conf`; behind systemd-resolved's stub, its list of upstreams.
 #[must_use]
 pub fn read_resolver(root: &Root) -> Resolver {
-    let parse = |path: &str| fs::read_to_string(root.join(path)).map(|text| parse_resolv_conf(&text)).ok();
-    let direct = parse("etc/resolv.conf").unwrap_or_default();
-    if direct.servers.iter().any(|server| STUB.contains(&server.as_str())) {
-        return parse("run/systemd/resolve/resolv.conf").unwrap_or_default();
+    let direct = read_file(root, RESOLV_CONF).unwrap_or_default();
+    if direct.names_stub() { read_file(root, RESOLVED).unwrap_or_default() } else { direct }
+}
+
+/// What names are resolved with: first systemd-resolved's stub, which knows the
+/// servers of each link, then the servers behind it.
+#[must_use]
+pub fn read_name_servers(root: &Root) -> Resolver {
+    let mut resolver = read_file(root, RESOLV_CONF).unwrap_or_default();
+    if resolver.servers.is_empty() || resolver.names_stub() {
+        let behind = read_file(root, RESOLVED).unwrap_or_default();
+        resolver.servers.extend(behind.servers);
+        if resolver.search.is_empty() {
+            resolver.search = behind.search;
+        }
     }
-    direct
+    resolver
+}
+
+fn read_file(root: &Root, path: &str) -> Option<Resolver> {
+    fs::read_to_string(root.join(path)).map(|text| parse_resolv_conf(&text)).ok()
 }
 
 /// resolv.conf(5): `nameserver` adds; the last `search` or `domain` wins.
-#[must_use]
-pub fn parse_resolv_conf(text: &str) -> Resolver {
+fn parse_resolv_conf(text: &str) -> Resolver {
     let mut resolver = Resolver::default();
     for line in text.lines() {
         let mut words = line.split_whitespace();
@@ -79,11 +102,33 @@ mod tests {
 
     #[test]
     fn behind_the_stub_the_upstreams_are_told() {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir_all(root.path().join("etc")).unwrap();
-        fs::create_dir_all(root.path().join("run/systemd/resolve")).unwrap();
-        fs::write(root.path().join("etc/resolv.conf"), "nameserver 127.0.0.53\n").unwrap();
-        fs::write(root.path().join("run/systemd/resolve/resolv.conf"), "nameserver 192.0.2.53\n").unwrap();
-        assert_eq!(read_resolver(&Root::at(root.path())), resolver(&["192.0.2.53"], &[]));
+        let stub = "nameserver 127.0.0.53\nsearch a.example\n";
+        let upstreams = "nameserver 192.0.2.53\nnameserver fe80::1%2\nsearch b.example\n";
+        for (name, direct, observed, asked) in [
+            (
+                "stub",
+                Some(stub),
+                resolver(&["192.0.2.53", "fe80::1%2"], &["b.example"]),
+                resolver(&["127.0.0.53", "192.0.2.53", "fe80::1%2"], &["a.example"]),
+            ),
+            (
+                "no stub",
+                Some("nameserver 192.0.2.1\n"),
+                resolver(&["192.0.2.1"], &[]),
+                resolver(&["192.0.2.1"], &[]),
+            ),
+            ("no file", None, resolver(&[], &[]), resolver(&["192.0.2.53", "fe80::1%2"], &["b.example"])),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            fs::create_dir_all(root.join("/etc")).unwrap();
+            fs::create_dir_all(root.join("/run/systemd/resolve")).unwrap();
+            if let Some(text) = direct {
+                fs::write(root.join(RESOLV_CONF), text).unwrap();
+            }
+            fs::write(root.join(RESOLVED), upstreams).unwrap();
+            assert_eq!(read_resolver(&root), observed, "{name}: observed");
+            assert_eq!(read_name_servers(&root), asked, "{name}: asked");
+        }
     }
 }

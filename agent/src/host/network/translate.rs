@@ -5,15 +5,14 @@
 //! temporary addresses, and the kernel's own connected routes are not: replayed
 //! as configuration each of them would be wrong.
 
-use std::collections::{HashMap, HashSet};
+mod links;
+
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressMessage, AddressProtocol, AddressScope,
-};
-use netlink_packet_route::link::{
-    BondLacpRate, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage,
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
@@ -21,12 +20,7 @@ use netlink_packet_route::route::{
 use proto::v1alpha1::{Bond, Interface, ObservedNetwork, Route, Vlan};
 
 use super::kernel::Dump;
-
-/// Links that container runtimes and network plug-ins make.
-const FOREIGN: [&str; 13] = [
-    "cni", "cali", "docker", "br-", "veth", "flannel", "cilium", "lxc", "kube-", "virbr", "ovn", "ovs-",
-    "genev",
-];
+use links::{Kind, Link, parse_link, select_links};
 
 /// Tells a dump: interfaces by name, routes by family, destination and metric.
 #[must_use]
@@ -53,25 +47,6 @@ pub fn translate_dump(dump: &Dump) -> ObservedNetwork {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Kind {
-    Card,
-    Bond(Bond, Option<u32>),
-    Vlan { id: u16, parent: u32 },
-    Bridge,
-}
-
-#[derive(Clone, Debug)]
-struct Link {
-    index: u32,
-    name: String,
-    mac: String,
-    permanent_mac: String,
-    mtu: u32,
-    master: Option<u32>,
-    kind: Kind,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Address {
     link: u32,
@@ -91,109 +66,31 @@ struct FoundRoute {
     protocol: RouteProtocol,
 }
 
-fn format_mac(bytes: &[u8]) -> String {
-    let octets: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    octets.join(":")
+/// Kernel indices of the links that are told.
+#[must_use]
+pub fn list_own_links(dump: &Dump) -> Vec<u32> {
+    let links = select_links(dump.links.iter().filter_map(parse_link).collect());
+    links.iter().map(|link| link.index).collect()
 }
 
-fn parse_link(message: &LinkMessage) -> Option<Link> {
-    if message.header.link_layer_type != LinkLayerType::Ether {
-        return None;
-    }
-    let mut link = Link {
-        index: message.header.index,
-        name: String::new(),
-        mac: String::new(),
-        permanent_mac: String::new(),
-        mtu: 0,
-        master: None,
-        kind: Kind::Card,
+/// Links that carry and have no address yet: DHCP may still be at work there. A
+/// link below another one needs none.
+#[must_use]
+pub fn list_unaddressed(dump: &Dump) -> Vec<String> {
+    let links = select_links(dump.links.iter().filter_map(parse_link).collect());
+    let addresses: Vec<_> = dump.addresses.iter().filter_map(parse_address).collect();
+    let is_below = |link: &Link| {
+        link.master.is_some()
+            || links
+                .iter()
+                .any(|above| matches!(above.kind, Kind::Vlan { parent, .. } if parent == link.index))
     };
-    let mut parent = 0;
-    let mut information: &[LinkInfo] = &[];
-    for attribute in &message.attributes {
-        match attribute {
-            LinkAttribute::IfName(name) => link.name.clone_from(name),
-            LinkAttribute::Address(bytes) => link.mac = format_mac(bytes),
-            LinkAttribute::PermAddress(bytes) => link.permanent_mac = format_mac(bytes),
-            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
-            LinkAttribute::Controller(index) => link.master = Some(*index),
-            LinkAttribute::Link(index) => parent = *index,
-            LinkAttribute::LinkInfo(info) => information = info,
-            _ => {}
-        }
-    }
-    link.kind = parse_kind(information, parent)?;
-    (!FOREIGN.iter().any(|prefix| link.name.starts_with(prefix))).then_some(link)
-}
-
-fn parse_kind(information: &[LinkInfo], parent: u32) -> Option<Kind> {
-    let data = information.iter().find_map(|info| match info {
-        LinkInfo::Data(data) => Some(data),
-        _ => None,
-    });
-    let kind = information.iter().find_map(|info| match info {
-        LinkInfo::Kind(kind) => Some(kind),
-        _ => None,
-    });
-    match (kind, data) {
-        (None, _) => Some(Kind::Card),
-        (Some(InfoKind::Bridge), _) => Some(Kind::Bridge),
-        (Some(InfoKind::Bond), Some(InfoData::Bond(data))) => Some(parse_bond(data)),
-        (Some(InfoKind::Vlan), Some(InfoData::Vlan(data))) => data.iter().find_map(|part| match part {
-            InfoVlan::Id(id) => Some(Kind::Vlan { id: *id, parent }),
-            _ => None,
-        }),
-        _ => None,
-    }
-}
-
-fn parse_bond(data: &[InfoBond]) -> Kind {
-    let mut bond = Bond::default();
-    let mut primary = None;
-    for part in data {
-        match part {
-            InfoBond::Mode(mode) => bond.mode = mode.to_string(),
-            InfoBond::MiiMon(milliseconds) => bond.miimon = *milliseconds,
-            InfoBond::AdLacpRate(BondLacpRate::Fast) => "fast".clone_into(&mut bond.lacp_rate),
-            InfoBond::AdLacpRate(BondLacpRate::Slow) => "slow".clone_into(&mut bond.lacp_rate),
-            InfoBond::XmitHashPolicy(policy) => bond.transmit_hash_policy = policy.to_string(),
-            InfoBond::Primary(index) => primary = Some(*index),
-            _ => {}
-        }
-    }
-    // The kernel prints these for every mode; they mean something to few.
-    if bond.mode != "802.3ad" {
-        bond.lacp_rate.clear();
-    }
-    if !matches!(bond.mode.as_str(), "802.3ad" | "balance-xor" | "balance-tlb") {
-        bond.transmit_hash_policy.clear();
-    }
-    Kind::Bond(bond, primary)
-}
-
-/// Hardware interfaces, and devices above them: a bond or bridge without a kept member and
-/// a VLAN without a kept parent belong to containers, or to nothing.
-fn select_links(links: Vec<Link>) -> Vec<Link> {
-    let mut kept: HashSet<u32> = HashSet::new();
-    loop {
-        let before = kept.len();
-        for link in &links {
-            let stands = match &link.kind {
-                Kind::Card => true,
-                Kind::Bond(..) | Kind::Bridge => links
-                    .iter()
-                    .any(|member| member.master == Some(link.index) && kept.contains(&member.index)),
-                Kind::Vlan { parent, .. } => kept.contains(parent),
-            };
-            if stands {
-                kept.insert(link.index);
-            }
-        }
-        if kept.len() == before {
-            return links.into_iter().filter(|link| kept.contains(&link.index)).collect();
-        }
-    }
+    let is_addressed = |link: &Link| addresses.iter().any(|address| address.link == link.index);
+    links
+        .iter()
+        .filter(|link| link.carries && !is_below(link) && !is_addressed(link))
+        .map(|link| link.name.clone())
+        .collect()
 }
 
 fn parse_address(message: &AddressMessage) -> Option<Address> {

@@ -8,6 +8,7 @@ use crate::error::NextAction;
 use crate::host::system::SystemError;
 use crate::live::handover::HandoverError;
 use crate::live::installed_disk;
+use crate::program::ProgramError;
 
 /// Why this host is not on its way to its disk.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,9 @@ pub enum InstallError {
     /// Our state could not be written there.
     #[error(transparent)]
     Leave(#[from] HandoverError),
+    /// The agent could not be left there.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// Another disk came up late and carries an install.
     #[error("{disk} carries an installed system and came up late, so nothing is installed")]
     AppearedLate {
@@ -90,6 +94,7 @@ impl NextAction for InstallError {
             Self::NoPersistentPartition { .. } => "use an image that is built for Elemental",
             Self::Mount { source, .. } => durable::next_action(source.kind()),
             Self::Leave(error) => return error.next_action(),
+            Self::Program(error) => return error.next_action(),
             Self::AppearedLate { .. } | Self::DeviceNamed { .. } => "none: the registration starts again",
             Self::Count(error) => return error.next_action(),
             Self::GivenUp { next_action, .. } => next_action,

@@ -258,8 +258,8 @@ fn assign_reprovision(
         return Err(invalid("the node has no name".to_owned()));
     };
     let user_data = edit_bootstrap(node.bootstrap_edit, data, names).map_err(invalid)?;
-    let network_config = host_network(host.spec)?;
-    let plan = Reprovision { image, user_data, network_config, names: names.clone() };
+    let network = host_network(host.spec)?;
+    let plan = Reprovision { image, user_data, network, names: names.clone() };
     assign_plan(host.record, &PlanInputs::Reprovision(plan), stored)
 }
 

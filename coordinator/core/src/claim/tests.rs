@@ -32,6 +32,7 @@ fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_pa
         spec: &inventory.spec,
         machine,
         is_paused,
+        is_cluster_missing: false,
         replica_died: None,
         plan: Some(&StoredPlan::Empty),
         now: NOW,
@@ -144,11 +145,51 @@ fn session_of_a_dead_replica_ends_after_the_grace() {
             spec: &inventory.spec,
             machine: None,
             is_paused: false,
+            is_cluster_missing: false,
             replica_died: Some(seconds(100)),
             plan: None,
             now,
         })
     };
-    assert_eq!(at(seconds(399)), HostOutcome { effect: None, wake: Wake::At(seconds(400)) });
+    assert_eq!(at(seconds(399)), HostOutcome { effect: None, hold: None, wake: Wake::At(seconds(400)) });
     assert_eq!(at(seconds(400)).effect, Some(HostEffect::EndSession { ended: seconds(100) }));
+}
+
+#[test]
+fn claims_are_held_while_their_cluster_is_missing() {
+    let decide = |inventory: &MachineInventory, machine: Option<&ClaimingMachine>| {
+        decide_host(&HostSituation {
+            host: &samples::record(inventory),
+            spec: &inventory.spec,
+            machine,
+            is_paused: false,
+            is_cluster_missing: true,
+            replica_died: None,
+            plan: Some(&StoredPlan::Empty),
+            now: NOW,
+        })
+    };
+    let held = |outcome: &HostOutcome| outcome.hold.as_ref().map(|hold| hold.reason);
+    let (empty, node) = (claimed(), used(PlanType::Reprovision, Some(PlanState::Applied)));
+    for (name, inventory, machine, want) in [
+        ("it carries nothing", &empty, None, Some(Reason::OwnerMissing)),
+        ("it carries a node", &node, None, Some(Reason::OwnerMissing)),
+        ("another host is named", &node, Some(naming(Some("host-2"))), Some(Reason::OwnerMissing)),
+        ("the machine is there", &node, Some(naming(Some("host-1"))), None),
+        ("no claim", &samples::inventory("host-1"), None, None),
+    ] {
+        let outcome = decide(inventory, machine.as_ref());
+        assert_eq!((outcome.effect.clone(), held(&outcome)), (None, want), "{name}");
+    }
+    let mut deleted = node;
+    deleted.metadata.deletion_timestamp = Some(Time(NOW));
+    let mut abandoned = claimed();
+    samples::annotate(&mut abandoned, annotation::ABANDONED, "x");
+    for (name, inventory, want) in [
+        ("an operator deletes it", deleted, HostEffect::RemoveFinalizer),
+        ("it was abandoned", abandoned, HostEffect::Release),
+    ] {
+        let outcome = decide(&inventory, None);
+        assert_eq!((held(&outcome), verified(outcome)), (None, Some(want)), "{name}");
+    }
 }

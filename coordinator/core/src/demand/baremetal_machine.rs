@@ -84,7 +84,7 @@ fn pause_blocker(inputs: &Inputs<'_>) -> Option<Blocker> {
 }
 
 fn owner_missing() -> Blocker {
-    let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment, not this object";
+    let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment or a control plane, not this object";
     Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message)
 }
 

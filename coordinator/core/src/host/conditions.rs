@@ -3,17 +3,21 @@
 use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
 };
-use coordinator_api::inventory::{InstallState, InstallStatus, MachineInventory, PlanState};
+use coordinator_api::inventory::{Approval, InstallState, InstallStatus, MachineInventory, PlanState};
 use jiff::Timestamp;
 
 use super::HostRecord;
+use crate::inventory::KeyClass;
 use crate::network;
 
-/// Sets the conditions that follow from the stored facts of `inventory`.
-pub fn project_conditions(inventory: &mut MachineInventory, now: Timestamp) {
+/// Sets the conditions that follow from the stored facts of `inventory`. `ready`
+/// is what they do not tell: why nothing is done, or what the API server refused.
+pub fn project_conditions(inventory: &mut MachineInventory, ready: Option<ConditionUpdate>, now: Timestamp) {
     let Some(record) = HostRecord::parse(inventory) else { return };
-    let mut updates = vec![ready_condition(&record, now)];
+    let mut updates =
+        vec![ready.unwrap_or_else(|| ready_condition(&record, now)), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
+    updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
     let generation = inventory.metadata.generation;
     let status = inventory.status.get_or_insert_default();
@@ -61,6 +65,16 @@ fn ready_condition(record: &HostRecord, now: Timestamp) -> ConditionUpdate {
     condition_true(Type::Ready, Reason::PlanSuccessfullyApplied, "")
 }
 
+fn approved_condition(record: &HostRecord) -> ConditionUpdate {
+    let fails = |reason, message| condition_false(Type::Approved, reason, message);
+    match record.approval {
+        Approval::Automatic => condition_true(Type::Approved, Reason::ApprovedAutomatically, ""),
+        Approval::Approved => condition_true(Type::Approved, Reason::ApprovedByPerson, ""),
+        Approval::Pending => fails(Reason::ApprovalPending, record.approval_command()),
+        Approval::Revoked => fails(Reason::Revoked, record.approval_command()),
+    }
+}
+
 fn installed_condition(record: &HostRecord, install: &InstallStatus) -> ConditionUpdate {
     let fails = |reason, message: String| condition_false(Type::Installed, reason, message);
     let has_attached = record.carried.is_some();
@@ -90,6 +104,21 @@ fn installed_condition(record: &HostRecord, install: &InstallStatus) -> Conditio
                 fails(Reason::LiveBootAfterInstall, message)
             }
         }
+    }
+}
+
+fn identity_condition(class: KeyClass) -> ConditionUpdate {
+    let fails = |reason, message| condition_false(Type::IdentityVerified, reason, message);
+    match class {
+        KeyClass::Hardware => condition_true(Type::IdentityVerified, Reason::Hardware, ""),
+        KeyClass::Unverified => fails(
+            Reason::Unverified,
+            "the identity is in a TPM that no CA vouches for: to verify TPMs, create the Secret tpm-ca with the CA certificates of their vendors, and let the host register again",
+        ),
+        KeyClass::Emulated => fails(
+            Reason::Emulated,
+            "the identity is a file on the host's disk, and whoever copies it is this host: to use the host's TPM, delete the MachineInventory and install the host again",
+        ),
     }
 }
 

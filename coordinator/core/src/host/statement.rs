@@ -43,7 +43,7 @@ impl HostStatement {
     /// # Errors
     /// [`StatementError`].
     pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
-        let wire::Hello { system, agent_version, carried } = hello;
+        let wire::Hello { system, agent_version, carried, facts: _ } = hello;
         let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
         let wire::Carried { plan, node, installed } = carried.ok_or(StatementError::NoStatement)?;
         let carried = CarriedStatus {

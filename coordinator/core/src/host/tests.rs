@@ -19,7 +19,7 @@ fn seconds(seconds: i64) -> Timestamp {
 
 fn hello(carried: Carried) -> Hello {
     let system = SystemState { boot_id: "boot-1".into(), image: "os:v1".into(), ..SystemState::default() };
-    Hello { system: Some(system), agent_version: "1".into(), carried: Some(carried) }
+    Hello { system: Some(system), agent_version: "1".into(), carried: Some(carried), facts: None }
 }
 
 fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
@@ -51,7 +51,7 @@ fn with_status(status: MachineInventoryStatus) -> MachineInventory {
 /// `Ready` and `Installed`, as status and reason.
 fn shown(inventory: &MachineInventory, kind: Type, now: Timestamp) -> (String, String) {
     let mut inventory = inventory.clone();
-    project_conditions(&mut inventory, now);
+    project_conditions(&mut inventory, None, now);
     let found = find_condition(inventory.conditions(), kind).cloned();
     found.map(|found| (found.status, found.reason)).unwrap_or_default()
 }

@@ -3,32 +3,53 @@
 use std::collections::BTreeSet;
 
 use coordinator_api::inventory::{InstallState, MachineInventory};
-use coordinator_api::names::annotation;
+use coordinator_api::names::label;
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
 use kube::ResourceExt as _;
 use proto::refusal::Refusal;
 use proto::v1alpha1::HostFacts;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use super::{emulates_tpm, facts, inventory_settings};
+use super::{emulates_tpm, inventory_settings};
 use crate::host::HostRecord;
 
-/// How a host holds its identity key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a host holds its identity key, the strongest first. The text is the
+/// value of the label `baremetal.cluster.io/identity-class`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, EnumString, VariantArray)]
 pub enum KeyClass {
+    /// In a TPM whose vendor's certificate was verified.
+    Hardware,
+    /// In a TPM without such a check: whether it is a real one is unknown.
+    Unverified,
     /// In a file.
-    Software,
-    /// In a TPM.
-    Tpm,
+    Emulated,
 }
 
 impl KeyClass {
-    /// Value of the label `baremetal.cluster.io/identity-class`.
+    /// Value of the label.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Software => "software",
-            Self::Tpm => "tpm",
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// The class that an inventory shows.
+    #[must_use]
+    pub fn of(inventory: &MachineInventory) -> Option<Self> {
+        inventory.labels().get(label::IDENTITY_CLASS)?.parse().ok()
+    }
+
+    /// The class of a TPM that has proven its keys. `chain` is the judgement of
+    /// its certificate, `None` where the operator named no CAs. A known host
+    /// stays: its key is the same as ever.
+    ///
+    /// # Errors
+    /// Those of `chain`, for a new host.
+    pub fn of_tpm<E>(chain: Option<Result<(), E>>, is_known: bool) -> Result<Self, E> {
+        match chain {
+            Some(Ok(())) => Ok(Self::Hardware),
+            Some(Err(error)) if !is_known => Err(error),
+            Some(Err(_)) | None => Ok(Self::Unverified),
         }
     }
 }
@@ -80,10 +101,7 @@ pub fn identify_host<'a>(
     // behind: right after its first registration a host is found by name.
     let known = existing.by_key.or(existing.by_name.filter(has_key));
     match (known, refuse_key(identity.class, registration), existing.by_name) {
-        (Some(known), _, _) if known.annotations().contains_key(annotation::QUARANTINED) => {
-            Identified::Refused(Refusal::Quarantined)
-        }
-        (Some(known), _, _) => Identified::Known(known),
+        (Some(known), _, _) => shut_out(known).map_or_else(|| Identified::Known(known), Identified::Refused),
         (None, Some(refusal), _) => Identified::Refused(refusal),
         (None, None, Some(named)) if was_never_installed(named) && hardware.is_same(&Hardware::of(named)) => {
             Identified::Replaced(named)
@@ -91,6 +109,14 @@ pub fn identify_host<'a>(
         (None, None, Some(_)) => Identified::Refused(Refusal::NameTaken),
         (None, None, None) => Identified::Create,
     }
+}
+
+/// Why the host of this inventory may not register at all. One that waits for
+/// approval may.
+#[must_use]
+pub fn shut_out(inventory: &MachineInventory) -> Option<Refusal> {
+    let refusal = HostRecord::parse(inventory)?.refusal();
+    refusal.filter(|refusal| *refusal != Refusal::ApprovalPending)
 }
 
 /// What stays of a host that lost its key. A hint, and never an identity.
@@ -111,7 +137,7 @@ impl Hardware {
         network: Option<&ObservedNetwork>,
     ) -> Self {
         let is_hidden = inventory_settings(registration).is_some_and(|settings| settings.no_smbios);
-        let uuid = if is_hidden { None } else { facts::system_uuid(facts) };
+        let uuid = if is_hidden { None } else { proto::facts::system_uuid(facts) };
         Self { system_uuid: uuid, macs: permanent_macs(network) }
     }
 
@@ -147,8 +173,9 @@ fn was_never_installed(inventory: &MachineInventory) -> bool {
         | InstallState::Failed => true,
         InstallState::Installed | InstallState::LiveBootAfterInstall => false,
     });
+    let is_usable = shut_out(inventory).is_none();
     let is_unused = record.claim.is_none() && record.plan.is_none() && record.carried.is_none();
-    is_begun && is_unused && record.session.is_none() && !record.is_quarantined && !record.is_deleting
+    is_begun && is_unused && record.session.is_none() && is_usable && !record.is_deleting
 }
 
 /// Whether the registration takes this class of key; decided before anything
@@ -156,7 +183,7 @@ fn was_never_installed(inventory: &MachineInventory) -> bool {
 #[must_use]
 pub fn refuse_key(class: KeyClass, registration: &MachineRegistration) -> Option<Refusal> {
     match class {
-        KeyClass::Software if !emulates_tpm(registration) => Some(Refusal::TpmRequired),
-        KeyClass::Software | KeyClass::Tpm => None,
+        KeyClass::Emulated if !emulates_tpm(registration) => Some(Refusal::TpmRequired),
+        KeyClass::Hardware | KeyClass::Unverified | KeyClass::Emulated => None,
     }
 }

@@ -4,7 +4,9 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{DeviceRequirement, Install, MachineRegistration};
 use kube::ResourceExt;
+use proto::plan::{Secret, Seed};
 use proto::v1alpha1 as wire;
+use serde_json::Value;
 
 use crate::cloud_init;
 use crate::network::{self, NetworkError};
@@ -15,11 +17,6 @@ pub enum InstallError {
     /// The installed system would come up without its network.
     #[error("the network of the installed system cannot be rendered: {0}")]
     Network(#[from] NetworkError),
-    /// cloud-init would ignore all of it without a word.
-    #[error(
-        "spec.config.cloud-config of the MachineRegistration has stages of yip: write it as cloud-config of cloud-init"
-    )]
-    Stages,
 }
 
 /// The install of one host: the settings of its registration, the disk that an
@@ -38,10 +35,19 @@ pub fn install_message(
     let snapshotter = install.snapshotter.clone().unwrap_or_default();
     let cloud_config =
         config.and_then(|config| config.cloud_config.as_ref()).filter(|config| !config.is_null());
-    if cloud_config.is_some_and(|config| config.get("stages").is_some()) {
-        return Err(InstallError::Stages);
-    }
+    // As the elemental operator tells the two languages apart.
+    let has_stages = |config: &&Value| config.get("stages").is_some();
+    let stages = cloud_config.filter(has_stages).map(|config| cloud_init::stages(config).into_bytes());
     let instance = inventory.uid().unwrap_or_else(|| inventory.name_any());
+    let network = network::host_network(&inventory.spec)?;
+    let seed = Seed {
+        user_data: cloud_config
+            .filter(|config| !has_stages(config))
+            .map(|config| Secret::new(cloud_init::user_data(config).into_bytes())),
+        meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
+        network_config: network.network_config,
+        connections: network.connections,
+    };
     Ok(wire::Install {
         power_action: power_action(&install).into(),
         device: named.or(install.device).unwrap_or_default(),
@@ -54,11 +60,9 @@ pub fn install_message(
         eject_cd: install.eject_cd,
         no_format: install.no_format,
         disable_boot_entry: install.disable_boot_entry,
-        seed: Some(wire::Seed {
-            user_data: cloud_config.map(|config| cloud_init::user_data(config).into_bytes()),
-            meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
-            network_config: network::network_config(&inventory.spec)?,
-        }),
+        seed: Some(wire::Seed::from(&seed)),
+        stages: stages.unwrap_or_default(),
+        config_urls: install.config_urls,
     })
 }
 

@@ -1,8 +1,13 @@
 //! What of a `MachineRegistration` cannot be done, told when it is written and
 //! not by each host.
 
-use coordinator_api::network::Configurator;
+use coordinator_api::network::RegistrationNetwork;
 use coordinator_api::registration::{Install, MachineRegistration, Registration, Reset};
+
+use crate::network::{self, NetworkError};
+
+/// The elemental operator's word for a random key, which is what every host has.
+pub const RANDOM_KEY: i64 = -1;
 
 /// What became of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,15 +31,8 @@ impl Judgement {
 pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
     let mut judgement = Judgement::default();
     let Some(config) = &registration.spec.config else { return judgement };
-    if config.cloud_config.as_ref().is_some_and(|config| config.get("stages").is_some()) {
-        let text = "spec.config.cloud-config has stages of yip: write it as cloud-config of cloud-init";
-        judgement.refused.push(text.to_owned());
-    }
-    match config.network.as_ref().map_or(Configurator::None, |network| network.configurator) {
-        Configurator::None => {}
-        Configurator::Nmc | Configurator::Nmstate | Configurator::Nmconnections => judgement.refused.push(
-            "spec.config.network.configurator is not supported: set it to none and write config as network-config v2 of cloud-init".to_owned(),
-        ),
+    if let Some(network) = &config.network {
+        judgement.judge_network(network);
     }
     let Some(elemental) = &config.elemental else { return judgement };
     if let Some(settings) = &elemental.registration {
@@ -53,6 +51,23 @@ pub fn judge_registration(registration: &MachineRegistration) -> Judgement {
 }
 
 impl Judgement {
+    fn judge_network(&mut self, given: &RegistrationNetwork) {
+        const FIELD: &str = "spec.config.network";
+        if !given.ip_addresses.is_empty() {
+            self.refused.push(format!(
+                "{FIELD}.ipAddresses is not supported, no address is claimed from a pool: remove it, and write the addresses of a host into spec.network.ipAddresses of its MachineInventory"
+            ));
+        }
+        match network::template_network(&given.template()) {
+            // An operator may fill it in for each host.
+            Ok(_) | Err(NetworkError::Placeholder { .. }) => {}
+            Err(NetworkError::Configurator { configurator }) => self.refused.push(format!(
+                "{FIELD}.configurator is {configurator}, which is not supported: set it to none and write config as network-config v2 of cloud-init, or to nmconnections and write keyfiles of NetworkManager"
+            )),
+            Err(error) => self.refused.push(format!("{FIELD}.config: {error}")),
+        }
+    }
+
     fn judge_settings(&mut self, settings: &Registration) {
         if let Some(auth) = settings.auth.as_deref().filter(|auth| !matches!(*auth, "" | "tpm")) {
             let auth: String = auth.chars().take(32).collect();
@@ -61,7 +76,22 @@ impl Judgement {
             ));
         }
         if settings.no_toolkit {
-            self.ignored.push("spec.config.elemental.registration.no-toolkit");
+            self.refused.push(
+                "spec.config.elemental.registration.no-toolkit is not supported, hosts are installed by elemental: remove it"
+                    .to_owned(),
+            );
+        }
+        for (field, is_set) in [
+            ("spec.config.elemental.registration.url", settings.url.is_some()),
+            ("spec.config.elemental.registration.ca-cert", settings.ca_cert.is_some()),
+            (
+                "spec.config.elemental.registration.emulated-tpm-seed",
+                settings.emulated_tpm_seed.is_some_and(|seed| seed != RANDOM_KEY),
+            ),
+        ] {
+            if is_set {
+                self.ignored.push(field);
+            }
         }
     }
 
@@ -78,12 +108,22 @@ impl Judgement {
 
     fn judge_install(&mut self, install: &Install) {
         let set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        if set(&install.iso) {
+            self.refused.push(
+                "spec.config.elemental.install.iso is not supported: name the image in system-uri".to_owned(),
+            );
+        }
+        let kind = install.snapshotter.as_ref().map_or("", |snapshotter| snapshotter.kind.as_str());
+        if !matches!(kind, "" | "loopdevice" | "btrfs") {
+            let kind: String = kind.chars().take(32).collect();
+            self.refused.push(format!(
+                "spec.config.elemental.install.snapshotter.type is {kind:?}: set it to loopdevice or btrfs"
+            ));
+        }
         for (field, is_set) in [
             ("spec.config.elemental.install.firmware", set(&install.firmware)),
-            ("spec.config.elemental.install.iso", set(&install.iso)),
             ("spec.config.elemental.install.tty", set(&install.tty)),
             ("spec.config.elemental.install.config-dir", set(&install.config_dir)),
-            ("spec.config.elemental.install.config-urls", !install.config_urls.is_empty()),
         ] {
             if is_set {
                 self.ignored.push(field);
@@ -110,10 +150,11 @@ mod tests {
     fn unsupported_fields_are_named() {
         let elemental = |value: Value| json!({ "elemental": value });
         for (config, field) in [
-            (json!({ "cloud-config": { "stages": {} } }), "spec.config.cloud-config"),
             (json!({ "network": { "configurator": "nmc" } }), "spec.config.network.configurator"),
             (json!({ "network": { "configurator": "nmstate" } }), "spec.config.network.configurator"),
-            (json!({ "network": { "configurator": "nmconnections" } }), "spec.config.network.configurator"),
+            (json!({ "network": { "configurator": "nmconnections" } }), "spec.config.network.config"),
+            (json!({ "network": { "config": { "version": 1 } } }), "spec.config.network.config"),
+            (json!({ "network": { "ipAddresses": { "a": {} } } }), "spec.config.network.ipAddresses"),
             (
                 elemental(json!({ "registration": { "auth": "mac" } })),
                 "spec.config.elemental.registration.auth",
@@ -130,23 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_without_effect_are_listed() {
-        let install =
-            json!({ "firmware": "efi", "iso": "x", "tty": "x", "config-dir": "x", "config-urls": ["x"] });
-        let elemental = json!({
-            "install": install, "system-agent": {}, "reset": { "reset-oem": false },
-            "registration": { "no-toolkit": true },
-        });
-        let judgement = judge(&json!({ "elemental": elemental }));
-        assert_eq!((judgement.refusal(), judgement.ignored.len()), (None, 8), "{:?}", judgement.ignored);
-    }
-
-    #[test]
     fn what_works_is_not_judged() {
         for config in [
             json!(null),
             json!({}),
+            json!({ "cloud-config": { "stages": {} } }),
             json!({ "cloud-config": { "users": [] }, "network": { "configurator": "none", "config": {} } }),
+            json!({ "network": { "config": { "version": 2, "ethernets": { "a": { "addresses": ["{ip}/24"] } } } } }),
+            json!({ "network": { "configurator": "nmconnections", "config": { "a": "[connection]\ntype=ethernet\n" } } }),
             json!({ "elemental": {
                 "registration": { "auth": "tpm", "emulate-tpm": true, "emulated-tpm-seed": -1 },
                 "reset": Reset::default(), "install": { "device": "/dev/sda", "snapshotter": {} },

@@ -23,13 +23,6 @@ pub struct Rendered {
     pub missing: Vec<String>,
 }
 
-/// Where a rendered text goes.
-#[derive(Clone, Copy)]
-pub(super) enum Field {
-    Label,
-    Annotation,
-}
-
 impl Values {
     /// Facts by key, and bytes for the keys below `Random/`.
     #[must_use]
@@ -41,11 +34,6 @@ impl Values {
     #[must_use]
     pub fn with_random(random: [u8; 32]) -> Self {
         Self::new(BTreeMap::new(), random)
-    }
-
-    /// The keys that have a value, apart from those below `Random/`.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.facts.keys().map(String::as_str)
     }
 
     /// Replaces each `${key}`. An unterminated `${` is text.
@@ -95,6 +83,12 @@ impl Values {
             None | Some(_) => None,
         }
     }
+}
+
+/// Whether a template has a part that is drawn: it is rendered once.
+#[must_use]
+pub fn is_random(template: &str) -> bool {
+    template.split("${").skip(1).any(|part| part.trim_start().starts_with("Random/"))
 }
 
 /// The name of an object: lower case, and nothing but letters, digits, dots

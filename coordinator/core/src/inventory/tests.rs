@@ -10,7 +10,7 @@ fn drafted(network: &Value) -> Draft {
         "spec": { "machineName": "m-${Random/Hex/8}", "config": { "network": network } },
     }))
     .unwrap();
-    let identity = Identity { hash: "h", class: KeyClass::Tpm };
+    let identity = Identity { hash: "h", class: KeyClass::Hardware };
     draft_inventory(&registration, &HostFacts::default(), identity, &[7; 32]).unwrap()
 }
 

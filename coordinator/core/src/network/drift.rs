@@ -68,8 +68,17 @@ fn compare_interface(wanted: &ObservedInterface, found: &ObservedInterface, chan
     if let (Some(wanted), Some(found), false) = (wanted.mtu, found.mtu, is_dynamic(wanted)) {
         differs("MTU", &wanted.to_string(), &found.to_string());
     }
-    if wanted.dhcp4 && !found.dhcp4 {
-        changes.push(format!("{name}: IPv4 comes no longer from DHCP"));
+    // An imported inventory says neither.
+    if wanted.vlan.is_some() {
+        differs("VLAN", &vlan_text(wanted), &vlan_text(found));
+    }
+    if let Some(bond) = &wanted.bond {
+        differs("mode", &bond.mode, found.bond.as_ref().map_or("", |bond| &bond.mode));
+    }
+    for (what, wanted, found) in [("IPv4", wanted.dhcp4, found.dhcp4), ("IPv6", wanted.dhcp6, found.dhcp6)] {
+        if wanted && !found {
+            changes.push(format!("{name}: {what} comes no longer from DHCP"));
+        }
     }
     if wanted.master.is_none() {
         compare_sets(&format!("{name}: address"), &address_set(wanted), &address_set(found), changes);
@@ -87,16 +96,35 @@ fn address_set(interface: &ObservedInterface) -> BTreeSet<String> {
     interface.addresses.iter().filter(fixed).cloned().collect()
 }
 
+fn vlan_text(interface: &ObservedInterface) -> String {
+    interface.vlan.as_ref().map(|vlan| format!("{} of {}", vlan.id, vlan.link)).unwrap_or_default()
+}
+
+/// In one form: an imported inventory says `default`, and lists routes that
+/// its addresses imply.
 fn route_set(network: &ObservedNetwork) -> BTreeSet<String> {
-    let text = |value: &Option<String>, word: &str| {
-        value.as_ref().map(|value| format!(" {word} {value}")).unwrap_or_default()
-    };
-    let fixed = network.routes.iter().filter(|route| !route.dynamic);
-    fixed
-        .map(|route| {
-            route.destination.clone() + &text(&route.gateway, "via") + &text(&route.interface, "dev")
-        })
-        .collect()
+    let text =
+        |value: Option<&str>, word: &str| value.map(|value| format!(" {word} {value}")).unwrap_or_default();
+    let addresses = network.interfaces.iter().flat_map(|interface| &interface.addresses);
+    let implied: BTreeSet<String> =
+        addresses.filter_map(|address| Some(address.parse::<IpNet>().ok()?.trunc().to_string())).collect();
+    let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
+    let mut routes = BTreeSet::new();
+    for route in network.routes.iter().filter(|route| !route.dynamic) {
+        let gateway = given(&route.gateway);
+        let destination = match (route.destination.as_str(), &gateway) {
+            ("default", Some(gateway)) if gateway.contains(':') => "::/0",
+            ("default", _) => "0.0.0.0/0",
+            (destination, _) => destination,
+        };
+        if gateway.is_none() && implied.contains(destination) {
+            continue;
+        }
+        let interface = given(&route.interface);
+        let leaving = text(gateway.as_deref(), "via") + &text(interface.as_deref(), "dev");
+        routes.insert(destination.to_owned() + &leaving);
+    }
+    routes
 }
 
 fn is_dynamic(interface: &ObservedInterface) -> bool {

@@ -1,37 +1,64 @@
 //! `spec.network`: written by an operator, used unchanged.
 
 use std::collections::BTreeMap;
-
-use coordinator_api::network::{Configurator, NetworkTemplate};
-use ipnet::IpNet;
-use serde_json::Value;
 use std::net::IpAddr;
 
-use super::{NetworkError, bad_value};
+use coordinator_api::network::{Configurator, NetworkTemplate, ObservedNetwork};
+use ipnet::IpNet;
+use serde_json::Value;
 
-/// The network-config, or `None` when the template is empty.
-pub(super) fn explicit_config(template: &NetworkTemplate) -> Result<Option<String>, NetworkError> {
-    let configurator = match template.configurator {
-        Configurator::None => None,
-        Configurator::Nmc => Some("nmc"),
-        Configurator::Nmstate => Some("nmstate"),
-        Configurator::Nmconnections => Some("nmconnections"),
-    };
-    if let Some(configurator) = configurator {
-        return Err(NetworkError::Configurator { configurator });
-    }
+use super::connections::{self, Translation};
+use super::{HostNetwork, NetworkError, bad_value, render_network};
+
+/// The network, or `None` when the template is empty.
+pub(super) fn explicit_network(
+    template: &NetworkTemplate,
+    observed: Option<&ObservedNetwork>,
+) -> Result<Option<HostNetwork>, NetworkError> {
     let Some(config) = template.config.as_ref().filter(|config| !is_empty(config)) else {
-        return Ok(None);
+        return match template.configurator {
+            Configurator::None => Ok(None),
+            Configurator::Nmconnections => Err(NetworkError::NoKeyfiles),
+            Configurator::Nmc => Err(NetworkError::Configurator { configurator: "nmc" }),
+            Configurator::Nmstate => Err(NetworkError::Configurator { configurator: "nmstate" }),
+        };
     };
+    let mut config = config.clone();
+    match template.configurator {
+        Configurator::None => {
+            check_version(&config)?;
+            fill_value(&mut config, &template.ip_addresses)?;
+            let text =
+                crate::yaml::to_yaml(&config).map_err(|error| NetworkError::Render(error.to_string()))?;
+            Ok(Some(HostNetwork { network_config: Some(text), connections: BTreeMap::new() }))
+        }
+        Configurator::Nmconnections => {
+            fill_value(&mut config, &template.ip_addresses)?;
+            keyfile_network(&config, observed).map(Some)
+        }
+        Configurator::Nmc => Err(NetworkError::Configurator { configurator: "nmc" }),
+        Configurator::Nmstate => Err(NetworkError::Configurator { configurator: "nmstate" }),
+    }
+}
+
+fn check_version(config: &Value) -> Result<(), NetworkError> {
     let inner = config.get("network").unwrap_or(config);
     let version =
         inner.get("version").and_then(|version| version.as_i64().or_else(|| version.as_str()?.parse().ok()));
-    if version != Some(2) {
-        return Err(NetworkError::NotVersion2);
+    if version == Some(2) { Ok(()) } else { Err(NetworkError::NotVersion2) }
+}
+
+/// `NetworkManager` gets the keyfiles unchanged.
+fn keyfile_network(config: &Value, observed: Option<&ObservedNetwork>) -> Result<HostNetwork, NetworkError> {
+    let map = config.as_object().ok_or(NetworkError::NoKeyfiles)?;
+    let mut connections = BTreeMap::new();
+    for (name, text) in map {
+        let text = text.as_str().ok_or(NetworkError::NoKeyfiles)?;
+        let name = name.strip_suffix(".nmconnection").unwrap_or(name);
+        connections.insert(name.to_owned(), text.to_owned());
     }
-    let mut config = config.clone();
-    fill_value(&mut config, &template.ip_addresses)?;
-    crate::yaml::to_yaml(&config).map(Some).map_err(|error| NetworkError::Render(error.to_string()))
+    let Translation { network, untranslated } = connections::translate_connections(&connections, observed)?;
+    render_network(&network, connections, &untranslated, |_| false)
 }
 
 fn is_empty(config: &Value) -> bool {

@@ -8,6 +8,7 @@ use coordinator_api::network::{
 use ipnet::IpNet;
 use proto::{limits, v1alpha1 as wire};
 
+use super::connections::check_connection;
 use super::{
     NetworkError, bad_value, check_domain, check_name, interface_path, is_special, missing_value,
     parse_address, parse_destination, parse_mac, parse_net,
@@ -127,7 +128,7 @@ fn drop_dangling(interfaces: &mut Vec<ObservedInterface>, dropped: &mut Dropped)
     }
 }
 
-/// Whole keyfiles, as many as fit.
+/// Whole keyfiles that can be read, as many as fit.
 fn bounded_connections(
     connections: HashMap<String, String>,
     dropped: &mut Dropped,
@@ -142,7 +143,10 @@ fn bounded_connections(
             dropped.push_error(NetworkError::TooMany { what, count: bytes, max: CONNECTIONS_BYTES });
             break;
         }
-        kept.insert(name, text);
+        match check_connection(&name, &text) {
+            Ok(()) => drop(kept.insert(name, text)),
+            Err(error) => dropped.push_error(error),
+        }
     }
     kept
 }

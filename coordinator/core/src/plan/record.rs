@@ -1,5 +1,7 @@
 //! The plan record: one JSON document, read without rendering.
 
+use std::collections::BTreeMap;
+
 use proto::plan::{
     Checksum, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId, Secret, Seed, Step,
 };
@@ -60,6 +62,8 @@ pub(super) enum TypedStep {
         meta_data_file: usize,
         #[serde(skip_serializing_if = "Option::is_none")]
         network_config_file: Option<usize>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        connection_files: BTreeMap<String, usize>,
     },
     WriteNodeIdentity {
         uuid: String,
@@ -169,11 +173,15 @@ fn read_step(index: usize, step: &TypedStep, files: &[File]) -> Result<Step, Pla
     Ok(match step {
         TypedStep::RequestCleanup => Step::RequestCleanup,
         TypedStep::CleanCloudInit => Step::CleanCloudInit,
-        TypedStep::WriteSeed { user_data_file, meta_data_file, network_config_file } => {
+        TypedStep::WriteSeed { user_data_file, meta_data_file, network_config_file, connection_files } => {
+            let keyfile = |(name, file): (&String, &usize)| -> Result<_, PlanRecordError> {
+                Ok((name.clone(), Secret::new(content(*file)?)))
+            };
             Step::WriteSeed(Seed {
                 user_data: user_data_file.map(content).transpose()?.map(Secret::new),
                 meta_data: text(*meta_data_file)?,
                 network_config: network_config_file.map(text).transpose()?,
+                connections: connection_files.iter().map(keyfile).collect::<Result<_, _>>()?,
             })
         }
         TypedStep::WriteNodeIdentity { uuid, provider_id } => {

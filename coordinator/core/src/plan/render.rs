@@ -54,11 +54,15 @@ fn derive_id(
             for name in [&names.hostname, &names.machine, &names.namespace, &names.uuid, &names.provider_id] {
                 part(name.as_bytes());
             }
-            &inputs.network_config
+            &inputs.network
         }
-        PlanInputs::Clean(inputs) => &inputs.network_config,
+        PlanInputs::Clean(inputs) => &inputs.network,
     };
-    part(network.as_deref().unwrap_or_default().as_bytes());
+    part(network.network_config.as_deref().unwrap_or_default().as_bytes());
+    for (name, content) in &network.connections {
+        part(name.as_bytes());
+        part(content.expose());
+    }
     let digest = hex::encode(&hash.finalize()[..8]);
     Ok(PlanId::parse(&format!("{}-{digest}", kind.as_str()))?)
 }
@@ -81,7 +85,8 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
                     machine: inputs.names.machine.clone(),
                     namespace: inputs.names.namespace.clone(),
                 }),
-                network_config: inputs.network_config.clone(),
+                network_config: inputs.network.network_config.clone(),
+                connections: inputs.network.connections.clone(),
             }),
             Step::WriteNodeIdentity(NodeIdentity {
                 uuid: inputs.names.uuid.clone(),
@@ -101,7 +106,8 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
             Step::WriteSeed(Seed {
                 user_data: None,
                 meta_data: cloud_init::neutral_meta_data(id.as_str()),
-                network_config: inputs.network_config.clone(),
+                network_config: inputs.network.network_config.clone(),
+                connections: inputs.network.connections.clone(),
             }),
             Step::SyncFileSystems,
         ],
@@ -153,6 +159,13 @@ fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordEr
                 .network_config
                 .as_ref()
                 .map(|network| files.add_file("network-config", network.as_bytes())),
+            connection_files: seed
+                .connections
+                .iter()
+                .map(|(name, content)| {
+                    (name.clone(), files.add_file(&format!("{name}.nmconnection"), content.expose()))
+                })
+                .collect(),
         },
         Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id }) => {
             let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id });

@@ -1,4 +1,5 @@
 use super::*;
+use crate::network::HostNetwork;
 use crate::samples;
 use coordinator_api::conditions::Reason;
 use proto::plan::{Checksum, Step};
@@ -23,7 +24,9 @@ fn record_reads_back_whole() {
 #[test]
 fn plans_that_differ_have_different_names() {
     let base = rendered(&samples::clean(), 1, "a").plan.id;
-    let other_network = PlanInputs::Clean(Clean { network_config: Some("version: 2\n".into()) });
+    let other_network = PlanInputs::Clean(Clean {
+        network: HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() },
+    });
     for (name, other) in [
         ("generation", rendered(&samples::clean(), 2, "a")),
         ("claim", rendered(&samples::clean(), 1, "b")),

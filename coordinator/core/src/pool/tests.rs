@@ -15,7 +15,7 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-const STANDINGS: [(&str, Change, Standing); 14] = {
+const STANDINGS: [(&str, Change, Standing); 20] = {
     use Standing::Unavailable;
     [
         ("attached and free", |_| {}, Standing::Available),
@@ -43,6 +43,27 @@ const STANDINGS: [(&str, Change, Standing); 14] = {
             Unavailable(Exclusion::Quarantined),
         ),
         (
+            "waiting for approval",
+            |i| samples::annotate(i, annotation::APPROVAL, "Pending"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        (
+            "odd approval",
+            |i| samples::annotate(i, annotation::APPROVAL, "yes"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        (
+            "shut out",
+            |i| samples::annotate(i, annotation::APPROVAL, "Revoked"),
+            Unavailable(Exclusion::NotApproved),
+        ),
+        ("approved", |i| samples::annotate(i, annotation::APPROVAL, "Approved"), Standing::Available),
+        (
+            "managed disks",
+            |i| i.spec.storage = Some(serde_json::json!({ "volumes": [] })),
+            Unavailable(Exclusion::ManagedDisks),
+        ),
+        (
             "marked",
             |i| samples::annotate(i, annotation::ALLOCATION_STATE, "Unavailable"),
             Unavailable(Exclusion::Marked),
@@ -59,6 +80,14 @@ const STANDINGS: [(&str, Change, Standing); 14] = {
             |i| {
                 reprovisioning(i, None);
                 end_session(i);
+            },
+            Standing::Reprovisioning,
+        ),
+        (
+            "reprovisioning and quarantined",
+            |i| {
+                reprovisioning(i, None);
+                samples::annotate(i, annotation::QUARANTINED, "x");
             },
             Standing::Reprovisioning,
         ),
@@ -129,4 +158,30 @@ fn status_counts_each_member_once() {
     roster.set_standing("c", Standing::Reprovisioning);
     let valid = &roster.project_status(Timestamp::UNIX_EPOCH).conditions[0];
     assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("True", "MembersFound"));
+}
+
+#[test]
+fn members_are_valid_while_they_can_be_used_or_run_a_plan() {
+    use Standing::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
+    for (standing, want) in [
+        (Available, Reason::MembersFound),
+        (Allocated, Reason::MembersFound),
+        (Preparing, Reason::MembersFound),
+        (Reprovisioning, Reason::MembersFound),
+        (Unavailable(Exclusion::Missing), Reason::MemberMissing),
+        (Unavailable(Exclusion::OtherPool), Reason::MemberInAnotherPool),
+        (Unavailable(Exclusion::NoPlanSecret), Reason::PlanSecretMissing),
+        (Unavailable(Exclusion::Deleting), Reason::MemberNotReady),
+        (Unavailable(Exclusion::Quarantined), Reason::MemberNotReady),
+        (Unavailable(Exclusion::NotAttached), Reason::MemberNotReady),
+        (Unavailable(Exclusion::CarriesNode), Reason::MemberNotReady),
+        (Unavailable(Exclusion::PlanFailed), Reason::MemberNotReady),
+        (Unavailable(Exclusion::Marked), Reason::MemberNotReady),
+    ] {
+        let mut roster = Roster::new(samples::pool(&["a"]));
+        roster.set_standing("a", standing);
+        let valid = &roster.project_status(Timestamp::UNIX_EPOCH).conditions[0];
+        let status = if want == Reason::MembersFound { "True" } else { "False" };
+        assert_eq!((valid.status.as_str(), valid.reason.as_str()), (status, want.as_str()), "{standing:?}");
+    }
 }

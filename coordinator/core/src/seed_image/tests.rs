@@ -126,7 +126,7 @@ fn look(image: &mut SeedImage, fetch: Result<&str, &str>, at: i64) -> Decision {
                 let download = Download { server_url: "https://c:1".into(), token, file: "r.iso".into() };
                 Progress::Completed(download)
             }
-            Err(why) => Progress::Failed(why.to_owned()),
+            Err(why) => Progress::Failed(Reason::BaseImageNotFound, why.to_owned()),
         },
         Decision::Expire => Progress::Expired,
         Decision::Refuse(_) | Decision::AwaitRegistration => panic!("{decision:?}"),

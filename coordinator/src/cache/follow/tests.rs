@@ -1,5 +1,6 @@
 use coordinator_api::capi::{self, Cluster};
 use coordinator_api::inventory::MachineInventory;
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 
 use super::*;
@@ -7,24 +8,25 @@ use crate::clock::Clock;
 use crate::controllers::index::{Index, Key};
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
+use crate::metrics::Metrics;
 
 fn sinks() -> Sinks {
     Sinks {
         index: Index::default(),
         router: Router::default(),
         replicas: ReplicaTracker::new("a-1", Clock::system()),
-        inventory_events: Arc::new(|_| {}),
-        registration_events: Arc::new(|_| {}),
-        seed_image_events: Arc::new(|_| {}),
+        inventory_changes: Arc::new(|_, _| {}),
+        registration_changes: Arc::new(|_, _| {}),
+        seed_image_changes: Arc::new(|_, _| {}),
         metrics: Metrics::default(),
     }
 }
 
-fn feed<K: Watched>(writer: Writer<K>, kind: K::DynamicType) -> Feed<K>
+fn feed<K: Watched>(scopes: &[Scope], kind: K::DynamicType) -> Feed<K>
 where
-    K::DynamicType: Eq + Hash + Clone,
+    K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
 {
-    Feed { writer, kind, sinks: sinks() }
+    Feed::new(kind, scopes.iter().cloned(), sinks())
 }
 
 fn cluster(name: &str, spec: Option<Value>) -> DeserializeGuard<Cluster> {
@@ -40,10 +42,14 @@ fn cluster(name: &str, spec: Option<Value>) -> DeserializeGuard<Cluster> {
 }
 
 fn host(name: &str, replica: &str) -> DeserializeGuard<MachineInventory> {
+    host_of("fleet", name, replica)
+}
+
+fn host_of(namespace: &str, name: &str, replica: &str) -> DeserializeGuard<MachineInventory> {
     serde_json::from_value(json!({
         "apiVersion": "elemental.cattle.io/v1beta1",
         "kind": "MachineInventory",
-        "metadata": { "name": name, "namespace": "fleet" },
+        "metadata": { "name": name, "namespace": namespace },
         "spec": {},
         "status": { "host": {
             "session": { "replica": replica, "bootId": "b", "since": "2026-01-01T00:00:00Z" },
@@ -55,18 +61,18 @@ fn host(name: &str, replica: &str) -> DeserializeGuard<MachineInventory> {
 #[test]
 fn an_unparsable_object_stops_no_other() {
     let kind = capi::cluster_resource("v1beta2");
-    let mut feed = feed(Writer::<Cluster>::new(kind.clone()), kind.clone());
+    let mut feed = feed::<Cluster>(&[None], kind.clone());
     let store = feed.writer.as_reader();
     let known = |name: &str| store.get(&Key::new("fleet", name).object_ref_with(kind.clone()));
-    feed.take_event(Event::Init);
+    feed.take_event(&None, Event::Init);
     for name in ["c1", "c2"] {
-        feed.take_event(Event::InitApply(cluster(name, Some(json!({ "paused": true })))));
+        feed.take_event(&None, Event::InitApply(cluster(name, Some(json!({ "paused": true })))));
     }
-    feed.take_event(Event::InitApply(cluster("broken", None)));
-    feed.take_event(Event::InitDone);
+    feed.take_event(&None, Event::InitApply(cluster("broken", None)));
+    feed.take_event(&None, Event::InitDone);
     assert!(known("c1").is_some() && known("c2").is_some());
     assert!(known("broken").is_none());
-    feed.take_event(Event::Apply(cluster("c1", None)));
+    feed.take_event(&None, Event::Apply(cluster("c1", None)));
     assert_eq!(known("c1").unwrap().spec.paused, Some(true), "the last usable version");
     let text = feed.sinks.metrics.encode_text().unwrap();
     let counted = "baremetal_coordinator_unparsable_objects_total{kind=\"Cluster\"} 2";
@@ -75,19 +81,44 @@ fn an_unparsable_object_stops_no_other() {
 
 #[test]
 fn a_relist_reports_what_was_deleted() {
-    let mut feed = feed(Writer::<MachineInventory>::default(), ());
+    let mut feed = feed::<MachineInventory>(&[None], ());
     let list = |feed: &mut Feed<MachineInventory>, names: &[&str]| {
-        feed.take_event(Event::Init);
+        feed.take_event(&None, Event::Init);
         for name in names {
-            feed.take_event(Event::InitApply(host(name, "r1")));
+            feed.take_event(&None, Event::InitApply(host(name, "r1")));
         }
-        feed.take_event(Event::InitDone);
+        feed.take_event(&None, Event::InitDone);
     };
     list(&mut feed, &["h1", "h2"]);
     assert_eq!(feed.sinks.index.hosts_by_replica("r1").len(), 2);
     list(&mut feed, &["h2"]);
     let left = feed.sinks.index.hosts_by_replica("r1");
     assert_eq!(left.into_iter().collect::<Vec<_>>(), [Key::new("fleet", "h2")]);
-    feed.take_event(Event::Delete(host("h2", "r1")));
+    feed.take_event(&None, Event::Delete(host("h2", "r1")));
     assert!(feed.sinks.index.hosts_by_replica("r1").is_empty());
+}
+
+#[test]
+fn store_is_filled_when_each_namespace_was_listed() {
+    let (one, two) = (Some("one".to_owned()), Some("two".to_owned()));
+    let mut feed = feed::<MachineInventory>(&[one.clone(), two.clone()], ());
+    let store = feed.writer.as_reader();
+    let is_filled = || store.wait_until_ready().now_or_never().is_some();
+    let list = |feed: &mut Feed<MachineInventory>, scope: &Scope, names: &[&str]| {
+        feed.take_event(scope, Event::Init);
+        for name in names {
+            feed.take_event(scope, Event::InitApply(host_of(scope.as_deref().unwrap(), name, "r1")));
+        }
+        feed.take_event(scope, Event::InitDone);
+    };
+    list(&mut feed, &one, &["h1", "h2"]);
+    feed.take_event(&one, Event::Delete(host_of("one", "h2", "r1")));
+    assert!(!is_filled());
+    list(&mut feed, &two, &["h1"]);
+    assert!(is_filled());
+    let known = |feed: &Feed<MachineInventory>| feed.sinks.index.hosts_by_replica("r1");
+    assert_eq!((known(&feed).len(), store.state().len()), (2, 2));
+    list(&mut feed, &one, &[]);
+    assert_eq!(known(&feed).into_iter().collect::<Vec<_>>(), [Key::new("two", "h1")], "of its own alone");
+    assert_eq!(store.state().len(), 1);
 }

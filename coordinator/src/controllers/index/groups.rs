@@ -1,10 +1,12 @@
-//! Sets by key, without empty ones.
+//! Sets by key, without empty ones. They are hashed: a look-up in an ordered set
+//! compares more keys the larger it is, each of them two strings elsewhere in
+//! memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 #[derive(Clone, Debug)]
-pub(super) struct Groups<K, V>(HashMap<K, BTreeSet<V>>);
+pub(super) struct Groups<K, V>(HashMap<K, HashSet<V>>);
 
 impl<K, V> Default for Groups<K, V> {
     fn default() -> Self {
@@ -12,7 +14,7 @@ impl<K, V> Default for Groups<K, V> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Clone + Ord> Groups<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     /// Whether it was not a member before.
     pub(super) fn insert_member(&mut self, key: &K, value: &V) -> bool {
         self.0.entry(key.clone()).or_default().insert(value.clone())
@@ -40,11 +42,52 @@ impl<K: Clone + Eq + Hash, V: Clone + Ord> Groups<K, V> {
         }
     }
 
+    /// In no order.
     pub(super) fn group_members(&self, key: &K) -> impl Iterator<Item = &V> {
         self.0.get(key).into_iter().flatten()
     }
 
     pub(super) fn contains_member(&self, key: &K, value: &V) -> bool {
         self.0.get(key).is_some_and(|members| members.contains(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local!(static COMPARISONS: Cell<usize> = const { Cell::new(0) });
+
+    /// Counts how often it is compared.
+    #[derive(Clone, Debug, Eq)]
+    struct Member(usize);
+
+    impl Hash for Member {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            self.0.hash(state);
+        }
+    }
+
+    impl PartialEq for Member {
+        fn eq(&self, other: &Self) -> bool {
+            COMPARISONS.set(COMPARISONS.get() + 1);
+            self.0 == other.0
+        }
+    }
+
+    #[test]
+    fn move_between_large_groups_compares_few_members() {
+        let mut groups = Groups::default();
+        for number in 0..10_000 {
+            groups.insert_member(&(number % 2), &Member(number));
+        }
+        COMPARISONS.set(0);
+        groups.replace_group(Some(&0), Some(&1), &Member(5_000));
+        assert!(groups.contains_member(&1, &Member(5_000)) && !groups.contains_member(&0, &Member(5_000)));
+        let comparisons = COMPARISONS.get();
+        assert!((2..=8).contains(&comparisons), "{comparisons}");
+        assert_eq!(groups.group_members(&1).count(), 5_001);
     }
 }

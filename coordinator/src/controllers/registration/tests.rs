@@ -137,3 +137,103 @@ async fn other_secret_of_that_name_is_kept() {
     assert_eq!((shown.token.as_str(), read_token(&setting).as_str()), ("", "of-an-operator"));
     assert_eq!(setting.count(mark, Verb::Patch, "secrets"), 0);
 }
+
+fn read_condition(setting: &Setting, name: &str, kind: &str) -> (String, String) {
+    let status = setting.fake.look(REGISTRATIONS, NAMESPACE, name).unwrap()["status"].clone();
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
+    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"))
+}
+
+fn pair(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+/// As manifests of the elemental operator may be.
+#[tokio::test(start_paused = true)]
+async fn registration_without_a_spec_can_be_used() {
+    let setting = Setting::leading().await;
+    setting.create("MachineRegistration", "hosts", json!({})).await;
+    let empty = json!({ "spec": { "labelPrefix": "-", "config": { "cloud-config": null } } });
+    setting.create("MachineRegistration", "empty", empty).await;
+    setting.settle().await;
+    assert_eq!(setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap().get("spec"), None);
+    for name in ["hosts", "empty"] {
+        assert_eq!(read_condition(&setting, name, "Ready"), pair("True", "SuccessfullyCreated"), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_of_the_spec_is_used() {
+    let setting = registered().await;
+    setting.patch("MachineRegistration", "hosts", json!({ "spec": { "token": "rack-7" } })).await;
+    setting.settle().await;
+    assert_eq!((read_shown(&setting).token, read_token(&setting)), ("rack-7".into(), "rack-7".into()));
+    let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
+    setting.patch("MachineRegistration", "hosts", rotate).await;
+    setting.settle().await;
+    assert_eq!(read_token(&setting), "rack-7");
+    let events = setting.fake.look_at_all("events.events.k8s.io");
+    assert!(events.iter().any(|event| event["reason"] == "TokenFixed"), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn token_is_used_once() {
+    let setting = registered().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let token = read_token(&setting);
+    setting.create("MachineRegistration", "second", json!({ "spec": { "token": token } })).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(read_condition(&setting, "second", "Ready"), pair("False", "DuplicateToken"));
+    let status = setting.fake.look(REGISTRATIONS, NAMESPACE, "second").unwrap()["status"].clone();
+    assert_eq!((status.get("registrationToken"), status.get("registrationURL")), (None, None));
+    assert_eq!(read_shown(&setting).token, token, "the first keeps it");
+    setting.fake.take_out(REGISTRATIONS, NAMESPACE, "hosts");
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(read_condition(&setting, "second", "Ready"), pair("True", "SuccessfullyCreated"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn expiry_of_the_token_is_shown_when_it_comes() {
+    let setting = registered().await;
+    let expiry = jiff::Timestamp::now() + Duration::from_hours(1);
+    setting.patch("MachineRegistration", "hosts", json!({ "spec": { "tokenExpiresAt": expiry } })).await;
+    setting.settle().await;
+    assert_eq!(read_condition(&setting, "hosts", "Ready"), pair("True", "SuccessfullyCreated"));
+    tokio::time::sleep(Duration::from_hours(2)).await;
+    assert_eq!(read_condition(&setting, "hosts", "Ready"), pair("False", "TokenExpired"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_admission_is_warned_of() {
+    let setting = registered().await;
+    assert_eq!(read_condition(&setting, "hosts", "AdmissionOpen"), pair("False", "AdmissionGuarded"));
+    let elemental = json!({ "registration": { "emulate-tpm": true } });
+    for (approval, want) in
+        [("Automatic", pair("True", "SoftwareKeysApproved")), ("Manual", pair("False", "AdmissionGuarded"))]
+    {
+        let spec = json!({ "spec": { "approval": approval, "config": { "elemental": elemental } } });
+        setting.patch("MachineRegistration", "hosts", spec).await;
+        setting.settle().await;
+        assert_eq!(read_condition(&setting, "hosts", "AdmissionOpen"), want, "{approval}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_is_shown_until_the_registration_changes() {
+    let setting = registered().await;
+    setting.fake.edit((REGISTRATIONS, NAMESPACE, "hosts"), |object| {
+        object["status"]["lastRefusal"] = json!({
+            "reason": "NameTaken", "message": "a", "time": jiff::Timestamp::now(),
+            "observedGeneration": object["metadata"]["generation"],
+        });
+    });
+    setting.settle().await;
+    assert_eq!(read_condition(&setting, "hosts", "HostsRefused"), pair("True", "HostRefused"));
+    setting.patch("MachineRegistration", "hosts", json!({ "spec": { "machineName": "other" } })).await;
+    setting.settle().await;
+    assert_eq!(read_condition(&setting, "hosts", "HostsRefused"), pair("False", "NoHostRefused"));
+    let status = setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap()["status"].clone();
+    assert_eq!(status.get("lastRefusal"), None);
+}

@@ -21,10 +21,11 @@ use crate::controllers::lead_controllers;
 use crate::health::Readiness;
 use crate::metrics::Metrics;
 use crate::run::{Setup, assemble_parts};
+use crate::seed_iso::tests::by_hand;
+use crate::tests::RIGHTS;
 
 const USER: &str = "coordinator";
 const SEED: (&str, &str, &str) = ("seedimages.elemental.cattle.io", "fleet", "seed");
-const RIGHTS: &str = include_str!("../../../config/rbac.yaml");
 
 /// State, token, and whether a rebuild is asked for.
 type Shown = (String, String, bool);
@@ -47,28 +48,8 @@ fn read_shown(object: &Value) -> Shown {
     (text(object, "/status/state"), text(object, "/status/downloadToken"), asked)
 }
 
-/// The least that is a base ISO: a descriptor, a root directory, the reserved
-/// file.
-fn iso() -> Vec<u8> {
-    let mut iso = vec![7; 32 * 2048];
-    iso[16 * 2048..20 * 2048].fill(0);
-    iso[16 * 2048..16 * 2048 + 6].copy_from_slice(b"\x01CD001");
-    let name = b"LIVECD-CLOUD-CONFIG.YAML;1";
-    for (at, sector, len, name) in
-        [(16 * 2048 + 156, 18_u32, 2048_u32, &[0][..]), (18 * 2048, 20, 4 * 2048, &name[..])]
-    {
-        iso[at] = u8::try_from((33 + name.len()).next_multiple_of(2)).unwrap();
-        iso[at + 2..at + 6].copy_from_slice(&sector.to_le_bytes());
-        iso[at + 10..at + 14].copy_from_slice(&len.to_le_bytes());
-        iso[at + 32] = u8::try_from(name.len()).unwrap();
-        iso[at + 33..at + 33 + name.len()].copy_from_slice(name);
-    }
-    iso[20 * 2048..24 * 2048].fill(b'\n');
-    iso
-}
-
 async fn base_server(tasks: &mut JoinSet<()>) -> String {
-    let router = axum::Router::new().route("/base.iso", axum::routing::get(|| async { iso() }));
+    let router = axum::Router::new().route("/base.iso", axum::routing::get(|| async { by_hand() }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/base.iso", listener.local_addr().unwrap());
     tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -101,7 +82,7 @@ impl Setting {
         let config = Config::parse_from([
             "c",
             "--server-url=https://c.example:1",
-            "--namespace=here",
+            "--own-namespace=here",
             "--allow-base=127.0.0.1",
             &cache,
         ]);
@@ -145,7 +126,10 @@ impl Setting {
                 self.changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), found).await.unwrap_or_else(|_| panic!("never {what}"))
+        tokio::time::timeout(Duration::from_secs(30), found).await.unwrap_or_else(|_| {
+            let found = self.fake.look(SEED.0, SEED.1, SEED.2);
+            panic!("never {what}: {found:#?}")
+        })
     }
 
     async fn request_rebuild(&self) {
@@ -185,5 +169,22 @@ async fn a_rebuild_happens_once_despite_conflicts() {
     assert_eq!(setting.shown.lock().unwrap()[before..], want);
     for ((verb, resource), _) in setting.fake.journal().counts_of(USER).by_resource {
         assert!(is_allowed(verb, &resource), "no right to {} {resource}", verb.as_str());
+    }
+}
+
+#[tokio::test]
+async fn conditions_have_the_cause_beside_the_known_reason() {
+    let mut setting = Setting::new().await;
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let patch =
+        Patch::Merge(json!({ "spec": { "baseImage": "file:///etc/passwd", "retriggerBuild": true } }));
+    setting.seed_images.patch("seed", &PatchParams::default(), &patch).await.unwrap();
+    setting.wait_until("failed", |(state, ..)| state == "Failed").await;
+    let object = setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap();
+    for (kind, reason) in [("Ready", "BaseImageInvalid"), ("SeedImageReady", "SeedImageBuildFailure")] {
+        let mut conditions = object["status"]["conditions"].as_array().unwrap().iter();
+        let condition = conditions.find(|condition| condition["type"] == kind).unwrap();
+        assert_eq!(text(condition, "/reason"), reason);
+        assert!(text(condition, "/message").contains("--base-image-directory"), "{condition}");
     }
 }

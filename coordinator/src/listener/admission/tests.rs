@@ -1,10 +1,10 @@
 use std::net::Ipv4Addr;
 
 use coordinator_api::inventory::MachineInventory;
-use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
+use crate::cache::Presence;
 use crate::listener::known_hosts;
 
 const HOSTS: usize = 10_000;
@@ -33,13 +33,13 @@ fn peer(host: usize) -> Peer {
     known_hosts::tests::peer(host, Timestamp::MAX)
 }
 
-fn stated(host: usize, address: IpAddr) -> Event<MachineInventory> {
+fn stated(host: usize, address: IpAddr) -> MachineInventory {
     let inventory = json!({
         "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",
         "metadata": { "name": format!("m-{host}"), "namespace": "fleet" }, "spec": {},
         "status": { "host": { "addresses": [address] } },
     });
-    Event::Apply(serde_json::from_value(inventory).unwrap())
+    serde_json::from_value(inventory).unwrap()
 }
 
 /// As many as are admitted, and why the next one is not.
@@ -97,7 +97,7 @@ fn authenticated_connections_count_for_their_source() {
 fn fleet_returns_at_once_despite_a_flood() {
     let (admission, known) = admission(ConnectionLimits::default());
     for host in 0..HOSTS {
-        known.apply_event(&stated(host, address(host)));
+        known.apply_change(&stated(host, address(host)), Presence::Exists);
     }
     let mut flood = vec![];
     for source in 0..100 {
@@ -118,7 +118,7 @@ fn fleet_behind_one_address_returns_at_once() {
         let (admission, known) = admission(ConnectionLimits::default());
         for host in 0..HOSTS {
             if is_stated {
-                known.apply_event(&stated(host, shared));
+                known.apply_change(&stated(host, shared), Presence::Exists);
             } else {
                 // They connect one after the other, and then all are cut.
                 let mut connection = admission.admit_connection(shared).ok().unwrap();
@@ -133,7 +133,7 @@ fn fleet_behind_one_address_returns_at_once() {
 #[test]
 fn flood_from_a_known_address_is_bounded() {
     let (admission, known) = admission(ConnectionLimits::default());
-    known.apply_event(&stated(1, address(1)));
+    known.apply_change(&stated(1, address(1)), Presence::Exists);
     let (open, failure) = silent(&admission, address(1));
     let limit = ConnectionLimits::default().source_handshakes + HOST_RESERVE;
     assert_eq!((open.len(), failure), (limit, Failure::SourceHandshakes));
@@ -142,7 +142,7 @@ fn flood_from_a_known_address_is_bounded() {
 #[tokio::test]
 async fn known_hosts_have_handshakes_of_their_own() {
     let (admission, known) = admission(ConnectionLimits { handshakes: 1, ..ConnectionLimits::default() });
-    known.apply_event(&stated(1, address(1)));
+    known.apply_change(&stated(1, address(1)), Presence::Exists);
     let [host, first, second] =
         [1, 2, 3].map(|source| admission.admit_connection(address(source)).ok().unwrap());
     let _held = first.wait_handshake().await.unwrap();
@@ -154,7 +154,7 @@ async fn known_hosts_have_handshakes_of_their_own() {
 async fn requests_of_a_source_have_a_rate() {
     let (admission, known) =
         admission(ConnectionLimits { source_requests: 60, ..ConnectionLimits::default() });
-    known.apply_event(&stated(1, address(1)));
+    known.apply_change(&stated(1, address(1)), Presence::Exists);
     let start = Instant::now();
     let allowed = |source, second| {
         let now = start + std::time::Duration::from_secs(second);

@@ -24,6 +24,8 @@ use tracing::Instrument as _;
 use wire::host_message;
 
 use crate::ca::Peer;
+use crate::rpc::refresh::refresh_metadata;
+use crate::rpc::registration::check_facts;
 use crate::rpc::sessions::{CloseReason, SessionGuard};
 use crate::rpc::{Context, RpcError};
 use crate::store;
@@ -67,7 +69,8 @@ pub(super) async fn open_session(
     peer: Peer,
     messages: &mut Messages,
 ) -> Result<OpenSession, RpcError> {
-    let statement = Statement { stated: read_hello(messages).await?, peer };
+    let (stated, reported) = read_hello(messages).await?;
+    let statement = Statement { peer, stated };
     // A host that is refused takes no place in the table.
     context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
@@ -76,7 +79,13 @@ pub(super) async fn open_session(
         stored = store_session(context, &statement) => stored,
     };
     match stored {
-        Ok((inventory, former)) => Ok(OpenSession { statement, guard, inventory, former }),
+        Ok((inventory, former)) => {
+            let inventory = match reported.filter(|facts| check_facts(facts).is_ok()) {
+                Some(facts) => refresh_metadata(context, inventory, &facts).await,
+                None => inventory,
+            };
+            Ok(OpenSession { statement, guard, inventory, former })
+        }
         Err(error) => {
             // The end of an earlier session waited for this one.
             if guard.close_session() {
@@ -139,13 +148,15 @@ async fn end_own_session(
     context.update_status(inventory, record).await.map(drop)
 }
 
-async fn read_hello(messages: &mut Messages) -> Result<HostStatement, RpcError> {
+async fn read_hello(messages: &mut Messages) -> Result<(HostStatement, Option<wire::HostFacts>), RpcError> {
     let first = tokio::time::timeout(HELLO_TIMEOUT, messages.message()).await;
     let message = first.ok().and_then(Result::ok).flatten().and_then(|message| message.message);
     let refused = |detail: String| RpcError::from_refusal(Refusal::BadRequest, detail);
     match message {
-        Some(host_message::Message::Hello(hello)) => {
-            HostStatement::parse(hello).map_err(|error: StatementError| refused(error.to_string()))
+        Some(host_message::Message::Hello(mut hello)) => {
+            let facts = hello.facts.take();
+            let stated = HostStatement::parse(hello);
+            Ok((stated.map_err(|error: StatementError| refused(error.to_string()))?, facts))
         }
         Some(_) | None => Err(refused("the first message of a stream is a Hello".to_owned())),
     }
@@ -287,8 +298,8 @@ async fn has_ended_within(
     let mut was_seen = false;
     loop {
         let latest = state.latest_state();
-        if latest.is_quarantined {
-            return Err(close_error(CloseReason::Quarantined, peer));
+        if let Some(refusal) = latest.refusal {
+            return Err(RpcError::from_refusal(refusal, peer.name_hint.clone()));
         }
         let is_seen = latest.session.as_ref() == Some(other);
         if (was_seen && !is_seen) || (context.replica.is_dead)(&other.replica) {

@@ -24,7 +24,7 @@ use crate::ca::Peer;
 use crate::rpc::identity::Call;
 use crate::rpc::plan_notifications::{HostState, PlanInFlight, Subscription};
 use crate::rpc::running_plans::{PlanReadError, read_plan};
-use crate::rpc::sessions::{CloseReason, SessionGuard};
+use crate::rpc::sessions::SessionGuard;
 use crate::rpc::{Context, RpcError};
 use crate::telemetry::chain;
 
@@ -174,8 +174,8 @@ impl Attachment {
         &mut self,
         state: &HostState,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
-        if state.is_quarantined {
-            return Err(attach::close_error(CloseReason::Quarantined, self.peer()));
+        if let Some(refusal) = state.refusal {
+            return Err(RpcError::from_refusal(refusal, self.peer().name_hint.clone()));
         }
         if state.is_deleted {
             if self.deleted_at.is_none() {

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{Approval, MachineInventory};
 use coordinator_api::network::ObservedNetwork;
 use coordinator_api::registration::MachineRegistration;
-use coordinator_core::inventory::{self, Existing, Hardware, Identified, Identity};
+use coordinator_core::inventory::admission::needs_approval;
+use coordinator_core::inventory::{self, Existing, Hardware, Identified, Identity, Skipped};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use sha2::{Digest as _, Sha256};
 
+use super::admission::admit_host;
 use crate::ca::HostKey;
-use crate::rpc::{Context, RpcError, describe_inventory, refuse_quarantined};
+use crate::rpc::{Context, RpcError, describe_inventory, refuse_shut_out};
 use crate::store::StoreError;
 use crate::store::registration::{self as store, NewHost};
 use crate::telemetry::chain;
@@ -41,7 +43,7 @@ pub(super) async fn ensure_inventory(
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let Reported { challenge, key, facts, network, hardware } = reported;
     if let Some(known) = context.cached_inventory(key) {
-        return refuse_quarantined(known);
+        return refuse_shut_out(known);
     }
     let registration = registration.ok_or_else(refuse_closed)?;
     if let Some(refusal) = inventory::judge_registration(registration).refusal() {
@@ -50,30 +52,50 @@ pub(super) async fn ensure_inventory(
     }
     let identity = Identity { hash: &key.tpm_hash, class: challenge.class };
     let random = Sha256::digest(&challenge.public_key).into();
-    let draft = inventory::draft_inventory(registration, facts, identity, &random)
+    let mut draft = inventory::draft_inventory(registration, facts, identity, &random)
         .map_err(|error| RpcError::from_refusal(Refusal::BadTemplate, error.to_string()))?;
     let named = context.caches.inventories.get(&ObjectRef::new(&draft.name).within(&key.namespace));
     let existing = Existing { by_key: None, by_name: named.as_deref() };
     match inventory::identify_host(existing, identity, hardware, registration) {
         Identified::Refused(refusal) => Err(RpcError::from_refusal(refusal, describe_inventory(&draft.name))),
         Identified::Known(known) => Ok(Arc::new(known.clone())),
-        Identified::Replaced(named) => replace_identity(context, named, key).await,
+        Identified::Replaced(named) => replace_identity(context, registration, named, key).await,
         Identified::Create => {
+            admit_host(context, registration, key).await?;
             let name = draft.name.clone();
+            let skipped = std::mem::take(&mut draft.skipped);
             let new = NewHost { tpm_hash: key.tpm_hash.clone(), observed_network: network };
             let api = context.inventory_api(&key.namespace);
-            store::create_inventory(&api, draft, new).await.map_err(|error| explain_creation(error, &name))
+            let created = store::create_inventory(&api, draft, new).await;
+            let created = created.map_err(|error| explain_creation(error, &name))?;
+            tell_skipped(context, &created, &skipped).await;
+            Ok(created)
         }
     }
+}
+
+/// What of the templates says nothing for this host.
+async fn tell_skipped(context: &Context, created: &MachineInventory, skipped: &[Skipped]) {
+    if skipped.is_empty() {
+        return;
+    }
+    let told: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.key, skipped.why)).collect();
+    let note = format!(
+        "{}; next: correct the MachineRegistration (`baremetal-agent facts` prints what the host offers), or nothing",
+        told.join("; ")
+    );
+    context.events.warning(created, "TemplateUnresolved", &note).await;
 }
 
 /// Its former key went with an install that was interrupted.
 async fn replace_identity(
     context: &Context,
+    registration: &MachineRegistration,
     named: &MachineInventory,
     key: &HostKey,
 ) -> Result<Arc<MachineInventory>, RpcError> {
-    let replaced = store::replace_identity(&context.client, named, &key.tpm_hash).await?;
+    let approval = needs_approval(registration).then_some(Approval::Pending);
+    let replaced = store::replace_identity(&context.client, named, &key.tpm_hash, approval).await?;
     let note = format!(
         "{} was never installed and registers again with another key and the same hardware: the key was replaced; next: none, unless another host pretends to be this one",
         named.name_any()

@@ -1,5 +1,6 @@
 //! Plans on the stream, and reports of their steps.
 
+use coordinator_core::network::HostNetwork;
 use coordinator_core::plan::{Clean, PlanInputs, PlanRecord, render};
 use proto::plan::Generation;
 use proto::refusal::Refusal;
@@ -12,7 +13,7 @@ use super::{Stream, attached, condition, pair, requests};
 use crate::rpc::SessionTiming;
 
 fn clean(generation: u64) -> PlanRecord {
-    let inputs = PlanInputs::Clean(Clean { network_config: None });
+    let inputs = PlanInputs::Clean(Clean { network: HostNetwork::default() });
     render(&inputs, Generation(generation), "owner").unwrap()
 }
 

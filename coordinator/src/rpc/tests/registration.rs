@@ -110,21 +110,22 @@ async fn unknown_token_costs_no_request() {
 
 #[tokio::test]
 async fn rejections_become_one_event() {
-    for (token, want) in [("token", Refusal::BadTemplate), ("token-tpm-only", Refusal::TpmRequired)] {
+    for (token, want, action) in [
+        ("token-unsupported", Refusal::BadTemplate, "correct the MachineRegistration"),
+        ("token-tpm-only", Refusal::TpmRequired, Refusal::TpmRequired.next_action()),
+    ] {
         let world = World::start().await;
         for _ in 0..3 {
             let refused = world.connect(None).await.register(&Host::new(""), token).await.unwrap_err();
             assert_eq!(refusal(&refused), Some(want));
         }
         let counts = world.spent();
-        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((1, 1), 1), "{want:?}: {counts}");
+        // And one condition.
+        assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((2, 2), 1), "{want:?}: {counts}");
         let events = world.fake.look_at_all("events.events.k8s.io");
         let note = events[0]["note"].as_str().unwrap();
         assert_eq!(events[0]["reason"], want.code());
-        assert_eq!(
-            (&events[0]["regarding"]["name"], note.contains(want.next_action())),
-            (&json!(token), true)
-        );
+        assert_eq!((&events[0]["regarding"]["name"], note.contains(action)), (&json!(token), true));
     }
 }
 

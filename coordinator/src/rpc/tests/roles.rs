@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use coordinator_api::names::annotation;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
-use serde_json::json;
 use strum::VariantArray as _;
 
 use super::world::{Host, INVENTORIES, LIVE_BOOT, Link, World, refusal};
@@ -23,6 +23,10 @@ enum Caller {
     /// Its inventory was deleted.
     Deleted,
     Quarantined,
+    /// It waits for a person, and has a certificate of its own making.
+    Pending,
+    /// A person shut it out.
+    Revoked,
     /// Its certificate is signed by another authority.
     WrongAuthority,
     /// Someone between host and coordinator, who passes the proof of the host on.
@@ -47,6 +51,8 @@ fn expect_answer(call: Call, caller: Caller) -> Answer {
         Caller::Expired => Answer::Expired,
         Caller::Deleted => Refused(Refusal::InventoryGone),
         Caller::Quarantined => Refused(Refusal::Quarantined),
+        Caller::Pending => Refused(Refusal::ApprovalPending),
+        Caller::Revoked => Refused(Refusal::Revoked),
         Caller::WrongAuthority => Answer::NoConnection,
     };
     match call {
@@ -56,6 +62,8 @@ fn expect_answer(call: Call, caller: Caller) -> Answer {
             Caller::WrongAuthority => Answer::NoConnection,
             Caller::Relay => Refused(Refusal::BadProof),
             Caller::Quarantined => Refused(Refusal::Quarantined),
+            Caller::Pending => Refused(Refusal::ApprovalPending),
+            Caller::Revoked => Refused(Refusal::Revoked),
             Caller::Anonymous
             | Caller::Live
             | Caller::Installed
@@ -81,6 +89,11 @@ struct Prepared {
     chain: Option<String>,
 }
 
+async fn annotated(world: &World, key: &str, value: &str, chain: String) -> Option<String> {
+    world.annotate("m-a", key, value).await;
+    Some(chain)
+}
+
 async fn prepare(world: &World, caller: Caller) -> Prepared {
     let (host, chain) = installed(world).await;
     let chain = match caller {
@@ -104,13 +117,9 @@ async fn prepare(world: &World, caller: Caller) -> Prepared {
             world.until(|| world.context().cached_inventory(&host.host_key()).is_none()).await;
             Some(chain)
         }
-        Caller::Quarantined => {
-            world.fake.edit((INVENTORIES, "fleet", "m-a"), |inventory| {
-                inventory["metadata"]["annotations"]["baremetal.cluster.io/quarantined"] = json!("b");
-            });
-            world.settled("m-a").await;
-            Some(chain)
-        }
+        Caller::Quarantined => annotated(world, "baremetal.cluster.io/quarantined", "b", chain).await,
+        Caller::Pending => annotated(world, annotation::APPROVAL, "Pending", chain).await,
+        Caller::Revoked => annotated(world, annotation::APPROVAL, "Revoked", chain).await,
         Caller::WrongAuthority => {
             let other = Authority::generate(jiff::Timestamp::now()).unwrap();
             Some(host.certificate(&other, Role::Installed))

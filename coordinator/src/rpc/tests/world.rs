@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::registration::MachineRegistration;
+use coordinator_api::registration::{ApprovalPolicy, MachineRegistration, MachineRegistrationSpec};
 use coordinator_core::plan::PlanRecord;
 use fake_apiserver::{Counts, FakeApi};
 use futures::StreamExt as _;
+use http_body_util::BodyExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 use kube::runtime::reflector::store::Writer;
@@ -33,9 +35,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tower::Service as _;
 use tower::util::BoxCloneService;
 
 use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
+use crate::cache::Presence;
 use crate::clock::Clock;
 use crate::listener;
 use crate::metrics::Metrics;
@@ -45,6 +49,7 @@ use crate::rpc::{Caches, Context, Replica, SessionTiming};
 use crate::tls::Acceptor;
 
 pub(super) const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
+pub(super) const REGISTRATIONS: &str = "machineregistrations.elemental.cattle.io";
 
 type Wire =
     BoxCloneService<http::Request<tonic::body::Body>, http::Response<hyper::body::Incoming>, hyper::Error>;
@@ -69,6 +74,7 @@ pub(super) struct World {
 }
 
 pub(super) struct Link {
+    wire: Wire,
     registration: RegistrationClient<Wire>,
     host: HostClient<Wire>,
     /// The host's half of its stream: open as long as the link.
@@ -132,22 +138,46 @@ async fn follow(
     while let Some(event) = events.next().await {
         let event = event.unwrap();
         writer.apply_watcher_event(&event);
-        notifications.apply_event(&event);
+        match &event {
+            watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+                notifications.apply_change(object, Presence::Exists);
+            }
+            watcher::Event::Delete(object) => notifications.apply_change(object, Presence::Deleted),
+            watcher::Event::Init | watcher::Event::InitDone => {}
+        }
     }
 }
 
-/// The store that a watch would have filled.
-fn registrations() -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
-    let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
+fn with_spec(name: &str, change: impl FnOnce(&mut MachineRegistrationSpec)) -> MachineRegistration {
+    let mut registration = registration(name, URL, true);
+    change(&mut registration.spec);
+    registration
+}
+
+async fn create_registrations(fake: &FakeApi) {
+    let api: Api<MachineRegistration> = Api::namespaced(fake.client("operator"), "fleet");
     for registration in [
         registration("token", URL, true),
         registration("token-not-ready", None, true),
         registration("token-tpm-only", URL, false),
         unsupported("token-unsupported"),
+        with_spec("token-manual", |spec| spec.approval = ApprovalPolicy::Manual),
+        with_spec("token-of-two", |spec| spec.max_hosts = Some(2)),
+        with_spec("token-expired", |spec| spec.token_expires_at = Some(Time(Timestamp::UNIX_EPOCH))),
     ] {
-        let event = watcher::Event::Apply(registration);
-        writer.apply_watcher_event(&event);
-        tokens.apply_event(&event);
+        api.create(&PostParams::default(), &registration).await.unwrap();
+        let key = (REGISTRATIONS, "fleet", registration.metadata.name.as_deref().unwrap());
+        fake.edit(key, |object| object["status"] = json!(registration.status));
+    }
+}
+
+/// The store that a watch would have filled.
+fn registrations(fake: &FakeApi) -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
+    let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
+    for registration in fake.look_at_all(REGISTRATIONS) {
+        let registration = serde_json::from_value(registration).unwrap();
+        tokens.apply_change(&registration, Presence::Exists);
+        writer.apply_watcher_event(&watcher::Event::Apply(registration));
     }
     (writer.as_reader(), tokens)
 }
@@ -173,6 +203,7 @@ impl World {
         for crd in coordinator_api::crds::all() {
             fake.register_crd(&crd);
         }
+        create_registrations(&fake).await;
         let authority = Arc::new(Authority::generate(Timestamp::now()).unwrap());
         let mut world = Self {
             fake,
@@ -196,7 +227,7 @@ impl World {
         let inventories = writer.as_reader();
         self.tasks.spawn(follow(Api::all(self.fake.client("watcher")), writer, notifications.clone()));
         inventories.wait_until_ready().await.unwrap();
-        let (registrations, tokens) = registrations();
+        let (registrations, tokens) = registrations(&self.fake);
         let (frozen, dead) = (self.frozen.clone(), self.dead.clone());
         let mut context = Context::new(
             self.fake.client(&name),
@@ -263,6 +294,14 @@ impl World {
             })
         })
         .await;
+    }
+
+    /// Annotates an inventory, and waits until every watch has brought it.
+    pub(super) async fn annotate(&self, name: &str, key: &str, value: &str) {
+        self.fake.edit((INVENTORIES, "fleet", name), |inventory| {
+            inventory["metadata"]["annotations"][key] = json!(value);
+        });
+        self.settled(name).await;
     }
 
     pub(super) fn write_secret(&self, name: &str, plan: &[u8]) {
@@ -345,6 +384,7 @@ impl World {
         }));
         let origin: http::Uri = "https://127.0.0.1".parse().unwrap();
         Ok(Link {
+            wire: wire.clone(),
             registration: RegistrationClient::with_origin(wire.clone(), origin.clone()),
             host: HostClient::with_origin(wire, origin),
             half: None,
@@ -363,6 +403,15 @@ impl Link {
             attestation: Some(wire::begin_request::Attestation::SoftwareKey(wire::SoftwareKey {})),
         };
         Ok(self.registration.begin(request).await?.into_inner().nonce)
+    }
+
+    pub(super) async fn get(&mut self, path: &str) -> (u16, String) {
+        let request = http::Request::get(format!("https://127.0.0.1{path}"));
+        let request = request.body(tonic::body::Body::empty()).unwrap();
+        let response = self.wire.call(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
     pub(super) async fn complete(
@@ -451,6 +500,7 @@ impl Host {
             }),
             observed_network: Some(Self::network("192.0.2.1/24")),
             boot_id: LIVE_BOOT.into(),
+            tpm_quote: None,
         }
     }
 
@@ -475,6 +525,7 @@ impl Host {
             system: Some(wire::SystemState { boot_id: boot_id.into(), ..Default::default() }),
             agent_version: "1".into(),
             carried: Some(wire::Carried { installed: Some(installed), ..Default::default() }),
+            facts: None,
         }
     }
 

@@ -9,7 +9,7 @@
 
 use std::process::ExitCode;
 
-use control_plane::parts::{Error, Module, Part, Parts, to_stderr};
+use control_plane::parts::{Error, Module, Part, Parts, Provider, to_stderr};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -35,7 +35,9 @@ fn main() -> ExitCode {
 fn build() -> Result<String, String> {
     let parts = Parts::from_environment().map_err(|error| explain(&error))?;
     parts.ensure(&Part::ALL, &to_stderr).map_err(|error| explain(&error))?;
-    parts.cluster_api_components().map_err(|error| explain(&error))?;
+    for provider in Provider::ALL {
+        parts.cluster_api_components(provider).map_err(|error| explain(&error))?;
+    }
     let mut directories: Vec<String> = Vec::new();
     for part in Part::ALL {
         let path = parts.path(part).map_err(|error| explain(&error))?;

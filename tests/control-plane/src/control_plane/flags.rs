@@ -102,8 +102,8 @@ impl Layout {
             // It serves nothing: its effects show that it runs.
             "--secure-port=0".to_owned(),
             // An emulated host under load misses heartbeats for longer than the usual 40 s, and a
-            // simulated one sends none.
-            "--node-monitor-grace-period=10m".to_owned(),
+            // simulated one sends none, for as long as the longest test.
+            "--node-monitor-grace-period=1h".to_owned(),
             self.flag("kubeconfig", CONTROLLERS),
             self.flag("root-ca-file", AUTHORITY),
             self.flag("service-account-private-key-file", TOKENS_KEY),

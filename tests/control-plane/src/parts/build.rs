@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde::Deserialize;
 
-use super::{Module, Part, Parts, Progress};
+use super::{Module, Part, Parts, Progress, Provider};
 use crate::process::tail;
 
 /// A part is missing and could not be made.
@@ -118,8 +118,8 @@ fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), 
     Err(Error::Failed { command: format!("go build {}", part.package()), tail: tail(log) })
 }
 
-/// Renders the core provider's kustomization from the module's own files.
-pub(super) fn components(parts: &Parts, output: &Path) -> Result<(), Error> {
+/// Renders a provider's kustomization from the module's own files.
+pub(super) fn components(parts: &Parts, provider: Provider, output: &Path) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct Download {
         #[serde(rename = "Dir")]
@@ -128,15 +128,15 @@ pub(super) fn components(parts: &Parts, output: &Path) -> Result<(), Error> {
     let kubectl = parts.path(Part::Kubectl)?;
     let directory = parts.directory(Module::ClusterApi);
     fs::create_dir_all(&directory).map_err(|source| cache(&directory, source))?;
-    let _lock = lock(&directory, Part::ClusterApiCore, &super::to_stderr)?;
-    check_go(parts, Part::ClusterApiCore)?;
+    let _lock = lock(&directory, provider.part(), &super::to_stderr)?;
+    check_go(parts, provider.part())?;
     let mut download = go(parts, Module::ClusterApi);
     download.args(["mod", "download", "-json", Module::ClusterApi.path()]);
     let answer = stdout(download, "go mod download")?;
     let module: Download = serde_json::from_slice(&answer)
         .map_err(|error| Error::Failed { command: "go mod download".to_owned(), tail: error.to_string() })?;
     let mut kustomize = Command::new(kubectl);
-    kustomize.arg("kustomize").arg(module.directory.join("core/config/default"));
+    kustomize.arg("kustomize").arg(module.directory.join(provider.kustomization()));
     let rendered = stdout(kustomize, "kubectl kustomize")?;
     let unfinished = output.with_extension("unfinished");
     fs::write(&unfinished, rendered).map_err(|source| cache(&unfinished, source))?;

@@ -11,6 +11,8 @@ pub enum Module {
     ClusterApi,
     /// containerd 2.
     Containerd,
+    /// The registry of `github.com/distribution`.
+    Distribution,
 }
 
 /// One binary.
@@ -30,17 +32,24 @@ pub enum Part {
     Kubelet,
     /// Cluster API's core manager.
     ClusterApiCore,
+    /// Cluster API's manager of bootstrap data for kubeadm.
+    ClusterApiBootstrap,
+    /// Cluster API's manager of control planes by kubeadm.
+    ClusterApiControlPlane,
     /// Runs on hosts.
     Containerd,
     /// containerd's shim.
     ContainerdShim,
     /// containerd's debugging client.
     Ctr,
+    /// Keeps OCI images.
+    Registry,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 4] = [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd];
+    pub const ALL: [Self; 5] =
+        [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd, Self::Distribution];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
     #[must_use]
@@ -50,6 +59,7 @@ impl Module {
             Self::Etcd => "etcd",
             Self::ClusterApi => "cluster-api",
             Self::Containerd => "containerd",
+            Self::Distribution => "distribution",
         }
     }
 
@@ -73,6 +83,7 @@ impl Module {
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ClusterApi => "sigs.k8s.io/cluster-api",
             Self::Containerd => "github.com/containerd/containerd/v2",
+            Self::Distribution => "github.com/distribution/distribution/v3",
         }
     }
 
@@ -82,6 +93,7 @@ impl Module {
             Self::Etcd => include_str!("../../parts/etcd/go.mod"),
             Self::ClusterApi => include_str!("../../parts/cluster-api/go.mod"),
             Self::Containerd => include_str!("../../parts/containerd/go.mod"),
+            Self::Distribution => include_str!("../../parts/distribution/go.mod"),
         }
     }
 
@@ -89,7 +101,7 @@ impl Module {
     pub(super) fn tags(self) -> &'static str {
         match self {
             Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
-            Self::Kubernetes | Self::Etcd | Self::ClusterApi => "",
+            Self::Kubernetes | Self::Etcd | Self::ClusterApi | Self::Distribution => "",
         }
     }
 
@@ -98,7 +110,7 @@ impl Module {
     pub(super) fn linker_flags(self) -> String {
         match self {
             Self::Kubernetes => format!("-s -w {}", stamp(self.version())),
-            Self::Etcd | Self::ClusterApi | Self::Containerd => "-s -w".to_owned(),
+            Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution => "-s -w".to_owned(),
         }
     }
 }
@@ -112,7 +124,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::Kubectl,
@@ -120,9 +132,12 @@ impl Part {
         Self::Kubelet,
         Self::Etcd,
         Self::ClusterApiCore,
+        Self::ClusterApiBootstrap,
+        Self::ClusterApiControlPlane,
         Self::Containerd,
         Self::ContainerdShim,
         Self::Ctr,
+        Self::Registry,
     ];
 
     /// The binary's file name.
@@ -136,9 +151,12 @@ impl Part {
             Self::Kubeadm => "kubeadm",
             Self::Kubelet => "kubelet",
             Self::ClusterApiCore => "cluster-api-core",
+            Self::ClusterApiBootstrap => "cluster-api-bootstrap",
+            Self::ClusterApiControlPlane => "cluster-api-control-plane",
             Self::Containerd => "containerd",
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
+            Self::Registry => "registry",
         }
     }
 
@@ -152,8 +170,11 @@ impl Part {
             | Self::Kubeadm
             | Self::Kubelet => Module::Kubernetes,
             Self::Etcd => Module::Etcd,
-            Self::ClusterApiCore => Module::ClusterApi,
+            Self::ClusterApiCore | Self::ClusterApiBootstrap | Self::ClusterApiControlPlane => {
+                Module::ClusterApi
+            }
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
+            Self::Registry => Module::Distribution,
         }
     }
 
@@ -162,6 +183,8 @@ impl Part {
         match self {
             Self::Etcd => module.to_owned(),
             Self::ClusterApiCore => format!("{module}/core"),
+            Self::ClusterApiBootstrap => format!("{module}/bootstrap/kubeadm"),
+            Self::ClusterApiControlPlane => format!("{module}/controlplane/kubeadm"),
             _ => format!("{module}/cmd/{}", self.name()),
         }
     }
@@ -172,8 +195,10 @@ impl Part {
             Self::KubeApiserver => 390,
             Self::ClusterApiCore => 180,
             Self::KubeControllerManager => 100,
-            Self::Containerd => 90,
+            Self::Containerd | Self::Registry => 90,
             Self::Etcd => 45,
+            Self::ClusterApiControlPlane => 40,
+            Self::ClusterApiBootstrap => 20,
             Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
             Self::ContainerdShim | Self::Ctr => 5,
         }

@@ -108,17 +108,23 @@ runcmd:
     )
 }
 
-pub(super) fn kubeconfig_secret(namespace: &str, cluster: &str, kubeconfig: String) -> Secret {
+pub(super) fn kubeconfig_secret(namespace: &str, cluster: &str, kubeconfig: &str) -> Secret {
+    cluster_secret(namespace, cluster, "kubeconfig", &[("value", kubeconfig)])
+}
+
+/// A Secret `<cluster>-<name>` as Cluster API reads it.
+pub(super) fn cluster_secret(namespace: &str, cluster: &str, name: &str, values: &[(&str, &str)]) -> Secret {
     let label = ("cluster.x-k8s.io/cluster-name".to_owned(), cluster.to_owned());
+    let values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     Secret {
         metadata: ObjectMeta {
-            name: Some(format!("{cluster}-kubeconfig")),
+            name: Some(format!("{cluster}-{name}")),
             namespace: Some(namespace.to_owned()),
             labels: Some(BTreeMap::from([label])),
             ..ObjectMeta::default()
         },
         type_: Some("cluster.x-k8s.io/secret".to_owned()),
-        string_data: Some(BTreeMap::from([("value".to_owned(), kubeconfig)])),
+        string_data: Some(values.collect()),
         ..Secret::default()
     }
 }

@@ -22,6 +22,9 @@ struct Arguments {
     /// Leave everything running at the end, and print how to inspect it.
     #[arg(long)]
     keep: bool,
+    /// Give the host no TPM: it registers with a software key.
+    #[arg(long)]
+    software_key: bool,
 }
 
 #[tokio::main]
@@ -37,7 +40,7 @@ async fn main() -> ExitCode {
     };
     // Whatever ends it, dropping the environment ends every process.
     let ended = tokio::select! {
-        ended = Box::pin(demo(&directory, &progress)) => ended,
+        ended = Box::pin(demo(&arguments, &directory, &progress)) => ended,
         () = stopped() => Err(anyhow::anyhow!("stopped by a signal")),
     };
     progress.finish();
@@ -74,15 +77,21 @@ async fn stopped() {
     }
 }
 
-async fn demo(directory: &Arc<Directory>, progress: &Arc<Progress>) -> anyhow::Result<(Environment, Host)> {
+async fn demo(
+    arguments: &Arguments,
+    directory: &Arc<Directory>,
+    progress: &Arc<Progress>,
+) -> anyhow::Result<(Environment, Host)> {
     let inputs = ImageInputs::from_env()
         .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make demo`")?;
     progress.step("base ISO and OS images");
     let base = ::qemu::build(Image::Iso, &inputs).await?;
-    let environment = Environment::start_in(directory.clone(), Reach::Guests, progress).await?;
+    let environment = Environment::start_in(directory.clone(), Reach::Guests, &[], progress).await?;
     let watching = Watching::start(&environment.management.admin, progress);
     let base = serve(base).await?;
-    let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await?));
+    let qemu = Qemu::new(&environment, &inputs).await?;
+    let qemu = if arguments.software_key { qemu.without_tpm() } else { qemu };
+    let mut host = Host::Qemu(Box::new(qemu));
     let result = Lifecycle::new(&environment, &mut host, progress.clone()).run(&base).await;
     drop(watching);
     print_proof(&result?, progress);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ::qemu::{BootOrder, Host, HostConfig, Image, ImageDisk, ImageInputs};
+use ::qemu::{BootOrder, Host, HostConfig, Image, ImageDisk, ImageInputs, Tpm};
 use anyhow::{Context as _, bail, ensure};
 
 use crate::environment::{Environment, GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY};
@@ -29,6 +29,17 @@ impl Qemu {
         config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images }];
         config.boot_order = BootOrder::Variables;
         Ok(Self { config, host: None })
+    }
+
+    /// The same host without a TPM: it registers with a software key.
+    #[must_use]
+    pub fn without_tpm(mut self) -> Self {
+        self.config.tpm = Tpm::Absent;
+        self
+    }
+
+    pub(super) fn has_tpm(&self) -> bool {
+        self.config.tpm != Tpm::Absent
     }
 
     pub(super) fn uuid(&self) -> &str {

@@ -1,7 +1,8 @@
 //! A host made of files: the real agent, a simulated operating system, and a
 //! kubelet that only registers its Node.
 
-use std::collections::BTreeMap;
+mod kubeadm;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -80,12 +81,35 @@ impl Simulated {
         let system = host.boot_medium(&medium).context("boot the medium")?;
         self.add_devices(&host.live())?;
         let (workload, number) = (self.workload.clone(), self.number);
+        self.run(async move {
+            Box::pin(install_system(&host, &system, number)).await?;
+            run_disk(host, workload, number).await
+        });
+        Ok(())
+    }
+
+    /// The host loses its power: what it does ends at once.
+    pub fn power_off(&mut self) {
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+    }
+
+    /// The host boots its disk.
+    pub fn power_on(&mut self) {
+        let host = SimulatedHost::at(self.directory.path());
+        let (workload, number) = (self.workload.clone(), self.number);
+        self.run(run_disk(host, workload, number));
+    }
+
+    fn run(&mut self, life: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+        let number = self.number;
+        self.power_off();
         self.task = Some(tokio::spawn(async move {
-            if let Err(error) = Box::pin(run_host(host, system, workload, number)).await {
+            if let Err(error) = Box::pin(life).await {
                 eprintln!("simulated host {number} stopped: {error:#}");
             }
         }));
-        Ok(())
     }
 
     /// Serial number of the disk, and two cards.
@@ -153,9 +177,7 @@ impl Simulated {
 
 impl Drop for Simulated {
     fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-        }
+        self.power_off();
     }
 }
 
@@ -259,24 +281,23 @@ impl NetworkObserver for SimulatedNetwork {
     }
 }
 
-/// The live system, then the installed one until it is dropped.
-async fn run_host(
-    host: SimulatedHost,
-    system: SimulatedSystem,
-    workload: Arc<Workload>,
-    number: u8,
-) -> anyhow::Result<()> {
-    let network = |root: &Root| SimulatedNetwork { number, transport: KernelNetwork::below(root) };
+async fn install_system(host: &SimulatedHost, system: &SimulatedSystem, number: u8) -> anyhow::Result<()> {
     let root = host.live();
     let summary = boot::run(&root);
     ensure!(summary.problems.is_empty(), "early boot: {:?}", summary.problems);
-    register::register(&root, &system, &host, &network(&root)).await?;
+    let network = SimulatedNetwork { number, transport: KernelNetwork::below(&root) };
+    register::register(&root, system, host, &network).await?;
+    Ok(())
+}
+
+/// The installed system, until it is dropped.
+async fn run_disk(host: SimulatedHost, workload: Arc<Workload>, number: u8) -> anyhow::Result<()> {
     let root = host.disk();
-    let network = network(&root);
+    let network = SimulatedNetwork { number, transport: KernelNetwork::below(&root) };
     loop {
         let boot = host.boot_disk(LIVE_IMAGE)?;
         ensure!(boot.problems.is_empty(), "early boot: {:?}", boot.problems);
-        join_node(&root, &workload).await?;
+        kubeadm::run(&root, &workload).await?;
         tokio::select! {
             () = run_agent(&root, &boot.system, &network, number) => {}
             () = wait_for_reboot(&boot.system) => {}
@@ -305,25 +326,6 @@ async fn wait_for_reboot(system: &SimulatedSystem) {
     while !system.reboot_was_asked_for() {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-}
-
-/// What kubeadm and the kubelet would do: the Node has what the agent wrote
-/// into the kubelet's configuration.
-async fn join_node(root: &Root, workload: &Workload) -> anyhow::Result<()> {
-    let seed = fs::read_to_string(root.nocloud_seed().join("user-data")).unwrap_or_default();
-    if !seed.contains("kubeadm join") || root.join("/etc/kubernetes/kubelet.conf").exists() {
-        return Ok(());
-    }
-    let meta_data = fs::read_to_string(root.nocloud_seed().join("meta-data"))?;
-    let hostname = read_value(&meta_data, "local-hostname: ").context("the seed names no host")?;
-    let flags = fs::read_to_string(root.join("/etc/default/kubelet"))?;
-    let provider_id = read_value(&flags, "--provider-id=").context("the kubelet has no provider id")?;
-    let uuid = read_value(&flags, "metal3.io/uuid=").context("the kubelet has no label")?;
-    let labels = BTreeMap::from([("metal3.io/uuid".to_owned(), uuid)]);
-    workload.register_node(&hostname, &provider_id, &labels).await?;
-    fs::create_dir_all(root.join("/etc/kubernetes"))?;
-    fs::write(root.join("/etc/kubernetes/kubelet.conf"), "credentials")?;
-    Ok(())
 }
 
 /// The word after `key`.

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use control_plane::audit::Counts;
+use control_plane::directory::Directory;
 use e2e::environment::{Environment, Reach};
 use e2e::progress::Progress;
 use e2e::serve::serve;
@@ -12,6 +14,20 @@ use tokio::sync::{Mutex, MutexGuard};
 /// Tests with an environment run one after the other: several at once make a
 /// small machine miss every deadline.
 static ENVIRONMENT: Mutex<()> = Mutex::const_new(());
+
+/// Of one lifecycle; each of two replicas reads for itself.
+pub(crate) const REQUESTS: u64 = 60;
+pub(crate) const WRITES: u64 = 44;
+
+/// Requests and writes without Events, Leases and watches: those depend on time.
+pub(crate) fn read_cost(counts: &Counts) -> (u64, u64) {
+    let lease_writes =
+        ["patch", "update", "create"].map(|verb| counts.of(verb, "leases")).iter().sum::<u64>();
+    let events = counts.of("create", "events") + counts.of("patch", "events");
+    let writes = counts.writes - events - lease_writes;
+    let requests = counts.requests - events - lease_writes - counts.of("get", "leases") - counts.watches;
+    (requests, writes)
+}
 
 /// An environment and the URL of a base ISO.
 pub(crate) struct Setup {
@@ -23,9 +39,27 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) async fn start() -> Self {
+        Self::start_limited(&[]).await
+    }
+
+    /// A coordinator that is limited to `namespaces`, where there are any.
+    pub(crate) async fn start_limited(namespaces: &[&str]) -> Self {
+        let directory = Arc::new(Directory::temporary().unwrap());
+        let start = async |progress: &_| {
+            Environment::start_in(directory, Reach::Loopback, namespaces, progress).await
+        };
+        Self::start_with(start).await
+    }
+
+    /// With the managers and the cluster that control planes need.
+    pub(crate) async fn start_for_control_planes() -> Self {
+        Self::start_with(async |progress| Environment::start_for_control_planes(progress).await).await
+    }
+
+    async fn start_with(start: impl AsyncFnOnce(&Arc<Progress>) -> anyhow::Result<Environment>) -> Self {
         let turn = ENVIRONMENT.lock().await;
         let progress = Arc::new(Progress::default());
-        let environment = Environment::start(Reach::Loopback, &progress).await.unwrap();
+        let environment = start(&progress).await.unwrap();
         let base = serve(create_base_iso(environment.directory.path())).await.unwrap();
         Self { environment, progress, base, _turn: turn }
     }

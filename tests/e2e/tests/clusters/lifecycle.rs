@@ -5,11 +5,8 @@ use e2e::host::{Host, Simulated};
 use e2e::lifecycle::Lifecycle;
 use e2e::watching::Watching;
 
-use crate::common::Setup;
+use crate::common::{REQUESTS, Setup, WRITES, read_cost};
 
-/// Two replicas watch, each for itself; the rest is one lifecycle.
-const REQUESTS: u64 = 60;
-const WRITES: u64 = 44;
 /// A cache can be a moment behind: a write that is refused for it is read and
 /// written again, once.
 const REFUSED: u64 = 6;
@@ -25,11 +22,7 @@ async fn host_becomes_node_and_returns() {
     drop(watching);
     let counts = &proof.lifecycle;
     assert_eq!((counts.lists, counts.of("list", "secrets"), counts.of("watch", "secrets")), (0, 0, 0));
-    let lease_writes =
-        ["patch", "update", "create"].map(|verb| counts.of(verb, "leases")).iter().sum::<u64>();
-    let events = counts.of("create", "events") + counts.of("patch", "events");
-    let writes = counts.writes - events - lease_writes;
-    let requests = counts.requests - events - lease_writes - counts.of("get", "leases") - counts.watches;
+    let (requests, writes) = read_cost(counts);
     assert!(
         requests <= REQUESTS && writes <= WRITES && counts.refused_writes <= REFUSED,
         "{requests} requests, {writes} writes: {counts:#?}"

@@ -124,7 +124,11 @@ async fn users_without_rules_are_not_restricted() {
 
 #[tokio::test(start_paused = true)]
 async fn coordinator_manifests_are_enforced() {
-    let manifests = include_str!("../../../../coordinator/config/rbac.yaml");
+    let manifests = concat!(
+        include_str!("../../../../coordinator/config/rbac.yaml"),
+        "---\n",
+        include_str!("../../../../coordinator/config/all-namespaces.yaml")
+    );
     let rules = Rules::of_service_account(manifests, "baremetal-system", "baremetal-coordinator");
     let fake = server();
     fake.authorize("coordinator", rules.unwrap());

@@ -58,8 +58,8 @@ fn generate(schema: &JSONSchemaProps) -> Value {
         Some("string") if schema.format.as_deref() == Some("date-time") => json!("2026-01-01T00:00:00Z"),
         Some("string") => match schema.pattern.as_deref() {
             Some(pattern) if pattern.starts_with("^sha256:") => json!(format!("sha256:{}", "a".repeat(64))),
-            Some(_) => json!("a/b"),
-            None => json!("a"),
+            Some(pattern) if pattern.contains('/') => json!("a/b"),
+            Some(_) | None => json!("a"),
         },
         #[expect(clippy::cast_possible_truncation, reason = "bounds of the schemas are small")]
         Some("integer") => json!(schema.minimum.unwrap_or(1.0) as i64),

@@ -1,5 +1,8 @@
 use super::*;
-use netlink_packet_route::link::{BondMode, BondXmitHashPolicy};
+use netlink_packet_route::link::{
+    BondLacpRate, BondMode, BondXmitHashPolicy, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute,
+    LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
+};
 
 fn link(index: u32, name: &str, extra: Vec<LinkAttribute>) -> LinkMessage {
     let mut message = LinkMessage::default();
@@ -76,7 +79,7 @@ fn links_of_containers_and_tunnels_are_not_told() {
         ("card", link(2, "ens3", vec![]), true),
         ("dummy", virtual_link("dummy0", InfoKind::Dummy), false),
         ("veth", virtual_link("vethabc", InfoKind::Veth), false),
-        ("calico by name", link(2, "cali123", vec![]), false),
+        ("card with a container's name", link(2, "cali123", vec![]), true),
         ("tunnel", virtual_link("wg0", InfoKind::Wireguard), false),
         ("virtual server", virtual_link("kube-ipvs0", InfoKind::Dummy), false),
         ("empty bridge", virtual_link("br0", InfoKind::Bridge), false),
@@ -132,6 +135,56 @@ fn bonds_vlans_and_bridges_are_translated() {
     assert_eq!(bridge.kind, "bridge");
     assert_eq!(member.master, "bond0");
     assert_eq!(member.permanent_mac, "02:00:00:00:00:ab");
+}
+
+#[test]
+fn a_bridge_is_told_by_what_it_holds_not_by_its_name() {
+    let bridge = |name| link(4, name, vec![of_kind(InfoKind::Bridge, None)]);
+    let card = || link(2, "ens3", vec![LinkAttribute::Controller(4)]);
+    let container = || link(3, "veth1", vec![of_kind(InfoKind::Veth, None), LinkAttribute::Controller(4)]);
+    let tagged = |parent| link(5, "vlan7", vec![vlan(7), LinkAttribute::Link(parent)]);
+    for (name, links, want) in [
+        ("management", vec![bridge("br-mgmt"), card()], vec!["br-mgmt", "ens3"]),
+        ("VLAN on it", vec![bridge("br-ex"), card(), tagged(4)], vec!["br-ex", "ens3", "vlan7"]),
+        ("named like a plug-in's", vec![bridge("cni0"), card(), container()], vec!["cni0", "ens3"]),
+        ("docker's network", vec![bridge("br-0a1b2c3d4e5f"), container()], vec![]),
+        ("odd name, containers only", vec![bridge("mgmt"), container()], vec![]),
+    ] {
+        let dump = Dump { links, ..Dump::default() };
+        let told: Vec<_> = translate_dump(&dump).interfaces.into_iter().map(|one| one.name).collect();
+        assert_eq!(told, want, "{name}");
+    }
+    let mut address = global("192.0.2.5/24", AddressFlags::Permanent);
+    address.header.index = 4;
+    let dump = Dump { links: vec![bridge("br-ex"), card()], addresses: vec![address], ..Dump::default() };
+    let [bridge, card] = &translate_dump(&dump).interfaces[..] else { panic!() };
+    assert_eq!(
+        (bridge.addresses.as_slice(), card.master.as_str()),
+        (["192.0.2.5/24".to_owned()].as_slice(), "br-ex")
+    );
+}
+
+#[test]
+fn a_link_that_carries_waits_for_its_address() {
+    let plugged = |mut link: LinkMessage| {
+        link.header.flags = LinkFlags::Up | LinkFlags::LowerUp;
+        link
+    };
+    let card = |extra| plugged(link(2, "ens3", extra));
+    let address = || vec![global("192.0.2.5/24", AddressFlags::empty())];
+    let tagged = plugged(link(5, "vlan7", vec![vlan(7), LinkAttribute::Link(2)]));
+    let veth = plugged(link(2, "veth0", vec![of_kind(InfoKind::Veth, None)]));
+    for (name, links, addresses, want) in [
+        ("no lease yet", vec![card(vec![])], vec![], vec!["ens3"]),
+        ("lease", vec![card(vec![])], address(), vec![]),
+        ("no cable", vec![link(2, "ens3", vec![])], vec![], vec![]),
+        ("member", vec![card(vec![LinkAttribute::Controller(4)])], vec![], vec![]),
+        ("below a VLAN", vec![card(vec![]), tagged], vec![], vec!["vlan7"]),
+        ("container's", vec![veth], vec![], vec![]),
+    ] {
+        let dump = Dump { links, addresses, ..Dump::default() };
+        assert_eq!(list_unaddressed(&dump), want, "{name}");
+    }
 }
 
 #[test]

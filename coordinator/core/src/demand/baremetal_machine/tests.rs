@@ -111,6 +111,14 @@ fn blockers_name_cause_and_reason() {
 }
 
 #[test]
+fn hold_without_owner_names_what_makes_machines() {
+    let mut world = world();
+    world.owner = None;
+    let message = world.read().hold.unwrap().message;
+    assert!(message.contains("a MachineDeployment or a control plane"), "{message}");
+}
+
+#[test]
 fn holds_stop_every_decision() {
     type Change = fn(&mut World);
     let cases: [(&str, Change, Option<Reason>); 10] = [

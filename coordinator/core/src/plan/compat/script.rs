@@ -70,6 +70,9 @@ const WRITE_SEED: &str = r#"for seed in /var/lib/baremetal-agent/seed /var/lib/c
     [ ! -e "$staging/$file" ] || install -m 0600 "$staging/$file" "$seed/$file"
   done
 done
+for file in $staging/*.nmconnection; do
+  [ ! -e "$file" ] || install -m 0600 "$file" /var/lib/baremetal-agent/seed/
+done
 [ -e "$seed/user-data" ] || install -m 0600 /dev/null "$seed/user-data""#;
 
 /// What early boot wrote for the kubelet goes with it: the mark and the line

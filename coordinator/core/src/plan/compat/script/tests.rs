@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -104,7 +105,12 @@ fn id() -> PlanId {
 }
 
 fn seed() -> Step {
-    Step::WriteSeed(Seed { user_data: None, meta_data: String::new(), network_config: None })
+    Step::WriteSeed(Seed {
+        user_data: None,
+        meta_data: String::new(),
+        network_config: None,
+        connections: BTreeMap::new(),
+    })
 }
 
 #[test]

@@ -58,7 +58,7 @@ struct Match<'a> {
     macaddress: &'a str,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Parameters<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -71,6 +71,9 @@ struct Parameters<'a> {
     transmit_hash_policy: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     primary: Option<&'a str>,
+    /// Of a bridge; all others are of a bond.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stp: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -94,8 +97,9 @@ struct Nameservers<'a> {
     search: &'a [String],
 }
 
-/// The document: devices by kind and name, in their order.
-pub(super) fn render_yaml(network: &Network) -> Result<String, NetworkError> {
+/// The document: devices by kind and name, in their order. What it leaves out
+/// is said in comments, which nothing but an operator reads.
+pub(super) fn render_config(network: &Network, left_out: &[String]) -> Result<String, NetworkError> {
     let mut document = Document {
         version: 2,
         ethernets: BTreeMap::new(),
@@ -112,7 +116,9 @@ pub(super) fn render_yaml(network: &Network) -> Result<String, NetworkError> {
         };
         section.insert(name, device_entry(name, device));
     }
-    crate::yaml::to_yaml(&document).map_err(|error| NetworkError::Render(error.to_string()))
+    let text = crate::yaml::to_yaml(&document).map_err(|error| NetworkError::Render(error.to_string()))?;
+    let comment = |place: &String| format!("# Only NetworkManager does this: {}\n", place.escape_debug());
+    Ok(left_out.iter().map(comment).chain([text]).collect())
 }
 
 fn device_entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
@@ -128,8 +134,8 @@ fn device_entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
     };
     match &device.kind {
         Kind::Ethernet { mac } => {
-            entry.found_by = Some(Match { macaddress: mac });
-            entry.set_name = Some(name);
+            entry.found_by = mac.as_deref().map(|macaddress| Match { macaddress });
+            entry.set_name = mac.as_ref().map(|_| name);
         }
         Kind::Bond { mac, members, parameters } => {
             entry.macaddress = mac.as_deref();
@@ -140,11 +146,13 @@ fn device_entry<'a>(name: &'a str, device: &'a Device) -> Entry<'a> {
                 lacp_rate: parameters.lacp_rate.as_deref(),
                 transmit_hash_policy: parameters.transmit_hash_policy.as_deref(),
                 primary: parameters.primary.as_deref(),
+                stp: None,
             });
         }
-        Kind::Bridge { mac, members } => {
+        Kind::Bridge { mac, members, stp } => {
             entry.macaddress = mac.as_deref();
             entry.interfaces = members;
+            entry.parameters = stp.map(|stp| Parameters { stp: Some(stp), ..Parameters::default() });
         }
         Kind::Vlan { id, link } => {
             entry.id = Some(*id);

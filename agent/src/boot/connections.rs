@@ -1,0 +1,110 @@
+//! Connections of `NetworkManager`: written at every boot, `/etc` may be
+//! ephemeral.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use proto::plan::Secret;
+
+use super::seed::SeedError;
+use crate::durable;
+use crate::paths::Root;
+
+const SUFFIX: &str = ".nmconnection";
+/// Files of the agent, which it replaces; others are the image's or an
+/// operator's.
+const PREFIX: &str = "baremetal-";
+
+pub(super) fn file_name(name: &str) -> String {
+    format!("{name}{SUFFIX}")
+}
+
+pub(super) fn connection_name(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.to_owned())
+}
+
+/// Makes `wanted` the agent's connections where `NetworkManager` configures
+/// the network, and removes those of a former plan. Whether any are there.
+///
+/// # Errors
+/// [`SeedError`].
+pub(super) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) -> Result<bool, SeedError> {
+    let directory = root.connections();
+    let is_used = root.uses_network_manager();
+    // A network that was reported from this host has its files by their names.
+    let ours = |name: &str| file_name(&format!("{PREFIX}{}", name.strip_prefix(PREFIX).unwrap_or(name)));
+    let wanted: BTreeMap<_, _> =
+        wanted.iter().filter(|_| is_used).map(|(name, content)| (ours(name), content)).collect();
+    for name in list_own_files(&directory)? {
+        if !wanted.contains_key(&name) {
+            durable::remove(&directory.join(name))?;
+        }
+    }
+    for (name, content) in &wanted {
+        durable::create_directory_with_mode(&directory, 0o755)?;
+        durable::write_with_mode(&directory.join(name), content.expose(), durable::SECRET)?;
+    }
+    Ok(!wanted.is_empty())
+}
+
+fn list_own_files(directory: &Path) -> Result<Vec<String>, SeedError> {
+    let read_error = |source| SeedError::Read { path: directory.to_owned(), source };
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(read_error(source)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(read_error)?.file_name().to_string_lossy().into_owned();
+        if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn wanted(names: &[&str]) -> BTreeMap<String, Secret> {
+        names.iter().map(|name| ((*name).to_owned(), Secret::new(name.as_bytes().to_vec()))).collect()
+    }
+
+    #[test]
+    fn former_connections_are_replaced_and_others_stay() {
+        let host = tempfile::tempdir().unwrap();
+        let root = Root::at(host.path());
+        let directory = root.connections();
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("own.nmconnection"), "operator").unwrap();
+        let names = || {
+            let entries = fs::read_dir(&directory).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        assert!(!place_connections(&root, &wanted(&["eno1"])).unwrap(), "no NetworkManager");
+        assert_eq!(names(), ["own.nmconnection"]);
+        let wants = root.join("/usr/lib/systemd/system/multi-user.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        symlink("../NetworkManager.service", wants.join("NetworkManager.service")).unwrap();
+        assert!(place_connections(&root, &wanted(&["eno1", "eno2"])).unwrap());
+        assert!(place_connections(&root, &wanted(&["bond0", "baremetal-eno2"])).unwrap());
+        assert_eq!(
+            names(),
+            ["baremetal-bond0.nmconnection", "baremetal-eno2.nmconnection", "own.nmconnection"]
+        );
+        // NetworkManager ignores what others may read.
+        let mode = fs::metadata(directory.join("baremetal-bond0.nmconnection")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(!place_connections(&root, &BTreeMap::new()).unwrap());
+        assert_eq!(names(), ["own.nmconnection"]);
+    }
+}

@@ -1,0 +1,187 @@
+//! Which environment files the kubelet's unit reads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::environment;
+use crate::paths::Root;
+
+/// Where packages of the kubelet look for `KUBELET_EXTRA_ARGS`.
+const USUAL: [&str; 2] = ["/etc/default/kubelet", "/etc/sysconfig/kubelet"];
+/// kubeadm writes its file there when a node joins, and a wipe empties it.
+const STATE_OF_KUBELET: &str = "/var/lib/kubelet";
+
+/// Files of the kubelet's unit.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct EnvironmentFiles {
+    /// Where the identity goes.
+    pub(super) chosen: Vec<PathBuf>,
+    /// The unit reads them as well.
+    pub(super) others: Vec<PathBuf>,
+}
+
+/// The files that packages use, whether they are there or not.
+pub(super) fn usual_files(root: &Root) -> [PathBuf; 2] {
+    USUAL.map(|path| root.join(path))
+}
+
+/// Of the files that the unit names one is chosen: the last that sets the
+/// variable, for it is the one that counts, else the last. Where nothing names
+/// a file, all usual ones whose directory is there.
+pub(super) fn find_files(root: &Root) -> EnvironmentFiles {
+    let named: Vec<_> = ask_systemd(root)
+        .unwrap_or_else(|| parse_unit(&read_unit(root)))
+        .into_iter()
+        .filter(|path| !Path::new(path).starts_with(STATE_OF_KUBELET) && !path.contains(['*', '?', '[']))
+        .map(|path| root.join(path))
+        .collect();
+    let sets = |path: &PathBuf| fs::read_to_string(path).is_ok_and(|text| environment::sets_variable(&text));
+    let Some(chosen) = named.iter().rposition(sets).or(named.len().checked_sub(1)) else {
+        let has_directory = |path: &PathBuf| path.parent().is_some_and(Path::is_dir);
+        let chosen = usual_files(root).into_iter().filter(has_directory).collect();
+        return EnvironmentFiles { chosen, others: Vec::new() };
+    };
+    let mut others = named;
+    let chosen = others.remove(chosen);
+    others.retain(|path| *path != chosen);
+    EnvironmentFiles { chosen: vec![chosen], others }
+}
+
+/// What systemd has loaded: it knows drop-ins, their order and resets.
+fn ask_systemd(root: &Root) -> Option<Vec<String>> {
+    if !root.join("/run/systemd/system").is_dir() {
+        return None;
+    }
+    let shown = Command::new(root.join("/usr/bin/systemctl"))
+        .args(["show", "--property=EnvironmentFiles", "kubelet.service"])
+        .output()
+        .inspect_err(|error| tracing::warn!(%error, "cannot ask systemd for the kubelet's unit"))
+        .ok()
+        .filter(|output| output.status.success())?;
+    Some(parse_shown(&String::from_utf8_lossy(&shown.stdout))).filter(|files| !files.is_empty())
+}
+
+/// `EnvironmentFiles=/etc/default/kubelet (ignore_errors=yes)`, a line each.
+fn parse_shown(text: &str) -> Vec<String> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("EnvironmentFiles="))
+        .map(|value| value.rsplit_once(" (ignore_errors=").map_or(value, |(path, _)| path).to_owned())
+        .filter(|path| !path.is_empty())
+        .collect()
+}
+
+/// The kubelet's unit and its drop-ins, in one text.
+fn read_unit(root: &Root) -> String {
+    const DIRECTORIES: [&str; 5] = [
+        "/lib/systemd/system",
+        "/usr/lib/systemd/system",
+        "/usr/local/lib/systemd/system",
+        "/run/systemd/system",
+        "/etc/systemd/system",
+    ];
+    let mut text = String::new();
+    for directory in DIRECTORIES.map(|path| root.join(path)) {
+        let mut paths = vec![directory.join("kubelet.service")];
+        if let Ok(entries) = fs::read_dir(directory.join("kubelet.service.d")) {
+            paths.extend(entries.flatten().map(|entry| entry.path()));
+        }
+        paths.sort();
+        for path in paths {
+            text.push_str(&fs::read_to_string(path).unwrap_or_default());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Files that `EnvironmentFile=` of a unit names; a leading dash only means
+/// that the file may be missing.
+fn parse_unit(unit: &str) -> Vec<String> {
+    let names = unit.lines().filter_map(|line| line.trim().strip_prefix("EnvironmentFile="));
+    names.map(|name| name.trim().trim_start_matches('-').to_owned()).filter(|name| !name.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// A host with these files, and a systemd that shows this.
+    fn host(files: &[(&str, &str)], shown: Option<&str>) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let put = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (path, text) in files {
+            put(path, text);
+        }
+        if let Some(shown) = shown {
+            fs::create_dir_all(root.join("/run/systemd/system")).unwrap();
+            put("/usr/bin/systemctl", &format!("#!/bin/sh\ncat <<'END'\n{shown}\nEND\n"));
+            let executable = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(root.join("/usr/bin/systemctl"), executable).unwrap();
+        }
+        (directory, root)
+    }
+
+    #[test]
+    fn the_file_that_counts_is_chosen() {
+        const KUBEADM: &str = "EnvironmentFiles=/var/lib/kubelet/kubeadm-flags.env (ignore_errors=yes)";
+        let shown = |paths: &[&str]| {
+            let line = |path: &&str| format!("EnvironmentFiles={path} (ignore_errors=no)");
+            format!("{KUBEADM}\n{}", paths.iter().map(line).collect::<Vec<_>>().join("\n"))
+        };
+        let debian = ("/etc/default/other", "");
+        let drop_in = "EnvironmentFile=-/etc/sysconfig/kubelet\n";
+        let unit = ("/usr/lib/systemd/system/kubelet.service.d/10.conf", drop_in);
+        let other = "/etc/kubernetes/kubelet.env";
+        for (name, files, systemd, chosen, others) in [
+            ("another file", vec![debian], Some(shown(&[other])), vec![other], vec![]),
+            (
+                "the last",
+                vec![],
+                Some(shown(&["/etc/a", "/etc/default/kubelet"])),
+                vec!["/etc/default/kubelet"],
+                vec!["/etc/a"],
+            ),
+            (
+                "the one that sets it",
+                vec![("/etc/a", "KUBELET_EXTRA_ARGS=--v=2\n"), ("/etc/b", "OTHER=x\n")],
+                Some(shown(&["/etc/a", "/etc/b"])),
+                vec!["/etc/a"],
+                vec!["/etc/b"],
+            ),
+            ("a pattern", vec![], Some(shown(&["/etc/kubelet.d/*.env", other])), vec![other], vec![]),
+            ("only kubeadm's", vec![debian], Some(shown(&[])), vec!["/etc/default/kubelet"], vec![]),
+            ("nothing shown", vec![unit], Some(String::new()), vec!["/etc/sysconfig/kubelet"], vec![]),
+            ("no systemd", vec![unit], None, vec!["/etc/sysconfig/kubelet"], vec![]),
+            ("nothing at all", vec![debian], None, vec!["/etc/default/kubelet"], vec![]),
+        ] {
+            let (_directory, root) = host(&files, systemd.as_deref());
+            let place = |paths: Vec<&str>| paths.iter().map(|path| root.join(path)).collect::<Vec<_>>();
+            let want = EnvironmentFiles { chosen: place(chosen), others: place(others) };
+            assert_eq!(find_files(&root), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_identity_follows_the_kubelets_unit() {
+        let shown = "EnvironmentFiles=/etc/kubernetes/kubelet.env (ignore_errors=yes)";
+        let flags = "KUBELET_EXTRA_ARGS=\"--v=2\"\n";
+        let (_directory, root) =
+            host(&[("/etc/kubernetes/kubelet.env", flags), ("/etc/default/x", "")], Some(shown));
+        let identity =
+            proto::plan::NodeIdentity { uuid: "0a1b".into(), provider_id: "baremetal:///host-1".into() };
+        super::super::apply_identity(&root, &identity).unwrap();
+        let read = || fs::read_to_string(root.join("/etc/kubernetes/kubelet.env")).unwrap();
+        assert!(read().contains("\"--v=2 --node-labels=metal3.io/uuid=0a1b"), "{}", read());
+        assert!(!root.join("/etc/default/kubelet").exists(), "the unit does not read it");
+        super::super::forget_identity(&root).unwrap();
+        assert_eq!(read(), flags);
+    }
+}

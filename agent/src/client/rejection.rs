@@ -1,0 +1,110 @@
+//! Whether the coordinator rejected the certificate of this host.
+//!
+//! With TLS 1.3 the handshake ends here before the server has seen the
+//! certificate: its alert arrives on the open connection, and gRPC makes a
+//! broken connection of it, like of any other.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use rustls::AlertDescription;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What became of the certificate on one connection.
+#[derive(Clone, Debug, Default)]
+pub struct Rejection(Arc<AtomicBool>);
+
+impl Rejection {
+    /// Whether the server rejected the certificate.
+    #[must_use]
+    pub fn is_rejected(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn note_error(&self, error: &io::Error) {
+        let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+        if let Some(rustls::Error::AlertReceived(alert)) = cause
+            && concerns_certificate(*alert)
+        {
+            tracing::info!(?alert, "the coordinator rejected the certificate of this host");
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Another certificate may help; after any other alert it would not.
+const fn concerns_certificate(alert: AlertDescription) -> bool {
+    matches!(
+        alert,
+        AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+    )
+}
+
+/// A TLS stream whose alerts are noted.
+pub(super) struct Watched<S> {
+    pub(super) stream: S,
+    pub(super) rejection: Rejection,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Poll::Ready(Err(error)) = &read {
+            self.rejection.note_error(error);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_alerts_about_the_certificate_reject_it() {
+        let alert = |alert| io::Error::new(io::ErrorKind::InvalidData, rustls::Error::AlertReceived(alert));
+        for (name, error, want) in [
+            ("expired", alert(AlertDescription::CertificateExpired), true),
+            ("another authority", alert(AlertDescription::UnknownCA), true),
+            ("revoked", alert(AlertDescription::CertificateRevoked), true),
+            ("overloaded", alert(AlertDescription::InternalError), false),
+            ("closed", alert(AlertDescription::CloseNotify), false),
+            ("reset", io::ErrorKind::ConnectionReset.into(), false),
+            ("garbled", io::Error::new(io::ErrorKind::InvalidData, rustls::Error::DecryptError), false),
+        ] {
+            let rejection = Rejection::default();
+            rejection.note_error(&error);
+            assert_eq!(rejection.is_rejected(), want, "{name}");
+        }
+    }
+}

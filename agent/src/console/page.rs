@@ -1,0 +1,148 @@
+//! The page of the console: who this host is, what it does, what it waits for,
+//! and what to do about it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::SystemTime;
+
+use crate::error::{format_line, split_line};
+use crate::paths::Root;
+use crate::plan::journal::{self, Journal, State};
+use crate::status::render_status;
+
+/// The note of the last message.
+pub(super) const MESSAGE: &str = "message";
+/// Columns of the values.
+const INDENT: usize = 12;
+
+/// The page for a screen of `columns`; no line is longer and no byte moves the
+/// cursor.
+#[must_use]
+pub fn render_page(root: &Root, now: SystemTime, columns: usize) -> String {
+    let mut page = String::from("Bare-metal host\n\n");
+    for line in render_status(root, now).lines() {
+        push_wrapped(&mut page, line, columns);
+    }
+    page.push('\n');
+    let message = fs::read_to_string(root.runtime().join(MESSAGE)).unwrap_or_default();
+    let message = if message.is_empty() { "starting" } else { message.trim() };
+    push_wrapped(&mut page, &format!("{:<INDENT$}{}", "now", split_line(message).0), columns);
+    let plan = journal::read(&root.state().journal()).ok().flatten().and_then(|plan| describe_plan(&plan));
+    if let Some(plan) = &plan {
+        push_wrapped(&mut page, &format!("{:<INDENT$}{}", "", split_line(plan).0), columns);
+    }
+    let action = split_line(message).1.or_else(|| split_line(plan.as_deref()?).1);
+    let action = action.unwrap_or("nothing to do here");
+    push_wrapped(&mut page, &format!("{:<INDENT$}{action}", "next"), columns);
+    page
+}
+
+/// What the plan does at the moment or where it failed; nothing of one that is
+/// over.
+fn describe_plan(journal: &Journal) -> Option<String> {
+    let not_done = journal.steps().iter().find(|entry| !matches!(entry.state, State::Done { .. }))?;
+    let name = &not_done.name;
+    Some(match &not_done.state {
+        State::Failed => format_line(
+            &format!("the plan failed at {name}; this host does nothing until a newer plan comes"),
+            Some("read the condition PlanApplied of its MachineInventory"),
+        ),
+        State::Started { attempts, .. } => format!("{name} is running, attempt {attempts}"),
+        State::Pending | State::Done { .. } => format!("{name} is about to run"),
+    })
+}
+
+/// Breaks a line between words; what follows is indented as values are.
+fn push_wrapped(page: &mut String, line: &str, columns: usize) {
+    let width = columns.max(2 * INDENT);
+    let mut rest: String = line.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    loop {
+        let Some((end, _)) = rest.char_indices().nth(width) else {
+            let _ = writeln!(page, "{}", rest.trim_end());
+            return;
+        };
+        let space = rest[..end].rfind(' ').filter(|space| *space > INDENT);
+        let at = space.unwrap_or(end);
+        let _ = writeln!(page, "{}", rest[..at].trim_end());
+        rest = format!("{:INDENT$}{}", "", rest[at..].trim_start());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::plan::{Checksum, Generation, Kind, Plan, PlanId, Step};
+
+    use super::*;
+    use crate::console::Console;
+    use crate::durable;
+    use crate::plan::journal::Outcome;
+
+    #[test]
+    fn the_page_shows_message_and_action() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let page = render_page(&root, SystemTime::now(), 80);
+        assert!(page.contains("now         starting\nnext        nothing to do here\n"), "{page}");
+        Console::new(&root).print_message("not attached: no route; next: check the cable");
+        let page = render_page(&root, SystemTime::now(), 80);
+        assert!(page.contains("now         not attached: no route\nnext        check the cable\n"), "{page}");
+    }
+
+    #[test]
+    fn the_page_shows_the_running_step() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        durable::create_directory(root.state().path()).unwrap();
+        Console::new(&root).print_message("attached to c.example:8443");
+        let plan = Plan {
+            id: PlanId::parse("clean-1").unwrap(),
+            generation: Generation(3),
+            checksum: Checksum::of(b"clean-1"),
+            kind: Kind::Clean,
+            steps: vec![Step::StopKubelet],
+        };
+        let pending = Journal::begin_plan(&plan);
+        let started = pending.clone().with_started(0, "b");
+        let failed = started.clone().with_ended(0, Outcome::Failed(proto::v1alpha1::StepFailed::default()));
+        let done = started.clone().with_ended(0, Outcome::Done(proto::v1alpha1::StepDone::default()));
+        let attached = "now         attached to c.example:8443\n";
+        let nothing = "next        nothing to do here\n";
+        let read = "next        read the condition PlanApplied of its MachineInventory\n";
+        for (name, journal, want) in [
+            ("pending", pending, format!("{attached}            stop-kubelet is about to run\n{nothing}")),
+            (
+                "started",
+                started,
+                format!("{attached}            stop-kubelet is running, attempt 1\n{nothing}"),
+            ),
+            ("failed", failed, read.to_owned()),
+            ("done", done, format!("{attached}{nothing}")),
+        ] {
+            journal::write_journal(&root.state().journal(), &journal).unwrap();
+            let page = render_page(&root, SystemTime::now(), 80);
+            assert!(page.ends_with(&want), "{name}: {page}");
+        }
+    }
+
+    #[test]
+    fn no_line_is_longer_than_the_screen() {
+        for (name, line, want) in [
+            ("short", "now         fine", "now         fine\n"),
+            (
+                "between words",
+                "now         one two three four",
+                "now         one two\n            three four\n",
+            ),
+            (
+                "one long word",
+                "now         abcdefghijklmnopq",
+                "now         abcdefghijkl\n            mnopq\n",
+            ),
+            ("escape sequence", "now         \u{1b}[2Jx", "now          [2Jx\n"),
+        ] {
+            let mut page = String::new();
+            push_wrapped(&mut page, line, 24);
+            assert_eq!(page, want, "{name}");
+        }
+    }
+}

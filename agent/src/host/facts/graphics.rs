@@ -1,0 +1,60 @@
+//! Graphics cards: what `/sys/class/drm` shows with a PCI device behind it.
+
+use std::fs;
+use std::path::Path;
+
+use proto::v1alpha1::GraphicsCard;
+
+use crate::paths::Root;
+
+/// Every card, in the kernel's order. No database of names is on the host:
+/// vendor and product are their numbers.
+#[must_use]
+pub fn read_cards(root: &Root) -> Vec<GraphicsCard> {
+    let entries = fs::read_dir(root.join("/sys/class/drm")).into_iter().flatten().flatten();
+    let mut cards: Vec<_> = entries
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.strip_prefix("card")?.parse::<u32>().ok()?;
+            Some((number, read_card(&entry.path().join("device"))?))
+        })
+        .collect();
+    cards.sort_by_key(|(number, _)| *number);
+    cards.into_iter().map(|(_, card)| card).collect()
+}
+
+fn read_card(device: &Path) -> Option<GraphicsCard> {
+    let number = |file: &str| {
+        let text = fs::read_to_string(device.join(file)).ok()?;
+        Some(text.trim().trim_start_matches("0x").to_owned())
+    };
+    let driver = fs::read_link(device.join("driver")).ok();
+    let driver = driver.as_deref().and_then(|path| path.file_name()?.to_str()).unwrap_or_default();
+    Some(GraphicsCard { driver: driver.to_owned(), vendor: number("vendor")?, product: number("device")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_are_read_and_their_connectors_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        for (name, product) in [("card10", "0x1111"), ("card2", "0x2222")] {
+            let device = root.join("/sys/class/drm").join(name).join("device");
+            fs::create_dir_all(&device).unwrap();
+            fs::write(device.join("vendor"), "0x10de\n").unwrap();
+            fs::write(device.join("device"), format!("{product}\n")).unwrap();
+            std::os::unix::fs::symlink("../../bus/pci/drivers/nvidia", device.join("driver")).unwrap();
+        }
+        for other in ["card2-HDMI-A-1", "renderD128", "card3"] {
+            fs::create_dir_all(root.join("/sys/class/drm").join(other)).unwrap();
+        }
+        let card = |product: &str| GraphicsCard {
+            driver: "nvidia".into(),
+            vendor: "10de".into(),
+            product: product.into(),
+        };
+        assert_eq!(read_cards(&root), [card("2222"), card("1111")]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Links: what they are by the kernel, and which are the host's.
+
+use std::collections::HashSet;
+
+use netlink_packet_route::link::{
+    BondLacpRate, InfoBond, InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType,
+    LinkMessage,
+};
+use proto::v1alpha1::Bond;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    Card,
+    Bond(Bond, Option<u32>),
+    Vlan { id: u16, parent: u32 },
+    Bridge,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) index: u32,
+    pub(super) name: String,
+    pub(super) mac: String,
+    pub(super) permanent_mac: String,
+    pub(super) mtu: u32,
+    /// Up, and the cable is plugged in.
+    pub(super) carries: bool,
+    pub(super) master: Option<u32>,
+    pub(super) kind: Kind,
+}
+
+fn format_mac(bytes: &[u8]) -> String {
+    let octets: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    octets.join(":")
+}
+
+/// A link of a kind that may be the host's.
+pub(super) fn parse_link(message: &LinkMessage) -> Option<Link> {
+    if message.header.link_layer_type != LinkLayerType::Ether {
+        return None;
+    }
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        mac: String::new(),
+        permanent_mac: String::new(),
+        mtu: 0,
+        carries: message.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
+        master: None,
+        kind: Kind::Card,
+    };
+    let mut parent = 0;
+    let mut information: &[LinkInfo] = &[];
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Address(bytes) => link.mac = format_mac(bytes),
+            LinkAttribute::PermAddress(bytes) => link.permanent_mac = format_mac(bytes),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Controller(index) => link.master = Some(*index),
+            LinkAttribute::Link(index) => parent = *index,
+            LinkAttribute::LinkInfo(info) => information = info,
+            _ => {}
+        }
+    }
+    link.kind = parse_kind(information, parent)?;
+    Some(link)
+}
+
+fn parse_kind(information: &[LinkInfo], parent: u32) -> Option<Kind> {
+    let data = information.iter().find_map(|info| match info {
+        LinkInfo::Data(data) => Some(data),
+        _ => None,
+    });
+    let kind = information.iter().find_map(|info| match info {
+        LinkInfo::Kind(kind) => Some(kind),
+        _ => None,
+    });
+    match (kind, data) {
+        (None, _) => Some(Kind::Card),
+        (Some(InfoKind::Bridge), _) => Some(Kind::Bridge),
+        (Some(InfoKind::Bond), Some(InfoData::Bond(data))) => Some(parse_bond(data)),
+        (Some(InfoKind::Vlan), Some(InfoData::Vlan(data))) => data.iter().find_map(|part| match part {
+            InfoVlan::Id(id) => Some(Kind::Vlan { id: *id, parent }),
+            _ => None,
+        }),
+        _ => None,
+    }
+}
+
+fn parse_bond(data: &[InfoBond]) -> Kind {
+    let mut bond = Bond::default();
+    let mut primary = None;
+    for part in data {
+        match part {
+            InfoBond::Mode(mode) => bond.mode = mode.to_string(),
+            InfoBond::MiiMon(milliseconds) => bond.miimon = *milliseconds,
+            InfoBond::AdLacpRate(BondLacpRate::Fast) => "fast".clone_into(&mut bond.lacp_rate),
+            InfoBond::AdLacpRate(BondLacpRate::Slow) => "slow".clone_into(&mut bond.lacp_rate),
+            InfoBond::XmitHashPolicy(policy) => bond.transmit_hash_policy = policy.to_string(),
+            InfoBond::Primary(index) => primary = Some(*index),
+            _ => {}
+        }
+    }
+    // The kernel prints these for every mode; they mean something to few.
+    if bond.mode != "802.3ad" {
+        bond.lacp_rate.clear();
+    }
+    if !matches!(bond.mode.as_str(), "802.3ad" | "balance-xor" | "balance-tlb") {
+        bond.transmit_hash_policy.clear();
+    }
+    Kind::Bond(bond, primary)
+}
+
+/// Hardware interfaces, and devices above them: a bond or bridge without a kept member and
+/// a VLAN without a kept parent belong to containers, or to nothing. Names tell
+/// nothing: `br-ex` may hold the card of the host, or the containers of docker.
+pub(super) fn select_links(links: Vec<Link>) -> Vec<Link> {
+    let mut kept: HashSet<u32> = HashSet::new();
+    loop {
+        let before = kept.len();
+        for link in &links {
+            let stands = match &link.kind {
+                Kind::Card => true,
+                Kind::Bond(..) | Kind::Bridge => links
+                    .iter()
+                    .any(|member| member.master == Some(link.index) && kept.contains(&member.index)),
+                Kind::Vlan { parent, .. } => kept.contains(parent),
+            };
+            if stands {
+                kept.insert(link.index);
+            }
+        }
+        if kept.len() == before {
+            return links.into_iter().filter(|link| kept.contains(&link.index)).collect();
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The agent where the image does not carry it: its own file on the persistent
+//! partition, and its units in `/run`, made at each boot by Elemental's yip.
+//!
+//! An image that carries `/usr/bin/baremetal-agent` runs that.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use crate::durable::{self, DurableError};
+use crate::error::NextAction;
+use crate::paths::{Root, StateDir};
+
+/// Where the units name the agent as images carry it.
+const CARRIED: &str = "/usr/bin/baremetal-agent";
+
+const UNITS: [(&str, &str); 4] = [
+    ("baremetal-agent-boot.service", include_str!("../../systemd/baremetal-agent-boot.service")),
+    ("baremetal-agent-register.service", include_str!("../../systemd/baremetal-agent-register.service")),
+    ("baremetal-agent.service", include_str!("../../systemd/baremetal-agent.service")),
+    ("var-lib-baremetal\\x2dagent.mount", include_str!("../../systemd/var-lib-baremetal\\x2dagent.mount")),
+];
+
+/// What starts a part of a node waits for early boot.
+const GATE: &str = include_str!("../../systemd/baremetal-agent-gate.conf");
+const NODE_UNITS: [&str; 6] = ["kubelet", "containerd", "rke2-server", "rke2-agent", "k3s", "k3s-agent"];
+
+/// The units of upstream's agents have no management server here.
+const REPLACED: &str =
+    "# In their place: baremetal-agent.\n[Unit]\nConditionPathExists=/run/baremetal-agent/never\n";
+const REPLACED_UNITS: [&str; 3] =
+    ["elemental-register-install", "elemental-register", "elemental-system-agent"];
+
+/// What Elemental copies to `/oem`, and its yip runs before the system starts,
+/// at each boot and with each image.
+const CLOUD_CONFIG: &str = "\
+name: Bare-metal agent
+stages:
+  initramfs:
+  - name: Lay the units of the agent into a system that does not carry it
+    if: '[ ! -x /usr/bin/baremetal-agent ] && [ -x /run/elemental/persistent/baremetal-agent/bin/baremetal-agent ]'
+    commands:
+    - /run/elemental/persistent/baremetal-agent/bin/baremetal-agent units
+";
+
+/// Why the installed system would have no agent.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The agent's own file.
+    #[error("cannot read the agent's own file {path}")]
+    Read {
+        /// Where.
+        path: PathBuf,
+        /// The error of the system call.
+        #[source]
+        source: io::Error,
+    },
+    /// A unit is not started by what wants it.
+    #[error("cannot enable the unit {path}")]
+    Enable {
+        /// The link.
+        path: PathBuf,
+        /// The error of the system call.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of ours.
+    #[error("cannot leave the agent on this system")]
+    File(#[from] DurableError),
+}
+
+impl NextAction for ProgramError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Read { source, .. } | Self::Enable { source, .. } => {
+                Some(durable::next_action(source.kind()))
+            }
+            Self::File(error) => error.next_action(),
+        }
+    }
+}
+
+/// Writes the units, which run `program`, and what enables them.
+///
+/// # Errors
+/// [`ProgramError`].
+pub fn write_units(root: &Root, program: &Path) -> Result<(), ProgramError> {
+    let directory = root.join("/run/systemd/system");
+    for (name, text) in UNITS {
+        let text = text.replace(CARRIED, &program.display().to_string());
+        write_file(&directory.join(name), &text)?;
+        for target in text.lines().filter_map(|line| line.strip_prefix("WantedBy=")) {
+            enable_unit(&directory, name, target)?;
+        }
+    }
+    for unit in NODE_UNITS {
+        write_file(&directory.join(format!("{unit}.service.d/20-baremetal-agent.conf")), GATE)?;
+    }
+    for unit in REPLACED_UNITS {
+        write_file(&directory.join(format!("{unit}.service.d/20-baremetal-agent.conf")), REPLACED)?;
+    }
+    Ok(())
+}
+
+fn write_file(path: &Path, text: &str) -> Result<(), DurableError> {
+    if let Some(parent) = path.parent() {
+        durable::create_directory_with_mode(parent, 0o755)?;
+    }
+    durable::write_with_mode(path, text.as_bytes(), durable::PUBLIC)
+}
+
+fn enable_unit(directory: &Path, name: &str, target: &str) -> Result<(), ProgramError> {
+    let wants = directory.join(format!("{target}.wants"));
+    durable::create_directory_with_mode(&wants, 0o755)?;
+    let path = wants.join(name);
+    match symlink(Path::new("..").join(name), &path) {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(ProgramError::Enable { path, source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Leaves the agent that runs on the persistent partition.
+///
+/// # Errors
+/// [`ProgramError`].
+pub fn keep_program(root: &Root, state: &StateDir) -> Result<(), ProgramError> {
+    let path = root.join("/proc/self/exe");
+    let program = match fs::read(&path) {
+        // A host made of files has no processes.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(|source| ProgramError::Read { path, source })?,
+    };
+    let kept = state.program();
+    if let Some(parent) = kept.parent() {
+        durable::create_directory(parent)?;
+    }
+    Ok(durable::write_with_mode(&kept, &program, 0o755)?)
+}
+
+/// Writes the file for `elemental install --cloud-init`.
+///
+/// # Errors
+/// [`ProgramError`].
+pub fn write_cloud_config(root: &Root) -> Result<PathBuf, ProgramError> {
+    let path = root.runtime().join("baremetal-agent.yaml");
+    write_file(&path, CLOUD_CONFIG)?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn units_run_the_program_and_are_enabled() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let program = Path::new("/run/elemental/persistent/baremetal-agent/bin/baremetal-agent");
+        // At the second boot of a system that keeps /run over a soft reboot, too.
+        for _ in 0..2 {
+            write_units(&root, program).unwrap();
+        }
+        let units = root.join("/run/systemd/system");
+        for (unit, target, verb) in [
+            ("baremetal-agent-boot.service", "sysinit.target", "boot"),
+            ("baremetal-agent-register.service", "multi-user.target", "register"),
+            ("baremetal-agent.service", "multi-user.target", "run"),
+        ] {
+            let text = fs::read_to_string(units.join(format!("{target}.wants")).join(unit)).unwrap();
+            assert!(text.contains(&format!("ExecStart={} {verb}\n", program.display())), "{unit}: {text}");
+            assert!(!text.contains(CARRIED), "{unit}");
+        }
+        let gate = fs::read_to_string(units.join("kubelet.service.d/20-baremetal-agent.conf")).unwrap();
+        assert!(gate.contains("ConditionPathExists=/run/baremetal-agent/node-may-start"), "{gate}");
+        assert!(units.join("elemental-register-install.service.d/20-baremetal-agent.conf").exists());
+        assert!(units.join("var-lib-baremetal\\x2dagent.mount").exists());
+    }
+
+    #[test]
+    fn the_running_agent_is_kept_for_the_installed_system() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        durable::create_directory(root.state().path()).unwrap();
+        keep_program(&root, &root.state()).unwrap();
+        assert!(!root.state().program().exists(), "there is none");
+        fs::create_dir_all(root.join("/proc/self")).unwrap();
+        fs::write(root.join("/proc/self/exe"), "agent").unwrap();
+        keep_program(&root, &root.state()).unwrap();
+        let kept = root.state().program();
+        assert_eq!(fs::read_to_string(&kept).unwrap(), "agent");
+        assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o755);
+        // The place that the cloud-config names, from the partition's root.
+        let partition = StateDir::on_persistent_partition(Path::new("/run/elemental/persistent"));
+        assert!(CLOUD_CONFIG.contains(&format!("    - {} units\n", partition.program().display())));
+        let text = fs::read_to_string(write_cloud_config(&root).unwrap()).unwrap();
+        let read: serde_json::Value = serde_norway::from_str(&text).unwrap();
+        assert_eq!(read["stages"]["initramfs"][0]["commands"].as_array().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,251 @@
+//! The commands that a registration needs, one function each.
+
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use proto::v1alpha1::TpmQuote;
+use tpm2_protocol::basic::{TpmHandle, TpmInt32};
+use tpm2_protocol::constant::TPM_MAX_COMMAND_SIZE;
+use tpm2_protocol::data::{
+    Tpm2bAuth, Tpm2bData, Tpm2bDigest, Tpm2bEncryptedSecret, Tpm2bIdObject, Tpm2bNonce, Tpm2bPublic,
+    Tpm2bSensitiveCreate, TpmAlgId, TpmRc, TpmRcBase, TpmRh, TpmSe, TpmSt, TpmaNv, TpmaSession,
+    TpmlPcrSelection, TpmsAuthCommand, TpmtPublic, TpmtSigScheme,
+};
+use tpm2_protocol::frame::{
+    TpmActivateCredentialCommand, TpmActivateCredentialResponse, TpmCreatePrimaryCommand,
+    TpmCreatePrimaryResponse, TpmFlushContextCommand, TpmFlushContextResponse, TpmFrame, TpmNvReadCommand,
+    TpmNvReadPublicCommand, TpmNvReadPublicResponse, TpmNvReadResponse, TpmPolicySecretCommand,
+    TpmPolicySecretResponse, TpmQuoteCommand, TpmQuoteResponse, TpmReadPublicCommand, TpmReadPublicResponse,
+    TpmResponse, TpmStartAuthSessionCommand, TpmStartAuthSessionResponse, TpmUnmarshalBody,
+    tpm_marshal_command,
+};
+use tpm2_protocol::{TpmError as ProtocolError, TpmMarshal, TpmWriter};
+
+use super::TpmError;
+use super::channel::Channel;
+use super::keys::{no_cipher, select_registers};
+
+/// A busy TPM is asked again this often, with a pause in between.
+const BUSY_ATTEMPTS: usize = 40;
+const BUSY_PAUSE: Duration = Duration::from_millis(250);
+/// Every TPM reads so much of an index at once.
+const INDEX_CHUNK: u16 = 512;
+/// Bytes of the nonce that starts a session, the least that is allowed.
+const SESSION_NONCE: [u8; 16] = [0; 16];
+
+/// An open TPM. What it loaded is unloaded when it is dropped.
+#[derive(Debug)]
+pub struct Tpm {
+    channel: Channel,
+    loaded: Vec<TpmHandle>,
+}
+
+const fn handle_of(hierarchy: TpmRh) -> TpmHandle {
+    TpmHandle::new(hierarchy as u32)
+}
+
+/// Authorization with the empty password, which these keys and hierarchies have.
+fn empty_password() -> TpmsAuthCommand {
+    authorize_by(handle_of(TpmRh::Pw))
+}
+
+/// Without [`TpmaSession::CONTINUE_SESSION`] a session ends with the command.
+fn authorize_by(session: TpmHandle) -> TpmsAuthCommand {
+    TpmsAuthCommand {
+        session_handle: session,
+        nonce: Tpm2bNonce::default(),
+        session_attributes: TpmaSession::empty(),
+        hmac: Tpm2bAuth::default(),
+    }
+}
+
+/// As a TPM writes it.
+pub(super) fn marshal(value: &impl TpmMarshal) -> Result<Vec<u8>, TpmError> {
+    let mut buffer = [0; TPM_MAX_COMMAND_SIZE];
+    let mut writer = TpmWriter::new(&mut buffer);
+    value.marshal(&mut writer).map_err(misfit("marshalling"))?;
+    Ok(writer.as_bytes().to_vec())
+}
+
+const fn misfit(command: &'static str) -> impl Fn(ProtocolError) -> TpmError {
+    move |source| TpmError::Protocol { command, source }
+}
+
+fn is_busy(code: TpmRc) -> bool {
+    matches!(code.base(), TpmRcBase::Retry | TpmRcBase::Yielded | TpmRcBase::Testing)
+}
+
+impl Tpm {
+    /// Opens the TPM at `path`.
+    ///
+    /// # Errors
+    /// [`TpmError::Open`].
+    pub fn open(path: PathBuf) -> Result<Self, TpmError> {
+        match Channel::open(&path) {
+            Ok(channel) => Ok(Self { channel, loaded: vec![] }),
+            Err(source) => Err(TpmError::Open { path, source }),
+        }
+    }
+
+    /// Runs a command, again while the TPM is busy.
+    ///
+    /// # Errors
+    /// [`TpmError::Refused`] with the TPM's answer, [`TpmError::Exchange`],
+    /// [`TpmError::Protocol`].
+    pub fn run<C: TpmFrame, R: TpmUnmarshalBody>(
+        &mut self,
+        name: &'static str,
+        command: &C,
+        sessions: &[TpmsAuthCommand],
+    ) -> Result<R, TpmError> {
+        let tag = if sessions.is_empty() { TpmSt::NoSessions } else { TpmSt::Sessions };
+        let mut buffer = [0; TPM_MAX_COMMAND_SIZE];
+        let mut writer = TpmWriter::new(&mut buffer);
+        tpm_marshal_command(command, tag, sessions, &mut writer).map_err(misfit(name))?;
+        for attempt in 1.. {
+            let answer = self
+                .channel
+                .exchange(writer.as_bytes())
+                .map_err(|source| TpmError::Exchange { command: name, source })?;
+            let response = TpmResponse::cast(&answer).map_err(misfit(name))?;
+            match response.rc().map_err(misfit(name))? {
+                TpmRc::Fmt0(TpmRcBase::Success) => return response.unmarshal().map_err(misfit(name)),
+                code if is_busy(code) && attempt < BUSY_ATTEMPTS => sleep(BUSY_PAUSE),
+                code => return Err(TpmError::Refused { command: name, code }),
+            }
+        }
+        Err(TpmError::Interrupted)
+    }
+
+    /// The public area of a key, when there is one with that handle.
+    pub(super) fn read_public(&mut self, handle: TpmHandle) -> Result<Option<TpmtPublic>, TpmError> {
+        let command = TpmReadPublicCommand { handles: [handle] };
+        let answer = self.run::<_, TpmReadPublicResponse>("ReadPublic", &command, &[]);
+        Ok(unless_missing(answer)?.map(|answer| answer.out_public.inner))
+    }
+
+    /// Makes a primary key of the endorsement hierarchy.
+    ///
+    /// # Errors
+    /// [`TpmError`].
+    pub fn create_primary(&mut self, template: TpmtPublic) -> Result<(TpmHandle, TpmtPublic), TpmError> {
+        let command = TpmCreatePrimaryCommand {
+            handles: [handle_of(TpmRh::Endorsement)],
+            in_sensitive: Tpm2bSensitiveCreate::default(),
+            in_public: Tpm2bPublic { inner: template },
+            outside_info: Tpm2bData::default(),
+            creation_pcr: TpmlPcrSelection::default(),
+        };
+        let answer: TpmCreatePrimaryResponse = self.run("CreatePrimary", &command, &[empty_password()])?;
+        let [handle] = answer.handles;
+        self.loaded.push(handle);
+        Ok((handle, answer.out_public.inner))
+    }
+
+    /// The contents of an index, when it is there.
+    pub(super) fn read_index(&mut self, index: TpmHandle) -> Result<Option<Vec<u8>>, TpmError> {
+        let command = TpmNvReadPublicCommand { handles: [index] };
+        let answer = self.run::<_, TpmNvReadPublicResponse>("NV_ReadPublic", &command, &[]);
+        let Some(public) = unless_missing(answer)?.map(|answer| answer.nv_public.inner) else {
+            return Ok(None);
+        };
+        if !public.attributes.contains(TpmaNv::WRITTEN) {
+            return Ok(None);
+        }
+        let reads_itself = public.attributes.contains(TpmaNv::AUTHREAD);
+        let reader = if reads_itself { index } else { handle_of(TpmRh::Owner) };
+        let (size, mut contents) = (public.data_size.value(), vec![]);
+        for offset in (0..size).step_by(usize::from(INDEX_CHUNK)) {
+            let chunk = INDEX_CHUNK.min(size - offset);
+            let command =
+                TpmNvReadCommand { handles: [reader, index], size: chunk.into(), offset: offset.into() };
+            let answer: TpmNvReadResponse = self.run("NV_Read", &command, &[empty_password()])?;
+            contents.extend_from_slice(&answer.data);
+        }
+        Ok(Some(contents))
+    }
+
+    /// What `credential` holds, if it was made for both keys and both are in this
+    /// TPM.
+    pub(super) fn activate_credential(
+        &mut self,
+        attestation: TpmHandle,
+        endorsement: TpmHandle,
+        credential: &[u8],
+        encrypted_secret: &[u8],
+    ) -> Result<Vec<u8>, TpmError> {
+        let command = TpmActivateCredentialCommand {
+            handles: [attestation, endorsement],
+            credential_blob: Tpm2bIdObject::try_from(credential).map_err(|_| TpmError::Challenge)?,
+            secret: Tpm2bEncryptedSecret::try_from(encrypted_secret).map_err(|_| TpmError::Challenge)?,
+        };
+        let session = self.start_endorsement_session()?;
+        let sessions = [empty_password(), authorize_by(session)];
+        let answer: TpmActivateCredentialResponse = self.run("ActivateCredential", &command, &sessions)?;
+        self.loaded.retain(|loaded| *loaded != session);
+        Ok(answer.cert_info.to_vec())
+    }
+
+    /// A session with the policy of the endorsement key.
+    fn start_endorsement_session(&mut self) -> Result<TpmHandle, TpmError> {
+        let none = handle_of(TpmRh::Null);
+        let command = TpmStartAuthSessionCommand {
+            handles: [none, none],
+            // Nothing is authenticated or encrypted with this session.
+            nonce_caller: Tpm2bNonce::try_from(&SESSION_NONCE[..]).map_err(misfit("StartAuthSession"))?,
+            encrypted_salt: Tpm2bEncryptedSecret::default(),
+            session_type: TpmSe::Policy,
+            symmetric: no_cipher(),
+            auth_hash: TpmAlgId::Sha256,
+        };
+        let answer: TpmStartAuthSessionResponse = self.run("StartAuthSession", &command, &[])?;
+        let [session] = answer.handles;
+        self.loaded.push(session);
+        let command = TpmPolicySecretCommand {
+            handles: [handle_of(TpmRh::Endorsement), session],
+            nonce_tpm: Tpm2bNonce::default(),
+            cp_hash_a: Tpm2bDigest::default(),
+            policy_ref: Tpm2bNonce::default(),
+            expiration: TpmInt32::new(0),
+        };
+        self.run::<_, TpmPolicySecretResponse>("PolicySecret", &command, &[empty_password()])?;
+        Ok(session)
+    }
+
+    /// Quotes registers of the SHA-256 bank.
+    ///
+    /// # Errors
+    /// [`TpmError`].
+    pub fn quote(&mut self, key: TpmHandle, binding: &[u8], pcrs: &[u32]) -> Result<TpmQuote, TpmError> {
+        let command = TpmQuoteCommand {
+            handles: [key],
+            qualifying_data: Tpm2bData::try_from(binding).map_err(|_| TpmError::Challenge)?,
+            in_scheme: TpmtSigScheme::default(),
+            pcr_select: select_registers(pcrs)?,
+        };
+        let answer: TpmQuoteResponse = self.run("Quote", &command, &[empty_password()])?;
+        Ok(TpmQuote { attest: marshal(&answer.quoted.inner)?, signature: marshal(&answer.signature)? })
+    }
+}
+
+/// Nothing where the TPM has no object with that handle.
+fn unless_missing<T>(answer: Result<T, TpmError>) -> Result<Option<T>, TpmError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(TpmError::Refused { code, .. }) if code.base() == TpmRcBase::Handle => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+impl Drop for Tpm {
+    /// The kernel unloads what a process leaves, an emulator does not.
+    fn drop(&mut self) {
+        for handle in std::mem::take(&mut self.loaded) {
+            let command = TpmFlushContextCommand { handles: [], flush_handle: handle };
+            if let Err(error) = self.run::<_, TpmFlushContextResponse>("FlushContext", &command, &[]) {
+                tracing::debug!(%error, "cannot unload a key of the TPM");
+            }
+        }
+    }
+}

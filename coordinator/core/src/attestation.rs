@@ -1,0 +1,166 @@
+//! What a TPM 2.0 proves: that its endorsement key is one of a TPM, that the
+//! attestation key is in the same TPM, and that both answer now, on this
+//! connection, for this certificate request.
+//!
+//! [`keys`] judges public areas, [`proof`] the credential and the quote,
+//! [`chain`] the vendor's certificate. Every input is bounded before it is parsed.
+
+pub mod chain;
+pub mod keys;
+pub mod proof;
+
+use ::proto::limits::{ENDORSEMENT_CERTIFICATE_BYTES, TPM_STRUCTURE_BYTES};
+use ::proto::refusal::Refusal;
+use ::proto::tpm::{CREDENTIAL_BYTES, PCRS};
+use ::proto::v1alpha1::{TpmKeys, TpmQuote};
+use jiff::Timestamp;
+use tpm2_protocol::TpmUnmarshal;
+
+pub use chain::ChainFault;
+use chain::verify_chain;
+pub use keys::{AttestationKey, EndorsementKey, KeyFault, KeyRole};
+pub use proof::{Expected, QuoteFault, verify_proof};
+
+/// A TPM that has opened a registration, and what its answer is compared with.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Opened {
+    /// Its identity.
+    pub endorsement: EndorsementKey,
+    /// The key that quotes.
+    pub key: AttestationKey,
+    /// As the host sent it, DER; empty where there is none.
+    certificate: Vec<u8>,
+    /// What the credential holds.
+    credential: [u8; CREDENTIAL_BYTES],
+}
+
+impl Opened {
+    /// Judges the keys of a TPM whose host claims the identity `public_key`.
+    /// `credential` is fresh randomness.
+    ///
+    /// # Errors
+    /// [`AttestationError`] when the keys can prove nothing.
+    pub fn parse(
+        keys: &TpmKeys,
+        public_key: &[u8],
+        credential: [u8; CREDENTIAL_BYTES],
+    ) -> Result<Self, AttestationError> {
+        let certificate = &keys.endorsement_certificate;
+        check_size("the certificate of the endorsement key", certificate, ENDORSEMENT_CERTIFICATE_BYTES)?;
+        let endorsement = EndorsementKey::parse(&keys.endorsement_key)?;
+        endorsement.check_claim(public_key)?;
+        let key = AttestationKey::parse(&keys.attestation_key)?;
+        Ok(Self { endorsement, key, certificate: certificate.clone(), credential })
+    }
+
+    /// Verifies the answer; returns the digest of the registers. `binding` is that
+    /// of this connection (`proto::proof::tpm_binding`).
+    ///
+    /// # Errors
+    /// [`AttestationError`].
+    pub fn verify_answer(
+        &self,
+        binding: &[u8; 32],
+        proof: &[u8],
+        quote: Option<&TpmQuote>,
+    ) -> Result<[u8; 32], AttestationError> {
+        let quote = quote.ok_or(AttestationError::Malformed { what: "the quote" })?;
+        let expected = Expected { credential: &self.credential, key: &self.key, pcrs: &PCRS, binding };
+        verify_proof(expected, proof, &quote.attest, &quote.signature)
+    }
+
+    /// Verifies the vendor's certificate against the operator's CAs, PEM.
+    ///
+    /// # Errors
+    /// [`AttestationError::Chain`].
+    pub fn verify_certificate(&self, authorities: &[u8], now: Timestamp) -> Result<(), AttestationError> {
+        verify_chain(&self.endorsement, &self.certificate, authorities, now).map_err(AttestationError::Chain)
+    }
+}
+
+/// Why a TPM is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttestationError {
+    /// Longer than any TPM makes it.
+    #[error("{what} has {bytes} bytes, {max} are allowed")]
+    TooLarge {
+        /// Which part.
+        what: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The bound.
+        max: usize,
+    },
+    /// Not the structure that it must be, or more than that.
+    #[error("{what} cannot be parsed")]
+    Malformed {
+        /// Which part.
+        what: &'static str,
+    },
+    /// A key that proves nothing.
+    #[error("the {role} {fault}")]
+    Key {
+        /// Which key.
+        role: KeyRole,
+        /// What is wrong with it.
+        fault: KeyFault,
+    },
+    /// The host claims an identity that its TPM does not have.
+    #[error("the identity that the host claims is not that of its endorsement key")]
+    ForeignIdentity,
+    /// No TPM holds both keys, or the message is of another connection.
+    #[error("the credential was not activated for this connection by the TPM that holds both keys")]
+    Credential,
+    /// The quote.
+    #[error("the quote of the TPM {0}")]
+    Quote(QuoteFault),
+    /// The certificate of the endorsement key.
+    #[error("the certificate of the TPM's endorsement key {0}")]
+    Chain(ChainFault),
+}
+
+impl AttestationError {
+    /// How the host is refused.
+    #[must_use]
+    pub const fn refusal(&self) -> Refusal {
+        match self {
+            Self::TooLarge { .. } | Self::Malformed { .. } => Refusal::BadRequest,
+            Self::Key { .. } | Self::ForeignIdentity => Refusal::TpmKeyRejected,
+            Self::Credential | Self::Quote(_) => Refusal::BadProof,
+            Self::Chain(_) => Refusal::TpmUntrusted,
+        }
+    }
+
+    /// What the operator does about it.
+    #[must_use]
+    pub const fn next_action(&self) -> &'static str {
+        match self {
+            Self::Quote(QuoteFault::Registers) => {
+                "switch the SHA-256 PCR bank of the TPM on in the host's firmware setup, and boot the seed ISO again"
+            }
+            Self::Chain(ChainFault::NotYetValid | ChainFault::Expired) => {
+                "correct the coordinator's clock; if it is right, replace the TPM, or delete the Secret tpm-ca to accept TPMs without a check"
+            }
+            other => other.refusal().next_action(),
+        }
+    }
+}
+
+fn check_size(what: &'static str, bytes: &[u8], max: usize) -> Result<(), AttestationError> {
+    if bytes.len() > max {
+        return Err(AttestationError::TooLarge { what, bytes: bytes.len(), max });
+    }
+    Ok(())
+}
+
+/// A structure that fills `bytes`.
+fn parse_structure<T: TpmUnmarshal>(what: &'static str, bytes: &[u8]) -> Result<T, AttestationError> {
+    check_size(what, bytes, TPM_STRUCTURE_BYTES)?;
+    match T::unmarshal(bytes) {
+        Ok((value, [])) => Ok(value),
+        Ok(_) | Err(_) => Err(AttestationError::Malformed { what }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

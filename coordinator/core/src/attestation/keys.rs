@@ -1,0 +1,217 @@
+//! The two keys, by their public areas.
+
+use std::fmt;
+
+use ::proto::proof;
+use ::proto::tpm::{ENDORSEMENT_ATTRIBUTES, ENDORSEMENT_POLICY, RSA_BITS, RSA_BYTES, pkix_rsa};
+use sha2::{Digest as _, Sha256};
+use tpm2_protocol::data::{
+    TpmAlgId, TpmaObject, TpmsRsaParms, TpmtPublic, TpmtSymDefObject, TpmuAsymScheme, TpmuPublicId,
+    TpmuPublicParms, TpmuSymKeyBits, TpmuSymMode,
+};
+
+use super::{AttestationError, parse_structure};
+
+/// Which of the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyRole {
+    /// The identity of the TPM.
+    Endorsement,
+    /// The key that quotes.
+    Attestation,
+}
+
+impl fmt::Display for KeyRole {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Endorsement => "endorsement key",
+            Self::Attestation => "attestation key",
+        })
+    }
+}
+
+/// What is wrong with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFault {
+    /// Another kind, length or exponent.
+    #[error("is not RSA with 2048 bits and the exponent 65537")]
+    Kind,
+    /// Its name is not by SHA-256.
+    #[error("has a name by another hash than SHA-256")]
+    NameHash,
+    /// An attribute is missing, or one that it must not have is set.
+    #[error("does not have the attribute {0} as it must")]
+    Attribute(&'static str),
+    /// Another policy than the TCG's.
+    #[error("has another policy than the TCG's template")]
+    Policy,
+    /// Another scheme.
+    #[error("has another scheme than it must")]
+    Scheme,
+    /// Another symmetric algorithm.
+    #[error("has another symmetric algorithm than it must")]
+    Symmetric,
+}
+
+/// Attributes by their names in the TCG's specification.
+const ATTRIBUTES: [(TpmaObject, &str); 11] = [
+    (TpmaObject::FIXED_TPM, "fixedTPM"),
+    (TpmaObject::ST_CLEAR, "stClear"),
+    (TpmaObject::FIXED_PARENT, "fixedParent"),
+    (TpmaObject::SENSITIVE_DATA_ORIGIN, "sensitiveDataOrigin"),
+    (TpmaObject::USER_WITH_AUTH, "userWithAuth"),
+    (TpmaObject::ADMIN_WITH_POLICY, "adminWithPolicy"),
+    (TpmaObject::NO_DA, "noDA"),
+    (TpmaObject::ENCRYPTED_DUPLICATION, "encryptedDuplication"),
+    (TpmaObject::RESTRICTED, "restricted"),
+    (TpmaObject::DECRYPT, "decrypt"),
+    (TpmaObject::SIGN_ENCRYPT, "sign"),
+];
+/// Without each of them, an attestation key may have been made elsewhere, be
+/// copied, or sign what no TPM made.
+const ATTESTATION_SET: [TpmaObject; 5] = [
+    TpmaObject::FIXED_TPM,
+    TpmaObject::FIXED_PARENT,
+    TpmaObject::SENSITIVE_DATA_ORIGIN,
+    TpmaObject::RESTRICTED,
+    TpmaObject::SIGN_ENCRYPT,
+];
+/// With it, the key would be a storage key.
+const ATTESTATION_CLEAR: [TpmaObject; 1] = [TpmaObject::DECRYPT];
+
+/// An endorsement key by the TCG's default template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndorsementKey {
+    modulus: [u8; RSA_BYTES],
+}
+
+/// A restricted signing key of some TPM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttestationKey {
+    pub(super) modulus: [u8; RSA_BYTES],
+    /// SHA-256 of the public area behind the identifier of the hash.
+    pub name: Vec<u8>,
+}
+
+impl EndorsementKey {
+    /// Parses and judges a `TPMT_PUBLIC`.
+    ///
+    /// # Errors
+    /// [`AttestationError`] when it is not by the TCG's default template.
+    pub fn parse(public: &[u8]) -> Result<Self, AttestationError> {
+        let public: TpmtPublic = parse_structure("the endorsement key", public)?;
+        judge_endorsement(&public).map_err(fault_of(KeyRole::Endorsement))
+    }
+
+    /// The modulus of the RSA key.
+    #[must_use]
+    pub const fn modulus(&self) -> &[u8; RSA_BYTES] {
+        &self.modulus
+    }
+
+    /// PKIX DER.
+    #[must_use]
+    pub fn public_key(&self) -> Vec<u8> {
+        pkix_rsa(&self.modulus)
+    }
+
+    /// `spec.tpmHash`.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        proof::identity(&self.public_key())
+    }
+
+    /// Whether the host that claims `public_key` names this key.
+    ///
+    /// # Errors
+    /// [`AttestationError::ForeignIdentity`].
+    pub fn check_claim(&self, public_key: &[u8]) -> Result<(), AttestationError> {
+        if self.public_key() == public_key { Ok(()) } else { Err(AttestationError::ForeignIdentity) }
+    }
+}
+
+impl AttestationKey {
+    /// Parses and judges a `TPMT_PUBLIC`.
+    ///
+    /// # Errors
+    /// [`AttestationError`] when its signature over a quote would prove nothing.
+    pub fn parse(public: &[u8]) -> Result<Self, AttestationError> {
+        let parsed: TpmtPublic = parse_structure("the attestation key", public)?;
+        let modulus = judge_attestation(&parsed).map_err(fault_of(KeyRole::Attestation))?;
+        let mut name = TpmAlgId::Sha256.value().to_be_bytes().to_vec();
+        name.extend(Sha256::digest(public));
+        Ok(Self { modulus, name })
+    }
+}
+
+const fn fault_of(role: KeyRole) -> impl Fn(KeyFault) -> AttestationError {
+    move |fault| AttestationError::Key { role, fault }
+}
+
+fn judge_endorsement(public: &TpmtPublic) -> Result<EndorsementKey, KeyFault> {
+    let (modulus, parameters) = judge_rsa(public)?;
+    let template = TpmaObject::from_bits_truncate(ENDORSEMENT_ATTRIBUTES);
+    for (attribute, name) in ATTRIBUTES {
+        if public.object_attributes.contains(attribute) != template.contains(attribute) {
+            return Err(KeyFault::Attribute(name));
+        }
+    }
+    if *public.auth_policy != ENDORSEMENT_POLICY {
+        return Err(KeyFault::Policy);
+    }
+    if parameters.scheme.scheme != TpmAlgId::Null {
+        return Err(KeyFault::Scheme);
+    }
+    if parameters.symmetric != aes_128_cfb() {
+        return Err(KeyFault::Symmetric);
+    }
+    Ok(EndorsementKey { modulus })
+}
+
+fn aes_128_cfb() -> TpmtSymDefObject {
+    TpmtSymDefObject {
+        algorithm: TpmAlgId::Aes,
+        key_bits: TpmuSymKeyBits::Aes(128.into()),
+        mode: TpmuSymMode::Aes(TpmAlgId::Cfb),
+    }
+}
+
+fn judge_attestation(public: &TpmtPublic) -> Result<[u8; RSA_BYTES], KeyFault> {
+    let (modulus, parameters) = judge_rsa(public)?;
+    for (attribute, name) in ATTRIBUTES {
+        let is_set = public.object_attributes.contains(attribute);
+        let is_wrong = (!is_set && ATTESTATION_SET.contains(&attribute))
+            || (is_set && ATTESTATION_CLEAR.contains(&attribute));
+        if is_wrong {
+            return Err(KeyFault::Attribute(name));
+        }
+    }
+    let scheme = parameters.scheme;
+    let is_sha256 =
+        matches!(scheme.details, TpmuAsymScheme::Hash(details) if details.hash_alg == TpmAlgId::Sha256);
+    if scheme.scheme != TpmAlgId::Rsassa || !is_sha256 {
+        return Err(KeyFault::Scheme);
+    }
+    if parameters.symmetric.algorithm != TpmAlgId::Null {
+        return Err(KeyFault::Symmetric);
+    }
+    Ok(modulus)
+}
+
+/// What both keys have in common. An exponent of zero is the default one.
+fn judge_rsa(public: &TpmtPublic) -> Result<([u8; RSA_BYTES], TpmsRsaParms), KeyFault> {
+    let (TpmuPublicParms::Rsa(parameters), TpmuPublicId::Rsa(modulus)) = (&public.parameters, &public.unique)
+    else {
+        return Err(KeyFault::Kind);
+    };
+    let modulus = <[u8; RSA_BYTES]>::try_from(&**modulus).map_err(|_| KeyFault::Kind)?;
+    let is_odd = modulus[RSA_BYTES - 1] & 1 == 1;
+    let is_default = parameters.key_bits.value() == RSA_BITS && parameters.exponent.value() == 0;
+    if !is_default || modulus[0] < 0x80 || !is_odd {
+        return Err(KeyFault::Kind);
+    }
+    if public.name_alg != TpmAlgId::Sha256 {
+        return Err(KeyFault::NameHash);
+    }
+    Ok((modulus, *parameters))
+}

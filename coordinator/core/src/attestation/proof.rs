@@ -1,0 +1,112 @@
+//! The answer to a challenge: an activated credential, and a quote.
+
+use std::collections::BTreeSet;
+
+use ::proto::tpm::CREDENTIAL_BYTES;
+use ring::{hmac, signature};
+use tpm2_protocol::constant::TPM_GENERATED_VALUE;
+use tpm2_protocol::data::{TpmAlgId, TpmlPcrSelection, TpmsAttest, TpmtSignature, TpmuAttest, TpmuSignature};
+
+use super::{AttestationError, AttestationKey, check_size, parse_structure};
+use ::proto::limits::TPM_STRUCTURE_BYTES;
+
+/// The exponent of every key that [`AttestationKey`] accepts.
+const EXPONENT: [u8; 3] = [1, 0, 1];
+/// Bytes of a digest of the registers.
+const DIGEST_BYTES: usize = 32;
+
+/// What is wrong with a quote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuoteFault {
+    /// No TPM made it.
+    #[error("was not made by a TPM")]
+    Magic,
+    /// An attestation of something else.
+    #[error("is an attestation of another kind")]
+    Kind,
+    /// Of another connection, challenge or certificate request.
+    #[error("is for another challenge, connection or certificate request")]
+    Nonce,
+    /// Of other registers or another bank.
+    #[error("covers other registers than were asked for, or another bank than SHA-256")]
+    Registers,
+    /// Another algorithm.
+    #[error("is signed with another algorithm than RSASSA with SHA-256")]
+    Algorithm,
+    /// By another key, or altered.
+    #[error("is not signed by the attestation key")]
+    Signature,
+}
+
+/// What an answer must fit.
+#[derive(Clone, Copy)]
+pub struct Expected<'a> {
+    /// What the credential holds.
+    pub credential: &'a [u8; CREDENTIAL_BYTES],
+    /// The key that quotes.
+    pub key: &'a AttestationKey,
+    /// Registers of the SHA-256 bank.
+    pub pcrs: &'a [u32],
+    /// `proto::proof::tpm_binding` of this connection.
+    pub binding: &'a [u8; 32],
+}
+
+/// Verifies the answer of a TPM; returns the digest of the registers.
+///
+/// # Errors
+/// [`AttestationError::Credential`], [`AttestationError::Quote`], and those of
+/// inputs that are too large or cannot be parsed.
+pub fn verify_proof(
+    expected: Expected<'_>,
+    mac: &[u8],
+    attest: &[u8],
+    signature: &[u8],
+) -> Result<[u8; DIGEST_BYTES], AttestationError> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, expected.credential);
+    // In constant time.
+    hmac::verify(&key, expected.binding, mac).map_err(|_| AttestationError::Credential)?;
+    let registers = judge_quote(expected, attest)?;
+    verify_signature(expected.key, attest, signature)?;
+    Ok(registers)
+}
+
+fn judge_quote(expected: Expected<'_>, attest: &[u8]) -> Result<[u8; DIGEST_BYTES], AttestationError> {
+    const WHAT: &str = "the quote";
+    check_size(WHAT, attest, TPM_STRUCTURE_BYTES)?;
+    if attest.first_chunk() != Some(&TPM_GENERATED_VALUE.to_be_bytes()) {
+        return Err(AttestationError::Quote(QuoteFault::Magic));
+    }
+    let attest: TpmsAttest = parse_structure(WHAT, attest)?;
+    let TpmuAttest::Quote(quote) = &attest.attested else {
+        return Err(AttestationError::Quote(QuoteFault::Kind));
+    };
+    if *attest.extra_data != *expected.binding {
+        return Err(AttestationError::Quote(QuoteFault::Nonce));
+    }
+    let digest = <[u8; DIGEST_BYTES]>::try_from(&*quote.pcr_digest).ok();
+    digest
+        .filter(|_| covers_exactly(&quote.pcr_select, expected.pcrs))
+        .ok_or(AttestationError::Quote(QuoteFault::Registers))
+}
+
+fn covers_exactly(selection: &TpmlPcrSelection, pcrs: &[u32]) -> bool {
+    let [bank] = &**selection else { return false };
+    let bits = bank.pcr_select.iter().zip(0_u32..).flat_map(|(byte, index)| {
+        (0..8).filter(move |bit| byte & (1 << bit) != 0).map(move |bit| index * 8 + bit)
+    });
+    bank.hash == TpmAlgId::Sha256 && bits.eq(pcrs.iter().copied().collect::<BTreeSet<_>>())
+}
+
+fn verify_signature(key: &AttestationKey, attest: &[u8], signature: &[u8]) -> Result<(), AttestationError> {
+    let parsed: TpmtSignature = parse_structure("the signature of the quote", signature)?;
+    let TpmuSignature::Rsassa(bytes) = parsed.signature else {
+        return Err(AttestationError::Quote(QuoteFault::Algorithm));
+    };
+    if bytes.hash != TpmAlgId::Sha256 {
+        return Err(AttestationError::Quote(QuoteFault::Algorithm));
+    }
+    let public = signature::RsaPublicKeyComponents { n: &key.modulus[..], e: &EXPONENT[..] };
+    public
+        .verify(&signature::RSA_PKCS1_2048_8192_SHA256, attest, &bytes.sig)
+        .map_err(|_| AttestationError::Quote(QuoteFault::Signature))
+}

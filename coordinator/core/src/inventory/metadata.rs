@@ -1,0 +1,270 @@
+//! Labels and annotations of an inventory: those that the host states of
+//! itself, and above them those of the registration.
+
+use std::collections::BTreeMap;
+
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
+use coordinator_api::registration::MachineRegistration;
+use kube::ResourceExt as _;
+use proto::v1alpha1::{HostFacts, OperatingSystem};
+
+use super::identify::KeyClass;
+use super::template::{self, Values};
+use super::{Draft, Skipped, inventory_settings};
+
+/// Before what a host states, unless the registration says otherwise.
+const DEFAULT_PREFIX: &str = "elemental.cattle.io";
+/// No prefix.
+const NO_PREFIX: &str = "-";
+/// Keys that persons and controllers change: written at creation only.
+const OURS: [&str; 2] = ["baremetal.cluster.io/", "baremetal.alauda.io/"];
+
+/// What has changed of a host's labels and annotations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refresh {
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What templates may name.
+pub(super) fn template_values(
+    registration: &MachineRegistration,
+    facts: &HostFacts,
+    random: [u8; 32],
+) -> Values {
+    let is_hidden = inventory_settings(registration).is_some_and(|settings| settings.no_smbios);
+    if is_hidden {
+        Values::with_random(random)
+    } else {
+        Values::new(proto::facts::fact_values(facts), random)
+    }
+}
+
+impl Draft {
+    /// Those of the registration win.
+    pub(super) fn take_metadata(
+        &mut self,
+        registration: &MachineRegistration,
+        facts: &HostFacts,
+        class: KeyClass,
+        values: &Values,
+    ) {
+        let spec = &registration.spec;
+        let stated = inventory_settings(registration).map(|settings| &settings.labels);
+        for (key, text) in stated.into_iter().flatten() {
+            if let Some(key) = self.check_key(&prefixed(registration, key)) {
+                self.labels.insert(key, template::sanitise_label(text));
+            }
+        }
+        for (key, text) in system_annotations(facts, class) {
+            if let Some(key) = self.check_key(&prefixed(registration, key)) {
+                self.annotations.insert(key, template::sanitise_annotation(&text));
+            }
+        }
+        for (key, text) in &spec.machine_inventory_labels {
+            if let Some(text) = self.render_value(key, text, values) {
+                self.labels.insert(key.clone(), template::sanitise_label(&text));
+            }
+        }
+        for (key, text) in &spec.machine_inventory_annotations {
+            if let Some(text) = self.render_value(key, text, values) {
+                self.annotations.insert(key.clone(), template::sanitise_annotation(&text));
+            }
+        }
+    }
+
+    /// A key that is none would make the API server refuse the inventory.
+    fn check_key(&mut self, key: &str) -> Option<String> {
+        if template::is_key(key) {
+            return Some(key.to_owned());
+        }
+        let why = "it is no key of a label or annotation".to_owned();
+        self.skipped.push(Skipped { key: key.to_owned(), why });
+        None
+    }
+
+    fn render_value(&mut self, key: &str, text: &str, values: &Values) -> Option<String> {
+        self.check_key(key)?;
+        let rendered = values.render_template(text);
+        if rendered.missing.is_empty() {
+            return Some(rendered.text);
+        }
+        let why = format!("the host does not report {}", rendered.missing.join(", "));
+        self.skipped.push(Skipped { key: key.to_owned(), why });
+        None
+    }
+}
+
+fn prefixed(registration: &MachineRegistration, key: &str) -> String {
+    match registration.spec.label_prefix.as_deref().unwrap_or(DEFAULT_PREFIX) {
+        "" | NO_PREFIX => key.to_owned(),
+        prefix => format!("{prefix}/{key}"),
+    }
+}
+
+/// The annotations that the elemental operator's client sends; what the host
+/// does not know is left out.
+fn system_annotations(facts: &HostFacts, class: KeyClass) -> Vec<(&'static str, String)> {
+    let os = facts.operating_system.clone().unwrap_or_default();
+    let OperatingSystem { name, version, version_id, id, pretty_name, image, cpe_name } = os;
+    let auth = match class {
+        KeyClass::Emulated => "emulated-tpm",
+        KeyClass::Hardware | KeyClass::Unverified => "tpm",
+    };
+    let mut stated = vec![
+        ("reg-version", facts.agent_version.clone()),
+        ("os.name", name),
+        ("os.version", version),
+        ("os.version-id", version_id),
+        ("os.id", id),
+        ("os.pretty-name", pretty_name),
+        ("os.image", image),
+        ("os.cpe-name", cpe_name),
+        ("registration-ip", facts.registration_address.clone()),
+    ];
+    // Of an agent that states nothing of itself there is nothing to show.
+    if stated.iter().any(|(_, text)| !text.is_empty()) {
+        stated.push(("auth", auth.to_owned()));
+    }
+    stated.retain(|(_, text)| !text.is_empty() && text.len() <= 1024);
+    stated
+}
+
+/// What of an inventory differs from what its registration and its host say
+/// now; `None` where nothing does. Random parts stay as they were drawn, and
+/// keys that the registration does not name any more stay.
+#[must_use]
+pub fn refresh_inventory(
+    registration: &MachineRegistration,
+    inventory: &MachineInventory,
+    facts: &HostFacts,
+) -> Option<Refresh> {
+    let class = KeyClass::of(inventory).unwrap_or(KeyClass::Emulated);
+    let hash = inventory.spec.tpm_hash.as_deref().unwrap_or_default();
+    let mut random = [0; 32];
+    // The hash is what new hosts draw from.
+    let _ = hex::decode_to_slice(hash, &mut random);
+    let values = template_values(registration, facts, random);
+    let mut now = Draft::default();
+    now.take_metadata(registration, facts, class, &values);
+    let spec = &registration.spec;
+    let changed = |new: BTreeMap<String, String>,
+                   old: &BTreeMap<String, String>,
+                   templates: &BTreeMap<String, String>| {
+        let is_due = |key: &String, text: &String| {
+            let is_drawn = templates.get(key).is_some_and(|text| template::is_random(text));
+            let is_ours = OURS.iter().any(|prefix| key.starts_with(prefix));
+            old.get(key) != Some(text) && !is_ours && !(is_drawn && old.contains_key(key))
+        };
+        new.into_iter().filter(|(key, text)| is_due(key, text)).collect::<BTreeMap<_, _>>()
+    };
+    let refresh = Refresh {
+        labels: changed(now.labels, inventory.labels(), &spec.machine_inventory_labels),
+        annotations: changed(now.annotations, inventory.annotations(), &spec.machine_inventory_annotations),
+    };
+    debug_assert!(!refresh.annotations.contains_key(annotation::APPROVAL));
+    (refresh != Refresh::default()).then_some(refresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn registration(spec: &Value) -> MachineRegistration {
+        let object = json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineRegistration",
+            "metadata": { "name": "reg" }, "spec": spec,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn inventory(labels: &Value, annotations: &Value) -> MachineInventory {
+        let object = json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",
+            "metadata": { "name": "a", "labels": labels, "annotations": annotations },
+            "spec": { "tpmHash": "07".repeat(32) },
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn facts() -> HostFacts {
+        let os = OperatingSystem { name: "Lab".into(), image: "os:v1".into(), ..Default::default() };
+        HostFacts {
+            hostname: "host a".into(),
+            operating_system: Some(os),
+            agent_version: "1.0".into(),
+            registration_address: "192.0.2.1".into(),
+            ..HostFacts::default()
+        }
+    }
+
+    fn drafted(spec: &Value) -> Draft {
+        let (registration, mut draft) = (registration(spec), Draft::default());
+        let values = template_values(&registration, &facts(), [7; 32]);
+        draft.take_metadata(&registration, &facts(), KeyClass::Emulated, &values);
+        draft
+    }
+
+    #[test]
+    fn host_states_what_upstream_states() {
+        let labels =
+            json!({ "config": { "elemental": { "registration": { "labels": { "rack": "a b" } } } } });
+        for (prefix, want) in
+            [(None, "elemental.cattle.io/"), (Some("example.com"), "example.com/"), (Some("-"), "")]
+        {
+            let mut spec = labels.clone();
+            spec["labelPrefix"] = json!(prefix);
+            let draft = drafted(&spec);
+            assert_eq!(
+                draft.labels.get(&format!("{want}rack")).map(String::as_str),
+                Some("a-b"),
+                "{prefix:?}"
+            );
+            for (key, value) in [
+                ("os.name", "Lab"),
+                ("os.image", "os:v1"),
+                ("reg-version", "1.0"),
+                ("registration-ip", "192.0.2.1"),
+                ("auth", "emulated-tpm"),
+            ] {
+                let found = draft.annotations.get(&format!("{want}{key}")).map(String::as_str);
+                assert_eq!(found, Some(value), "{prefix:?} {key}");
+            }
+            assert_eq!(draft.annotations.len(), 5, "what is unknown is left out");
+        }
+        let own = json!({ "machineInventoryAnnotations": { "elemental.cattle.io/os.name": "mine" } });
+        assert_eq!(drafted(&own).annotations["elemental.cattle.io/os.name"], "mine");
+    }
+
+    #[test]
+    fn refresh_writes_what_has_changed() {
+        let spec = json!({
+            "machineInventoryLabels": {
+                "name": "${Runtime/Hostname}", "drawn": "${Random/Hex/8}", "lost": "${Product/UUID}",
+                "baremetal.cluster.io/mine": "x",
+            },
+        });
+        let stated = json!({
+            "elemental.cattle.io/os.name": "Lab", "elemental.cattle.io/os.image": "os:v1",
+            "elemental.cattle.io/reg-version": "1.0", "elemental.cattle.io/registration-ip": "192.0.2.1",
+            "elemental.cattle.io/auth": "emulated-tpm",
+        });
+        let mut older = stated.clone();
+        older["elemental.cattle.io/os.image"] = json!("os:v0");
+        let kept = json!({ "name": "host-a", "drawn": "kept", "lost": "kept", "other": "kept" });
+        for (name, labels, annotations, want) in [
+            ("nothing", &kept, &stated, vec![]),
+            ("another image", &kept, &older, vec!["elemental.cattle.io/os.image"]),
+            ("another host name", &json!({ "name": "b", "drawn": "kept" }), &stated, vec!["name"]),
+            ("a new template", &json!({ "name": "host-a" }), &stated, vec!["drawn"]),
+        ] {
+            let refresh = refresh_inventory(&registration(&spec), &inventory(labels, annotations), &facts());
+            let refresh = refresh.unwrap_or_default();
+            let keys: Vec<_> = refresh.labels.keys().chain(refresh.annotations.keys()).collect();
+            assert_eq!(keys, want.iter().collect::<Vec<_>>(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Base ISOs of a volume of the coordinator.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use super::BaseImageError;
+
+/// Opens a file below `directory`. No part of the path, and no symbolic link in
+/// it, leads out of it: the kernel looks after that.
+pub(super) fn open_below(directory: Option<&Path>, path: &str) -> Result<File, BaseImageError> {
+    let url = || format!("file://{path}");
+    let outside = || BaseImageError::Outside { url: url() };
+    let directory = directory.ok_or_else(outside)?;
+    let below = Path::new(path).strip_prefix(directory).map_err(|_| outside())?;
+    let unreadable = |source| BaseImageError::Unreadable { url: url(), source };
+    let opened =
+        rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let opened = opened.map_err(|error| unreadable(error.into()))?;
+    // A pipe would wait for its writer.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let file = rustix::fs::openat2(opened, below, flags, Mode::empty(), resolve);
+    let file = File::from(file.map_err(|error| match error {
+        Errno::XDEV | Errno::LOOP => outside(),
+        Errno::NOENT | Errno::NOTDIR => BaseImageError::NotFound { url: url() },
+        error => unreadable(error.into()),
+    })?);
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(unreadable(io::Error::other("it is no regular file")));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn nothing_outside_of_the_directory_is_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let images = root.path().join("images");
+        std::fs::create_dir_all(images.join("a")).unwrap();
+        std::fs::create_dir(root.path().join("images-2")).unwrap();
+        for file in ["images/base.iso", "images/a/base.iso", "images-2/base.iso", "secret"] {
+            std::fs::write(root.path().join(file), file).unwrap();
+        }
+        symlink("a/base.iso", images.join("within")).unwrap();
+        symlink("../secret", images.join("relative")).unwrap();
+        symlink(root.path().join("secret"), images.join("absolute")).unwrap();
+        symlink("..", images.join("up")).unwrap();
+        symlink("loop", images.join("loop")).unwrap();
+        let open = |path: &str| {
+            let path = path.replace('R', root.path().to_str().unwrap());
+            match open_below(Some(&images), &path) {
+                Ok(file) => io::read_to_string(file).unwrap(),
+                Err(BaseImageError::Outside { .. }) => "outside".to_owned(),
+                Err(BaseImageError::NotFound { .. }) => "missing".to_owned(),
+                Err(error) => error.to_string()[..11].to_owned(),
+            }
+        };
+        for (path, want) in [
+            ("R/images/base.iso", "images/base.iso"),
+            ("R/images/within", "images/a/base.iso"),
+            ("R/images/a/../base.iso", "images/base.iso"),
+            ("R/images/../secret", "outside"),
+            ("R/images/a/../../secret", "outside"),
+            ("R/images/relative", "outside"),
+            ("R/images/absolute", "outside"),
+            ("R/images/up/secret", "outside"),
+            ("R/images/loop", "outside"),
+            ("R/images-2/base.iso", "outside"),
+            ("R/secret", "outside"),
+            ("/etc/passwd", "outside"),
+            ("R/images/none.iso", "missing"),
+            ("R/images/base.iso/x", "missing"),
+            ("R/images/a", "cannot read"),
+        ] {
+            assert_eq!(open(path), want, "{path}");
+        }
+        assert!(matches!(open_below(None, "/x"), Err(BaseImageError::Outside { .. })));
+    }
+}

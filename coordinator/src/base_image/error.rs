@@ -1,0 +1,288 @@
+//! Why there is no base image, and who has to act.
+
+use std::io;
+use std::path::PathBuf;
+
+use coordinator_api::conditions::Reason;
+use coordinator_core::seed_image::base::BaseRefusal;
+use coordinator_core::seed_image::image_files::Ambiguous;
+use coordinator_core::seed_image::pull_secret::PullSecretError;
+use http::StatusCode;
+
+/// Why there is no base image.
+#[derive(Debug, thiserror::Error)]
+pub enum BaseImageError {
+    /// Not what a base can be.
+    #[error(transparent)]
+    Refused(#[from] BaseRefusal),
+    /// The server did not answer, or stopped in the middle.
+    #[error("cannot fetch {url}: {reason}; it is tried again")]
+    Fetch {
+        /// From where.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The server answered something else.
+    #[error("{url} answers {status}: correct spec.baseImage or the server")]
+    Status {
+        /// From where.
+        url: String,
+        /// The error.
+        status: StatusCode,
+    },
+    /// DNS has no address.
+    #[error(
+        "the host of {url}, or one that it redirects to, has no address: correct spec.baseImage or DNS; it is tried again"
+    )]
+    HostUnknown {
+        /// From where.
+        url: String,
+    },
+    /// The certificate of the server is not accepted.
+    #[error(
+        "the certificate of {url} is not accepted ({reason}): name a Secret with the authority that signed it in spec.baseImageCASecret, or correct the server"
+    )]
+    Untrusted {
+        /// From where.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// 401 or 403.
+    #[error("the registry refuses to show {image} to {user}: {action}, or correct spec.baseImage")]
+    Unauthorized {
+        /// Which image.
+        image: String,
+        /// As whom it was asked.
+        user: String,
+        /// What to do.
+        action: String,
+    },
+    /// A Secret cannot be read now.
+    #[error("cannot read Secret {name}; it is tried again")]
+    SecretUnread {
+        /// Its name.
+        name: String,
+        /// The error of the request.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// A Secret does not exist.
+    #[error("Secret {name} of {field} does not exist in the namespace of the SeedImage: create it")]
+    SecretMissing {
+        /// Its name.
+        name: String,
+        /// Where it is named.
+        field: &'static str,
+    },
+    /// The pull Secret is not one for the image.
+    #[error("Secret {name} of spec.baseImagePullSecret {source}: correct it")]
+    PullSecret {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        source: PullSecretError,
+    },
+    /// The Secret has no certificates.
+    #[error("Secret {name} of spec.baseImageCASecret has no certificates in PEM under ca.crt: correct it")]
+    AuthoritySecret {
+        /// Its name.
+        name: String,
+    },
+    /// 404, or no such file.
+    #[error("{url} does not exist: correct spec.baseImage, or put it there")]
+    NotFound {
+        /// Which.
+        url: String,
+    },
+    /// What the registry sent is no image.
+    #[error("{image} is not usable: {reason}: push it again, or correct spec.baseImage")]
+    Malformed {
+        /// Which image.
+        image: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No layer has an ISO.
+    #[error("{image} has no ISO 9660 file in its layers: use an image with one in /elemental-iso/")]
+    NoIso {
+        /// Which image.
+        image: String,
+    },
+    /// The layers have several.
+    #[error("{image} has several ISO 9660 files, {files}: use an image with one in /elemental-iso/")]
+    SeveralIsos {
+        /// Which image.
+        image: String,
+        /// Their paths.
+        files: String,
+    },
+    /// For other hosts.
+    #[error("{image} is for {found}: use an image for linux/amd64")]
+    Platform {
+        /// Which image.
+        image: String,
+        /// Its platforms.
+        found: String,
+    },
+    /// Larger than `--base-image-size`.
+    #[error("{url} is larger than --base-image-size allows: correct spec.baseImage, or raise the flag")]
+    TooLarge {
+        /// From where.
+        url: String,
+    },
+    /// Not what `spec.baseImageDigest` says.
+    #[error("{url} is not what spec.baseImageDigest says: correct the digest or the server's file")]
+    Digest {
+        /// From where.
+        url: String,
+    },
+    /// The registry sent other bytes than it was asked for.
+    #[error(
+        "the registry sent something else as {digest} of {image}: correct the registry; it is tried again"
+    )]
+    Corrupt {
+        /// Which image.
+        image: String,
+        /// Of the manifest or layer.
+        digest: String,
+    },
+    /// Slower than `--base-image-timeout`.
+    #[error("{url} did not arrive within --base-image-timeout; it is tried again")]
+    Slow {
+        /// From where.
+        url: String,
+    },
+    /// No directory is configured, or the path is not below it.
+    #[error(
+        "{url} is not below --base-image-directory of the coordinator: put the file there, or use an OCI reference or an http(s) URL"
+    )]
+    Outside {
+        /// Which file.
+        url: String,
+    },
+    /// A file of the directory cannot be read.
+    #[error("cannot read {url}: check the volume of --base-image-directory; it is tried again")]
+    Unreadable {
+        /// Which file.
+        url: String,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// All that is kept is being sent.
+    #[error("the cache of base images is full of images that are in use: raise --cache-size")]
+    Full,
+    /// The cache directory does not do its work.
+    #[error("cannot store base images in {path}: check its free space and permissions", path = path.display())]
+    Cache {
+        /// Which directory.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// The system has no root certificates.
+    #[error("cannot set up https: install the ca-certificates of the system")]
+    Tls(#[source] io::Error),
+}
+
+impl BaseImageError {
+    /// An image without a file that can only be the base ISO.
+    pub(super) fn ambiguous(image: &str, found: &Ambiguous) -> Self {
+        let image = image.to_owned();
+        if found.names.is_empty() {
+            return Self::NoIso { image };
+        }
+        let mut files = found.names.join(", ");
+        if found.more > 0 {
+            files = format!("{files} and {} more", found.more);
+        }
+        Self::SeveralIsos { image, files }
+    }
+
+    /// What the status of an object says: what the coordinator's network answered
+    /// is for its log alone.
+    #[must_use]
+    pub fn neutral_text(&self) -> Option<&'static str> {
+        match self {
+            Self::Fetch { .. } | Self::Status { .. } | Self::Slow { .. } => Some(
+                "spec.baseImage cannot be fetched: correct it, or the server; the coordinator's log has the cause. It is tried again",
+            ),
+            Self::SecretUnread { .. } => Some(
+                "a Secret of spec.baseImage cannot be read: the coordinator's log has the cause. It is tried again",
+            ),
+            Self::Unreadable { .. } => Some(
+                "spec.baseImage cannot be read from --base-image-directory: the coordinator's log has the cause. It is tried again",
+            ),
+            _ => None,
+        }
+    }
+
+    /// The cause, for a condition.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Refused(_) | Self::Malformed { .. } | Self::Outside { .. } => Reason::BaseImageInvalid,
+            Self::Fetch { .. } | Self::Status { .. } | Self::Unreadable { .. } => {
+                Reason::BaseImageUnreachable
+            }
+            Self::HostUnknown { .. } => Reason::BaseImageHostUnknown,
+            Self::Untrusted { .. } => Reason::BaseImageUntrusted,
+            Self::Unauthorized { .. } => Reason::BaseImageUnauthorized,
+            Self::SecretUnread { .. }
+            | Self::SecretMissing { .. }
+            | Self::PullSecret { .. }
+            | Self::AuthoritySecret { .. } => Reason::BaseImageSecretInvalid,
+            Self::NotFound { .. } => Reason::BaseImageNotFound,
+            Self::NoIso { .. } => Reason::BaseImageWithoutISO,
+            Self::SeveralIsos { .. } => Reason::BaseImageWithSeveralISOs,
+            Self::Platform { .. } => Reason::BaseImagePlatformMismatch,
+            Self::TooLarge { .. } => Reason::BaseImageTooLarge,
+            Self::Digest { .. } | Self::Corrupt { .. } => Reason::BaseImageDigestMismatch,
+            Self::Slow { .. } => Reason::BaseImageTimedOut,
+            Self::Full | Self::Cache { .. } | Self::Tls(_) => Reason::SeedImageBuildFailure,
+        }
+    }
+
+    /// Whether a retry is useless until the configuration changes.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Self::Refused(_)
+            | Self::Untrusted { .. }
+            | Self::Unauthorized { .. }
+            | Self::SecretMissing { .. }
+            | Self::PullSecret { .. }
+            | Self::AuthoritySecret { .. }
+            | Self::NotFound { .. }
+            | Self::Malformed { .. }
+            | Self::NoIso { .. }
+            | Self::SeveralIsos { .. }
+            | Self::Platform { .. }
+            | Self::TooLarge { .. }
+            | Self::Digest { .. }
+            | Self::Outside { .. } => true,
+            Self::Status { status, .. } => {
+                status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
+            }
+            Self::Fetch { .. }
+            | Self::HostUnknown { .. }
+            | Self::SecretUnread { .. }
+            | Self::Corrupt { .. }
+            | Self::Slow { .. }
+            | Self::Unreadable { .. }
+            | Self::Full
+            | Self::Cache { .. }
+            | Self::Tls(_) => false,
+        }
+    }
+
+    /// Whether a retry would fetch the base whole, and in vain.
+    #[must_use]
+    pub fn is_fetched_in_vain(&self) -> bool {
+        matches!(
+            self,
+            Self::TooLarge { .. } | Self::Digest { .. } | Self::NoIso { .. } | Self::SeveralIsos { .. }
+        )
+    }
+}

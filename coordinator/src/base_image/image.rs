@@ -1,0 +1,117 @@
+//! The base ISO out of an image of a registry.
+
+use bytes::Bytes;
+use coordinator_core::seed_image::image_files::Ambiguous;
+use futures::future;
+use hyper::body::Incoming;
+use oci_spec::distribution::Reference;
+use oci_spec::image::Descriptor;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use super::keep::Arrived;
+use super::layer::{Extraction, LayerError};
+use super::registry::Registry;
+use super::{BaseImage, BaseImageError, BaseImages, Wanted, manifest, next_data, secrets};
+
+/// Pieces of a layer that wait for the disk.
+const WAITING: usize = 16;
+
+impl BaseImages {
+    /// One request tells whether the image is already there, also under another
+    /// tag or for other credentials.
+    pub(super) async fn fetch_from_registry(
+        &self,
+        wanted: &Wanted,
+        image: &Reference,
+        key: &str,
+        digest: Option<&str>,
+    ) -> Result<BaseImage, BaseImageError> {
+        let credentials = secrets::read_credentials(self.client.as_ref(), wanted, image).await?;
+        let own = self.fetcher_for(wanted).await?;
+        let fetcher = own.as_ref().unwrap_or(&self.fetcher);
+        let mut registry = Registry::new(fetcher, image, wanted, credentials);
+        let reference = image.digest().or(image.tag()).unwrap_or("latest");
+        let resolved = manifest::resolve_image(&mut registry, reference).await?;
+        if let Some(stored) = self.find_stored(&resolved.digest, digest).await {
+            self.write_pointer(key, &stored.sha256, stored.size).await?;
+            return Ok(stored);
+        }
+        let arrived = self.fetch_layers(&mut registry, &resolved.layers).await?;
+        self.store_file(&registry.shown, arrived, &[&resolved.digest, key], digest).await
+    }
+
+    /// All layers, from the top down: what is one ISO is known at the end.
+    async fn fetch_layers(
+        &self,
+        registry: &mut Registry<'_>,
+        layers: &[Descriptor],
+    ) -> Result<Arrived, BaseImageError> {
+        let limit = self.limits.base_image_size;
+        let total = layers.iter().fold(0, |total: u64, layer| total.saturating_add(layer.size()));
+        if total > limit {
+            return Err(BaseImageError::TooLarge { url: registry.shown.clone() });
+        }
+        let mut extraction = Extraction::new(self.ledger.clone(), limit);
+        for layer in layers.iter().rev() {
+            extraction = self.fetch_layer(registry, layer, extraction).await?;
+        }
+        extraction.finish().map_err(|found: Ambiguous| BaseImageError::ambiguous(&registry.shown, &found))
+    }
+
+    async fn fetch_layer(
+        &self,
+        registry: &mut Registry<'_>,
+        layer: &Descriptor,
+        mut extraction: Extraction,
+    ) -> Result<Extraction, BaseImageError> {
+        let digest = manifest::sha256_of(registry, layer)?;
+        let response = registry.get(&format!("blobs/{digest}"), None).await?;
+        let (sender, pieces) = mpsc::channel(WAITING);
+        let scan = tokio::task::spawn_blocking(move || {
+            let scanned = extraction.scan_layer(pieces);
+            (extraction, scanned)
+        });
+        let sent = send_pieces(&registry.shown, response.into_body(), layer, sender);
+        let (sent, scanned) = future::join(sent, scan).await;
+        let (extraction, scanned) =
+            scanned.map_err(|stopped| self.store_error(std::io::Error::other(stopped)))?;
+        // The cause of a layer that stopped, or was sent as another.
+        sent?;
+        let malformed = |why: &str| registry.malformed(&format!("layer {digest}: {why}"));
+        match scanned {
+            Ok(()) => Ok(extraction),
+            Err(LayerError::Stopped) => Err(registry.fetch_error("a layer stopped")),
+            Err(LayerError::Malformed(why)) => Err(malformed(&why)),
+            Err(LayerError::Keep(error)) => Err(self.keep_error(&registry.shown, error)),
+        }
+    }
+}
+
+/// Sends a layer, and its end only when it is what its descriptor says.
+async fn send_pieces(
+    image: &str,
+    mut body: Incoming,
+    layer: &Descriptor,
+    sender: mpsc::Sender<Option<Bytes>>,
+) -> Result<(), BaseImageError> {
+    let (mut hash, mut size) = (Sha256::new(), 0_u64);
+    let digest = layer.digest().to_string();
+    let corrupt = || BaseImageError::Corrupt { image: image.to_owned(), digest: digest.clone() };
+    while let Some(data) = next_data(image, &mut body).await? {
+        size += data.len() as u64;
+        if size > layer.size() {
+            return Err(corrupt());
+        }
+        hash.update(&data);
+        if sender.send(Some(data)).await.is_err() {
+            return Ok(());
+        }
+    }
+    if size != layer.size() || format!("sha256:{}", hex::encode(hash.finalize())) != digest {
+        return Err(corrupt());
+    }
+    // Nobody waits for the end of a layer that is refused.
+    let _ = sender.send(None).await;
+    Ok(())
+}

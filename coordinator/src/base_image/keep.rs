@@ -1,0 +1,81 @@
+//! A file on its way into the cache: written, measured, counted.
+
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use tempfile::TempPath;
+
+use super::BaseImageError;
+use super::ledger::{self, InFlight, Ledger};
+
+const BLOCK: usize = 128 * 1024;
+
+/// A file that is complete, and not yet under its own name.
+pub(super) struct Arrived {
+    pub(super) path: TempPath,
+    pub(super) sha256: String,
+    pub(super) size: u64,
+    pub(super) in_flight: InFlight,
+}
+
+/// A file of a name of its own, also where replicas share the directory; removed
+/// when it is dropped before it is complete.
+pub(super) struct Writer {
+    file: File,
+    path: TempPath,
+    hash: Sha256,
+    size: u64,
+    limit: u64,
+    in_flight: InFlight,
+}
+
+/// Why a file is not kept.
+#[derive(Debug)]
+pub(super) enum KeepError {
+    /// It is larger than it may be.
+    TooLarge,
+    /// Where it comes from.
+    Read(io::Error),
+    /// Where it goes to.
+    Write(io::Error),
+    /// What is in use leaves no room for it.
+    Full,
+}
+
+impl Writer {
+    pub(super) fn create(ledger: &Arc<Ledger>, limit: u64) -> Result<Self, KeepError> {
+        let made = tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(ledger.directory());
+        let (file, path) = made.map_err(KeepError::Write)?.into_parts();
+        Ok(Self { file, path, hash: Sha256::new(), size: 0, limit, in_flight: ledger.start_file() })
+    }
+
+    pub(super) fn write(&mut self, data: &[u8]) -> Result<(), KeepError> {
+        self.size += data.len() as u64;
+        if self.size > self.limit {
+            return Err(KeepError::TooLarge);
+        }
+        self.in_flight.grow_file(data.len() as u64).map_err(|_: BaseImageError| KeepError::Full)?;
+        self.hash.update(data);
+        self.file.write_all(data).map_err(KeepError::Write)
+    }
+
+    pub(super) fn finish(self) -> Result<Arrived, KeepError> {
+        self.file.sync_all().map_err(KeepError::Write)?;
+        let sha256 = hex::encode(self.hash.finalize());
+        Ok(Arrived { path: self.path, sha256, size: self.size, in_flight: self.in_flight })
+    }
+
+    pub(super) fn copy_from(mut self, source: &mut impl Read) -> Result<Arrived, KeepError> {
+        let mut block = vec![0; BLOCK];
+        loop {
+            match source.read(&mut block) {
+                Ok(0) => return self.finish(),
+                Ok(read) => self.write(&block[..read])?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(KeepError::Read(error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! From a reference to the layers of the image for our hosts.
+
+use oci_spec::image::{Arch, Descriptor, Digest, DigestAlgorithm, ImageIndex, ImageManifest, Os};
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::BaseImageError;
+use super::registry::Registry;
+
+/// Of a manifest, an index or a configuration; registries take no larger ones.
+const DOCUMENT_SIZE: usize = 4 << 20;
+const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
+/// Configurations that state a platform.
+const CONFIGURATIONS: [&str; 2] =
+    ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
+
+/// An image whose manifest was verified.
+#[derive(Debug)]
+pub(super) struct Image {
+    /// Of the manifest: `sha256:` and hexadecimal digits.
+    pub(super) digest: String,
+    /// From the bottom up.
+    pub(super) layers: Vec<Descriptor>,
+}
+
+enum Document {
+    Index(Box<ImageIndex>),
+    Manifest(Box<ImageManifest>),
+}
+
+#[derive(Deserialize)]
+struct Configuration {
+    architecture: Option<String>,
+    os: Option<String>,
+}
+
+/// The image of a tag or digest; of an index the one for linux/amd64.
+pub(super) async fn resolve_image(
+    registry: &mut Registry<'_>,
+    reference: &str,
+) -> Result<Image, BaseImageError> {
+    let pinned = reference.starts_with("sha256:").then_some(reference);
+    let (digest, document) = fetch_manifest(registry, reference, pinned).await?;
+    let index = match document {
+        Document::Manifest(manifest) => {
+            check_platform(registry, &manifest).await?;
+            return Ok(Image { digest, layers: manifest.layers().clone() });
+        }
+        Document::Index(index) => index,
+    };
+    let wanted = choose_platform(&index).map_err(|found| platform_error(registry, found))?;
+    let wanted = sha256_of(registry, wanted)?;
+    let (digest, document) = fetch_manifest(registry, &wanted, Some(&wanted)).await?;
+    match document {
+        Document::Manifest(manifest) => Ok(Image { digest, layers: manifest.layers().clone() }),
+        Document::Index(_) => Err(registry.malformed("its index names another index")),
+    }
+}
+
+/// Other algorithms are not verified, and so not taken.
+pub(super) fn sha256_of(registry: &Registry<'_>, descriptor: &Descriptor) -> Result<String, BaseImageError> {
+    let digest: &Digest = descriptor.digest();
+    if *digest.algorithm() != DigestAlgorithm::Sha256 {
+        return Err(registry.malformed("it has a digest that is not sha256"));
+    }
+    Ok(digest.to_string())
+}
+
+async fn fetch_manifest(
+    registry: &mut Registry<'_>,
+    reference: &str,
+    digest: Option<&str>,
+) -> Result<(String, Document), BaseImageError> {
+    let path = format!("manifests/{reference}");
+    let bytes = registry.get_document(&path, Some(ACCEPT), DOCUMENT_SIZE).await?;
+    let found = verify_digest(registry, &bytes, digest)?;
+    let document = parse_document(&bytes)
+        .ok_or_else(|| registry.malformed("its manifest is not of OCI or Docker, schema 2"))?;
+    Ok((found, document))
+}
+
+fn verify_digest(
+    registry: &Registry<'_>,
+    bytes: &[u8],
+    digest: Option<&str>,
+) -> Result<String, BaseImageError> {
+    let found = format!("sha256:{}", hex::encode(Sha256::digest(bytes)));
+    if digest.is_some_and(|digest| digest != found) {
+        let digest = digest.unwrap_or_default().to_owned();
+        return Err(BaseImageError::Corrupt { image: registry.shown.clone(), digest });
+    }
+    Ok(found)
+}
+
+/// Both media types are in use without being stated; an object that could be
+/// either is none.
+fn parse_document(bytes: &[u8]) -> Option<Document> {
+    let value: Value = serde_json::from_slice(bytes).ok()?;
+    match (value.get("manifests").is_some(), value.get("layers").is_some()) {
+        (true, false) => serde_json::from_value(value).ok().map(Document::Index),
+        (false, true) => serde_json::from_value(value).ok().map(Document::Manifest),
+        _ => None,
+    }
+}
+
+/// The manifest for our hosts, or the platforms that there are.
+fn choose_platform(index: &ImageIndex) -> Result<&Descriptor, String> {
+    let mut found = vec![];
+    for descriptor in index.manifests() {
+        let Some(platform) = descriptor.platform() else { continue };
+        if *platform.os() == Os::Linux && *platform.architecture() == Arch::Amd64 {
+            return Ok(descriptor);
+        }
+        found.push(format!("{}/{}", platform.os(), platform.architecture()));
+    }
+    Err(if found.is_empty() { "no platform".to_owned() } else { found.join(", ") })
+}
+
+fn platform_error(registry: &Registry<'_>, found: String) -> BaseImageError {
+    BaseImageError::Platform { image: registry.shown.clone(), found }
+}
+
+async fn check_platform(registry: &mut Registry<'_>, manifest: &ImageManifest) -> Result<(), BaseImageError> {
+    let config = manifest.config();
+    if !CONFIGURATIONS.contains(&config.media_type().as_ref()) {
+        return Ok(());
+    }
+    let digest = sha256_of(registry, config)?;
+    let bytes = registry.get_document(&format!("blobs/{digest}"), None, DOCUMENT_SIZE).await?;
+    verify_digest(registry, &bytes, Some(&digest))?;
+    let Ok(Configuration { architecture, os }) = serde_json::from_slice(&bytes) else {
+        return Err(registry.malformed("its configuration is not JSON"));
+    };
+    let (os, architecture) = (os.unwrap_or_default(), architecture.unwrap_or_default());
+    if (os.as_str(), architecture.as_str()) == ("linux", "amd64") {
+        return Ok(());
+    }
+    Err(platform_error(registry, format!("{os}/{architecture}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn manifest_for_our_hosts_is_chosen() {
+        let entry = |platform: &str, digit: char| {
+            let (os, architecture) = platform.split_once('/').unwrap();
+            json!({
+                "mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 1,
+                "digest": format!("sha256:{}", digit.to_string().repeat(64)),
+                "platform": { "os": os, "architecture": architecture },
+            })
+        };
+        for (platforms, want) in [
+            (vec!["linux/arm64", "linux/amd64", "unknown/unknown"], Ok('1')),
+            (vec!["linux/amd64"], Ok('0')),
+            (vec!["linux/arm64", "windows/amd64"], Err("linux/arm64, windows/amd64")),
+            (vec![], Err("no platform")),
+        ] {
+            let digits = "0123".chars();
+            let manifests: Vec<_> =
+                platforms.iter().zip(digits).map(|(platform, digit)| entry(platform, digit)).collect();
+            let text = json!({ "schemaVersion": 2, "manifests": manifests }).to_string();
+            let Some(Document::Index(index)) = parse_document(text.as_bytes()) else { panic!("{text}") };
+            let got = choose_platform(&index).map(|found| found.digest().digest().chars().next().unwrap());
+            assert_eq!(got, want.map_err(str::to_owned), "{platforms:?}");
+        }
+    }
+
+    #[test]
+    fn other_documents_are_no_manifest() {
+        let config = json!({ "mediaType": "x/y", "size": 1, "digest": format!("sha256:{}", "0".repeat(64)) });
+        let both = json!({ "schemaVersion": 2, "manifests": [], "layers": [], "config": config }).to_string();
+        for text in ["", "{}", r#"{"schemaVersion":1,"fsLayers":[]}"#, &both, r#"{"layers":[]}"#] {
+            assert!(parse_document(text.as_bytes()).is_none(), "{text}");
+        }
+        let manifest = json!({ "schemaVersion": 2, "layers": [], "config": config }).to_string();
+        assert!(matches!(parse_document(manifest.as_bytes()), Some(Document::Manifest(_))));
+    }
+}

@@ -1,0 +1,84 @@
+//! A host whose identity is in a TPM: the challenge that only its TPM can
+//! answer, and the vendor's certificate against the operator's CAs.
+
+use coordinator_core::attestation::{AttestationError, Opened};
+use coordinator_core::inventory::KeyClass;
+use k8s_openapi::api::core::v1::Secret;
+use proto::proof;
+use proto::tpm::{CREDENTIAL_BYTES, PCRS};
+use proto::v1alpha1 as wire;
+use ring::rand::SecureRandom as _;
+use rsa::rand_core::OsRng;
+
+use super::{Context, RpcError};
+use crate::credential::make_credential;
+use crate::store::StoreError;
+use crate::tls::{Challenge, Session};
+
+/// The CAs of TPM vendors that the hosts of a namespace must be certified by.
+const AUTHORITIES_SECRET: &str = "tpm-ca";
+/// PEM.
+const AUTHORITIES_KEY: &str = "tls.crt";
+
+impl From<AttestationError> for RpcError {
+    fn from(error: AttestationError) -> Self {
+        Self::refused_with(error.refusal(), error.to_string(), error.next_action())
+    }
+}
+
+/// Judges the keys of a TPM, and makes the challenge for both of them.
+pub(super) fn open_challenge(
+    keys: &wire::TpmKeys,
+    public_key: &[u8],
+) -> Result<(Opened, wire::TpmChallenge), RpcError> {
+    let mut credential = [0; CREDENTIAL_BYTES];
+    ring::rand::SystemRandom::new().fill(&mut credential).map_err(|_| RpcError::Randomness)?;
+    let opened = Opened::parse(keys, public_key, credential)?;
+    let made = make_credential(opened.endorsement.modulus(), &opened.key.name, &credential, &mut OsRng)
+        .map_err(|_| AttestationError::Malformed { what: "the endorsement key" })?;
+    let challenge = wire::TpmChallenge {
+        credential: made.id_object,
+        encrypted_secret: made.encrypted_secret,
+        pcrs: PCRS.to_vec(),
+    };
+    Ok((opened, challenge))
+}
+
+/// Verifies that the TPM of `opened` answered the challenge on this connection;
+/// then, and only then, its certificate.
+pub(super) async fn verify_tpm(
+    context: &Context,
+    session: &Session,
+    challenge: &Challenge,
+    opened: &Opened,
+    request: &wire::CompleteRequest,
+    is_known: bool,
+) -> Result<KeyClass, RpcError> {
+    let binding = proof::tpm_binding(
+        &challenge.nonce,
+        session.exporter(),
+        &challenge.public_key,
+        &request.certificate_request,
+    );
+    let registers = opened.verify_answer(&binding, &request.proof, request.tpm_quote.as_ref())?;
+    let authorities = read_authorities(context, &challenge.registration.0).await?;
+    let chain = authorities.map(|authorities| opened.verify_certificate(&authorities, context.now()));
+    if let Some(Err(error)) = &chain
+        && is_known
+    {
+        tracing::warn!(%error, "a known host registers, though its TPM is not verified");
+    }
+    let class = KeyClass::of_tpm(chain, is_known)?;
+    tracing::info!(class = class.as_str(), registers = hex::encode(registers), "TPM attested");
+    Ok(class)
+}
+
+/// Nothing where the operator named none.
+async fn read_authorities(context: &Context, namespace: &str) -> Result<Option<Vec<u8>>, RpcError> {
+    let read = context.secret_api(namespace).get_opt(AUTHORITIES_SECRET).await;
+    let secret = read.map_err(StoreError::request("get", "Secret", AUTHORITIES_SECRET))?;
+    let authorities = |secret: Secret| {
+        secret.data.and_then(|mut data| data.remove(AUTHORITIES_KEY)).map(|bytes| bytes.0).unwrap_or_default()
+    };
+    Ok(secret.map(authorities))
+}

@@ -1,0 +1,155 @@
+//! Which hosts are taken: approval, quota, expiry, revocation.
+
+use coordinator_api::names::annotation;
+use proto::refusal::Refusal;
+use proto::v1alpha1 as wire;
+use serde_json::Value;
+
+use super::world::{Host, REGISTRATIONS, World, refusal};
+use super::{assert_refused, attach_to, attached, condition, pair, requests};
+use crate::rpc::SessionTiming;
+
+async fn register(world: &World, replica: usize, host: &Host, token: &str) -> Option<Refusal> {
+    let registered = world.connect_to(replica, None).await.register(host, token).await;
+    registered.err().map(|status| refusal(&status).unwrap())
+}
+
+fn registration(world: &World, name: &str) -> Value {
+    world.fake.look(REGISTRATIONS, "fleet", name).unwrap()
+}
+
+// Fault: a host registers with `spec.approval: Manual`.
+// Shown: host console, conditions `Approved` and `Ready` and an Event of the MachineInventory:
+// `ApprovalPending` with the command that approves it; it gets no certificate.
+#[tokio::test]
+async fn new_host_waits_for_a_person() {
+    let world = World::start().await;
+    let host = Host::new("a");
+    let refused = world.connect(None).await.register(&host, "token-manual").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::ApprovalPending));
+    let command =
+        "kubectl annotate --overwrite -n fleet machineinventory m-a baremetal.cluster.io/approval=Approved";
+    let action = refused.metadata().get_bin(proto::refusal::NEXT_ACTION_KEY).unwrap().to_bytes().unwrap();
+    assert!(String::from_utf8_lossy(&action).contains(command), "{action:?}");
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["metadata"]["annotations"][annotation::APPROVAL], "Pending");
+    assert_eq!(condition(&inventory, "Approved"), pair("False", "ApprovalPending"));
+    assert_eq!(condition(&inventory, "Ready"), pair("False", "ApprovalPending"));
+    let events = world.fake.look_at_all("events.events.k8s.io");
+    assert_eq!(events.len(), 1, "none on the registration");
+    assert_eq!(events[0]["regarding"]["kind"], "MachineInventory");
+    assert!(events[0]["note"].as_str().unwrap().contains(command), "{events:?}");
+    world.settled("m-a").await;
+    world.spent();
+    assert_eq!(register(&world, 0, &host, "token-manual").await, Some(Refusal::ApprovalPending));
+    assert_eq!(register(&world, 0, &host, "token").await, Some(Refusal::ApprovalPending), "another token");
+    assert_eq!(requests(&world.spent()), (0, 0), "to wait costs nothing");
+    world.annotate("m-a", annotation::APPROVAL, "Approved").await;
+    let done = world.connect(None).await.register(&host, "token-manual").await.unwrap();
+    assert!(matches!(done.next, Some(wire::complete_response::Next::Install(_))));
+}
+
+/// With another key it is another host to a person.
+#[tokio::test]
+async fn replaced_key_waits_for_a_person() {
+    let world = World::start().await;
+    register(&world, 0, &Host::new("a"), "token-manual").await;
+    world.settled("m-a").await;
+    world.annotate("m-a", annotation::APPROVAL, "Approved").await;
+    let other = Host::new("a");
+    assert_eq!(register(&world, 0, &other, "token-manual").await, Some(Refusal::ApprovalPending));
+    let inventory = world.inventory("m-a").unwrap();
+    assert_eq!(inventory["spec"]["tpmHash"], other.hash());
+    assert_eq!(inventory["metadata"]["annotations"][annotation::APPROVAL], "Pending");
+}
+
+// Fault: more hosts register than `spec.maxHosts`, on two replicas at the same moment.
+// Shown: host console, Event and condition `HostsRefused` of the MachineRegistration:
+// `QuotaExhausted`.
+#[tokio::test]
+async fn last_place_of_a_quota_is_given_once() {
+    let world = World::with_replicas(2, SessionTiming::default()).await;
+    let hosts: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(Host::new).into();
+    let registered = hosts.iter().enumerate().map(|(index, host)| {
+        let world = &world;
+        async move { register(world, index % 2, host, "token-of-two").await }
+    });
+    let answers = futures::future::join_all(registered).await;
+    let taken = answers.iter().filter(|answer| answer.is_none()).count();
+    assert_eq!(taken, 2, "{answers:?}");
+    assert!(answers.iter().flatten().all(|refusal| *refusal == Refusal::QuotaExhausted), "{answers:?}");
+    let inventories = world.fake.look_at_all(super::world::INVENTORIES);
+    assert_eq!(inventories.len(), 2);
+    let shown = &registration(&world, "token-of-two")["status"]["lastRefusal"];
+    assert_eq!(shown["reason"], "QuotaExhausted", "{shown}");
+    let events = world.fake.look_at_all("events.events.k8s.io");
+    assert!(events.iter().any(|event| event["reason"] == "QuotaExhausted"), "{events:?}");
+    for inventory in &inventories {
+        world.settled(inventory["metadata"]["name"].as_str().unwrap()).await;
+    }
+    for (host, answer) in hosts.iter().zip(&answers) {
+        let again = register(&world, 0, host, "token-of-two").await;
+        assert_eq!(again, *answer, "known hosts need no place, others get none");
+    }
+}
+
+// Fault: a new host comes after `spec.tokenExpiresAt`.
+// Shown: host console, Event and condition of the MachineRegistration: `TokenExpired`.
+#[tokio::test]
+async fn expired_token_registers_known_hosts_only() {
+    let world = World::start().await;
+    let (known, new) = (Host::new("a"), Host::new("b"));
+    world.connect(None).await.register(&known, "token").await.unwrap();
+    world.settled("m-a").await;
+    world.spent();
+    assert_eq!(register(&world, 0, &known, "token-expired").await, None);
+    assert_eq!(register(&world, 0, &new, "token-expired").await, Some(Refusal::TokenExpired));
+    let counts = world.spent();
+    for _ in 0..5 {
+        assert_eq!(register(&world, 0, &new, "token-expired").await, Some(Refusal::TokenExpired));
+    }
+    assert!(counts.writes <= 3, "{counts}");
+    assert_eq!(requests(&world.spent()), (0, 0), "it is shown once");
+    assert!(world.inventory("m-b").is_none());
+    let shown = &registration(&world, "token-expired")["status"]["lastRefusal"];
+    assert_eq!(shown["reason"], "TokenExpired", "{shown}");
+}
+
+// Fault: a person shuts a host out whose stream is open.
+// Shown: host console; conditions `Approved` and `Ready` of the MachineInventory: `Revoked`; no
+// call is accepted, whatever certificate the host has.
+#[tokio::test]
+async fn revoked_host_loses_its_stream() {
+    let world = World::start().await;
+    let (host, chain, mut link, mut stream) = attached(&world).await;
+    world.annotate("m-a", annotation::APPROVAL, "Revoked").await;
+    assert_refused(&mut stream, Refusal::Revoked).await;
+    let refused = link.renew(&host, "boot-1").await.unwrap_err();
+    assert_eq!(refusal(&refused), Some(Refusal::Revoked));
+    assert_eq!(register(&world, 0, &host, "token").await, Some(Refusal::Revoked));
+    world.annotate("m-a", annotation::APPROVAL, "Approved").await;
+    let (_link, _stream) = attach_to(&world, 0, (&host, &chain), "boot-1").await;
+    let shown = condition(&world.inventory("m-a").unwrap(), "Approved");
+    assert_eq!(shown, pair("True", "ApprovedByPerson"));
+}
+
+// Fault: somebody guesses a registration URL.
+// Shown: 404, whatever is wrong with it.
+#[tokio::test]
+async fn registration_url_answers_with_its_file() {
+    let world = World::start().await;
+    let mut link = world.connect(None).await;
+    let (status, body) = link.get("/elemental/registration/token").await;
+    assert_eq!(status, 200, "{body}");
+    let file: Value = serde_norway::from_str(&body).unwrap();
+    let registration = &file["elemental"]["registration"];
+    assert_eq!(registration["url"], "https://c.example/elemental/registration/token");
+    assert_eq!((&registration["emulate-tpm"], &registration["auth"]), (&true.into(), &"tpm".into()));
+    assert_eq!(registration["ca-cert"], world.authority.certificate());
+    assert_eq!(file.as_object().unwrap().len(), 1, "nothing else is told");
+    for token in ["guessed", "token-not-ready", "token-expired", "token-unsupported"] {
+        let (status, body) = link.get(&format!("/elemental/registration/{token}")).await;
+        assert_eq!((status, body.as_str()), (404, ""), "{token}");
+    }
+    assert_eq!(requests(&world.spent()), (0, 0));
+}

@@ -1,0 +1,351 @@
+//! One tree of files of an ISO 9660 image. An image has several: with plain
+//! names and Rock Ridge, and with Joliet names; and both once more counted from
+//! its first partition, for those who mount that.
+
+use std::io::{Read, Seek};
+
+use super::changes::{Appended, Changes};
+use super::layout::{BLOCK, Base, Extent, LayoutError, ReadError, both_endian, put, u32_at};
+use super::overlay::Piece;
+use super::path_table::{Order, PathTable};
+use super::records::{Kind, Names, Record, Style, pack_records, parse_records};
+
+/// Block of the first volume descriptor of a volume.
+const DESCRIPTORS: u64 = 16;
+/// Volume descriptors that are looked at.
+const DESCRIPTORS_MAX: u64 = 16;
+/// Largest directory or path table that is read, bytes.
+const TABLE_BYTES: u64 = 4 * 1024 * 1024;
+const DESCRIPTOR: LayoutError = LayoutError::Garbled("volume descriptor");
+
+/// A file that a seed adds and that has its place already.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacedFile<'a> {
+    /// In the root, or in this directory of the root.
+    pub directory: Option<&'static str>,
+    /// Its name.
+    pub name: &'a str,
+    /// Mode 0755.
+    pub executable: bool,
+    /// First block, of the whole image.
+    pub block: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+/// One tree.
+#[derive(Debug)]
+pub struct Tree {
+    /// Block of the image that the tree counts from.
+    volume: u64,
+    /// Where its descriptor is, block of the image.
+    at: u64,
+    descriptor: Vec<u8>,
+    style: Style,
+    table: PathTable,
+    root: Vec<Record>,
+}
+
+/// Whether a volume begins at this block of the image.
+///
+/// # Errors
+/// Those of the file.
+pub fn is_volume<R: Read + Seek>(base: &mut Base<R>, volume: u64) -> Result<bool, ReadError> {
+    match base.read_block(volume.saturating_add(DESCRIPTORS), "volume descriptor") {
+        Ok(bytes) => Ok(bytes.starts_with(b"\x01CD001")),
+        Err(ReadError::Layout(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The catalog of boot images, block of the image.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn find_boot_catalog<R: Read + Seek>(base: &mut Base<R>) -> Result<Option<u64>, ReadError> {
+    for (_, descriptor) in read_descriptors(base, 0)? {
+        if descriptor.starts_with(b"\x00CD001\x01EL TORITO SPECIFICATION") {
+            return Ok(u32_at(&descriptor, 0x47).map(u64::from));
+        }
+    }
+    Ok(None)
+}
+
+fn read_descriptors<R: Read + Seek>(
+    base: &mut Base<R>,
+    volume: u64,
+) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
+    let mut found = vec![];
+    let first = volume.saturating_add(DESCRIPTORS);
+    for at in first..first.saturating_add(DESCRIPTORS_MAX) {
+        let descriptor = base.read_block(at, "volume descriptor")?;
+        if !descriptor[1..].starts_with(b"CD001") || descriptor[0] == 255 {
+            break;
+        }
+        found.push((at, descriptor));
+    }
+    Ok(found)
+}
+
+impl Tree {
+    /// All trees of the volume that begins at `volume`.
+    ///
+    /// # Errors
+    /// [`ReadError`]; [`LayoutError::NotIso`] where there is none.
+    pub fn read_all<R: Read + Seek>(base: &mut Base<R>, volume: u64) -> Result<Vec<Self>, ReadError> {
+        if !is_volume(base, volume)? {
+            return Err(LayoutError::NotIso.into());
+        }
+        let mut trees = vec![];
+        for (at, descriptor) in read_descriptors(base, volume)? {
+            let is_joliet = descriptor[88..90] == *b"%/" && b"@CE".contains(&descriptor[90]);
+            match descriptor[0] {
+                1 => trees.push(Self::read(base, Names::Plain, volume, (at, descriptor))?),
+                2 if is_joliet => trees.push(Self::read(base, Names::Joliet, volume, (at, descriptor))?),
+                _ => {}
+            }
+        }
+        Ok(trees)
+    }
+
+    fn read<R: Read + Seek>(
+        base: &mut Base<R>,
+        names: Names,
+        volume: u64,
+        (at, descriptor): (u64, Vec<u8>),
+    ) -> Result<Self, ReadError> {
+        let number = |at| u32_at(&descriptor, at).map(u64::from).ok_or(DESCRIPTOR);
+        let table = read_content(base, volume, (number(140)?, number(132)?), "path table")?;
+        let root = read_content(base, volume, (number(158)?, number(166)?), "root directory")?;
+        let root = parse_records(&root)?;
+        let style = Style::read(names, &root[0]);
+        Ok(Self { volume, at, style, table: PathTable::parse(&table)?, root, descriptor })
+    }
+
+    /// The block of the image right behind the last file or directory.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn find_end<R: Read + Seek>(&self, base: &mut Base<R>) -> Result<u64, ReadError> {
+        let mut end = 0;
+        for directory in self.table.directories() {
+            for record in self.read_directory(base, directory.block)? {
+                let blocks = if record.content_len() == 0 {
+                    0
+                } else {
+                    u64::from(record.content_len()).div_ceil(BLOCK)
+                };
+                let block = if blocks == 0 { 0 } else { self.volume + u64::from(record.block()) };
+                end = end.max(block + blocks);
+            }
+        }
+        Ok(end)
+    }
+
+    fn read_directory<R: Read + Seek>(
+        &self,
+        base: &mut Base<R>,
+        block: u32,
+    ) -> Result<Vec<Record>, ReadError> {
+        let first = base.read_block(self.volume + u64::from(block), "directory")?;
+        // Its entry for itself says how long it is.
+        let len = u32_at(&first, 10).map(u64::from).unwrap_or_default();
+        let bytes = read_content(base, self.volume, (u64::from(block), len), "directory")?;
+        Ok(parse_records(&bytes)?)
+    }
+
+    /// Adds files: the directories that change, and the path tables, are
+    /// appended anew, and what points to the old ones is changed.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn add_files<R: Read + Seek>(
+        &mut self,
+        base: &mut Base<R>,
+        files: &[PlacedFile<'_>],
+        (appended, changes): (&mut Appended, &mut Changes),
+    ) -> Result<(), ReadError> {
+        let mut directories: Vec<_> = files.iter().filter_map(|file| file.directory).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        let mut root = std::mem::take(&mut self.root);
+        self.put_files(&mut root, files, None)?;
+        for name in &directories {
+            self.put_directory(&mut root, name)?;
+        }
+        let root_at = appended.reserve(pack_records(&root).len() as u64);
+        let (root_block, root_len) = (self.count(root_at)?, content_len(&pack_records(&root))?);
+        let old_root = self.table.directories().next().map(|directory| directory.block).unwrap_or_default();
+        for name in directories {
+            let Some(index) = self.find(&root, name) else { continue };
+            let is_new = root[index].content_len() == 0;
+            let mut records = if is_new {
+                self.style.make_dots().to_vec()
+            } else {
+                self.read_directory(base, root[index].block())?
+            };
+            self.put_files(&mut records, files, Some(name))?;
+            let bytes = pack_records(&records);
+            let at = appended.reserve(bytes.len() as u64);
+            let (block, len) = (self.count(at)?, content_len(&bytes)?);
+            records[0].set_content(block, len);
+            records[1].set_content(root_block, root_len);
+            appended.fill(at, pack_records(&records));
+            if is_new {
+                self.table.insert(root[index].id(), block);
+            } else {
+                self.point_children((base, changes), root[index].block(), (block, len))?;
+                self.table.relocate(root[index].block(), block);
+            }
+            root[index].set_content(block, len);
+        }
+        root[0].set_content(root_block, root_len);
+        root[1].set_content(root_block, root_len);
+        self.point_children((base, changes), old_root, (root_block, root_len))?;
+        self.table.relocate(old_root, root_block);
+        appended.fill(root_at, pack_records(&root));
+        put(&mut self.descriptor, 158, &both_endian(root_block));
+        put(&mut self.descriptor, 166, &both_endian(root_len));
+        self.append_path_tables(appended)
+    }
+
+    fn find(&self, records: &[Record], name: &str) -> Option<usize> {
+        let named = |record: &Record| record.name(self.style.names, self.style.skip()) == name;
+        records.iter().skip(2).position(named).map(|index| index + 2)
+    }
+
+    fn put_files(
+        &self,
+        records: &mut Vec<Record>,
+        files: &[PlacedFile<'_>],
+        directory: Option<&str>,
+    ) -> Result<(), LayoutError> {
+        for file in files.iter().filter(|file| file.directory == directory) {
+            while let Some(index) = self.find(records, file.name) {
+                records.remove(index);
+            }
+            let mut record = self.style.make(file.name, Kind::File { executable: file.executable });
+            record.set_content(self.count(file.block)?, file.len);
+            insert_sorted(records, record);
+        }
+        Ok(())
+    }
+
+    fn put_directory(&self, root: &mut Vec<Record>, name: &'static str) -> Result<(), LayoutError> {
+        match self.find(root, name) {
+            Some(index) if root[index].is_directory() => {}
+            Some(_) => return Err(LayoutError::NoDirectory(name)),
+            None => insert_sorted(root, self.style.make(name, Kind::Directory)),
+        }
+        Ok(())
+    }
+
+    /// The directories in the one at `from` name their parent's place. One that
+    /// is appended itself is not read again: it is right already.
+    fn point_children<R: Read + Seek>(
+        &self,
+        (base, changes): (&mut Base<R>, &mut Changes),
+        from: u32,
+        (block, len): (u32, u32),
+    ) -> Result<(), ReadError> {
+        for child in self.table.children(from) {
+            let at = self.volume + u64::from(child);
+            if changes.is_appended(at) {
+                continue;
+            }
+            let bytes = changes.edit(base, at)?;
+            let parent = usize::from(bytes[0]);
+            put(bytes, parent + 2, &both_endian(block));
+            put(bytes, parent + 10, &both_endian(len));
+        }
+        Ok(())
+    }
+
+    fn append_path_tables(&mut self, appended: &mut Appended) -> Result<(), ReadError> {
+        let little = self.table.render(Order::Little);
+        let size = content_len(&little)?;
+        let mut append = |table: Vec<u8>| appended.append(Piece::Patch(table.into()));
+        let (little, big) = (append(little), append(self.table.render(Order::Big)));
+        let (little, big) = (self.count(little)?, self.count(big)?);
+        put(&mut self.descriptor, 132, &both_endian(size));
+        // The optional copies are gone.
+        put(&mut self.descriptor, 140, &little.to_le_bytes());
+        put(&mut self.descriptor, 144, &[0; 4]);
+        put(&mut self.descriptor, 148, &big.to_be_bytes());
+        put(&mut self.descriptor, 152, &[0; 4]);
+        Ok(())
+    }
+
+    /// The block of the image, as this tree counts it.
+    fn count(&self, block: u64) -> Result<u32, LayoutError> {
+        super::layout::block_number(block.saturating_sub(self.volume))
+    }
+
+    /// Writes the descriptor for a volume that has grown by what was appended.
+    ///
+    /// # Errors
+    /// [`LayoutError::TooLarge`].
+    pub fn finish(mut self, appended: &Appended, changes: &mut Changes) -> Result<(), LayoutError> {
+        let known = u64::from(u32_at(&self.descriptor, 80).unwrap_or_default());
+        let reached = appended.first().saturating_sub(self.volume);
+        let size = super::layout::block_number(known.max(reached) + appended.blocks())?;
+        put(&mut self.descriptor, 80, &both_endian(size));
+        changes.replace(self.at, self.descriptor);
+        Ok(())
+    }
+}
+
+fn content_len(bytes: &[u8]) -> Result<u32, LayoutError> {
+    u32::try_from(bytes.len()).map_err(|_| LayoutError::TooLarge)
+}
+
+fn read_content<R: Read + Seek>(
+    base: &mut Base<R>,
+    volume: u64,
+    (block, len): (u64, u64),
+    what: &'static str,
+) -> Result<Vec<u8>, ReadError> {
+    if len == 0 || len > TABLE_BYTES {
+        return Err(LayoutError::Garbled(what).into());
+    }
+    base.read(Extent { at: (volume + block).saturating_mul(BLOCK), len }, what)
+}
+
+/// Those of one name stay together, behind the entries for itself and its
+/// parent.
+fn insert_sorted(records: &mut Vec<Record>, record: Record) {
+    let behind = records.iter().skip(2).position(|known| known.id() > record.id());
+    let index = behind.map_or(records.len(), |index| index + 2);
+    records.insert(index, record);
+}
+
+#[cfg(test)]
+impl Tree {
+    /// Every directory is where the path table, itself, its parent and its
+    /// children say; and both path tables say the same.
+    pub(crate) fn check<R: Read + Seek>(&self, base: &mut Base<R>) {
+        let directories: Vec<_> = self.table.directories().collect();
+        assert_eq!(directories[0].block, u32_at(&self.descriptor, 158).unwrap());
+        for directory in &directories {
+            let records = self.read_directory(base, directory.block).unwrap();
+            assert_eq!(records[0].block(), directory.block);
+            let below = records[2..].iter().filter(|record| record.is_directory()).map(Record::block);
+            let mut below: Vec<_> = below.collect();
+            let mut children: Vec<_> = self.table.children(directory.block).collect();
+            below.sort_unstable();
+            children.sort_unstable();
+            assert_eq!(below, children);
+            for child in children {
+                let child = self.read_directory(base, child).unwrap();
+                // libisofs lets each Joliet directory be its own parent.
+                let by_libisofs = self.style.names == Names::Joliet && child[1].block() == child[0].block();
+                let named = (child[1].block(), child[1].content_len());
+                assert!(by_libisofs || named == (records[0].block(), records[0].content_len()));
+            }
+        }
+        let size = u32_at(&self.descriptor, 132).unwrap();
+        let big = u32::from_be_bytes(self.descriptor[148..152].try_into().unwrap());
+        let big = read_content(base, self.volume, (big.into(), size.into()), "path table").unwrap();
+        assert_eq!(big, self.table.render(Order::Big));
+    }
+}

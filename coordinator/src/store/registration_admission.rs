@@ -1,0 +1,87 @@
+//! What the admission of hosts leaves in the status of a `MachineRegistration`:
+//! the places that were given away, and the host that was refused last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator_api::registration::{LastRefusal, MachineRegistration, MachineRegistrationStatus};
+use coordinator_core::inventory::admission::Place;
+use kube::{Client, ResourceExt as _};
+use tokio::time::{Instant, sleep};
+
+use super::status::write_status;
+use super::{StoreError, TRIES, is_conflict};
+
+/// How long the cache may take to show what a write has met.
+const CACHE_DEADLINE: Duration = Duration::from_secs(2);
+const CACHE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Takes a place by one compare-and-swap; `false` when there is none. `latest` is
+/// the registration in the cache: after a conflict the decision waits until that
+/// has moved on.
+///
+/// # Errors
+/// [`StoreError::Contended`], [`StoreError::Request`].
+pub async fn reserve_place(
+    client: &Client,
+    latest: impl Fn() -> Arc<MachineRegistration>,
+    find_place: impl Fn(&MachineRegistration) -> Place,
+) -> Result<bool, StoreError> {
+    let stopped = change_status(client, latest, |registration, status| match find_place(registration) {
+        Place::Reserve(reservations) => {
+            status.reservations = reservations;
+            Ok(())
+        }
+        place => Err(place),
+    });
+    Ok(stopped.await?.is_none_or(|place| place == Place::Given))
+}
+
+/// Records a refused host, where `decide` says so.
+///
+/// # Errors
+/// [`StoreError::Contended`], [`StoreError::Request`].
+pub async fn record_refusal(
+    client: &Client,
+    latest: impl Fn() -> Arc<MachineRegistration>,
+    decide: impl Fn(&MachineRegistration) -> Option<LastRefusal>,
+) -> Result<(), StoreError> {
+    let stopped = change_status(client, latest, |registration, status| match decide(registration) {
+        Some(refusal) => {
+            status.last_refusal = Some(refusal);
+            Ok(())
+        }
+        None => Err(()),
+    });
+    stopped.await.map(drop)
+}
+
+/// Writes what `change` makes of the status. Where it stops, the answer is why.
+async fn change_status<T>(
+    client: &Client,
+    latest: impl Fn() -> Arc<MachineRegistration>,
+    change: impl Fn(&MachineRegistration, &mut MachineRegistrationStatus) -> Result<(), T>,
+) -> Result<Option<T>, StoreError> {
+    for _ in 0..TRIES {
+        let known = latest();
+        let mut status = known.status.clone().unwrap_or_default();
+        if let Err(stopped) = change(&known, &mut status) {
+            return Ok(Some(stopped));
+        }
+        match write_status(client, &*known, &status).await {
+            Ok(_) => return Ok(None),
+            Err(StoreError::Request { source, .. }) if is_conflict(&source) => {
+                await_newer(&known, &latest).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(StoreError::Contended { kind: "MachineRegistration", name: latest().name_any() })
+}
+
+async fn await_newer(known: &MachineRegistration, latest: impl Fn() -> Arc<MachineRegistration>) {
+    let start = Instant::now();
+    while latest().resource_version() == known.resource_version() && start.elapsed() < CACHE_DEADLINE {
+        sleep(CACHE_INTERVAL).await;
+    }
+}

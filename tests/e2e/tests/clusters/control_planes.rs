@@ -1,0 +1,77 @@
+//! Cluster API's real managers make control planes and workers of simulated
+//! hosts.
+
+use anyhow::ensure;
+use e2e::control_planes::{Cluster, Shape, control_plane_kind};
+use e2e::fleet::Fleet;
+use e2e::watching::Watching;
+use serde_json::json;
+
+use crate::common::{REQUESTS, Setup, WRITES, read_cost};
+
+/// Versions of the image catalog.
+const V3: &str = "v1.36.3";
+const V4: &str = "v1.36.4";
+const V5: &str = "v1.36.5";
+
+fn shape<'a>(control_planes: (usize, &'a str), workers: (usize, &'a str)) -> Shape<'a> {
+    Shape { control_planes, workers }
+}
+
+async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
+    let (environment, progress) = (&setup.environment, &setup.progress);
+    let mut fleet = Fleet::register(environment, progress, &setup.base, 5).await?;
+    let names = fleet.names();
+    let cluster = Cluster::apply(environment, progress, names.split_at(3)).await?;
+    cluster.await_shape(shape((1, V3), (1, V3))).await?;
+
+    let what = "the single control plane is rolled to another version by surge";
+    cluster.change_control_plane(what, json!({ "version": V4 })).await?;
+    cluster.await_shape(shape((1, V4), (1, V3))).await?;
+
+    cluster.change_control_plane("the control plane is scaled to 3", json!({ "replicas": 3 })).await?;
+    cluster.change_workers("the workers are scaled to 2", json!({ "replicas": 2 })).await?;
+    cluster.await_shape(shape((3, V4), (2, V3))).await?;
+
+    let what = "three control planes are rolled in place of each other";
+    let spec = json!({ "version": V5, "rollout": { "strategy": { "rollingUpdate": { "maxSurge": 0 } } } });
+    let mark = environment.management.mark()?;
+    cluster.change_control_plane(what, spec).await?;
+    cluster.await_shape(shape((3, V5), (2, V3))).await?;
+    let counts = environment.management.counts(mark)?;
+    let (requests, writes) = read_cost(&counts);
+    progress.detail(&format!("the coordinator sent {requests} requests, {writes} of them writes"));
+    ensure!(requests <= 3 * REQUESTS && writes <= 3 * WRITES, "the roll is too expensive: {counts:#?}");
+
+    let spec = json!({ "template": { "spec": { "version": V5 } } });
+    cluster.change_workers("the workers are rolled", spec).await?;
+    cluster.await_shape(shape((3, V5), (2, V5))).await?;
+
+    cluster.change_workers("the workers are scaled to 1", json!({ "replicas": 1 })).await?;
+    cluster.await_shape(shape((3, V5), (1, V5))).await?;
+
+    let dead = cluster.lose_worker(&mut fleet).await?;
+    cluster.abandon_unreachable_hosts().await?;
+    cluster.await_shape(shape((3, V5), (1, V5))).await?;
+    cluster.return_host(&mut fleet, &dead).await?;
+
+    let keys = fleet.find_text(cluster.secret()?)?;
+    ensure!(keys == names[..3], "the key of the cluster's authority is on {keys:?}");
+    cluster.delete(&names).await?;
+    let keys = fleet.find_text(cluster.secret()?)?;
+    ensure!(keys.is_empty(), "the key of the cluster's authority is left on {keys:?}");
+    Ok(())
+}
+
+// Fault: the host of a worker dies, and a MachineHealthCheck deletes its Machine.
+// Shown: condition of the machine: `HostUnreachable` with the annotation that abandons the host;
+// once the pool gives the host up, another one becomes the worker.
+#[tokio::test(flavor = "multi_thread")]
+async fn control_planes_are_made_rolled_and_deleted() {
+    let setup = Setup::start_for_control_planes().await;
+    let client = &setup.environment.management.admin;
+    let watching =
+        Watching::start(client, &setup.progress).with(client, &control_plane_kind(), &setup.progress);
+    setup.check(run_cluster(&setup).await);
+    drop(watching);
+}
