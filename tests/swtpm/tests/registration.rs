@@ -122,7 +122,8 @@ async fn only_certified_tpms_register_where_vendors_are_named() {
     let (tpm, vendor) = (Swtpm::start(), Vendor::new("vendor"));
     name_vendor(&world, &vendor).await;
     boot(&mut world, HOST, Some(&tpm));
-    let is_shown = |world: &World| refused_hosts(world).is_some_and(|shown| shown.2.starts_with("TpmUntrusted: "));
+    let is_shown =
+        |world: &World| refused_hosts(world).is_some_and(|shown| shown.2.starts_with("TpmUntrusted: "));
     world.wait_until("the refusal is shown", is_shown).await;
     assert!(
         refused_hosts(&world).unwrap().2.contains("is missing in the TPM"),
