@@ -2,6 +2,7 @@
 //! hosts that speak the real protocol.
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,11 +17,11 @@ use http_body_util::BodyExt as _;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use kube::api::PostParams;
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
+use kube::{Api, Resource};
 use proto::proof::{self, EXPORTER_LABEL, Exporter};
 use proto::refusal::{METADATA_KEY, Refusal};
 use proto::v1alpha1 as wire;
@@ -30,6 +31,7 @@ use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as
 use rustls::RootCertStore;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -129,20 +131,19 @@ fn unsupported(name: &str) -> MachineRegistration {
     registration
 }
 
-async fn follow(
-    api: Api<MachineInventory>,
-    mut writer: Writer<MachineInventory>,
-    notifications: Arc<PlanNotifications>,
-) {
+async fn follow<K>(api: Api<K>, mut writer: Writer<K>, apply_change: impl Fn(&K, Presence))
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
     while let Some(event) = events.next().await {
         let event = event.unwrap();
         writer.apply_watcher_event(&event);
         match &event {
             watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-                notifications.apply_change(object, Presence::Exists);
+                apply_change(object, Presence::Exists);
             }
-            watcher::Event::Delete(object) => notifications.apply_change(object, Presence::Deleted),
+            watcher::Event::Delete(object) => apply_change(object, Presence::Deleted),
             watcher::Event::Init | watcher::Event::InitDone => {}
         }
     }
@@ -169,17 +170,6 @@ async fn create_registrations(fake: &FakeApi) {
         let key = (REGISTRATIONS, "fleet", registration.metadata.name.as_deref().unwrap());
         fake.edit(key, |object| object["status"] = json!(registration.status));
     }
-}
-
-/// The store that a watch would have filled.
-fn registrations(fake: &FakeApi) -> (Store<MachineRegistration>, Arc<RegistrationTokens>) {
-    let (mut writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
-    for registration in fake.look_at_all(REGISTRATIONS) {
-        let registration = serde_json::from_value(registration).unwrap();
-        tokens.apply_change(&registration, Presence::Exists);
-        writer.apply_watcher_event(&watcher::Event::Apply(registration));
-    }
-    (writer.as_reader(), tokens)
 }
 
 /// Timing for tests in which something has to time out.
@@ -223,11 +213,17 @@ impl World {
     }
 
     async fn start_replica(&mut self, name: String, timing: SessionTiming) -> ReplicaServer {
+        let watching = self.fake.client("watcher");
         let (writer, notifications) = (Writer::default(), Arc::<PlanNotifications>::default());
-        let inventories = writer.as_reader();
-        self.tasks.spawn(follow(Api::all(self.fake.client("watcher")), writer, notifications.clone()));
+        let (inventories, followed) = (writer.as_reader(), notifications.clone());
+        let apply_change = move |object: &_, presence| followed.apply_change(object, presence);
+        self.tasks.spawn(follow(Api::all(watching.clone()), writer, apply_change));
+        let (writer, tokens) = (Writer::default(), Arc::<RegistrationTokens>::default());
+        let (registrations, followed) = (writer.as_reader(), tokens.clone());
+        let apply_change = move |object: &_, presence| followed.apply_change(object, presence);
+        self.tasks.spawn(follow(Api::all(watching), writer, apply_change));
         inventories.wait_until_ready().await.unwrap();
-        let (registrations, tokens) = registrations(&self.fake);
+        registrations.wait_until_ready().await.unwrap();
         let (frozen, dead) = (self.frozen.clone(), self.dead.clone());
         let mut context = Context::new(
             self.fake.client(&name),
