@@ -1,4 +1,4 @@
-//! What a person in front of a host can read, and what only the journal has.
+//! What an operator in front of a host can read, and what only the journal has.
 
 // All of it is test code, also what stands outside of test functions.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]

@@ -29,9 +29,9 @@ pub enum Refusal {
     NameTaken,
     /// Two live hosts claim one identity.
     Quarantined,
-    /// The host waits for a person to approve it.
+    /// The host waits for an operator to approve it.
     ApprovalPending,
-    /// A person shut the host out.
+    /// An operator shut the host out.
     Revoked,
     /// The token of a new host has expired.
     TokenExpired,

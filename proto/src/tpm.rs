@@ -16,7 +16,7 @@ pub const ENDORSEMENT_POLICY: [u8; 32] = [
 ];
 /// NV index of the certificate of the endorsement key.
 pub const ENDORSEMENT_CERTIFICATE: u32 = 0x01c0_0002;
-/// Handle under which the endorsement key is persistent, where somebody made it
+/// Handle under which the endorsement key is persistent, where it was made
 /// so.
 pub const ENDORSEMENT_HANDLE: u32 = 0x8101_0001;
 /// Registers that every quote covers: firmware, boot loader, Secure Boot.

@@ -75,7 +75,7 @@ fn judge(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnOn
         return Verdict::Broken("the agent does not run");
     }
     if !has_neighbour() {
-        return Verdict::Broken("nobody has answered this host on its network");
+        return Verdict::Broken("no neighbour has answered this host on its network");
     }
     Verdict::Undecided("the agent has not attached yet")
 }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(host.judge(true, true), "undecided", "no partition");
         let kept = StateDir::on_persistent_partition(&host.root.join(PERSISTENT_PARTITION));
         fs::create_dir_all(kept.path()).unwrap();
-        assert_eq!(host.judge(true, true), "good", "a system that somebody installed by hand");
+        assert_eq!(host.judge(true, true), "good", "a system that was installed by hand");
         fs::write(kept.config(), "").unwrap();
         assert_eq!(host.judge(true, true), "undecided", "the state is not mounted");
     }

@@ -32,11 +32,11 @@ pub enum Type {
     NetworkDrift,
     /// `SeedImage`: the ISO can be downloaded.
     SeedImageReady,
-    /// `MachineInventory`: a token or a person admitted the host.
+    /// `MachineInventory`: a token or an operator admitted the host.
     Approved,
     /// `MachineRegistration`: fields are set that have no effect.
     FieldsIgnored,
-    /// `MachineRegistration`: whoever has the token gets a host admitted.
+    /// `MachineRegistration`: the token alone gets a host admitted.
     AdmissionOpen,
     /// `MachineRegistration`: hosts with its token were refused lately.
     HostsRefused,
@@ -78,21 +78,21 @@ pub enum Reason {
     DuplicateToken,
     /// Registration: `spec.tokenExpiresAt` is over.
     TokenExpired,
-    /// Registration: hosts prove a key in a file and wait for no person.
+    /// Registration: hosts prove a key in a file and wait for no operator.
     SoftwareKeysApproved,
-    /// Registration: new hosts wait for a person, or prove a TPM.
+    /// Registration: new hosts wait for an operator, or prove a TPM.
     AdmissionGuarded,
     /// Registration: a host was refused.
     HostRefused,
     /// Registration: no host was refused lately.
     NoHostRefused,
-    /// Inventory: waits for a person.
+    /// Inventory: waits for an operator.
     ApprovalPending,
-    /// Inventory: admitted by a person.
+    /// Inventory: admitted by an operator.
     ApprovedByPerson,
     /// Inventory: admitted by its token.
     ApprovedAutomatically,
-    /// Inventory: shut out by a person.
+    /// Inventory: shut out by an operator.
     Revoked,
     /// `SeedImage`: no such registration, or it is not ready.
     RegistrationNotFound,

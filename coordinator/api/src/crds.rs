@@ -63,7 +63,7 @@ fn with_rule(mut crd: CustomResourceDefinition, rule: &str, message: &str) -> Cu
 }
 
 /// No definition of the elemental operator requires `spec`. Its default is not
-/// stored: that would look as if somebody had written it.
+/// stored: that would look as if an operator had written it.
 fn make_spec_optional(crd: &mut CustomResourceDefinition) {
     if crd.spec.group == INFRASTRUCTURE_GROUP {
         return;

@@ -312,11 +312,11 @@ pub enum Approval {
     /// Its token admitted the host; the same as no annotation.
     #[default]
     Automatic,
-    /// The host waits for a person.
+    /// The host waits for an operator.
     Pending,
-    /// A person admitted the host.
+    /// An operator admitted the host.
     Approved,
-    /// A person shut the host out.
+    /// An operator shut the host out.
     Revoked,
 }
 

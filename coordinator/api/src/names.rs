@@ -48,8 +48,8 @@ pub mod annotation {
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
     /// Ours: set by an operator to take the network reported last as intended.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
-    /// Ours: one of the [`crate::inventory::Approval`] values. `Pending` until a
-    /// person sets `Approved`, where the registration asks for it; `Revoked` shuts
+    /// Ours: one of the [`crate::inventory::Approval`] values. `Pending` until an
+    /// operator sets `Approved`, where the registration asks for it; `Revoked` shuts
     /// a host out, whatever certificate it holds.
     pub const APPROVAL: &str = "baremetal.cluster.io/approval";
     /// Ours: present while two live hosts claim one identity; removed by an

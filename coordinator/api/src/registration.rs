@@ -54,7 +54,7 @@ pub struct MachineRegistrationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub token: Option<String>,
-    /// Ours: whether new hosts wait for a person (annotation
+    /// Ours: whether new hosts wait for an operator (annotation
     /// `baremetal.cluster.io/approval` of the `MachineInventory`).
     #[serde(default)]
     #[schemars(default)]
@@ -79,7 +79,7 @@ pub enum ApprovalPolicy {
     /// Its token.
     #[default]
     Automatic,
-    /// Its token and a person: until then it is `Pending`.
+    /// Its token and an operator: until then it is `Pending`.
     Manual,
 }
 

@@ -235,7 +235,7 @@ impl HostRecord {
         })
     }
 
-    /// How a person admits the host.
+    /// How an operator admits the host.
     #[must_use]
     pub fn approval_command(&self) -> String {
         let approved: &str = Approval::Approved.into();

@@ -111,7 +111,7 @@ async fn send_pieces(
     if size != layer.size() || format!("sha256:{}", hex::encode(hash.finalize())) != digest {
         return Err(corrupt());
     }
-    // Nobody waits for the end of a layer that is refused.
+    // The end of a layer that is refused is not awaited.
     let _ = sender.send(None).await;
     Ok(())
 }

@@ -189,7 +189,7 @@ where
         }
     }
 
-    /// Whoever waits for the store may read it: it holds what every namespace has.
+    /// The store may be read: it holds what every namespace has.
     fn mark_filled(&mut self, store: &Store<K>) {
         self.writer.apply_watcher_event(&Event::Init);
         for object in store.state() {

@@ -55,7 +55,7 @@ async fn boot_order(host: &Qemu) -> String {
     host.inside(names).await.unwrap()
 }
 
-/// Somebody puts the CD first in the firmware while the ISO is in the drive:
+/// An operator puts the CD first in the firmware while the ISO is in the drive:
 /// nothing is installed over, and the disk comes first again.
 async fn the_iso_boots_again(lifecycle: &mut Lifecycle<'_>) {
     let host = lifecycle.qemu().unwrap();

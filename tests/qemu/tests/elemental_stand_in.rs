@@ -234,7 +234,7 @@ async fn a_failed_pull_ends_with_its_cause() {
             "error verifying sha256 checksum",
         ),
         ("another digest", format!("oci:127.0.0.1:{port}/lab/os@sha256:1"), vec![], "MANIFEST_UNKNOWN"),
-        ("nobody listens", format!("oci:127.0.0.1:{closed}/lab/os:v1"), vec![], "connection refused"),
+        ("no listener", format!("oci:127.0.0.1:{closed}/lab/os:v1"), vec![], "connection refused"),
     ] {
         registry.lock().unwrap().failures = failures.into();
         let pulled = pull(reference).await;

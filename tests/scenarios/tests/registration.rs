@@ -115,7 +115,7 @@ async fn unknown_token_is_rejected() {
 
 // Fault: a host comes with a copied ISO, and the registration has `spec.approval: Manual`.
 // Shown: host console; condition `Approved` of the MachineInventory: `ApprovalPending`; nothing is
-// installed until a person approves it.
+// installed until an operator approves it.
 #[tokio::test(start_paused = true)]
 async fn host_installs_nothing_before_it_is_approved() {
     let mut world = World::new().await;

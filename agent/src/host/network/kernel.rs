@@ -53,8 +53,8 @@ pub fn dump_kernel() -> Result<Dump, NetworkError> {
     Ok(dump)
 }
 
-/// Whether somebody on a network of the host itself has answered: the kernel
-/// knows a link-layer address that nobody configured.
+/// Whether a neighbour on a network of the host itself has answered: the kernel
+/// knows a link-layer address that was not configured.
 ///
 /// # Errors
 /// As [`dump_kernel`].

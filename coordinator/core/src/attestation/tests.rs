@@ -238,7 +238,7 @@ fn only_a_named_authority_vouches_for_a_key() {
     let key = EndorsementKey::parse(&marshal(&endorsement())).unwrap();
     let own = [0xc1; RSA_BYTES];
     let (vendor, pem) = authority("vendor", |_| {});
-    let (stranger, stranger_pem) = authority("stranger", |_| {});
+    let (foreign, foreign_pem) = authority("foreign", |_| {});
     let (imposter, _) = authority("vendor", |_| {});
     let (host, host_pem) = authority("host", |params| params.is_ca = IsCa::NoCa);
     let (old, old_pem) = authority("old", |params| params.not_after = moment(2026, 5));
@@ -254,7 +254,7 @@ fn only_a_named_authority_vouches_for_a_key() {
     });
     let ca = certificate(&vendor, &own, |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
     let other = certificate(&vendor, &[0xc3; RSA_BYTES], |_| {});
-    let both = format!("{stranger_pem}{pem}");
+    let both = format!("{foreign_pem}{pem}");
     let cases: [Judged<'_>; 17] = [
         ("good", &good, &pem, Ok(())),
         ("one of several", &good, &both, Ok(())),
@@ -265,7 +265,7 @@ fn only_a_named_authority_vouches_for_a_key() {
         ("another key", &other, &pem, Err(ChainFault::ForeignKey)),
         ("no authority", &good, "", Err(ChainFault::NoAuthority)),
         ("nonsense for an authority", &good, "nonsense", Err(ChainFault::NoAuthority)),
-        ("another authority", &plain(&stranger), &pem, Err(ChainFault::UnknownIssuer)),
+        ("another authority", &plain(&foreign), &pem, Err(ChainFault::UnknownIssuer)),
         ("a name alone", &plain(&imposter), &pem, Err(ChainFault::Forged)),
         ("no CA", &plain(&host), &host_pem, Err(ChainFault::BadAuthority("is not a CA's"))),
         ("no signer", &plain(&signer), &signer_pem, Err(ChainFault::BadAuthority("is not a CA's"))),

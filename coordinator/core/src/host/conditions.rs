@@ -117,7 +117,7 @@ fn identity_condition(class: KeyClass) -> ConditionUpdate {
         ),
         KeyClass::Emulated => fails(
             Reason::Emulated,
-            "the identity is a file on the host's disk, and whoever copies it is this host: to use the host's TPM, delete the MachineInventory and install the host again",
+            "the identity is a file on the host's disk, and a copy of it is this host: to use the host's TPM, delete the MachineInventory and install the host again",
         ),
     }
 }

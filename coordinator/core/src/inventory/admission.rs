@@ -38,7 +38,7 @@ pub fn is_token_expired(registration: &MachineRegistration, now: Timestamp) -> b
     token_expiry(registration).is_some_and(|expiry| expiry <= now)
 }
 
-/// Whether new hosts wait for a person.
+/// Whether new hosts wait for an operator.
 #[must_use]
 pub fn needs_approval(registration: &MachineRegistration) -> bool {
     registration.spec.approval == ApprovalPolicy::Manual
@@ -137,7 +137,7 @@ pub fn refusal_condition(refusal: Option<&LastRefusal>) -> ConditionUpdate {
 #[must_use]
 pub fn admission_condition(registration: &MachineRegistration) -> ConditionUpdate {
     if emulates_tpm(registration) && !needs_approval(registration) {
-        let message = "hosts may prove their identity by a key in a file and are approved automatically, so whoever has the registration URL gets a host admitted: set spec.approval to Manual, or use hosts with a TPM and emulate-tpm: false";
+        let message = "hosts may prove their identity by a key in a file and are approved automatically, so the registration URL alone gets a host admitted: set spec.approval to Manual, or use hosts with a TPM and emulate-tpm: false";
         return condition_true(Type::AdmissionOpen, Reason::SoftwareKeysApproved, message);
     }
     condition_false(Type::AdmissionOpen, Reason::AdmissionGuarded, "")

@@ -17,7 +17,7 @@ use super::{Draft, Skipped, inventory_settings};
 const DEFAULT_PREFIX: &str = "elemental.cattle.io";
 /// No prefix.
 const NO_PREFIX: &str = "-";
-/// Keys that persons and controllers change: written at creation only.
+/// Keys that operators and controllers change: written at creation only.
 const OURS: [&str; 2] = ["baremetal.cluster.io/", "baremetal.alauda.io/"];
 
 /// What has changed of a host's labels and annotations.

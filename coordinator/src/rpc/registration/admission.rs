@@ -1,5 +1,5 @@
 //! Whether a new host is taken: its token, the quota of the registration, and
-//! the approval of a person.
+//! the approval of an operator.
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::registration::MachineRegistration;
@@ -65,7 +65,7 @@ pub(super) fn refuse_recorded(inventory: &MachineInventory, boot_id: &str) -> Re
     if is_recorded { refuse_unapproved(&record) } else { Ok(()) }
 }
 
-/// The inventory is there for a person to see: the host gets no certificate.
+/// The inventory is there for an operator to see: the host gets no certificate.
 pub(super) async fn refuse_pending(context: &Context, inventory: &MachineInventory) -> Result<(), RpcError> {
     let Some(record) = HostRecord::parse(inventory) else { return Ok(()) };
     let refused = refuse_unapproved(&record);

@@ -49,7 +49,7 @@ async fn new_host_waits_for_a_person() {
     assert!(matches!(done.next, Some(wire::complete_response::Next::Install(_))));
 }
 
-/// With another key it is another host to a person.
+/// With another key it is another host to an operator.
 #[tokio::test]
 async fn replaced_key_waits_for_a_person() {
     let world = World::start().await;
@@ -115,7 +115,7 @@ async fn expired_token_registers_known_hosts_only() {
     assert_eq!(shown["reason"], "TokenExpired", "{shown}");
 }
 
-// Fault: a person shuts a host out whose stream is open.
+// Fault: an operator shuts a host out whose stream is open.
 // Shown: host console; conditions `Approved` and `Ready` of the MachineInventory: `Revoked`; no
 // call is accepted, whatever certificate the host has.
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn revoked_host_loses_its_stream() {
     assert_eq!(shown, pair("True", "ApprovedByPerson"));
 }
 
-// Fault: somebody guesses a registration URL.
+// Fault: a registration URL is guessed.
 // Shown: 404, whatever is wrong with it.
 #[tokio::test]
 async fn registration_url_answers_with_its_file() {

@@ -23,9 +23,9 @@ enum Caller {
     /// Its inventory was deleted.
     Deleted,
     Quarantined,
-    /// It waits for a person, and has a certificate of its own making.
+    /// It waits for an operator, and has a certificate of its own making.
     Pending,
-    /// A person shut it out.
+    /// An operator shut it out.
     Revoked,
     /// Its certificate is signed by another authority.
     WrongAuthority,
