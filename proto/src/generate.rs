@@ -7,7 +7,8 @@ const FILES: [&str; 6] = ["facts", "host", "network", "plan", "registration", "r
 
 /// Messages whose derived `Debug` would publish secrets; `wire.rs` has the
 /// careful one.
-const SECRET: [&str; 5] = ["Seed", "Keyfile", "WriteCustomFile", "RunCustomInstruction", "BeginRequest"];
+const SECRET: [&str; 6] =
+    ["Seed", "Keyfile", "WriteCustomFile", "RunCustomInstruction", "RegistryAccess", "BeginRequest"];
 
 /// Renders `src/generated/baremetal.v1alpha1.rs` from the `.proto` files below
 /// `root` into the folder `out`.

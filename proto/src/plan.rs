@@ -134,7 +134,7 @@ pub enum Step {
     /// Forget it.
     RemoveNodeIdentity,
     /// `elemental upgrade --reboot=false --system <image>`.
-    UpgradeSystem(Image),
+    UpgradeSystem(Upgrade),
     /// Flush every file system.
     SyncFileSystems,
     /// Done when the boot id is another one.
@@ -202,6 +202,36 @@ impl Image {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// A system to write beside the running one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upgrade {
+    /// Where it comes from.
+    pub image: Image,
+    /// `None` where the host pulls as it is.
+    pub registry: Option<Box<RegistryAccess>>,
+}
+
+impl From<Image> for Upgrade {
+    fn from(image: Image) -> Self {
+        Self { image, registry: None }
+    }
+}
+
+/// How the registry of an image is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegistryAccess {
+    /// `config.json` of the Docker CLI.
+    pub docker_config: Option<Secret>,
+    /// PEM: trusted beside the authorities of the system.
+    pub authorities: Option<String>,
+    /// By the protocol of the registry; a URL may hold a password.
+    pub https_proxy: Option<Secret>,
+    /// As `https_proxy`.
+    pub http_proxy: Option<Secret>,
+    /// What is reached without a proxy.
+    pub no_proxy: Option<String>,
 }
 
 /// Schemes of references that `elemental` knows.
@@ -300,6 +330,8 @@ pub struct CustomInstruction {
     pub args: Vec<String>,
     /// `NAME=value`, may be secret.
     pub env: Vec<String>,
+    /// Whether what it printed is reported also when it succeeded.
+    pub save_output: bool,
 }
 
 impl fmt::Debug for CustomInstruction {

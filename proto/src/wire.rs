@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::plan::{
     Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId,
-    Secret, Seed, Step,
+    RegistryAccess, Secret, Seed, Step, Upgrade,
 };
 use crate::v1alpha1 as wire;
 use wire::step::Action;
@@ -57,7 +57,10 @@ fn parse_step(action: Action) -> Result<Step, PlanError> {
             Step::WriteNodeIdentity(NodeIdentity { uuid: step.uuid, provider_id: step.provider_id })
         }
         Action::RemoveNodeIdentity(_) => Step::RemoveNodeIdentity,
-        Action::UpgradeSystem(step) => Step::UpgradeSystem(Image::parse(&step.image)?),
+        Action::UpgradeSystem(step) => Step::UpgradeSystem(Upgrade {
+            image: Image::parse(&step.image)?,
+            registry: step.registry.map(|access| Box::new(access.into())),
+        }),
         Action::SyncFileSystems(_) => Step::SyncFileSystems,
         Action::Reboot(_) => Step::Reboot,
         Action::VerifySystem(step) => Step::VerifySystem(Image::parse(&step.image)?),
@@ -79,6 +82,7 @@ fn parse_step(action: Action) -> Result<Step, PlanError> {
             command: instruction.command,
             args: instruction.args,
             env: instruction.env,
+            save_output: instruction.save_output,
         }),
     })
 }
@@ -116,6 +120,40 @@ impl From<&Seed> for wire::Seed {
     }
 }
 
+impl From<wire::RegistryAccess> for RegistryAccess {
+    fn from(access: wire::RegistryAccess) -> Self {
+        let text = |text: String| (!text.is_empty()).then_some(text);
+        let secret = |bytes: Vec<u8>| (!bytes.is_empty()).then(|| Secret::new(bytes));
+        Self {
+            docker_config: secret(access.docker_config),
+            authorities: text(access.authorities),
+            https_proxy: secret(access.https_proxy.into_bytes()),
+            http_proxy: secret(access.http_proxy.into_bytes()),
+            no_proxy: text(access.no_proxy),
+        }
+    }
+}
+
+impl From<&RegistryAccess> for wire::RegistryAccess {
+    fn from(access: &RegistryAccess) -> Self {
+        let text = |secret: &Option<Secret>| {
+            let bytes = secret.as_ref().map(Secret::expose).unwrap_or_default();
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        Self {
+            docker_config: access
+                .docker_config
+                .as_ref()
+                .map(|file| file.expose().to_vec())
+                .unwrap_or_default(),
+            authorities: access.authorities.clone().unwrap_or_default(),
+            https_proxy: text(&access.https_proxy),
+            http_proxy: text(&access.http_proxy),
+            no_proxy: access.no_proxy.clone().unwrap_or_default(),
+        }
+    }
+}
+
 /// A name that stays in its directory, and is seen there.
 fn file_name(name: &str) -> String {
     let name = name.replace(['/', '\0'], "-");
@@ -145,9 +183,10 @@ impl From<&Step> for Action {
                 provider_id: identity.provider_id.clone(),
             }),
             Step::RemoveNodeIdentity => Self::RemoveNodeIdentity(wire::RemoveNodeIdentity {}),
-            Step::UpgradeSystem(image) => {
-                Self::UpgradeSystem(wire::UpgradeSystem { image: image.to_string() })
-            }
+            Step::UpgradeSystem(upgrade) => Self::UpgradeSystem(wire::UpgradeSystem {
+                image: upgrade.image.to_string(),
+                registry: upgrade.registry.as_deref().map(Into::into),
+            }),
             Step::SyncFileSystems => Self::SyncFileSystems(wire::SyncFileSystems {}),
             Step::Reboot => Self::Reboot(wire::Reboot {}),
             Step::VerifySystem(image) => Self::VerifySystem(wire::VerifySystem { image: image.to_string() }),
@@ -170,6 +209,7 @@ impl From<&Step> for Action {
                     command: instruction.command.clone(),
                     args: instruction.args.clone(),
                     env: instruction.env.clone(),
+                    save_output: instruction.save_output,
                 })
             }
         }
@@ -202,6 +242,12 @@ impl fmt::Debug for wire::RunCustomInstruction {
     }
 }
 
+impl fmt::Debug for wire::RegistryAccess {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("RegistryAccess(…)")
+    }
+}
+
 impl fmt::Debug for wire::BeginRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("BeginRequest(…)")
@@ -230,7 +276,16 @@ mod tests {
                     network_config: None,
                     connections: BTreeMap::from([("eno1".into(), Secret::new(b"[connection]\n".to_vec()))]),
                 }),
-                Step::UpgradeSystem(image.clone()),
+                Step::UpgradeSystem(Upgrade {
+                    image: image.clone(),
+                    registry: Some(Box::new(RegistryAccess {
+                        docker_config: Some(Secret::new(b"{}".to_vec())),
+                        authorities: Some("pem".into()),
+                        https_proxy: Some(Secret::new(b"http://proxy:1".to_vec())),
+                        http_proxy: Some(Secret::new(b"http://proxy:2".to_vec())),
+                        no_proxy: Some("10.0.0.0/8".into()),
+                    })),
+                }),
                 Step::SyncFileSystems,
                 Step::Reboot,
                 Step::VerifySystem(image),
@@ -256,6 +311,7 @@ mod tests {
             command: "/bin/sh".into(),
             args: vec!["-c".into(), "true".into()],
             env: vec!["A=b".into()],
+            save_output: true,
         };
         Plan {
             kind: Kind::Custom,
@@ -290,8 +346,10 @@ mod tests {
             (
                 "option as image",
                 |plan| {
-                    plan.steps[3].action =
-                        Some(Action::UpgradeSystem(wire::UpgradeSystem { image: "--poweroff".into() }));
+                    plan.steps[3].action = Some(Action::UpgradeSystem(wire::UpgradeSystem {
+                        image: "--poweroff".into(),
+                        registry: None,
+                    }));
                 },
                 PlanError::Image,
             ),
@@ -321,6 +379,13 @@ mod tests {
             network_config: None,
             connections: BTreeMap::from([("eno1".into(), Secret::new(b"canary".to_vec()))]),
         });
+        let registry = RegistryAccess {
+            docker_config: Some(Secret::new(b"canary".to_vec())),
+            https_proxy: Some(Secret::new(b"http://canary@proxy".to_vec())),
+            ..RegistryAccess::default()
+        };
+        let image = Image::parse("registry.example/os:v1").unwrap();
+        plan.steps[3] = Step::UpgradeSystem(Upgrade { image, registry: Some(Box::new(registry)) });
         let shown = format!("{plan:?} {:?}", wire::Plan::from(&plan));
         assert!(!shown.contains("canary") && !shown.contains("99, 97, 110"), "{shown}");
     }

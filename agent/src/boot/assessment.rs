@@ -121,7 +121,7 @@ mod tests {
             kind,
             steps: vec![
                 Step::RequestCleanup,
-                Step::UpgradeSystem(image()),
+                Step::UpgradeSystem(image().into()),
                 Step::Reboot,
                 Step::VerifySystem(image()),
             ],

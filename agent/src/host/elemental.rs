@@ -5,6 +5,7 @@
 mod cgroup;
 pub mod failure;
 mod flush;
+pub mod registry;
 mod state;
 mod workload;
 
@@ -14,9 +15,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use proto::plan::{CustomInstruction, Image, to_source};
+use proto::plan::{CustomInstruction, Image, RegistryAccess, Upgrade, to_source};
 use proto::v1alpha1::{BootMode, Install, SystemState};
 
+use self::registry::RegistryFiles;
 use super::command::Invocation;
 use super::system::{
     CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
@@ -59,6 +61,23 @@ impl Elemental {
             }
         }
         self.run_job(job, work).await
+    }
+
+    /// Runs `elemental` with what it needs for its registry, which is on the host
+    /// no longer than that.
+    async fn pull(
+        &self,
+        job: &Job,
+        mut work: Invocation,
+        registry: Option<&RegistryAccess>,
+    ) -> Result<Output, SystemError> {
+        // What an earlier agent began reads the files of its own.
+        self.earlier_jobs().await?;
+        let failed = |source| SystemError::Run { program: work.program.clone(), source };
+        let files =
+            registry.map(|access| RegistryFiles::write(&self.root, access)).transpose().map_err(failed)?;
+        work.env.extend(files.iter().flat_map(RegistryFiles::environment));
+        self.run_elemental(job, &work).await
     }
 
     async fn run_job(&self, job: &Job, work: &Invocation) -> Result<Output, SystemError> {
@@ -108,15 +127,15 @@ async fn settle_devices() {
 impl System for Elemental {
     async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
         let job = Job::named("install");
-        self.run_elemental(&job, &install_command(&installation)).await
+        self.pull(&job, install_command(&installation), installation.registry).await
     }
 
-    async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
+    async fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> Result<Output, SystemError> {
         // Afterwards nothing tells which snapshot booted.
         if self.booted_snapshot().await.is_none() {
             self.keep_booted_snapshot(0);
         }
-        self.run_elemental(job, &upgrade_command(image)).await
+        self.pull(job, upgrade_command(&upgrade.image), upgrade.registry.as_deref()).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
@@ -124,7 +143,9 @@ impl System for Elemental {
     }
 
     async fn earlier_jobs(&self) -> Result<(), SystemError> {
-        units::wait_for_earlier(&self.root).await
+        units::wait_for_earlier(&self.root).await?;
+        registry::remove_files(&self.root);
+        Ok(())
     }
 
     async fn running(&self) -> Result<SystemState, SystemError> {

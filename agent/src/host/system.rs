@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use proto::plan::{CustomInstruction, Image};
+use proto::plan::{CustomInstruction, RegistryAccess, Upgrade};
 use proto::v1alpha1::{Install, SystemState};
 
 use crate::error::NextAction;
@@ -24,9 +24,13 @@ pub trait System: Send + Sync {
         installation: Installation<'_>,
     ) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
-    /// Writes `image` beside the running system and makes it the one that
+    /// Writes the image beside the running system and makes it the one that
     /// boots next. Nothing of it is flushed: see [`System::sync`].
-    fn upgrade(&self, job: &Job, image: &Image) -> impl Future<Output = Result<Output, SystemError>> + Send;
+    fn upgrade(
+        &self,
+        job: &Job,
+        upgrade: &Upgrade,
+    ) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
     /// The systems on the disk, as `elemental state` names them.
     fn snapshots(&self) -> impl Future<Output = Result<Vec<Snapshot>, SystemError>> + Send;
@@ -110,6 +114,8 @@ pub struct Installation<'a> {
     pub request: &'a Install,
     /// Cloud-init files that Elemental copies to the disk (`--cloud-init`).
     pub cloud_init: &'a [PathBuf],
+    /// For the registry of the request's image.
+    pub registry: Option<&'a RegistryAccess>,
 }
 
 /// What becomes of a file of a custom plan.

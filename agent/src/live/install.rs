@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use proto::plan::Seed;
+use proto::plan::{RegistryAccess, Seed};
 use proto::v1alpha1::complete_response::Next;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
@@ -218,7 +218,9 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
     async fn put_on(&mut self, disk: &Disk, request: &Install) -> Result<InstallRecord, InstallError> {
         let device = disk.stable_path();
         let cloud_init = self.prepare_files(request)?;
-        let installation = Installation { device: &device, request, cloud_init: &cloud_init };
+        let registry = request.registry.clone().map(RegistryAccess::from);
+        let installation =
+            Installation { device: &device, request, cloud_init: &cloud_init, registry: registry.as_ref() };
         let installed = self.live.system.install(installation).await;
         installed.map_err(|source| InstallError::System { device: device.clone(), source })?;
         let partition = self.persistent_partition(&disk.name).await?;

@@ -132,7 +132,7 @@ pub(crate) mod every {
             }),
             Step::WriteNodeIdentity(NodeIdentity { uuid: "u".into(), provider_id: "p".into() }),
             Step::RemoveNodeIdentity,
-            Step::UpgradeSystem(image()),
+            Step::UpgradeSystem(image().into()),
             Step::SyncFileSystems,
             Step::Reboot,
             Step::VerifySystem(image()),
@@ -154,6 +154,7 @@ pub(crate) mod every {
                 command: "c".into(),
                 args: vec![],
                 env: vec![],
+                save_output: true,
             }),
         ]
     }

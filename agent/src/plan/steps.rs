@@ -178,7 +178,7 @@ pub(crate) async fn run_step<S: System>(
         Step::WriteSeed(seed) => seed::write_seed(context.root, seed),
         Step::WriteNodeIdentity(identity) => node_identity::write_identity(context.root, identity),
         Step::RemoveNodeIdentity => node_identity::remove_identity(context.root),
-        Step::UpgradeSystem(image) => upgrade::upgrade_system(context, image).await,
+        Step::UpgradeSystem(upgrade) => upgrade::upgrade_system(context, upgrade).await,
         Step::SyncFileSystems => Ok(context.system.sync().await.map(|()| StepDone::default())?),
         Step::Reboot => Ok(StepDone::default()),
         Step::VerifySystem(image) => verify::verify_system(context, image).await,

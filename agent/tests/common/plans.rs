@@ -13,6 +13,7 @@ pub(crate) const IMAGE: &str = "oci:lab/os:v2";
 pub(crate) fn reprovision(generation: u64) -> Plan {
     let inputs = Reprovision {
         image: Image::parse(IMAGE).unwrap(),
+        registry: None,
         user_data: Secret::new(b"#cloud-config\n".to_vec()),
         network: network(),
         names: Names {
@@ -46,6 +47,7 @@ pub(crate) fn custom(generation: u64) -> Plan {
             command: "/bin/true".into(),
             args: vec![],
             env: vec![],
+            save_output: true,
         })
     };
     let file = CustomFile {

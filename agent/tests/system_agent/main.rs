@@ -39,6 +39,7 @@ fn network(network_config: Option<&str>) -> HostNetwork {
 fn reprovision(network_config: Option<&str>) -> PlanRecord {
     render(&PlanInputs::Reprovision(Reprovision {
         image: Image::parse(V2).unwrap(),
+        registry: None,
         user_data: Secret::new(b"#cloud-config\nruncmd: [canary]\n".to_vec()),
         network: network(network_config),
         names: Names {

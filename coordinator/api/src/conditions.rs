@@ -34,6 +34,9 @@ pub enum Type {
     SeedImageReady,
     /// `MachineInventory`: a token or an operator admitted the host.
     Approved,
+    /// `MachineInventory`: the plan that an operator wrote can be run; present while
+    /// it is asked for.
+    CustomPlanAccepted,
     /// `MachineRegistration`: fields are set that have no effect.
     FieldsIgnored,
     /// `MachineRegistration`: the token alone gets a host admitted.
@@ -58,8 +61,14 @@ pub enum Reason {
     ImageCatalogMiss,
     /// Neither the image nor the Cluster names a registry.
     ImageRegistryMissing,
+    /// The Secret for the registry of the image is missing or has another form.
+    RegistrySecretInvalid,
     /// The plan failed on the host.
     PlanFailed,
+    /// Inventory: the host is not free for the plan of an operator yet.
+    CustomPlanWaiting,
+    /// Inventory: the plan of an operator is none that hosts execute.
+    CustomPlanInvalid,
     /// Inventory: no plan has succeeded yet.
     WaitingForPlan,
     /// Inventory: the last plan succeeded.

@@ -32,7 +32,10 @@ pub mod annotation {
     /// Ours: set on a `MachineRegistration`; the namespaces, separated by commas,
     /// whose `SeedImages` may carry it.
     pub const SEED_IMAGE_NAMESPACES: &str = "baremetal.cluster.io/seed-image-namespaces";
-    /// On plan Secrets: `clean` or `reprovision`.
+    /// Ours: set by an operator on a `MachineInventory`: the Secret in its namespace
+    /// with a plan in the upstream format, run once; removed when it was announced.
+    pub const CUSTOM_PLAN: &str = "baremetal.cluster.io/custom-plan";
+    /// On plan Secrets: `clean`, `reprovision` or `custom`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
     /// Ours: the inventory that a machine has chosen, written before the
     /// claim, so that a stale cache never makes it claim a second one.
@@ -57,6 +60,9 @@ pub mod annotation {
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
     /// On a Cluster: registry for images without a host.
     pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
+    /// Ours: on a machine, else its Cluster, and on a `MachineRegistration`: the
+    /// Secret in its namespace by which hosts reach the registry of their image.
+    pub const REGISTRY_SECRET: &str = "baremetal.cluster.io/registry-secret";
     /// Ours: on a `MachineInventory`, the `MachineRegistration` that created it; on
     /// the host's key it registers again, whatever became of its token.
     pub const REGISTRATION: &str = "baremetal.cluster.io/registration";

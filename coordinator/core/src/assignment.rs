@@ -19,6 +19,7 @@ mod tests;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use proto::plan::{Generation, Secret};
 
 pub use outcome::{
@@ -53,17 +54,19 @@ pub struct Host<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     pub bootstrap: SecretRead,
+    /// As a whole: what is used of it depends on the image.
+    pub registry: SecretRead<Box<KubeSecret>>,
     /// `None` until it was read.
     pub plan: Option<StoredPlan>,
 }
 
 /// A Secret that may have been read.
 #[derive(Clone, Debug, Default)]
-pub enum SecretRead {
+pub enum SecretRead<T = Secret> {
     #[default]
     NotRead,
     Missing,
-    Read(Secret),
+    Read(T),
 }
 
 /// Decides.

@@ -1,6 +1,8 @@
 //! What is due for a host whatever its machine does: claims whose machine is
 //! deleted, sessions whose replica is dead, and paused moves.
 
+mod custom;
+
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanState, PlanType};
 use jiff::Timestamp;
@@ -9,6 +11,7 @@ use crate::assignment::{self, Assignment, Wake};
 use crate::host::{AnnouncedPlan, HostRecord, Problem, grace_end};
 use crate::ids::HostName;
 use crate::plan::StoredPlan;
+use crate::plan::custom::{CustomPlan, CustomPlanError};
 
 /// The machine that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct HostSituation<'a> {
     pub replica_died: Option<Timestamp>,
     /// `None` until it was read.
     pub plan: Option<&'a StoredPlan>,
+    /// The plan of an operator; `None` until it was read.
+    pub custom: Option<&'a Result<CustomPlan, CustomPlanError>>,
     pub now: Timestamp,
 }
 
@@ -42,6 +47,8 @@ pub struct HostOutcome {
     pub effect: Option<HostEffect>,
     /// Why nothing is done about a claim that does not hold.
     pub hold: Option<Problem>,
+    /// Why the plan of an operator is not run.
+    pub custom: Option<Problem>,
     pub wake: Wake,
 }
 
@@ -66,6 +73,12 @@ pub enum HostEffect {
     EndSession { ended: Timestamp },
     /// Its plan ended: `clusterctl move` may go on.
     AllowMove,
+    /// Read the Secret of that name, a plan of an operator, and decide again.
+    ReadCustom(String),
+    /// Store and announce the plan of an operator.
+    AssignCustom(Assignment),
+    /// It was announced: remove the request.
+    ForgetCustom,
 }
 
 /// Decides.
@@ -73,9 +86,17 @@ pub enum HostEffect {
 pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
     let (session, session_wake) = check_session(situation);
     let effect = session.or_else(|| check_move(situation)).or_else(|| check_claim(situation));
+    let (effect, problem) = match effect {
+        Some(effect) => (Some(effect), None),
+        None => custom::check_request(situation),
+    };
     let grace = situation.host.grace_ends(situation.now).map_or(Wake::OnChange, Wake::At);
-    let wake = if session_wake == Wake::OnChange { grace } else { session_wake };
-    HostOutcome { effect, hold: find_hold(situation), wake }
+    let wake = match (session_wake, grace) {
+        (Wake::OnChange, Wake::OnChange) if problem.is_some() => custom::next_look(situation.now),
+        (Wake::OnChange, grace) => grace,
+        (session, _) => session,
+    };
+    HostOutcome { effect, hold: find_hold(situation), custom: problem, wake }
 }
 
 /// After its replica failed, a host has the grace period to attach to another one.
@@ -92,7 +113,8 @@ fn check_session(situation: &HostSituation<'_>) -> (Option<HostEffect>, Wake) {
 
 fn check_move(situation: &HostSituation<'_>) -> Option<HostEffect> {
     let host = situation.host;
-    let in_flight = host.claimed_plan().is_some_and(|plan| plan.state.is_none());
+    let in_flight =
+        host.claimed_plan().is_some_and(|plan| plan.state.is_none()) || host.running_custom_plan().is_some();
     (host.blocks_move && situation.is_paused && !in_flight).then_some(HostEffect::AllowMove)
 }
 

@@ -64,6 +64,8 @@ pub struct NodeDemand {
     pub bootstrap_secret: Option<String>,
     pub bootstrap_edit: BootstrapEdit,
     pub image: Result<Image, Blocker>,
+    /// Name of the Secret by which the host reaches the registry of the image.
+    pub registry_secret: Option<String>,
     /// Known once the machine names a host.
     pub names: Option<Names>,
 }

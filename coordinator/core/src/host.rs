@@ -65,6 +65,8 @@ pub struct HostRecord {
     pub is_abandoned: bool,
     /// `clusterctl move` waits for it.
     pub blocks_move: bool,
+    /// Name of the Secret with a plan that an operator wants run.
+    pub custom_plan: Option<String>,
 }
 
 /// A plan as the status announces it.
@@ -115,6 +117,7 @@ impl HostRecord {
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
             is_abandoned: annotated(annotation::ABANDONED),
             blocks_move: annotated(annotation::BLOCK_MOVE),
+            custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),
         })
     }
 
@@ -138,10 +141,29 @@ impl HostRecord {
         (end > now).then_some(end)
     }
 
-    /// Whether it is attached and states that it carries nothing of any node.
+    /// Whether it is attached and states that it carries nothing of any node. A free
+    /// host runs the plans of operators only while it carries nothing.
     #[must_use]
     pub fn carries_nothing(&self) -> bool {
-        self.is_attached() && self.carried.as_ref().is_some_and(is_empty)
+        let is_free = self.claim.is_none();
+        self.is_attached() && self.carried.as_ref().is_some_and(|carried| is_empty(carried, is_free))
+    }
+
+    /// The plan of an operator that it executes.
+    #[must_use]
+    pub fn running_custom_plan(&self) -> Option<&AnnouncedPlan> {
+        self.plan.as_ref().filter(|plan| plan.kind == PlanType::Custom && plan.state.is_none())
+    }
+
+    /// Whether an operator's plan was announced after the claim was made: then the
+    /// host was a node before.
+    #[must_use]
+    pub fn ran_custom_plan_in_claim(&self) -> bool {
+        let claim = self.claim.as_ref();
+        let is_of_claim = |plan: &AnnouncedPlan| {
+            plan.kind == PlanType::Custom && claim.is_some_and(|claim| plan.generation.0 > claim.generation)
+        };
+        self.plan.as_ref().is_some_and(is_of_claim)
     }
 
     /// Whether it is attached and stated what it carries.
@@ -176,11 +198,14 @@ impl HostRecord {
         }
     }
 
-    /// The plan of the claim: announced after the claim was made.
+    /// The plan of the claim: announced after the claim was made, and not by an
+    /// operator.
     #[must_use]
     pub fn claimed_plan(&self) -> Option<&AnnouncedPlan> {
         let claim = self.claim.as_ref()?;
-        self.plan.as_ref().filter(|plan| plan.generation.0 > claim.generation)
+        let is_of_claim =
+            |plan: &&AnnouncedPlan| plan.generation.0 > claim.generation && plan.kind != PlanType::Custom;
+        self.plan.as_ref().filter(is_of_claim)
     }
 
     /// The highest generation that status, claim or host have seen.
@@ -277,9 +302,13 @@ pub(crate) fn grace_end(ended: Timestamp) -> Timestamp {
 }
 
 /// No node, and no plan that may have left a part of one.
-fn is_empty(carried: &CarriedStatus) -> bool {
-    let cleaned = |state, kind| kind == PlanType::Clean && state == Some(PlanState::Applied);
-    carried.node.is_none() && carried.plan.as_ref().is_none_or(|plan| cleaned(plan.state, plan.kind))
+fn is_empty(carried: &CarriedStatus, is_free: bool) -> bool {
+    let leaves_nothing = |state: Option<PlanState>, kind| match kind {
+        PlanType::Clean => state == Some(PlanState::Applied),
+        PlanType::Reprovision => false,
+        PlanType::Custom => is_free && state.is_some(),
+    };
+    carried.node.is_none() && carried.plan.as_ref().is_none_or(|plan| leaves_nothing(plan.state, plan.kind))
 }
 
 impl AnnouncedPlan {

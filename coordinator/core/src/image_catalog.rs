@@ -78,6 +78,13 @@ pub fn resolve_image(
     Image::parse(&format!("{scheme}{registry}/{reference}")).map_err(invalid)
 }
 
+/// The reference as registries know it; `None` where no registry is asked.
+#[must_use]
+pub fn registry_reference(image: &str) -> Option<&str> {
+    let (scheme, reference) = split_image(image);
+    (!LOCAL.contains(&scheme)).then_some(reference)
+}
+
 fn split_image(image: &str) -> (&str, &str) {
     let schemes = || LOCAL.into_iter().chain(REMOTE);
     let scheme = schemes().find(|scheme| image.starts_with(scheme)).unwrap_or_default();

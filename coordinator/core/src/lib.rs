@@ -22,6 +22,7 @@ pub mod network;
 pub mod plan;
 pub mod pool;
 pub mod provider_id;
+pub mod registry_access;
 pub mod retry;
 #[cfg(test)]
 mod samples;

@@ -12,13 +12,14 @@
 //! differ from what was announced are refused.
 
 mod compat;
+pub mod custom;
 mod record;
 mod render;
 mod results;
 #[cfg(test)]
 mod tests;
 
-use proto::plan::{Generation, Image, Plan, Secret};
+use proto::plan::{Generation, Image, Plan, RegistryAccess, Secret};
 
 use crate::network::HostNetwork;
 
@@ -39,6 +40,8 @@ pub enum PlanInputs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reprovision {
     pub image: Image,
+    /// For the registry of the image.
+    pub registry: Option<Box<RegistryAccess>>,
     /// Bootstrap data, normalised.
     pub user_data: Secret,
     pub network: HostNetwork,

@@ -51,6 +51,8 @@ pub enum Exclusion {
     CarriesNode,
     #[strum(serialize = "without plan Secret")]
     NoPlanSecret,
+    #[strum(serialize = "executing a plan of an operator")]
+    CustomPlan,
     #[strum(serialize = "with a failed plan")]
     PlanFailed,
     #[strum(serialize = "marked Unavailable")]
@@ -80,6 +82,7 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
         (host.refusal().is_some(), Exclusion::NotApproved),
         (host.is_deleting && !is_claimed, Exclusion::Deleting),
         (host.has_storage && !is_claimed, Exclusion::ManagedDisks),
+        (host.running_custom_plan().is_some() && !is_claimed, Exclusion::CustomPlan),
         (is_failed, Exclusion::PlanFailed),
         (host.allocation == AllocationState::Unavailable, Exclusion::Marked),
         (!host.is_attached(), Exclusion::NotAttached),

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::ResourceExt as _;
-use proto::plan::{Checksum, Image, Secret};
+use proto::plan::{Checksum, Image, RegistryAccess, Secret};
 
 use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
 use crate::host::HostRecord;
@@ -102,7 +102,7 @@ pub(crate) fn announce(
     });
     let carried = host_status(inventory).carried.get_or_insert_default();
     carried.plan = Some(CarriedPlan { id, generation, checksum, kind, state });
-    if state == Some(PlanState::Applied) {
+    if state == Some(PlanState::Applied) && kind != PlanType::Custom {
         let node = CarriedNode { provider_id: PROVIDER_ID.into(), uuid: "uid-of-host-1".into() };
         carried.node = (kind == PlanType::Reprovision).then_some(node);
     }
@@ -192,6 +192,7 @@ pub(crate) fn demand() -> Demand {
             bootstrap_secret: Some("join".into()),
             bootstrap_edit: BootstrapEdit::Unchanged,
             image: Ok(image()),
+            registry_secret: None,
             names: Some(names()),
         })),
     }
@@ -213,9 +214,21 @@ pub(crate) fn bootstrap() -> Secret {
     Secret::new(b"#cloud-config\nruncmd: [canary]\n".to_vec())
 }
 
+/// Every part of it has another value.
+pub(crate) fn registry_access() -> Box<RegistryAccess> {
+    Box::new(RegistryAccess {
+        docker_config: Some(Secret::new(b"{\"auths\":{}}".to_vec())),
+        authorities: Some("pem".into()),
+        https_proxy: Some(Secret::new(b"http://proxy:1".to_vec())),
+        http_proxy: Some(Secret::new(b"http://proxy:2".to_vec())),
+        no_proxy: Some("10.0.0.0/8".into()),
+    })
+}
+
 pub(crate) fn reprovision() -> PlanInputs {
     PlanInputs::Reprovision(Reprovision {
         image: image(),
+        registry: None,
         user_data: bootstrap(),
         network: HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() },
         names: names(),

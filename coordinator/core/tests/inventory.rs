@@ -418,6 +418,6 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
         ),
     ];
     for (name, registration, inventory, want) in cases {
-        assert_eq!(install_message(&registration, inventory), want, "{name}");
+        assert_eq!(install_message(&registration, inventory, None), want, "{name}");
     }
 }

@@ -33,7 +33,7 @@ use crate::telemetry::chain;
 /// Key of a bootstrap Secret.
 const BOOTSTRAP: &str = "value";
 /// Secrets that one decision may ask for.
-const READS: usize = 2;
+const READS: usize = 3;
 /// A host that is reserved for another machine is free again by then, or
 /// claimed.
 const RESERVATION_RECHECK: Duration = Duration::from_secs(5);
@@ -126,6 +126,12 @@ async fn decide_outcome(
                 let namespace = &gathered.demand.machine.namespace;
                 let read = plan_record::read_key(&context.client, namespace, name, BOOTSTRAP).await?;
                 secrets.bootstrap = read.map_or(SecretRead::Missing, SecretRead::Read);
+            }
+            Some(Effect::ReadSecret(SecretRef::Registry(name))) => {
+                let namespace = &gathered.demand.machine.namespace;
+                let read = plan_record::read_secret(&context.client, namespace, name).await?;
+                secrets.registry =
+                    read.map_or(SecretRead::Missing, |secret| SecretRead::Read(Box::new(secret)));
             }
             Some(Effect::ReadSecret(SecretRef::Plan)) => {
                 let Some(host) = &gathered.host else { return Ok((outcome, None)) };

@@ -7,11 +7,12 @@ use std::time::Duration;
 use coordinator_api::conditions::{Type, condition_false};
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
-use coordinator_core::assignment::{self, Wake};
+use coordinator_core::assignment::{self, Assignment, Wake};
 use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
 use coordinator_core::cluster;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::{HostRecord, Problem, facts};
+use coordinator_core::plan::custom::read_custom;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
@@ -62,8 +63,11 @@ async fn act_once(
         // The registration writes the first status.
         None if inventory.status.is_none() && gathered.record.claim.is_none() => {}
         None => {
-            let held = outcome.hold.map(|hold| condition_false(Type::Ready, hold.reason, hold.message));
-            host::write_conditions(&context.client, inventory, held, gathered.now).await?;
+            let shown = |kind| move |problem: Problem| condition_false(kind, problem.reason, problem.message);
+            let held = outcome.hold.map(shown(Type::Ready));
+            let custom = outcome.custom.map(shown(Type::CustomPlanAccepted));
+            let told = held.into_iter().chain(custom);
+            host::write_conditions(&context.client, inventory, told, gathered.now).await?;
         }
     }
     Ok(outcome.wake)
@@ -117,6 +121,7 @@ impl<'a> Gathered<'a> {
         context: &Context,
     ) -> Result<(HostOutcome, Option<StoredSecret>), StoreError> {
         let mut secret: Option<StoredSecret> = None;
+        let mut custom = None;
         let mut is_verified = false;
         loop {
             let outcome = decide_host(&HostSituation {
@@ -127,11 +132,17 @@ impl<'a> Gathered<'a> {
                 is_cluster_missing: self.is_cluster_missing,
                 replica_died: self.replica_died,
                 plan: secret.as_ref().map(|secret| &secret.contents),
+                custom: custom.as_ref(),
                 now: self.now,
             });
             match outcome.effect {
                 Some(HostEffect::ReadPlan) if secret.is_none() => {
                     secret = Some(plan_record::read_of(&context.client, &self.record).await?);
+                }
+                Some(HostEffect::ReadCustom(name)) if custom.is_none() => {
+                    let read =
+                        plan_record::read_secret(&context.client, &self.record.namespace, &name).await?;
+                    custom = Some(read_custom(read.as_ref(), self.record.plan_secret_name()));
                 }
                 Some(HostEffect::Verify(effect)) if is_verified => {
                     return Ok((HostOutcome { effect: Some(*effect), ..outcome }, secret));
@@ -163,14 +174,35 @@ async fn apply_effect(
 ) -> Result<(), StoreError> {
     let client = &context.client;
     match effect {
-        HostEffect::Verify(_) | HostEffect::ReadPlan => Ok(()),
+        HostEffect::Verify(_) | HostEffect::ReadPlan | HostEffect::ReadCustom(_) => Ok(()),
         HostEffect::Release => release_host(context, inventory).await,
         HostEffect::RemoveFinalizer => host::release(client, inventory, AllocationState::Unavailable).await,
         HostEffect::MarkOrphaned(problem) => mark_orphaned(context, inventory, problem).await,
         HostEffect::Assign(assignment) => write_plan(context, inventory, assignment, secret).await,
         HostEffect::EndSession { ended } => end_session(context, inventory, record, *ended).await,
         HostEffect::AllowMove => host::allow_move(client, inventory).await,
+        HostEffect::AssignCustom(assignment) => assign_custom(context, inventory, assignment, secret).await,
+        HostEffect::ForgetCustom => host::forget_custom_plan(client, inventory).await,
     }
+}
+
+/// The allocation of the host stays: its plan is no machine's.
+async fn assign_custom(
+    context: &Context,
+    inventory: &MachineInventory,
+    assignment: &Assignment,
+    secret: Option<&StoredSecret>,
+) -> Result<(), StoreError> {
+    let plan = &assignment.record.plan;
+    if let (Some(secret), false) = (secret, assignment.is_stored) {
+        plan_record::write(&context.client, inventory, &assignment.record, secret).await?;
+    }
+    let blocking = host::block_move(&context.client, inventory).await?;
+    let announce = |status: &mut _| facts::record_announcement(status, plan);
+    host::change_status(&context.client, &blocking, context.clock.now(), announce).await?;
+    let note = format!("plan {} of an operator for this host", plan.id);
+    context.events.normal(inventory, "CustomPlanAssigned", &note).await;
+    Ok(())
 }
 
 async fn release_host(context: &Context, inventory: &MachineInventory) -> Result<(), StoreError> {

@@ -4,15 +4,14 @@
 
 mod admission;
 mod file;
+mod install;
 mod inventories;
 
 use std::sync::Arc;
 
-use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::attestation::Opened;
-use coordinator_core::host::HostRecord;
 use coordinator_core::host::facts::Registered;
 use coordinator_core::inventory::{self, Hardware, KeyClass};
 use kube::ResourceExt as _;
@@ -26,7 +25,6 @@ use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 use tracing::Instrument as _;
 use wire::begin_request::Attestation;
-use wire::complete_response::Next;
 
 use super::attestation::{open_challenge, verify_tpm};
 use super::host::parse_network;
@@ -278,7 +276,7 @@ impl RegistrationService {
         let name = inventory.name_any();
         let subject = Subject { key: &key, name: &name, role: Role::Live };
         let certificate_chain = self.context.authority.sign_host(&requested, &subject, now)?;
-        let next = next_step(registration, &inventory)?;
+        let next = install::next_step(&self.context, registration, &inventory).await?;
         tracing::info!(namespace = key.namespace, name, remote = %session.remote(), "host registered");
         Ok(wire::CompleteResponse {
             inventory_namespace: key.namespace.clone(),
@@ -296,24 +294,6 @@ fn verify_signature(session: &Session, challenge: &Challenge, signature: &[u8]) 
     UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(&binding, signature).or_else(|_| {
         refuse_call(Refusal::BadProof, format!("the signature of {} does not fit", session.remote()))
     })
-}
-
-fn next_step(
-    registration: Option<&MachineRegistration>,
-    inventory: &MachineInventory,
-) -> Result<Next, RpcError> {
-    if HostRecord::parse(inventory).is_some_and(|record| record.carried.is_some()) {
-        return Ok(Next::BootDisk(wire::BootDisk {}));
-    }
-    let Some(registration) = registration else { return Err(inventories::refuse_closed()) };
-    let install = inventory::install_message(registration, inventory).map_err(|error| {
-        let next = format!(
-            "correct spec.config of the MachineRegistration {}, or spec.network of the MachineInventory, and boot the seed ISO again",
-            registration.name_any()
-        );
-        RpcError::refused_with(Refusal::BadTemplate, error.to_string(), next)
-    })?;
-    Ok(Next::Install(install))
 }
 
 #[tonic::async_trait]

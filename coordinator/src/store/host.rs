@@ -118,6 +118,27 @@ pub async fn mark(
     patch(client, inventory, "mark", &annotations, None).await
 }
 
+/// Has `clusterctl move` wait for a plan.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn block_move(
+    client: &Client,
+    inventory: &MachineInventory,
+) -> Result<MachineInventory, StoreError> {
+    let annotations = json!({ annotation::BLOCK_MOVE: "a plan is in flight" });
+    patch(client, inventory, "block the move of", &annotations, None).await
+}
+
+/// The plan that an operator wants run was announced.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn forget_custom_plan(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::CUSTOM_PLAN: null });
+    patch(client, inventory, "end the request of a plan on", &annotations, None).await.map(drop)
+}
+
 /// Lets `clusterctl move` go on.
 ///
 /// # Errors
@@ -218,7 +239,7 @@ pub async fn change_status(
     status::write_status(client, known, &project_status(known, now, change)).await.map(drop)
 }
 
-/// Writes the conditions where they differ. `ready` replaces what the stored
+/// Writes the conditions where they differ. `told` replaces what the stored
 /// facts tell.
 ///
 /// # Errors
@@ -226,11 +247,11 @@ pub async fn change_status(
 pub async fn write_conditions(
     client: &Client,
     known: &MachineInventory,
-    ready: Option<ConditionUpdate>,
+    told: impl IntoIterator<Item = ConditionUpdate>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let mut changed = known.clone();
-    project_conditions(&mut changed, ready, now);
+    project_conditions(&mut changed, told, now);
     status::write_status(client, known, &changed.status.unwrap_or_default()).await.map(drop)
 }
 

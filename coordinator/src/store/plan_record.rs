@@ -39,6 +39,19 @@ pub struct StoredSecret {
     results: BTreeMap<String, Vec<u8>>,
 }
 
+/// Reads a Secret by name.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn read_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<KubeSecret>, StoreError> {
+    let api: Api<KubeSecret> = Api::namespaced(client.clone(), namespace);
+    api.get_opt(name).await.map_err(StoreError::request("get", KIND, name))
+}
+
 /// Reads one key of a Secret by name; `None` when there is no such key.
 ///
 /// # Errors
@@ -49,8 +62,7 @@ pub async fn read_key(
     name: &str,
     key: &str,
 ) -> Result<Option<Secret>, StoreError> {
-    let api: Api<KubeSecret> = Api::namespaced(client.clone(), namespace);
-    let secret = api.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
+    let secret = read_secret(client, namespace, name).await?;
     let value = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(key));
     Ok(value.map(|ByteString(value)| Secret::new(value)))
 }

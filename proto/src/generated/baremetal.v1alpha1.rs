@@ -429,6 +429,29 @@ pub struct RemoveNodeIdentity {}
 pub struct UpgradeSystem {
     #[prost(string, tag = "1")]
     pub image: ::prost::alloc::string::String,
+    /// Absent where the host pulls as it is.
+    #[prost(message, optional, tag = "2")]
+    pub registry: ::core::option::Option<RegistryAccess>,
+}
+/// How the registry of an image is reached. Secret: never logged; on the host
+/// only while the command that pulls runs.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct RegistryAccess {
+    /// config.json of the Docker CLI, with the one entry that is needed.
+    #[prost(bytes = "vec", tag = "1")]
+    pub docker_config: ::prost::alloc::vec::Vec<u8>,
+    /// PEM: trusted beside the authorities of the system.
+    #[prost(string, tag = "2")]
+    pub authorities: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub https_proxy: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub http_proxy: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub no_proxy: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -496,6 +519,9 @@ pub struct RunCustomInstruction {
     pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(string, repeated, tag = "4")]
     pub env: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Whether what it printed is reported also when it succeeded.
+    #[prost(bool, tag = "5")]
+    pub save_output: bool,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -1723,6 +1749,9 @@ pub struct Install {
     /// URLs or paths of further files of that kind.
     #[prost(string, repeated, tag = "14")]
     pub config_urls: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For system_uri.
+    #[prost(message, optional, tag = "15")]
+    pub registry: ::core::option::Option<RegistryAccess>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

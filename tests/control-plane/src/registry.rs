@@ -101,7 +101,8 @@ impl Registry {
         let binary = parts.path(Part::Registry)?;
         let directory = Directory::temporary()?;
         let authority = Authority::new("registry")?;
-        let pair = authority.server("registry", &[])?;
+        // Clients by OpenSSL take a certificate with the name of its issuer for self-signed.
+        let pair = authority.server("registry server", &[])?;
         let port = ports::free()?;
         let file = |name: &str| directory.path().join(name);
         fs::write(file("tls.crt"), pair.certificate)?;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent::host::system::{
     CloudInit, Installation, Job, Output, Placement, RebootAsked, RebootMethod, Snapshot, System, SystemError,
 };
-use proto::plan::{CustomInstruction, Image};
+use proto::plan::{CustomInstruction, Upgrade};
 use proto::v1alpha1::SystemState;
 use simulated_host::SimulatedSystem;
 use tokio::sync::Notify;
@@ -118,8 +118,8 @@ impl System for FaultySystem {
         self.call(self.system.install(installation)).await
     }
 
-    async fn upgrade(&self, job: &Job, image: &Image) -> Result<Output, SystemError> {
-        self.call(self.system.upgrade(job, image)).await
+    async fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> Result<Output, SystemError> {
+        self.call(self.system.upgrade(job, upgrade)).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {

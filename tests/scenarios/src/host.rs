@@ -38,6 +38,7 @@ struct Machine {
     installs: AtomicUsize,
     seed: Mutex<String>,
     tpm: Mutex<Option<PathBuf>>,
+    policy: Policy,
     errors: Mutex<Vec<String>>,
 }
 
@@ -48,7 +49,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(name: &str, directory: &Path, network: &Network) -> Self {
+    pub(crate) fn new(name: &str, directory: &Path, network: &Network, policy: Policy) -> Self {
         let machine = Arc::new(Machine {
             name: name.to_owned(),
             files: SimulatedHost::at(directory.join(name)),
@@ -59,6 +60,7 @@ impl Host {
             installs: AtomicUsize::new(0),
             seed: Mutex::default(),
             tpm: Mutex::default(),
+            policy,
             errors: Mutex::default(),
         });
         Self { machine, life: None }
@@ -258,7 +260,7 @@ impl Machine {
                 Err(error) => self.record_error(agent::error::explain(&error)),
             };
         }
-        let executor = match Executor::open(root.clone(), system.clone(), Policy::default()) {
+        let executor = match Executor::open(root.clone(), system.clone(), self.policy) {
             Ok(executor) => executor,
             Err(error) => return self.record_error(agent::error::explain(&error)),
         };

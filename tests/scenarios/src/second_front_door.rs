@@ -113,6 +113,7 @@ fn read_demand(
         bootstrap_secret: Some(machine.spec.user_data_secret.clone()),
         bootstrap_edit: BootstrapEdit::Unchanged,
         image: Ok(image),
+        registry_secret: None,
         names,
     });
     let is_deleted = machine.metadata.deletion_timestamp.is_some();

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use agent::plan::executor::{CustomInstructions, Policy};
 use coordinator_api::machine::Phase;
 use fake_apiserver::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Rules, Side, Stopped, Verb};
 use kube::Client;
@@ -36,6 +37,8 @@ pub struct World {
     rules: Rules,
     site: Site,
     network: Network,
+    /// Whether the agents of hosts that boot from now on run plans of operators.
+    pub allows_custom_plans: bool,
     directory: tempfile::TempDir,
     history: History,
     log: Log,
@@ -105,6 +108,7 @@ impl World {
             rules,
             site,
             network,
+            allows_custom_plans: false,
             directory,
             history,
             log,
@@ -160,7 +164,9 @@ impl World {
     /// Boots a host from the seed ISO of a registration.
     pub fn boot_host(&mut self, name: &str, registration: &str) {
         let seed = self.seed_config(registration);
-        let mut host = Host::new(name, self.directory.path(), &self.network);
+        let policy =
+            if self.allows_custom_plans { CustomInstructions::Allow } else { CustomInstructions::Refuse };
+        let mut host = Host::new(name, self.directory.path(), &self.network, Policy { custom: policy });
         host.insert(&seed);
         host.power_on();
         self.hosts.insert(name.to_owned(), host);

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use proto::plan::{CustomInstruction, Image};
+use proto::plan::{CustomInstruction, Upgrade};
 use proto::v1alpha1::{BootMode, SystemState};
 
 use agent::boot::{seed, wipe};
@@ -401,7 +401,8 @@ impl System for SimulatedSystem {
         self.perform("install", &line, || Ok(()))
     }
 
-    async fn upgrade(&self, _: &Job, image: &Image) -> Result<Output, SystemError> {
+    async fn upgrade(&self, _: &Job, upgrade: &Upgrade) -> Result<Output, SystemError> {
+        let image = &upgrade.image;
         self.earlier_jobs().await?;
         self.wait_if_hung("upgrade").await;
         if self.path("detach").exists() {

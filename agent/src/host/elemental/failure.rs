@@ -49,7 +49,7 @@ const RULES: [Rule; 9] = [
             "403 forbidden",
         ],
         cause: "the registry refuses the host",
-        next_action: "allow anonymous pulls, or put credentials for the registry in the image",
+        next_action: "allow anonymous pulls, or put credentials for the registry in the Secret that the annotation baremetal.cluster.io/registry-secret names",
     },
     Rule {
         class: FailureClass::Terminal,
@@ -61,7 +61,7 @@ const RULES: [Rule; 9] = [
         class: FailureClass::Terminal,
         texts: &["signed by unknown authority", "server gave http response to https client"],
         cause: "the registry's certificate is not trusted",
-        next_action: "put the registry's CA in the image of the host",
+        next_action: "put the registry's CA under the key ca.crt in the Secret that the annotation baremetal.cluster.io/registry-secret names, or in the image of the host",
     },
     Rule {
         class: FailureClass::Transient,

@@ -41,6 +41,7 @@ fn the_install_command_line_says_what_was_asked_for() {
             device: Path::new("/dev/vda"),
             request,
             cloud_init: &["/oem.yaml".into()],
+            registry: None,
         });
         assert_eq!(command.args, args, "{name}");
         assert_eq!(command.env.len(), env, "{name}");
@@ -76,6 +77,7 @@ fn a_custom_instruction_is_run_as_written() {
         command: "/bin/echo".into(),
         args: vec!["a b".into()],
         env: vec!["A=b=c".into(), "nonsense".into()],
+        save_output: true,
     });
     assert_eq!((command.program.as_str(), command.args), ("/bin/echo", vec!["a b".into()]));
     assert_eq!(command.env, [("A".to_owned(), "b=c".to_owned())]);

@@ -25,6 +25,7 @@ fn custom() -> Step {
         command: "c".into(),
         args: vec![],
         env: vec![],
+        save_output: true,
     })
 }
 
@@ -166,7 +167,7 @@ impl Host {
 fn any_steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => Just(Step::RequestCleanup),
-        4 => Just(Step::UpgradeSystem(image())),
+        4 => Just(Step::UpgradeSystem(image().into())),
         1 => Just(custom()),
     ];
     (prop::collection::vec(step, 1..8), any::<bool>()).prop_map(|(mut steps, reboots)| {

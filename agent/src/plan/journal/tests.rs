@@ -14,7 +14,7 @@ fn plan() -> Plan {
         kind: Kind::Reprovision,
         steps: vec![
             Step::RequestCleanup,
-            Step::UpgradeSystem(image.clone()),
+            Step::UpgradeSystem(image.clone().into()),
             Step::Reboot,
             Step::VerifySystem(image),
         ],

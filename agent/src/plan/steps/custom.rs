@@ -62,7 +62,7 @@ pub(super) async fn run_instruction<S: System>(
     instruction: &CustomInstruction,
 ) -> Result<StepDone, StepError> {
     let output = context.system.run_custom(&context.job, instruction).await?;
-    Ok(step_done(output.0))
+    Ok(step_done(if instruction.save_output { output.0 } else { String::new() }))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The new image beside the running one.
 
-use proto::plan::Image;
+use proto::plan::{Image, Upgrade};
 use proto::v1alpha1::{BootMode, StepDone, SystemState};
 
 use super::{Context, StepError, step_done};
@@ -13,14 +13,15 @@ use crate::host::system::{Snapshot, System};
 /// One that an earlier agent began has ended by now, see [`System::earlier_jobs`].
 pub(super) async fn upgrade_system<S: System>(
     context: &Context<'_, S>,
-    wanted: &Image,
+    upgrade: &Upgrade,
 ) -> Result<StepDone, StepError> {
+    let wanted = &upgrade.image;
     let running = context.system.running().await?;
     let next = next_snapshot(context.system).await;
     let ended = if is_in_place(wanted, &running, next.as_ref(), context.active_at_start) {
         step_done(format!("{wanted} is in place already"))
     } else {
-        let output = context.system.upgrade(&context.job, wanted).await?;
+        let output = context.system.upgrade(&context.job, upgrade).await?;
         step_done(output.0)
     };
     context.system.sync().await?;

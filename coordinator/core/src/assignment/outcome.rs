@@ -69,6 +69,8 @@ pub struct Assignment {
 pub enum SecretRef {
     /// By name; key `value`.
     Bootstrap(String),
+    /// By name: for the registry of the image.
+    Registry(String),
     /// Of the host.
     Plan,
 }

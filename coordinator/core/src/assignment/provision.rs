@@ -4,7 +4,7 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
-use proto::plan::{Checksum, PlanId, Secret};
+use proto::plan::{Checksum, PlanId, RegistryAccess, Secret};
 
 use super::{
     Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake,
@@ -16,6 +16,7 @@ use crate::host::{AnnouncedPlan, HostRecord};
 use crate::plan::{Names, PlanInputs, Reprovision, StoredPlan};
 use crate::pool::{self, Exclusion, Standing};
 use crate::provider_id::ProviderId;
+use crate::registry_access::read_access;
 
 /// Where kubeadm finds containerd on our hosts.
 const CRI_SOCKET: &str = "unix:///run/containerd/containerd.sock";
@@ -100,8 +101,27 @@ pub(super) fn provision_host(situation: &Situation<'_>, node: &NodeDemand, host:
     }
     match host.record.claimed_plan() {
         Some(plan) => follow_plan(situation, node, host.record, plan),
+        // It was announced for a node that runs.
+        None if host.record.ran_custom_plan_in_claim() => name_node(node, host.record),
         None => begin_plan(situation, node, host),
     }
+}
+
+/// The plan of the node is not the newest one any more: the host's own statement
+/// says whether it carries the node.
+fn name_node(node: &NodeDemand, host: &HostRecord) -> Outcome {
+    let provider_id = provider_id(node, host);
+    if host.carries_node_of(&provider_id) {
+        return Outcome::from_effect(Effect::SetProviderId(provider_id));
+    }
+    let message = "an operator's plan ran on this host, and it does not state that it carries the node of this machine: delete the Machine to have another one created";
+    let blocker = Blocker::needs_operator(Type::PlanApplied, Reason::HostCarriesNoNode, message);
+    Outcome::from_blocker(State::new(Phase::Reprovisioning, Some(host)), blocker)
+}
+
+fn provider_id(node: &NodeDemand, host: &HostRecord) -> ProviderId {
+    let named = node.names.as_ref().and_then(|names| ProviderId::parse(&names.provider_id));
+    named.unwrap_or_else(|| ProviderId::of_host(&host.name))
 }
 
 /// A machine with a providerID never gets a second reprovision.
@@ -145,11 +165,7 @@ fn follow_plan(
             Outcome::from_blocker(State::new(Phase::Reprovisioning, Some(host)), plan_failed(plan))
                 .with_effect(mark_allocation(host, AllocationState::Unavailable))
         }
-        (_, Some(PlanState::Applied)) => {
-            let names = node.names.as_ref().and_then(|names| ProviderId::parse(&names.provider_id));
-            let provider_id = names.unwrap_or_else(|| ProviderId::of_host(&host.name));
-            Outcome::from_effect(Effect::SetProviderId(provider_id))
-        }
+        (_, Some(PlanState::Applied)) => Outcome::from_effect(Effect::SetProviderId(provider_id(node, host))),
     }
 }
 
@@ -200,8 +216,8 @@ fn begin_plan(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> O
     match gather_inputs(situation, node, host) {
         Err(Next::Read(secret)) => Outcome::from_effect(Effect::ReadSecret(secret)),
         Err(Next::Blocked(blocker, wake)) => Outcome::from_blocker(state, blocker).with_wake(wake),
-        Ok((data, stored)) => match assign_reprovision(node, host, data, stored) {
-            Ok(assignment) => assigned_outcome(host.record, assignment, data),
+        Ok(inputs) => match assign_reprovision(node, host, &inputs) {
+            Ok(assignment) => assigned_outcome(host.record, assignment, inputs.data),
             Err(blocker) => Outcome::from_blocker(state, blocker).with_wake(Wake::Backoff),
         },
     }
@@ -212,13 +228,19 @@ enum Next {
     Blocked(Blocker, Wake),
 }
 
-/// The bootstrap data and the plan Secret, once everything that a plan is made
-/// of is there.
+/// What Secrets hold for a plan.
+struct Inputs<'a> {
+    data: &'a Secret,
+    registry: Option<Box<RegistryAccess>>,
+    stored: &'a StoredPlan,
+}
+
+/// The contents of Secrets, once everything that a plan is made of is there.
 fn gather_inputs<'a>(
     situation: &Situation<'a>,
     node: &NodeDemand,
     host: Host<'_>,
-) -> Result<(&'a Secret, &'a StoredPlan), Next> {
+) -> Result<Inputs<'a>, Next> {
     let blocked = |blocker| Next::Blocked(blocker, Wake::OnChange);
     let waiting = |condition, reason, message: String| Blocker::waiting_for(condition, reason, message);
     if host.record.carried.is_none() {
@@ -242,25 +264,42 @@ fn gather_inputs<'a>(
         }
         SecretRead::Read(data) => data,
     };
+    let registry = read_registry(situation, node)?;
     let stored = situation.secrets.plan.as_ref().ok_or(Next::Read(SecretRef::Plan))?;
-    Ok((data, stored))
+    Ok(Inputs { data, registry, stored })
 }
 
-fn assign_reprovision(
-    node: &NodeDemand,
-    host: Host<'_>,
-    data: &Secret,
-    stored: &StoredPlan,
-) -> Result<Assignment, Blocker> {
+/// Nothing announces a change of that Secret.
+fn read_registry(situation: &Situation<'_>, node: &NodeDemand) -> Result<Option<Box<RegistryAccess>>, Next> {
+    let (Some(name), Ok(image)) = (&node.registry_secret, &node.image) else { return Ok(None) };
+    let invalid = |problem: String| {
+        let message = format!(
+            "Secret {name}, which the annotation {} of the machine or its Cluster names, {problem}",
+            annotation::REGISTRY_SECRET
+        );
+        let blocker = Blocker::needs_operator(Type::ImageResolved, Reason::RegistrySecretInvalid, message);
+        Next::Blocked(blocker, Wake::Backoff)
+    };
+    match &situation.secrets.registry {
+        SecretRead::NotRead => Err(Next::Read(SecretRef::Registry(name.clone()))),
+        SecretRead::Missing => Err(invalid("does not exist in this namespace: create it".to_owned())),
+        SecretRead::Read(secret) => read_access(secret, image.as_str())
+            .map(|access| Some(Box::new(access)))
+            .map_err(|error| invalid(format!("{error}: correct it"))),
+    }
+}
+
+fn assign_reprovision(node: &NodeDemand, host: Host<'_>, inputs: &Inputs<'_>) -> Result<Assignment, Blocker> {
     let image = node.image.clone()?;
     let invalid = |message| Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, message);
     let Some(names) = &node.names else {
         return Err(invalid("the node has no name".to_owned()));
     };
-    let user_data = edit_bootstrap(node.bootstrap_edit, data, names).map_err(invalid)?;
+    let user_data = edit_bootstrap(node.bootstrap_edit, inputs.data, names).map_err(invalid)?;
     let network = host_network(host.spec)?;
-    let plan = Reprovision { image, user_data, network, names: names.clone() };
-    assign_plan(host.record, &PlanInputs::Reprovision(plan), stored)
+    let registry = inputs.registry.clone();
+    let plan = Reprovision { image, registry, user_data, network, names: names.clone() };
+    assign_plan(host.record, &PlanInputs::Reprovision(plan), inputs.stored)
 }
 
 fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<Secret, String> {

@@ -7,6 +7,7 @@ use crate::samples;
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
+use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::time::Duration;
 
@@ -54,7 +55,11 @@ fn running_host() -> MachineInventory {
 }
 
 fn read() -> Secrets {
-    Secrets { bootstrap: SecretRead::Read(samples::bootstrap()), plan: Some(StoredPlan::Empty) }
+    Secrets {
+        bootstrap: SecretRead::Read(samples::bootstrap()),
+        plan: Some(StoredPlan::Empty),
+        ..Secrets::default()
+    }
 }
 
 fn node(demand: &mut Demand) -> &mut NodeDemand {
@@ -168,6 +173,39 @@ fn provisioning_waits_for_each_input() {
         let outcome = outcome(&demand, Some(&inventory), &secrets);
         assert_eq!((outcome.effect.clone(), reason(&outcome)), (effect, want), "{name}");
     }
+}
+
+/// What the host needs for its registry is read when everything else is there, and
+/// is part of the plan.
+#[test]
+fn provisioning_needs_the_named_registry_secret() {
+    let secret = |kind: &str| {
+        let auths = r#"{"auths":{"registry.example":{"auth":"canary"}}}"#;
+        let data = [(".dockerconfigjson".to_owned(), ByteString(auths.into()))].into();
+        Box::new(KubeSecret { type_: Some(kind.into()), data: Some(data), ..KubeSecret::default() })
+    };
+    let decided = |registry: SecretRead<Box<KubeSecret>>| {
+        let mut demand = samples::demand();
+        node(&mut demand).registry_secret = Some("pull".into());
+        outcome(&demand, Some(&claimed()), &Secrets { registry, ..read() })
+    };
+    let asked = decided(SecretRead::NotRead).effect;
+    assert_eq!(asked, Some(Effect::ReadSecret(SecretRef::Registry("pull".into()))));
+    for (name, read) in
+        [("missing", SecretRead::Missing), ("another type", SecretRead::Read(secret("kubernetes.io/tls")))]
+    {
+        let blocked = decided(read);
+        assert_eq!(reason(&blocked), Some(Reason::RegistrySecretInvalid), "{name}");
+        assert_eq!((blocked.effect.clone(), blocked.wake), (None, Wake::Backoff), "{name}");
+    }
+    let assigned = decided(SecretRead::Read(secret("kubernetes.io/dockerconfigjson")));
+    let steps = &assignment(&assigned).record.plan.steps;
+    let access = steps.iter().find_map(|step| match step {
+        proto::plan::Step::UpgradeSystem(upgrade) => upgrade.registry.as_deref(),
+        _ => None,
+    });
+    assert!(access.is_some_and(|access| access.docker_config.is_some()), "{steps:?}");
+    assert!(!format!("{assigned:?}").contains("canary"));
 }
 
 #[test]
@@ -459,4 +497,21 @@ fn conditions_name_the_blocker() {
     assert_eq!(shown(Type::BootstrapReady), ("True", Reason::Available));
     assert_eq!(shown(Type::PlanApplied), ("False", Reason::PlanRunning));
     assert_eq!(shown(Type::Ready), ("False", Reason::PlanRunning));
+}
+
+/// The reprovision of a node is not the newest plan once an operator's plan came.
+#[test]
+fn an_operators_plan_brings_no_second_reprovision() {
+    let mut node = running_host();
+    samples::announce(&mut node, PlanType::Custom, 2, Some(PlanState::Applied));
+    let named = outcome(&samples::demand(), Some(&node), &read());
+    assert!(matches!(named.effect, Some(Effect::SetProviderId(_))), "{named:?}");
+    samples::host_status(&mut node).carried.as_mut().unwrap().node = None;
+    let lost = outcome(&samples::demand(), Some(&node), &read());
+    assert_eq!((lost.effect.clone(), reason(&lost)), (None, Some(Reason::HostCarriesNoNode)));
+    let deleted = outcome(&samples::deleted(samples::running(samples::demand())), Some(&node), &read());
+    assert!(
+        matches!(deleted.effect, Some(Effect::Assign(_))),
+        "cleaned, though it carries no node: {deleted:?}"
+    );
 }

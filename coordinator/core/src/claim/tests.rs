@@ -35,6 +35,7 @@ fn decide(inventory: &MachineInventory, machine: Option<&ClaimingMachine>, is_pa
         is_cluster_missing: false,
         replica_died: None,
         plan: Some(&StoredPlan::Empty),
+        custom: None,
         now: NOW,
     };
     decide_host(&situation)
@@ -148,10 +149,14 @@ fn session_of_a_dead_replica_ends_after_the_grace() {
             is_cluster_missing: false,
             replica_died: Some(seconds(100)),
             plan: None,
+            custom: None,
             now,
         })
     };
-    assert_eq!(at(seconds(399)), HostOutcome { effect: None, hold: None, wake: Wake::At(seconds(400)) });
+    assert_eq!(
+        at(seconds(399)),
+        HostOutcome { effect: None, hold: None, custom: None, wake: Wake::At(seconds(400)) }
+    );
     assert_eq!(at(seconds(400)).effect, Some(HostEffect::EndSession { ended: seconds(100) }));
 }
 
@@ -166,6 +171,7 @@ fn claims_are_held_while_their_cluster_is_missing() {
             is_cluster_missing: true,
             replica_died: None,
             plan: Some(&StoredPlan::Empty),
+            custom: None,
             now: NOW,
         })
     };
@@ -191,5 +197,84 @@ fn claims_are_held_while_their_cluster_is_missing() {
     ] {
         let outcome = decide(&inventory, None);
         assert_eq!((held(&outcome), verified(outcome)), (None, Some(want)), "{name}");
+    }
+}
+
+fn custom_plan() -> CustomPlan {
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::core::v1::Secret;
+    use kube::ResourceExt as _;
+    let plan = ByteString(br#"{"instructions":[{"command":"true"}]}"#.to_vec());
+    let mut secret = Secret {
+        type_: Some("elemental.cattle.io/plan".into()),
+        data: Some([("plan".to_owned(), plan)].into()),
+        ..Secret::default()
+    };
+    secret.metadata.name = Some("firmware".into());
+    secret.annotations_mut().insert(annotation::PLAN_TYPE.into(), "custom".into());
+    crate::plan::custom::read_custom(Some(&secret), "host-1").unwrap()
+}
+
+#[test]
+fn plans_of_operators_run_beside_no_other() {
+    let plan = custom_plan();
+    let read = Ok(plan.clone());
+    let free = samples::inventory("host-1");
+    let announced = |mut inventory: MachineInventory, generation, state| {
+        samples::announce(&mut inventory, PlanType::Custom, generation, state);
+        inventory
+    };
+    let node = used(PlanType::Reprovision, Some(PlanState::Applied));
+    let mut carrying = free.clone();
+    samples::announce(&mut carrying, PlanType::Reprovision, 1, Some(PlanState::Failed));
+    let mut away = free.clone();
+    samples::host_status(&mut away).session = None;
+    let mut done = announced(free.clone(), 1, None);
+    done.status.as_mut().unwrap().plan.as_mut().unwrap().id = Some(plan.id.to_string());
+    let applied = Some(PlanState::Applied);
+    for (name, inventory, want) in [
+        ("free", free.clone(), "assigned"),
+        ("free, after another", announced(free.clone(), 1, applied), "assigned"),
+        ("a node", node.clone(), "assigned"),
+        ("a node, after another", announced(node, 2, applied), "assigned"),
+        ("another one runs", announced(free, 1, None), "waiting"),
+        ("claimed and not a node yet", claimed(), "waiting"),
+        ("being reprovisioned", used(PlanType::Reprovision, None), "waiting"),
+        ("being cleaned", used(PlanType::Clean, None), "waiting"),
+        ("what an earlier plan left is hidden by none", carrying, "waiting"),
+        ("not attached", away, "waiting"),
+        ("announced already", done, "forgotten"),
+    ] {
+        let mut inventory = inventory;
+        samples::annotate(&mut inventory, annotation::CUSTOM_PLAN, "firmware");
+        let decide = |custom| {
+            decide_host(&HostSituation {
+                host: &samples::record(&inventory),
+                spec: &inventory.spec,
+                machine: Some(&naming(Some("host-1"))),
+                is_paused: false,
+                is_cluster_missing: false,
+                replica_died: None,
+                plan: Some(&StoredPlan::Empty),
+                custom,
+                now: NOW,
+            })
+        };
+        assert_eq!(decide(None).effect, Some(HostEffect::ReadCustom("firmware".into())), "{name}");
+        let outcome = decide(Some(&read));
+        let got = match (&outcome.effect, outcome.custom.as_ref().map(|problem| problem.reason)) {
+            (Some(HostEffect::AssignCustom(assignment)), None) => {
+                let generation = assignment.record.plan.generation;
+                assert!(generation > samples::record(&inventory).newest_generation(), "{name}");
+                "assigned"
+            }
+            (Some(HostEffect::ForgetCustom), None) => "forgotten",
+            (None, Some(Reason::CustomPlanWaiting)) => "waiting",
+            other => panic!("{name}: {other:?}"),
+        };
+        assert_eq!(got, want, "{name}");
+        let refused = decide(Some(&Err(CustomPlanError::Empty)));
+        assert_eq!(refused.custom.map(|problem| problem.reason), Some(Reason::CustomPlanInvalid), "{name}");
+        assert!(matches!(refused.wake, Wake::At(_)), "{name}");
     }
 }

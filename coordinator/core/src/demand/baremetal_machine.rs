@@ -119,6 +119,7 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
         bootstrap_edit: BootstrapEdit::Kubeadm,
         image: resolve_image(inputs, owner),
+        registry_secret: registry_secret(inputs),
         names: inputs.inventory.and_then(|inventory| read_names(inputs, owner, inventory)),
     }
 }
@@ -166,6 +167,12 @@ fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Im
         };
         failed(reason, error.to_string())
     })
+}
+
+fn registry_secret(inputs: &Inputs<'_>) -> Option<String> {
+    let of_machine = inputs.machine.annotations().get(annotation::REGISTRY_SECRET);
+    let of_cluster = || inputs.cluster?.annotations().get(annotation::REGISTRY_SECRET);
+    of_machine.or_else(of_cluster).filter(|name| !name.is_empty()).cloned()
 }
 
 fn read_names(inputs: &Inputs<'_>, owner: &Machine, inventory: &MachineInventory) -> Option<Names> {

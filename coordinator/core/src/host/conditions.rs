@@ -10,17 +10,27 @@ use super::HostRecord;
 use crate::inventory::KeyClass;
 use crate::network;
 
-/// Sets the conditions that follow from the stored facts of `inventory`. `ready`
+/// Sets the conditions that follow from the stored facts of `inventory`. `told`
 /// is what they do not tell: why nothing is done, or what the API server refused.
-pub fn project_conditions(inventory: &mut MachineInventory, ready: Option<ConditionUpdate>, now: Timestamp) {
+pub fn project_conditions(
+    inventory: &mut MachineInventory,
+    told: impl IntoIterator<Item = ConditionUpdate>,
+    now: Timestamp,
+) {
     let Some(record) = HostRecord::parse(inventory) else { return };
-    let mut updates =
-        vec![ready.unwrap_or_else(|| ready_condition(&record, now)), approved_condition(&record)];
+    let mut updates = vec![ready_condition(&record, now), approved_condition(&record)];
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
+    for update in told {
+        updates.retain(|other| other.kind != update.kind);
+        updates.push(update);
+    }
     let generation = inventory.metadata.generation;
     let status = inventory.status.get_or_insert_default();
+    if record.custom_plan.is_none() {
+        status.conditions.retain(|condition| condition.type_ != Type::CustomPlanAccepted.as_str());
+    }
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
 }
 

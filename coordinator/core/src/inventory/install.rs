@@ -4,7 +4,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::{DeviceRequirement, Install, MachineRegistration};
 use kube::ResourceExt;
-use proto::plan::{Secret, Seed};
+use proto::plan::{RegistryAccess, Secret, Seed};
 use proto::v1alpha1 as wire;
 use serde_json::Value;
 
@@ -20,13 +20,15 @@ pub enum InstallError {
 }
 
 /// The install of one host: the settings of its registration, the disk that an
-/// operator named on its inventory, and a seed without a node.
+/// operator named on its inventory, and a seed without a node. `registry` is for
+/// the image of [`system_image`].
 ///
 /// # Errors
 /// [`InstallError`], which names the next action.
 pub fn install_message(
     registration: &MachineRegistration,
     inventory: &MachineInventory,
+    registry: Option<&RegistryAccess>,
 ) -> Result<wire::Install, InstallError> {
     let config = registration.spec.config.as_ref();
     let install = config.and_then(|config| config.elemental.as_ref()?.install.clone()).unwrap_or_default();
@@ -63,7 +65,15 @@ pub fn install_message(
         seed: Some(wire::Seed::from(&seed)),
         stages: stages.unwrap_or_default(),
         config_urls: install.config_urls,
+        registry: registry.map(wire::RegistryAccess::from),
     })
+}
+
+/// The image that is installed, where it is not that of the live system.
+#[must_use]
+pub fn system_image(registration: &MachineRegistration) -> Option<&str> {
+    let install = registration.spec.config.as_ref()?.elemental.as_ref()?.install.as_ref()?;
+    install.system_uri.as_deref().filter(|image| !image.is_empty())
 }
 
 /// Switching off is the more cautious wish where both are asked for.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use proto::plan::{
-    Checksum, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId, Secret, Seed, Step,
+    Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, NodeIdentity, Plan, PlanError, PlanId,
+    RegistryAccess, Secret, Seed, Step, Upgrade,
 };
 use serde::{Deserialize, Serialize};
 
 use super::PlanRecord;
-use super::compat::system_agent::{File, Instruction};
+use super::compat::system_agent::{DELETE, File, Instruction};
 
 /// Generations from this on are not ours.
 const GENERATION_END: u64 = u32::MAX as u64;
@@ -48,6 +49,7 @@ pub(super) struct TypedPlan {
 pub(super) enum TypedKind {
     Clean,
     Reprovision,
+    Custom,
 }
 
 /// One step, by the name that journals and reports use.
@@ -73,6 +75,8 @@ pub(super) enum TypedStep {
     RemoveNodeIdentity,
     UpgradeSystem {
         image: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        registry: Option<TypedRegistry>,
     },
     SyncFileSystems,
     Reboot,
@@ -83,6 +87,28 @@ pub(super) enum TypedStep {
     RemoveWorkload,
     StopContainerd,
     RemoveNodeState,
+    WriteCustomFile {
+        file: usize,
+    },
+    RunCustomInstruction {
+        instruction: usize,
+    },
+}
+
+/// The files of an access to a registry, by index.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct TypedRegistry {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) docker_config_file: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) authorities_file: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) https_proxy_file: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) http_proxy_file: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) no_proxy_file: Option<usize>,
 }
 
 /// Why bytes are not a plan record.
@@ -95,6 +121,8 @@ pub enum PlanRecordError {
     NotTyped,
     #[error("step {step} refers to file {file}, which is missing or not base64 text")]
     File { step: usize, file: usize },
+    #[error("step {step} refers to instruction {instruction}, which is missing")]
+    Instruction { step: usize, instruction: usize },
     #[error("its generation is {0}, and no coordinator numbers plans so")]
     Generation(u64),
     #[error("its SHA-256 is {found}, {announced} was announced")]
@@ -112,14 +140,14 @@ pub enum PlanRecordError {
 pub fn read_record(bytes: &[u8]) -> Result<Option<PlanRecord>, PlanRecordError> {
     let document: Document = serde_json::from_slice(bytes)
         .map_err(|error| PlanRecordError::Json { line: error.line(), column: error.column() })?;
-    let Some(typed) = document.typed else {
+    let Some(typed) = &document.typed else {
         let is_empty = document.files.is_empty() && document.instructions.is_empty();
         return if is_empty { Ok(None) } else { Err(PlanRecordError::NotTyped) };
     };
     if !is_generation(typed.generation) {
         return Err(PlanRecordError::Generation(typed.generation));
     }
-    let steps = typed.steps.iter().enumerate().map(|(index, step)| read_step(index, step, &document.files));
+    let steps = typed.steps.iter().enumerate().map(|(index, step)| read_step(index, step, &document));
     let plan = Plan {
         id: PlanId::parse(&typed.id)?,
         generation: Generation(typed.generation),
@@ -127,6 +155,7 @@ pub fn read_record(bytes: &[u8]) -> Result<Option<PlanRecord>, PlanRecordError> 
         kind: match typed.kind {
             TypedKind::Clean => Kind::Clean,
             TypedKind::Reprovision => Kind::Reprovision,
+            TypedKind::Custom => Kind::Custom,
         },
         steps: steps.collect::<Result<_, _>>()?,
     };
@@ -162,7 +191,8 @@ impl PlanRecord {
     }
 }
 
-fn read_step(index: usize, step: &TypedStep, files: &[File]) -> Result<Step, PlanRecordError> {
+fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step, PlanRecordError> {
+    let files = &document.files;
     let content = |file: usize| {
         let content = files.get(file).and_then(File::decode);
         content.ok_or(PlanRecordError::File { step: index, file })
@@ -188,7 +218,23 @@ fn read_step(index: usize, step: &TypedStep, files: &[File]) -> Result<Step, Pla
             Step::WriteNodeIdentity(NodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() })
         }
         TypedStep::RemoveNodeIdentity => Step::RemoveNodeIdentity,
-        TypedStep::UpgradeSystem { image } => Step::UpgradeSystem(Image::parse(image)?),
+        TypedStep::UpgradeSystem { image, registry } => {
+            let read = |registry: &TypedRegistry| -> Result<_, PlanRecordError> {
+                let secret =
+                    |file: Option<usize>| file.map(content).transpose().map(|read| read.map(Secret::new));
+                Ok(Box::new(RegistryAccess {
+                    docker_config: secret(registry.docker_config_file)?,
+                    authorities: registry.authorities_file.map(text).transpose()?,
+                    https_proxy: secret(registry.https_proxy_file)?,
+                    http_proxy: secret(registry.http_proxy_file)?,
+                    no_proxy: registry.no_proxy_file.map(text).transpose()?,
+                }))
+            };
+            Step::UpgradeSystem(Upgrade {
+                image: Image::parse(image)?,
+                registry: registry.as_ref().map(read).transpose()?,
+            })
+        }
         TypedStep::SyncFileSystems => Step::SyncFileSystems,
         TypedStep::Reboot => Step::Reboot,
         TypedStep::VerifySystem { image } => Step::VerifySystem(Image::parse(image)?),
@@ -196,5 +242,29 @@ fn read_step(index: usize, step: &TypedStep, files: &[File]) -> Result<Step, Pla
         TypedStep::RemoveWorkload => Step::RemoveWorkload,
         TypedStep::StopContainerd => Step::StopContainerd,
         TypedStep::RemoveNodeState => Step::RemoveNodeState,
+        TypedStep::WriteCustomFile { file } => {
+            let content = Secret::new(content(*file)?);
+            let found = files.get(*file).ok_or(PlanRecordError::File { step: index, file: *file })?;
+            Step::WriteCustomFile(CustomFile {
+                path: found.path.clone(),
+                content,
+                permissions: found.permissions.clone(),
+                directory: found.directory,
+                uid: found.uid,
+                gid: found.gid,
+                delete: found.action == DELETE,
+            })
+        }
+        TypedStep::RunCustomInstruction { instruction } => {
+            let missing = PlanRecordError::Instruction { step: index, instruction: *instruction };
+            let found = document.instructions.get(*instruction).ok_or(missing)?;
+            Step::RunCustomInstruction(CustomInstruction {
+                name: found.name.clone(),
+                command: found.command.clone(),
+                args: found.args.clone(),
+                env: found.env.clone(),
+                save_output: found.save_output,
+            })
+        }
     })
 }

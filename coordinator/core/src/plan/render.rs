@@ -1,11 +1,13 @@
 //! From inputs to a plan record, once.
 
-use proto::plan::{Checksum, Generation, Kind, NodeIdentity, Plan, PlanId, Secret, Seed, Step};
+use proto::plan::{
+    Checksum, Generation, Kind, NodeIdentity, Plan, PlanId, RegistryAccess, Secret, Seed, Step, Upgrade,
+};
 use sha2::{Digest as _, Sha256};
 
 use super::compat::staging_directory;
 use super::compat::system_agent::{File, instructions};
-use super::record::{Document, TypedKind, TypedPlan, TypedStep};
+use super::record::{Document, TypedKind, TypedPlan, TypedRegistry, TypedStep};
 use super::{PlanInputs, PlanRecord, PlanRecordError};
 use crate::cloud_init::{self, MetaData};
 
@@ -54,6 +56,9 @@ fn derive_id(
             for name in [&names.hostname, &names.machine, &names.namespace, &names.uuid, &names.provider_id] {
                 part(name.as_bytes());
             }
+            for content in inputs.registry.iter().flat_map(|access| list_contents(access)) {
+                part(content.1);
+            }
             &inputs.network
         }
         PlanInputs::Clean(inputs) => &inputs.network,
@@ -92,7 +97,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
                 uuid: inputs.names.uuid.clone(),
                 provider_id: inputs.names.provider_id.clone(),
             }),
-            Step::UpgradeSystem(inputs.image.clone()),
+            Step::UpgradeSystem(Upgrade { image: inputs.image.clone(), registry: inputs.registry.clone() }),
             Step::SyncFileSystems,
             Step::Reboot,
             Step::VerifySystem(inputs.image.clone()),
@@ -148,6 +153,35 @@ impl Files {
     }
 }
 
+/// Names of the files of an access, and their contents.
+fn list_contents(access: &RegistryAccess) -> impl Iterator<Item = (&'static str, &[u8])> {
+    let RegistryAccess { docker_config, authorities, https_proxy, http_proxy, no_proxy } = access;
+    [
+        ("config.json", docker_config.as_ref().map(Secret::expose)),
+        ("authorities.pem", authorities.as_deref().map(str::as_bytes)),
+        ("https-proxy", https_proxy.as_ref().map(Secret::expose)),
+        ("http-proxy", http_proxy.as_ref().map(Secret::expose)),
+        ("no-proxy", no_proxy.as_deref().map(str::as_bytes)),
+    ]
+    .into_iter()
+    .filter_map(|(name, content)| Some((name, content?)))
+}
+
+fn render_registry(access: &RegistryAccess, files: &mut Files) -> TypedRegistry {
+    let mut registry = TypedRegistry::default();
+    for (name, content) in list_contents(access) {
+        let index = Some(files.add_file(name, content));
+        match name {
+            "config.json" => registry.docker_config_file = index,
+            "authorities.pem" => registry.authorities_file = index,
+            "https-proxy" => registry.https_proxy_file = index,
+            "http-proxy" => registry.http_proxy_file = index,
+            _ => registry.no_proxy_file = index,
+        }
+    }
+    registry
+}
+
 fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordError> {
     Ok(match step {
         Step::RequestCleanup => TypedStep::RequestCleanup,
@@ -173,7 +207,10 @@ fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordEr
             TypedStep::WriteNodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() }
         }
         Step::RemoveNodeIdentity => TypedStep::RemoveNodeIdentity,
-        Step::UpgradeSystem(image) => TypedStep::UpgradeSystem { image: image.to_string() },
+        Step::UpgradeSystem(upgrade) => TypedStep::UpgradeSystem {
+            image: upgrade.image.to_string(),
+            registry: upgrade.registry.as_deref().map(|access| render_registry(access, files)),
+        },
         Step::SyncFileSystems => TypedStep::SyncFileSystems,
         Step::Reboot => TypedStep::Reboot,
         Step::VerifySystem(image) => TypedStep::VerifySystem { image: image.to_string() },

@@ -15,7 +15,13 @@ fn text(record: &PlanRecord) -> String {
 
 #[test]
 fn record_reads_back_whole() {
-    for (name, inputs) in [("reprovision", samples::reprovision()), ("clean", samples::clean())] {
+    let mut from_registry = samples::reprovision();
+    if let PlanInputs::Reprovision(inputs) = &mut from_registry {
+        inputs.registry = Some(samples::registry_access());
+    }
+    for (name, inputs) in
+        [("reprovision", samples::reprovision()), ("registry", from_registry), ("clean", samples::clean())]
+    {
         let record = rendered(&inputs, 7, "a");
         assert_eq!(read_record(record.bytes.expose()), Ok(Some(record)), "{name}");
     }

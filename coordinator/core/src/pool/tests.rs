@@ -15,7 +15,7 @@ fn end_session(inventory: &mut MachineInventory) {
     samples::host_status(inventory).session.as_mut().unwrap().ended = Some(ended);
 }
 
-const STANDINGS: [(&str, Change, Standing); 20] = {
+const STANDINGS: [(&str, Change, Standing); 22] = {
     use Standing::Unavailable;
     [
         ("attached and free", |_| {}, Standing::Available),
@@ -36,6 +36,16 @@ const STANDINGS: [(&str, Change, Standing); 20] = {
             "failed",
             |i| samples::announce(i, PlanType::Clean, 1, Some(PlanState::Failed)),
             Unavailable(Exclusion::PlanFailed),
+        ),
+        (
+            "executing an operator's plan",
+            |i| samples::announce(i, PlanType::Custom, 1, None),
+            Unavailable(Exclusion::CustomPlan),
+        ),
+        (
+            "after an operator's plan",
+            |i| samples::announce(i, PlanType::Custom, 1, Some(PlanState::Applied)),
+            Standing::Available,
         ),
         (
             "quarantined",

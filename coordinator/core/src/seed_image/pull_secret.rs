@@ -83,6 +83,29 @@ pub fn find_credentials(secret: &Secret, image: &Reference) -> Result<Credential
     read_entry(entry).ok_or_else(|| PullSecretError::Incomplete { registry: registry() })
 }
 
+/// The `config.json` of a client that needs the entry for this image alone;
+/// `None` where the Secret has no credentials at all.
+///
+/// # Errors
+/// [`PullSecretError::Format`], [`PullSecretError::Missing`].
+pub fn docker_config(secret: &Secret, image: &Reference) -> Result<Option<Vec<u8>>, PullSecretError> {
+    #[derive(Deserialize)]
+    struct Whole {
+        auths: BTreeMap<String, serde_json::Value>,
+    }
+    let Some(data) = secret.data.as_ref().and_then(|data| data.get(KEY)) else { return Ok(None) };
+    let whole: Whole = serde_json::from_slice(&data.0).map_err(|_| PullSecretError::Format)?;
+    let fitting = whole.auths.iter().filter_map(|(key, entry)| Some((rate_key(key, image)?, entry)));
+    let registry = image.registry();
+    let (_, entry) = fitting
+        .max_by_key(|(rating, _)| *rating)
+        .ok_or_else(|| PullSecretError::Missing { registry: registry.to_owned() })?;
+    // Clients look it up by the registry alone, the one of Docker by its address.
+    let key = if DOCKER_HUB.contains(&registry) { "https://index.docker.io/v1/" } else { registry };
+    let config = serde_json::json!({ "auths": { key: entry } });
+    Ok(Some(config.to_string().into_bytes()))
+}
+
 /// How well a key fits: whether the host is written out, and the length of the
 /// path.
 fn rate_key(key: &str, image: &Reference) -> Option<(bool, usize)> {

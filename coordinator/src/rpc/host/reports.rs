@@ -9,6 +9,7 @@ use coordinator_core::host::{AnnouncedPlan, HostRecord, facts};
 use coordinator_core::network;
 use coordinator_core::plan::{PlanEnd, Progress, judge_report};
 use kube::ResourceExt as _;
+use proto::plan::Step;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
 use wire::step_report::Outcome;
@@ -146,7 +147,11 @@ fn record_output(
     report: &wire::StepReport,
 ) -> Outputs {
     let step = usize::try_from(report.step).ok().and_then(|index| verified.plan.steps.get(index));
-    let name = step.map_or("", proto::plan::Step::name);
+    let name = match step {
+        Some(Step::RunCustomInstruction(instruction)) if !instruction.name.is_empty() => &instruction.name,
+        Some(step) => step.name(),
+        None => "",
+    };
     let output = match &report.outcome {
         Some(Outcome::Done(done)) => done.output.clone(),
         Some(Outcome::Failed(failed)) => {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod images;
+mod pulls;
 mod site;
 mod tokens;
 

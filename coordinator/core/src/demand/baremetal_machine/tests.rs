@@ -46,6 +46,22 @@ impl World {
     }
 }
 
+#[test]
+fn a_machine_before_its_cluster_names_the_registry_secret() {
+    for (name, of_machine, of_cluster, want) in [
+        ("none", None, None, None),
+        ("the cluster", None, Some("site"), Some("site")),
+        ("the machine", Some("own"), Some("site"), Some("own")),
+    ] {
+        let mut world = world();
+        let key = annotation::REGISTRY_SECRET.to_owned();
+        let annotated = |value: Option<&str>| value.map(|value| (key.clone(), value.to_owned()));
+        world.machine.annotations_mut().extend(annotated(of_machine));
+        world.cluster.as_mut().unwrap().annotations_mut().extend(annotated(of_cluster));
+        assert_eq!(node(&world.read()).registry_secret.as_deref(), want, "{name}");
+    }
+}
+
 fn node(demand: &Demand) -> &NodeDemand {
     match &demand.want {
         Want::Node(node) => node,

@@ -29,8 +29,8 @@ pub(super) fn arguments(step: &Step, id: &PlanId) -> Option<Vec<String>> {
          install -d -m 0700 {STATE} {STATE}/done\n{body}\nsync\n: > \"$done\""
     );
     let mut arguments = vec!["-ec".to_owned(), script, name.to_owned(), id.to_string()];
-    if let Step::UpgradeSystem(image) = step {
-        arguments.push(to_source(image.as_str()));
+    if let Step::UpgradeSystem(upgrade) = step {
+        arguments.push(to_source(upgrade.image.as_str()));
     }
     Some(arguments)
 }
@@ -50,6 +50,7 @@ fn body(step: &Step) -> Option<&'static str> {
             "install -m 0600 \"$staging/node-identity.json\" /var/lib/baremetal-agent/node-identity.json"
         }
         Step::RemoveNodeIdentity => REMOVE_NODE_IDENTITY,
+        Step::UpgradeSystem(upgrade) if upgrade.registry.is_some() => UPGRADE_FROM_REGISTRY,
         Step::UpgradeSystem(_) => "elemental upgrade --reboot=false --system \"$2\"",
         Step::SyncFileSystems => "sync",
         // The done-file must be there before the machine goes down.
@@ -74,6 +75,21 @@ for file in $staging/*.nmconnection; do
   [ ! -e "$file" ] || install -m 0600 "$file" /var/lib/baremetal-agent/seed/
 done
 [ -e "$seed/user-data" ] || install -m 0600 /dev/null "$seed/user-data""#;
+
+/// The variable for authorities replaces the bundle of the system.
+const UPGRADE_FROM_REGISTRY: &str = r#"[ ! -e "$staging/config.json" ] || export DOCKER_CONFIG="$staging"
+if [ -e "$staging/authorities.pem" ]; then
+  : > "$staging/bundle.pem"
+  for bundle in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem; do
+    [ ! -e "$bundle" ] || { cat "$bundle" > "$staging/bundle.pem"; break; }
+  done
+  cat "$staging/authorities.pem" >> "$staging/bundle.pem"
+  export SSL_CERT_FILE="$staging/bundle.pem"
+fi
+[ ! -e "$staging/https-proxy" ] || export HTTPS_PROXY="$(cat "$staging/https-proxy")"
+[ ! -e "$staging/http-proxy" ] || export HTTP_PROXY="$(cat "$staging/http-proxy")"
+[ ! -e "$staging/no-proxy" ] || export NO_PROXY="$(cat "$staging/no-proxy")"
+elemental upgrade --reboot=false --system "$2""#;
 
 /// What early boot wrote for the kubelet goes with it: the mark and the line
 /// after it are the agent's (`agent/src/boot/node_identity`).

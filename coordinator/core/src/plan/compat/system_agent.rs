@@ -8,18 +8,41 @@ use serde::{Deserialize, Serialize};
 use super::script;
 
 /// Written before any instruction runs.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Clone, PartialEq)]
 pub(in crate::plan) struct File {
     #[serde(default)]
-    content: String,
-    path: String,
+    pub(in crate::plan) content: String,
+    pub(in crate::plan) path: String,
     #[serde(default)]
-    permissions: String,
+    pub(in crate::plan) permissions: String,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(in crate::plan) directory: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(in crate::plan) uid: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(in crate::plan) gid: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(in crate::plan) action: String,
+}
+
+/// The one action of a file that is not to write it.
+pub(in crate::plan) const DELETE: &str = "delete";
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl File {
     pub(in crate::plan) fn encode(path: String, content: &[u8]) -> Self {
-        Self { content: STANDARD.encode(content), path, permissions: "0600".to_owned() }
+        Self {
+            content: STANDARD.encode(content),
+            path,
+            permissions: "0600".to_owned(),
+            directory: false,
+            uid: 0,
+            gid: 0,
+            action: String::new(),
+        }
     }
 
     pub(in crate::plan) fn decode(&self) -> Option<Vec<u8>> {
@@ -28,17 +51,19 @@ impl File {
 }
 
 /// Runs once, in order; all of them again at each start of the upstream agent.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::plan) struct Instruction {
     #[serde(default)]
-    name: String,
+    pub(in crate::plan) name: String,
     #[serde(default)]
-    command: String,
+    pub(in crate::plan) command: String,
     #[serde(default)]
-    args: Vec<String>,
+    pub(in crate::plan) args: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::plan) env: Vec<String>,
     #[serde(default)]
-    save_output: bool,
+    pub(in crate::plan) save_output: bool,
 }
 
 /// The instructions for `steps`: none for a step that an upstream agent cannot
@@ -50,5 +75,11 @@ pub(in crate::plan) fn instructions(steps: &[Step], id: &PlanId) -> Vec<Instruct
 }
 
 fn instruction(name: &str, args: Vec<String>) -> Instruction {
-    Instruction { name: name.to_owned(), command: "/bin/sh".to_owned(), args, save_output: true }
+    Instruction {
+        name: name.to_owned(),
+        command: "/bin/sh".to_owned(),
+        args,
+        env: Vec::new(),
+        save_output: true,
+    }
 }

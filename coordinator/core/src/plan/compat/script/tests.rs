@@ -14,7 +14,7 @@ use super::*;
 struct Host(PathBuf);
 
 /// Where a script finds files; all of it is moved below the host's directory.
-const PLACES: [&str; 12] = [
+const PLACES: [&str; 14] = [
     "/var/lib/",
     "/var/log/",
     "/run/kubeadm",
@@ -24,7 +24,9 @@ const PLACES: [&str; 12] = [
     "/etc/cni",
     "/etc/default",
     "/etc/kubernetes",
+    "/etc/pki",
     "/etc/rancher",
+    "/etc/ssl",
     "/etc/sysconfig",
     "/proc/mounts",
 ];
@@ -239,8 +241,38 @@ fn what_is_done_is_not_done_again() {
 fn an_upgrade_names_a_source_that_elemental_reads() {
     for (given, want) in [("10.0.0.1:5000/os:v1", "oci:10.0.0.1:5000/os:v1"), ("dir:/os", "dir:/os")] {
         let image = proto::plan::Image::parse(given).unwrap();
-        assert_eq!(arguments(&Step::UpgradeSystem(image), &id()).unwrap().last().unwrap(), want);
+        assert_eq!(arguments(&Step::UpgradeSystem(image.into()), &id()).unwrap().last().unwrap(), want);
     }
+}
+
+#[test]
+fn an_upgrade_reaches_its_registry() {
+    let host = Host::new();
+    let names = "DOCKER_CONFIG SSL_CERT_FILE HTTPS_PROXY HTTP_PROXY NO_PROXY";
+    let show = format!(r#"for name in {names}; do eval "echo $name=\${{$name-unset}}"; done > "$0.env""#);
+    host.command("elemental", &show);
+    let staging = staging_directory(&id());
+    for (name, text) in [("config.json", "{}"), ("authorities.pem", "site"), ("https-proxy", "http://p:1")] {
+        host.put(&format!("{staging}/{name}"), text);
+    }
+    let upgrade = proto::plan::Upgrade {
+        image: proto::plan::Image::parse("registry.example/os:v1").unwrap(),
+        registry: Some(Box::default()),
+    };
+    let ran = host.run(&Step::UpgradeSystem(upgrade));
+    assert!(ran.status.success(), "{ran:?}");
+    let seen = fs::read_to_string(host.path("/commands/elemental.env")).unwrap();
+    let place = host.path(&staging);
+    for line in [
+        format!("DOCKER_CONFIG={}", place.display()),
+        format!("SSL_CERT_FILE={}/bundle.pem", place.display()),
+        "HTTPS_PROXY=http://p:1".to_owned(),
+        "HTTP_PROXY=unset".to_owned(),
+        "NO_PROXY=unset".to_owned(),
+    ] {
+        assert!(seen.lines().any(|found| found == line), "{line} is not in {seen}");
+    }
+    assert!(fs::read_to_string(place.join("bundle.pem")).unwrap().ends_with("site"));
 }
 
 #[test]

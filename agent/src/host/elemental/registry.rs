@@ -1,0 +1,156 @@
+//! How `elemental` reaches a registry: by the Docker CLI's configuration, the
+//! usual variables of a proxy, and the authorities in `SSL_CERT_FILE`.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
+
+use proto::plan::{RegistryAccess, Secret};
+
+use crate::paths::Root;
+
+const DIRECTORY: &str = "registry";
+/// Where Go looks for the authorities of the system, in this order.
+const BUNDLES: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The files of one pull, in memory and for root alone; dropping it removes
+/// them.
+pub struct RegistryFiles {
+    directory: PathBuf,
+    environment: Vec<(String, String)>,
+}
+
+/// Removes what an agent that was killed left.
+pub(super) fn remove_files(root: &Root) {
+    remove_directory(&root.runtime().join(DIRECTORY));
+}
+
+fn remove_directory(directory: &PathBuf) {
+    if let Err(error) = fs::remove_dir_all(directory)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %directory.display(), %error, "cannot remove the credentials of a registry");
+    }
+}
+
+impl RegistryFiles {
+    /// Writes them, in place of those of an earlier pull.
+    ///
+    /// # Errors
+    /// When one cannot be written; none is left then.
+    pub fn write(root: &Root, access: &RegistryAccess) -> io::Result<Self> {
+        let directory = root.runtime().join(DIRECTORY);
+        remove_directory(&directory);
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let mut files = Self { directory, environment: Vec::new() };
+        if let Some(config) = &access.docker_config {
+            files.add_file("config.json", config.expose())?;
+            files.set_variable("DOCKER_CONFIG", files.directory.display().to_string());
+        }
+        if let Some(authorities) = &access.authorities {
+            let mut bundle = read_bundle(root)?;
+            bundle.push(b'\n');
+            bundle.extend_from_slice(authorities.as_bytes());
+            let path = files.add_file("authorities.pem", &bundle)?;
+            files.set_variable("SSL_CERT_FILE", path.display().to_string());
+        }
+        let text = |secret: &Secret| String::from_utf8_lossy(secret.expose()).into_owned();
+        for (name, value) in [
+            ("HTTPS_PROXY", access.https_proxy.as_ref().map(text)),
+            ("HTTP_PROXY", access.http_proxy.as_ref().map(text)),
+            ("NO_PROXY", access.no_proxy.clone()),
+        ] {
+            if let Some(value) = value {
+                files.set_variable(name, value);
+            }
+        }
+        Ok(files)
+    }
+
+    /// Beside the environment of the command.
+    pub fn environment(&self) -> impl Iterator<Item = (String, String)> {
+        self.environment.iter().cloned()
+    }
+
+    fn set_variable(&mut self, name: &str, value: String) {
+        self.environment.push((name.to_owned(), value));
+    }
+
+    fn add_file(&self, name: &str, content: &[u8]) -> io::Result<PathBuf> {
+        let path = self.directory.join(name);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(&path)?.write_all(content)?;
+        Ok(path)
+    }
+}
+
+impl Drop for RegistryFiles {
+    fn drop(&mut self) {
+        remove_directory(&self.directory);
+    }
+}
+
+/// The variable replaces the file that would be read otherwise.
+fn read_bundle(root: &Root) -> io::Result<Vec<u8>> {
+    let found = BUNDLES.iter().map(|path| root.join(path)).find(|path| path.is_file());
+    found.map_or_else(|| Ok(Vec::new()), fs::read)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_there_for_one_pull() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        fs::create_dir_all(root.join("/etc/ssl")).unwrap();
+        fs::write(root.join("/etc/ssl/ca-bundle.pem"), "of the system").unwrap();
+        let secret = |text: &str| Some(Secret::new(text.into()));
+        let access = RegistryAccess {
+            docker_config: secret("{}"),
+            authorities: Some("of the site".into()),
+            https_proxy: secret("http://user:password@proxy:3128"),
+            http_proxy: None,
+            no_proxy: Some("10.0.0.0/8".into()),
+        };
+        let files = RegistryFiles::write(&root, &access).unwrap();
+        let place = root.runtime().join(DIRECTORY);
+        let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let bundle = place.join("authorities.pem");
+        let want = [
+            ("DOCKER_CONFIG", place.display().to_string()),
+            ("SSL_CERT_FILE", bundle.display().to_string()),
+            ("HTTPS_PROXY", "http://user:password@proxy:3128".into()),
+            ("NO_PROXY", "10.0.0.0/8".into()),
+        ];
+        let want: Vec<_> = want.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        assert_eq!(files.environment().collect::<Vec<_>>(), want);
+        assert_eq!(fs::read_to_string(&bundle).unwrap(), "of the system\nof the site");
+        assert_eq!((mode(&place), mode(&bundle), mode(&place.join("config.json"))), (0o700, 0o600, 0o600));
+        drop(files);
+        assert!(!place.exists());
+    }
+
+    #[test]
+    fn files_of_a_killed_agent_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let access = RegistryAccess { docker_config: Some(Secret::new(vec![1])), ..Default::default() };
+        std::mem::forget(RegistryFiles::write(&root, &access).unwrap());
+        drop(RegistryFiles::write(&root, &access).unwrap());
+        std::mem::forget(RegistryFiles::write(&root, &access).unwrap());
+        remove_files(&root);
+        assert!(!root.runtime().join(DIRECTORY).exists());
+    }
+}

@@ -1,0 +1,88 @@
+//! A plan that an operator wants run on a host: once, and never beside a plan of
+//! its claim.
+
+use std::time::Duration;
+
+use coordinator_api::conditions::Reason;
+use coordinator_api::inventory::{PlanState, PlanType};
+use coordinator_api::names::annotation;
+use jiff::Timestamp;
+use proto::plan::Generation;
+
+use super::{HostEffect, HostSituation};
+use crate::assignment::{Assignment, Wake};
+use crate::host::{HostRecord, Problem};
+use crate::plan::custom::CustomPlan;
+use crate::plan::{PlanRecordError, StoredPlan};
+
+/// Nothing announces a change of the Secret.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+
+/// When a request that is not granted is looked at again.
+pub(super) fn next_look(now: Timestamp) -> Wake {
+    now.checked_add(LOOK_AGAIN).map_or(Wake::OnChange, Wake::At)
+}
+
+/// What is due for the request, or why nothing is.
+pub(super) fn check_request(situation: &HostSituation<'_>) -> (Option<HostEffect>, Option<Problem>) {
+    let host = situation.host;
+    let Some(name) = host.custom_plan.as_ref().filter(|_| !situation.is_paused) else { return (None, None) };
+    let invalid = |cause: &str| {
+        let message = format!(
+            "Secret {name}, which the annotation {} names, {cause}: correct it, or remove the annotation",
+            annotation::CUSTOM_PLAN
+        );
+        (None, Some(Problem { reason: Reason::CustomPlanInvalid, message }))
+    };
+    let plan = match situation.custom {
+        None => return (Some(HostEffect::ReadCustom(name.clone())), None),
+        Some(Err(error)) => return invalid(&error.to_string()),
+        Some(Ok(plan)) => plan,
+    };
+    if host.plan.as_ref().is_some_and(|announced| announced.id == plan.id) {
+        return (Some(HostEffect::ForgetCustom), None);
+    }
+    if let Some(cause) = find_obstacle(host) {
+        let message = format!("the plan of Secret {name} waits: {cause}");
+        return (None, Some(Problem { reason: Reason::CustomPlanWaiting, message }));
+    }
+    let Some(stored) = situation.plan else { return (Some(HostEffect::ReadPlan), None) };
+    match assign(host, plan, stored) {
+        Ok(assignment) => (Some(HostEffect::AssignCustom(assignment)), None),
+        Err(error) => invalid(&format!("cannot be executed: {error}")),
+    }
+}
+
+/// A free host has to carry nothing: the plan would hide what an earlier one left.
+/// That of a machine has to be its node.
+fn find_obstacle(host: &HostRecord) -> Option<&'static str> {
+    if host.refusal().is_some() {
+        return Some("the host is not admitted: see its condition Approved");
+    }
+    if host.plan.as_ref().is_some_and(|plan| plan.state.is_none()) {
+        return Some("the host executes another plan");
+    }
+    if host.claim.is_none() {
+        let is_free = host.carries_nothing();
+        return (!is_free)
+            .then_some("the host has to be attached and to carry no node, or be one of a machine");
+    }
+    let is_node = match host.claimed_plan() {
+        Some(plan) => (plan.kind, plan.state) == (PlanType::Reprovision, Some(PlanState::Applied)),
+        None => host.ran_custom_plan_in_claim(),
+    };
+    let is_node = is_node && host.is_known() && host.carried_node().is_some() && !host.is_abandoned;
+    (!is_node).then_some("the host is not the node of its machine yet, or not any more")
+}
+
+fn assign(host: &HostRecord, plan: &CustomPlan, stored: &StoredPlan) -> Result<Assignment, PlanRecordError> {
+    let newest = host.newest_generation();
+    if let StoredPlan::Record(record) = stored
+        && record.plan.generation > newest
+        && plan.render(record.plan.generation)?.bytes == record.bytes
+    {
+        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None });
+    }
+    let generation = Generation(newest.max(stored.generation()).0 + 1);
+    Ok(Assignment { record: Box::new(plan.render(generation)?), is_stored: false, lost: None })
+}

@@ -1,0 +1,127 @@
+//! Plans that operators write for hosts, in the format of the upstream agent.
+
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::{PlanState, PlanType};
+use coordinator_api::names::annotation;
+use scenarios::World;
+use serde_json::json;
+
+/// `{"files":[{"path":"/srv/x","content":"eA=="}],"instructions":[{"name":"NAME","command":"true"}]}`
+async fn write_plan(world: &World, name: &str, kind: &str) {
+    let plan = json!({
+        "files": [{ "path": "/srv/x", "content": "eA==" }],
+        "instructions": [{ "name": name, "command": "true", "saveOutput": true }],
+    });
+    let rest = json!({
+        "type": "elemental.cattle.io/plan",
+        "metadata": { "annotations": { annotation::PLAN_TYPE: kind } },
+        "stringData": { "plan": plan.to_string() },
+    });
+    world.create("Secret", name, rest).await;
+}
+
+async fn ask(world: &World, plan: &str) {
+    let asked = json!({ "metadata": { "annotations": { annotation::CUSTOM_PLAN: plan } } });
+    world.patch("MachineInventory", "host-1", asked).await;
+}
+
+async fn wait_ended(world: &World, generation: i64, state: PlanState) {
+    world
+        .wait_until("the operator's plan has ended", |world| {
+            let inventory = world.inventory("host-1").unwrap();
+            let is_asked =
+                inventory.metadata.annotations.as_ref().unwrap().contains_key(annotation::CUSTOM_PLAN);
+            let plan = inventory.status.unwrap().plan.unwrap();
+            plan.kind == Some(PlanType::Custom)
+                && (plan.generation, plan.state) == (Some(generation), Some(state))
+                && !is_asked
+        })
+        .await;
+}
+
+fn runs(world: &World, name: &str) -> usize {
+    let ran = format!("custom {name}");
+    world.host("host-1").system().effects().iter().filter(|effect| **effect == ran).count()
+}
+
+// Fault: an operator asks for a plan of their own on a free host and on a node, and for plans of other kinds.
+// Shown: condition `CustomPlanAccepted` of the MachineInventory: `CustomPlanInvalid` or `CustomPlanWaiting`; results in its plan Secret.
+#[tokio::test(start_paused = true)]
+async fn an_operators_plan_runs_once_beside_the_lifecycle() {
+    let mut world = World::new().await;
+    world.allows_custom_plans = true;
+    world.create_prerequisites(&["host-1"]).await;
+    write_plan(&world, "firmware", "custom").await;
+    ask(&world, "firmware").await;
+    wait_ended(&world, 1, PlanState::Applied).await;
+    assert_eq!(runs(&world, "firmware"), 1);
+    world.wait_until("the host is available", |world| world.is_available("host-1")).await;
+
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    write_plan(&world, "tuning", "custom").await;
+    ask(&world, "tuning").await;
+    wait_ended(&world, 3, PlanState::Applied).await;
+    assert_eq!((runs(&world, "firmware"), runs(&world, "tuning")), (1, 1));
+    let secret = world.get_object("secrets", "host-1").unwrap();
+    assert!(secret["data"]["applied-checksum"].as_str().is_some_and(|checksum| !checksum.is_empty()));
+
+    write_plan(&world, "reset", "reset").await;
+    for plan in ["reset", "nothing", "host-1"] {
+        ask(&world, plan).await;
+        world
+            .wait_until("it is refused by name", |world| {
+                let condition = world.host_condition("host-1", Type::CustomPlanAccepted);
+                condition.is_some_and(|condition| {
+                    condition.reason == Reason::CustomPlanInvalid.as_str()
+                        && condition.message.contains(&format!("Secret {plan},"))
+                })
+            })
+            .await;
+    }
+    let withdrawn = json!({ "metadata": { "annotations": { annotation::CUSTOM_PLAN: null } } });
+    world.patch("MachineInventory", "host-1", withdrawn).await;
+    world
+        .wait_until("nothing is asked for", |world| {
+            world.host_condition("host-1", Type::CustomPlanAccepted).is_none()
+        })
+        .await;
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: a host does not run plans of operators.
+// Shown: the plan fails with `PlanRefused` and the option of the agent.
+#[tokio::test(start_paused = true)]
+async fn a_host_without_the_option_refuses_an_operators_plan() {
+    let world = World::with_hosts(&["host-1"]).await;
+    write_plan(&world, "firmware", "custom").await;
+    ask(&world, "firmware").await;
+    wait_ended(&world, 1, PlanState::Failed).await;
+    let plan = world.inventory("host-1").unwrap().status.unwrap().plan.unwrap();
+    assert_eq!(plan.reason.as_deref(), Some(Reason::PlanRefused.as_str()));
+    assert!(plan.message.unwrap().contains("--allow-custom-instructions"));
+    assert_eq!(runs(&world, "firmware"), 0);
+    world.check_invariants().await;
+}
+
+// Fault: the coordinator is killed between the writes that announce an operator's plan.
+// Shown: nothing: the plan runs once.
+#[tokio::test(start_paused = true)]
+async fn a_killed_coordinator_runs_an_operators_plan_once() {
+    for write in 1..=4 {
+        let mut world = World::new().await;
+        world.allows_custom_plans = true;
+        world.create_prerequisites(&["host-1"]).await;
+        world.wait_until("the host is available", |world| world.is_available("host-1")).await;
+        world.wait_idle().await;
+        write_plan(&world, "firmware", "custom").await;
+        world.stop_coordinator_at(write, fake_apiserver::Side::After);
+        ask(&world, "firmware").await;
+        wait_ended(&world, 1, PlanState::Applied).await;
+        assert!(world.all_stops_reached(), "write {write}");
+        assert_eq!(runs(&world, "firmware"), 1, "write {write}");
+        world.check_invariants().await;
+    }
+}
