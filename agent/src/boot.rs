@@ -8,6 +8,7 @@
 pub mod assessment;
 mod connections;
 mod live_seed;
+pub mod network_trial;
 pub mod node_identity;
 pub(crate) mod receipt;
 pub mod seed;
@@ -108,6 +109,9 @@ pub fn run(root: &Root) -> Summary {
         }
         return summary;
     }
+    if summary.keep_result(network_trial::restore_former(root)) == Some(true) {
+        summary.add_note("put the former network back: the new one did not reach the coordinator");
+    }
     let may_start = match read_decision(root, &mut summary) {
         Decision::Continue => true,
         Decision::Hold { why } => {
@@ -170,6 +174,9 @@ enum Decision {
 }
 
 fn read_decision(root: &Root, summary: &mut Summary) -> Decision {
+    if network_trial::read_trial(&root.state()).is_some_and(|trial| trial.reverted().is_some()) {
+        return Decision::Hold { why: "the network of the plan did not work" };
+    }
     let marker = match read_marker(root) {
         Ok(marker) => marker,
         Err(error) => {

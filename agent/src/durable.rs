@@ -229,6 +229,16 @@ fn exchange_paths(one: &Path, other: &Path) -> io::Result<()> {
     renameat2(AT_FDCWD, one, AT_FDCWD, other, flags).map_err(io::Error::from)
 }
 
+/// Removes the directory `path` with all that is in it; one that is not there
+/// is removed already.
+///
+/// # Errors
+/// [`DurableError`]; a part may be removed then.
+pub fn remove_directory(path: &Path) -> Result<(), DurableError> {
+    remove_tree(&temporary_path(path))?;
+    remove_tree(path)
+}
+
 fn remove_tree(path: &Path) -> Result<(), DurableError> {
     match fs::remove_dir_all(path) {
         // Without it a power cut brings secrets of a former node back.

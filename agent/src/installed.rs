@@ -3,5 +3,6 @@
 mod carried;
 pub mod link;
 pub mod mailbox;
+mod network_trial;
 pub mod pace;
 pub mod worker;

@@ -212,6 +212,12 @@ impl StateDir {
         self.0.join("seed")
     }
 
+    /// The former network, while a new one is on trial.
+    #[must_use]
+    pub fn network_trial(&self) -> PathBuf {
+        self.0.join("network-trial")
+    }
+
     /// Arguments and labels of the kubelet.
     #[must_use]
     pub fn node_identity(&self) -> PathBuf {

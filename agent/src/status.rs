@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use proto::v1alpha1::BootMode;
 
+use crate::boot::network_trial::{self, Trial};
 use crate::boot::receipt;
 use crate::client::config;
 use crate::error::explain;
@@ -35,6 +36,9 @@ pub fn render_status(root: &Root, now: SystemTime) -> String {
         Ok(Some(journal)) => push_plan(&mut text, &journal),
         Err(error) => push_line(&mut text, "plan", &format!("safe mode, none is run: {}", explain(&error))),
     }
+    if let Some(trial) = network_trial::read_trial(&root.state()) {
+        push_line(&mut text, "network", &describe_trial(&trial));
+    }
     if root.state().cleanup_marker().exists() {
         push_line(&mut text, "cleanup", "asked for, done by the boot that the plan asks for");
     }
@@ -42,6 +46,13 @@ pub fn render_status(root: &Root, now: SystemTime) -> String {
         push_line(&mut text, "wiped", &format!("for plan {} in boot {}", receipt.plan_id, receipt.boot_id));
     }
     text
+}
+
+fn describe_trial(trial: &Trial) -> String {
+    match trial.reverted() {
+        None => format!("of plan {}, on trial until it reaches the coordinator", trial.plan_id()),
+        Some(why) => format!("the former one; that of plan {} did not work: {why}", trial.plan_id()),
+    }
 }
 
 fn push_line(text: &mut String, what: &str, value: &str) {

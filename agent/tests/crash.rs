@@ -19,20 +19,24 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use agent::boot;
+use agent::boot::network_trial::{self, Phase};
+use agent::boot::{self, seed};
 use agent::durable::shadow::Shadow;
 use agent::host::observed;
+use agent::host::system::{RebootMethod, System as _};
 use agent::paths::Root;
 use agent::plan::engine::{self, Next};
 use agent::plan::executor::{Advance, CustomInstructions, Executor, Policy};
 use agent::plan::journal::{self, State};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
-use proto::plan::Plan;
+use proto::plan::{Plan, Secret, Seed};
 use simulated_host::SimulatedSystem;
 
 const REBOOTING: u8 = 3;
-const PLANS: [&str; 3] = ["reprovision", "clean", "custom"];
+const PLANS: [&str; 4] = ["reprovision", "clean", "custom", UNREACHABLE];
+/// A reprovision whose network does not reach the coordinator.
+const UNREACHABLE: &str = "unreachable";
 /// Instead of a plan: what registration and install write.
 const STATE: &str = "state";
 /// Starts that a disturbed run may need: its own, one for each reboot, and the
@@ -46,7 +50,7 @@ fn main() -> Result<ExitCode> {
         if plan == STATE {
             return state::write(&root).map(|()| ExitCode::SUCCESS);
         }
-        return play(&root, &plan_named(&plan)?);
+        return play(&root, &plan);
     }
     compare_state_after_power_cut()?;
     let mut hit = BTreeSet::new();
@@ -99,7 +103,8 @@ fn failpoints_in_source() -> Result<BTreeSet<String>> {
 
 // The child: one life of the agent.
 
-fn play(root: &Root, plan: &Plan) -> Result<ExitCode> {
+fn play(root: &Root, name: &str) -> Result<ExitCode> {
+    let plan = plan_named(name)?;
     let host = SimulatedSystem::new(root.clone());
     if host.is_booting() {
         let summary = boot::run(root);
@@ -107,6 +112,10 @@ fn play(root: &Root, plan: &Plan) -> Result<ExitCode> {
         host.run_cloud_init()?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if is_silent(root, name)? {
+        runtime.block_on(host.reboot(RebootMethod::Orderly))?;
+        return Ok(ExitCode::from(REBOOTING));
+    }
     let policy = Policy { custom: CustomInstructions::Allow };
     runtime.block_on(async {
         let mut executor = Executor::open(root.clone(), host, policy)?;
@@ -123,6 +132,21 @@ fn play(root: &Root, plan: &Plan) -> Result<ExitCode> {
             }
         }
     })
+}
+
+/// Whether the coordinator is not reached in this boot, which ends then.
+fn is_silent(root: &Root, name: &str) -> Result<bool> {
+    let boot = observed::boot_id(root)?;
+    let Some(trial) = network_trial::read_trial(&root.state()) else { return Ok(false) };
+    match trial.phase(&boot) {
+        Phase::Running if name == UNREACHABLE => {
+            network_trial::revert_network(root, trial, &boot, "silence")?;
+            Ok(true)
+        }
+        Phase::Running => Ok(network_trial::confirm_network(root, &boot).map(|()| false)?),
+        Phase::Ending => Ok(true),
+        Phase::NotBegun | Phase::Reverted => Ok(false),
+    }
 }
 
 fn kind_of(report: &proto::v1alpha1::StepReport) -> &'static str {
@@ -179,6 +203,10 @@ fn run(name: &str, kill: Option<(usize, Death)>, hit: &mut BTreeSet<String>) -> 
     let root = Root::at(directory.path().join("host"));
     let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
     host.run_cloud_init()?;
+    // The plan of an operator has no seed, and an early boot would place this one.
+    if name != "custom" {
+        seed::store(&root.state(), &former_seed())?;
+    }
     fs::create_dir_all(root.join("/reports"))?;
     let shadow = Shadow::at(directory.path().join("shadow"));
     host.flush_to(&shadow)?;
@@ -218,6 +246,16 @@ fn run(name: &str, kill: Option<(usize, Death)>, hit: &mut BTreeSet<String>) -> 
     bail!("not over after {STARTS} starts: {:?}", host.effects())
 }
 
+/// What the host was installed with.
+fn former_seed() -> Seed {
+    Seed {
+        user_data: None,
+        meta_data: "instance-id: installed\n".into(),
+        network_config: Some("version: 2\nbonds: {}\n".into()),
+        connections: BTreeMap::from([("bond0".into(), Secret::new(b"[connection]\n".to_vec()))]),
+    }
+}
+
 fn find_interruption(root: &Root, host: &SimulatedSystem) -> Result<Option<Interruption>> {
     let Some(journal) = journal::read(&root.state().journal())? else { return Ok(None) };
     let running = journal.steps().iter().position(|entry| {
@@ -243,13 +281,15 @@ fn read_left(root: &Root, name: &str) -> Result<Left> {
 }
 
 fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, String>) -> Result<()> {
-    // Numbers of boots and attempts differ from run to run, cloud-init runs in
-    // every boot that finds a new seed, and a run may have had no early boot.
-    const DIFFERENT: [&str; 7] = [
+    // Numbers of boots and attempts differ from run to run, a trial ends with a boot,
+    // cloud-init runs in every boot that finds a new seed, and a run may have had
+    // no early boot.
+    const DIFFERENT: [&str; 8] = [
         "/simulation",
         "/proc",
         "/var/lib/baremetal-agent/journal",
         "/var/lib/baremetal-agent/cleanup-receipt.json",
+        "/var/lib/baremetal-agent/network-trial",
         "/run/elemental",
         "/run/baremetal-agent",
         "/var/lib/cloud/data",
@@ -277,6 +317,9 @@ fn compare(name: &str, death: Death, undisturbed: &Left, run: &Run) -> Result<()
     if let Some(interruption) = interruption {
         return compare_interrupted(undisturbed, left, interruption);
     }
+    if name == UNREACHABLE {
+        return compare_reverted(left);
+    }
     ensure!(
         left.files == undisturbed.files,
         "other files: {:?} instead of {:?}",
@@ -287,6 +330,22 @@ fn compare(name: &str, death: Death, undisturbed: &Left, run: &Run) -> Result<()
         Death::Agent => compare_effects(undisturbed, left),
         Death::Host => compare_effects_after_power_cut(name, left),
     }
+}
+
+/// Wherever it was cut off: the former network is back, the plan has failed
+/// once, and no node runs with a network that it was not meant for.
+fn compare_reverted(left: &Left) -> Result<()> {
+    let former = former_seed().network_config;
+    for path in ["/var/lib/baremetal-agent/seed", "/var/lib/cloud/seed/nocloud"] {
+        let found = left.files.get(&Path::new(path).join("network-config"));
+        ensure!(found == former.as_ref(), "{path} has {found:?}");
+    }
+    let reports = left.files.keys().filter(|path| path.starts_with("/reports"));
+    let failures = reports.filter(|path| path.to_string_lossy().ends_with(" failed")).count();
+    ensure!(failures == 1, "{failures} failures: {:?}", left.files.keys());
+    let joins = left.effects.iter().filter(|effect| effect.starts_with("node joins")).count();
+    ensure!(joins <= 1, "{:?}", left.effects);
+    Ok(())
 }
 
 /// The instruction is given up: nothing more takes effect, and its failure is
@@ -332,6 +391,7 @@ fn plan_named(name: &str) -> Result<Plan> {
         "reprovision" => plans::reprovision(1),
         "clean" => plans::clean(1),
         "custom" => plans::custom(1),
+        UNREACHABLE => plans::unreachable(1),
         other => bail!("no plan {other}"),
     })
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use proto::plan::Generation;
 use proto::v1alpha1::step_report::Outcome as Reported;
 
-use agent::boot;
+use agent::boot::network_trial::{self, Phase};
+use agent::boot::{self, seed};
 use agent::error::{explain, format_line};
 use agent::paths::Root;
 use agent::plan::executor::{Advance, Executor, NewestPlan, Policy};
@@ -19,7 +20,7 @@ use simulated_host::SimulatedSystem;
 
 use agent::installed::mailbox::{Mailbox, Order};
 use agent::installed::worker::{self, Progress};
-use plans::{clean, custom, reprovision};
+use plans::{clean, custom, reprovision, unreachable};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -450,6 +451,39 @@ async fn no_node_joins_after_a_fallback() {
     host.play(&reprovision(1)).await;
     let effects = host.simulated.effects();
     assert!(!effects.iter().any(|effect| effect.starts_with("node joins")), "{effects:?}");
+}
+
+// Fault: the network of a plan does not reach the coordinator.
+// Shown: the former network comes back with a reboot; the plan fails: `NetworkReverted`.
+#[tokio::test(start_paused = true)]
+async fn a_network_that_failed_fails_its_plan() {
+    let host = Host::new();
+    let state = host.root.state();
+    host.play(&reprovision(1)).await;
+    network_trial::confirm_network(&host.root, "boot-2").unwrap();
+    let mut executor = host.executor();
+    executor.accept(unreachable(2)).unwrap();
+    while let Advance::Report(report) = executor.advance().await.unwrap() {
+        executor.reported(&report).unwrap();
+    }
+    host.reboot();
+    let trial = network_trial::read_trial(&state).unwrap();
+    assert_eq!(trial.phase("boot-3"), Phase::Running);
+    network_trial::revert_network(&host.root, trial, "boot-3", "no route to host").unwrap();
+    host.reboot();
+    let seed = seed::load_nocloud(&host.root).unwrap().unwrap();
+    assert_eq!(seed.network_config.as_deref(), Some("version: 2\n"), "the former one");
+    assert!(!host.root.node_gate().exists(), "no node starts with a network that is not its own");
+    let joined = host.simulated.joins();
+    let reports = host.play(&unreachable(2)).await;
+    let (step, reason, why) = failure(reports.last());
+    assert_eq!((step, reason), (7, FailureReason::NetworkReverted));
+    assert!(why.contains("no route to host; next: correct spec.network"), "{why}");
+    assert_eq!(host.simulated.joins(), joined);
+    host.play(&clean(3)).await;
+    assert_eq!(network_trial::read_trial(&state), None, "that network is the proven one");
+    host.play(&reprovision(4)).await;
+    assert_eq!(host.simulated.joins(), joined + 1);
 }
 
 // Fault: the new system starts without a wipe.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use proto::v1alpha1::{BootMode, PlanKind, PlanOutcome};
 use tokio::time::{Instant, sleep};
 
+use super::network_trial;
 use crate::host::network::kernel;
 use crate::paths::{Root, StateDir};
 use crate::plan::journal::{self, Entry, Journal, State};
@@ -74,7 +75,7 @@ fn judge(root: &Root, is_active: impl FnOnce() -> bool, has_neighbour: impl FnOn
     if !is_active() {
         return Verdict::Broken("the agent does not run");
     }
-    if !has_neighbour() {
+    if !has_neighbour() && network_trial::read_trial(&root.state()).is_none() {
         return Verdict::Broken("no neighbour has answered this host on its network");
     }
     Verdict::Undecided("the agent has not attached yet")
@@ -187,6 +188,11 @@ mod tests {
             host.root.note_attached();
             assert_eq!(host.judge(runs, neighbour), "good", "{name}, and attached");
         }
+        let host = Host::new("active", plan(3, false).as_ref());
+        fs::create_dir_all(host.root.state().network_trial()).unwrap();
+        let trial = r#"{"planId":"p","writtenIn":"a","reverted":null}"#;
+        fs::write(host.root.state().network_trial().join("trial.json"), trial).unwrap();
+        assert_eq!(host.judge(true, false), "undecided", "the network is on trial, not the image");
         let host = Host::new("active", None);
         fs::write(host.root.state().journal(), "garbage").unwrap();
         assert_eq!(host.judge(true, true), "undecided", "damaged journal");

@@ -15,7 +15,7 @@ use crate::paths::{Root, StateDir};
 
 const USER_DATA: &str = "user-data";
 const META_DATA: &str = "meta-data";
-const NETWORK_CONFIG: &str = "network-config";
+pub(super) const NETWORK_CONFIG: &str = "network-config";
 /// Of cloud-init, which else would configure one NIC by itself.
 pub(super) const NO_NETWORK: &str = "network: {config: disabled}\n";
 
@@ -109,7 +109,7 @@ fn read_directory(directory: &Path) -> Result<Option<Seed>, SeedError> {
     }))
 }
 
-fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, SeedError> {
+pub(super) fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, SeedError> {
     let read_error = |source| SeedError::Read { path: directory.to_owned(), source };
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).map_err(read_error)? {
@@ -123,7 +123,7 @@ fn read_connections(directory: &Path) -> Result<BTreeMap<String, Secret>, SeedEr
     Ok(found)
 }
 
-fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
+pub(super) fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, SeedError> {
     match fs::read(&path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -24,6 +24,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::mailbox::{Mailbox, Order};
+use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
 use super::worker::Progress;
 use super::{carried, worker};
@@ -171,6 +172,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         console: Console::new(root),
         rejection: Rejection::default(),
         doubts_kept: false,
+        trial: NetworkTrial::new(root),
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
@@ -208,6 +210,7 @@ struct Link<'a, S, N> {
     rejection: Rejection,
     /// It rejected one: what an earlier process received may not hold.
     doubts_kept: bool,
+    trial: NetworkTrial<'a>,
 }
 
 /// Why a connection was ended on purpose.
@@ -236,6 +239,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                         self.caller.config.address(),
                         explain(&error)
                     ));
+                    if self.trial.is_over(&error, &mut self.console) {
+                        self.trial.reboot(&self.system).await;
+                    }
                     backoff.wait().await;
                 }
             }
@@ -270,6 +276,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .map_err(|_elapsed| LinkError::Closed)??
             .into_inner();
         self.root.note_attached();
+        self.trial.keep_network();
         self.pace.attached(Instant::now());
         self.progress_pace.set_running(self.running.borrow_and_update().clone());
         self.console.print_message(&format!("attached to {}", self.caller.config.address()));

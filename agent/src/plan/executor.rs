@@ -6,10 +6,11 @@ mod progress;
 
 use std::sync::Arc;
 
-use proto::plan::{Plan, Step};
+use proto::plan::{Kind, Plan, Step};
 use proto::v1alpha1::{CarriedPlan, Failure, FailureReason, StepDone, StepProgress, StepReport};
 use tokio::sync::watch;
 
+use crate::boot::network_trial;
 use crate::error::{NextAction, describe_error, explain, format_line};
 use crate::failpoint::failpoint;
 use crate::host::observed;
@@ -231,6 +232,10 @@ impl<S: System> Executor<S> {
         let boot = observed::boot_id(&self.root).map_err(ExecutorError::BootId)?;
         match engine::next(plan, self.progress.journal(), &boot) {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
+            Next::Run { index, .. } if let Some(error) = self.judge_network(plan) => {
+                log_failure(index, &error);
+                self.end_step(index, failed_outcome(error))
+            }
             Next::Rebooted { index } => self.end_step(index, Outcome::Done(StepDone::default())),
             Next::Interrupted { index } => {
                 // The instruction may run on without the agent that began it.
@@ -243,6 +248,19 @@ impl<S: System> Executor<S> {
             Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
             Next::Run { index, step } => self.run_step(plan, index, step, &boot).await,
         }
+    }
+
+    /// A node without its network is not worth another step.
+    fn judge_network(&self, plan: &Plan) -> Option<StepError> {
+        let trial = network_trial::read_trial(&self.root.state())?;
+        let why = trial.reverted().filter(|_| trial.plan_id() == plan.id.as_str())?;
+        (plan.kind == Kind::Reprovision).then(|| {
+            StepError::new(
+                FailureReason::NetworkReverted,
+                format!("the network of this plan did not work, the host has its former one again: {why}"),
+                "correct spec.network of the MachineInventory, or the network that the host is cabled to",
+            )
+        })
     }
 
     async fn run_step(

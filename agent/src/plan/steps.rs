@@ -175,7 +175,7 @@ pub(crate) async fn run_step<S: System>(
     match step {
         Step::RequestCleanup => cleanup::request_cleanup(context.root, context.plan_id),
         Step::CleanCloudInit => cloud_init::clean_cloud_init(context).await,
-        Step::WriteSeed(seed) => seed::write_seed(context.root, seed),
+        Step::WriteSeed(seed) => seed::write_seed(context.root, context.plan_id, seed),
         Step::WriteNodeIdentity(identity) => node_identity::write_identity(context.root, identity),
         Step::RemoveNodeIdentity => node_identity::remove_identity(context.root),
         Step::UpgradeSystem(upgrade) => upgrade::upgrade_system(context, upgrade).await,

@@ -7,15 +7,27 @@ use proto::plan::{
     Checksum, CustomFile, CustomInstruction, Generation, Image, Kind, Plan, PlanId, Secret, Step,
 };
 
+/// The network of [`unreachable`].
+pub(crate) const UNREACHABLE: &str = "version: 2\nethernets: {}\n";
 /// The image of every reprovision.
 pub(crate) const IMAGE: &str = "oci:lab/os:v2";
 
 pub(crate) fn reprovision(generation: u64) -> Plan {
+    reprovision_with(network("version: 2\n"), generation)
+}
+
+/// A reprovision with a network that reaches no coordinator.
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) fn unreachable(generation: u64) -> Plan {
+    reprovision_with(network(UNREACHABLE), generation)
+}
+
+fn reprovision_with(network: HostNetwork, generation: u64) -> Plan {
     let inputs = Reprovision {
         image: Image::parse(IMAGE).unwrap(),
         registry: None,
         user_data: Secret::new(b"#cloud-config\n".to_vec()),
-        network: network(),
+        network,
         names: Names {
             hostname: "node-1".into(),
             machine: "machine-1".into(),
@@ -28,11 +40,11 @@ pub(crate) fn reprovision(generation: u64) -> Plan {
 }
 
 pub(crate) fn clean(generation: u64) -> Plan {
-    render(&PlanInputs::Clean(Clean { network: network() }), generation)
+    render(&PlanInputs::Clean(Clean { network: network("version: 2\n") }), generation)
 }
 
-fn network() -> HostNetwork {
-    HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() }
+fn network(text: &str) -> HostNetwork {
+    HostNetwork { network_config: Some(text.into()), ..HostNetwork::default() }
 }
 
 fn render(inputs: &PlanInputs, generation: u64) -> Plan {

@@ -186,6 +186,8 @@ pub enum Reason {
     BootFallback,
     /// The early boot did not clean up the former node.
     CleanupMissing,
+    /// The network of the plan did not reach the coordinator: the host has its former one again.
+    NetworkReverted,
     /// cloud-init ended with errors.
     CloudInitFailed,
     /// The host refused the plan.

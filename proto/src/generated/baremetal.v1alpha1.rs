@@ -669,6 +669,8 @@ pub enum FailureReason {
     CloudInit = 6,
     Refused = 7,
     InputOutput = 8,
+    /// The network of the plan did not reach the coordinator: the former one is back.
+    NetworkReverted = 9,
 }
 impl FailureReason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -686,6 +688,7 @@ impl FailureReason {
             Self::CloudInit => "FAILURE_REASON_CLOUD_INIT",
             Self::Refused => "FAILURE_REASON_REFUSED",
             Self::InputOutput => "FAILURE_REASON_INPUT_OUTPUT",
+            Self::NetworkReverted => "FAILURE_REASON_NETWORK_REVERTED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -700,6 +703,7 @@ impl FailureReason {
             "FAILURE_REASON_CLOUD_INIT" => Some(Self::CloudInit),
             "FAILURE_REASON_REFUSED" => Some(Self::Refused),
             "FAILURE_REASON_INPUT_OUTPUT" => Some(Self::InputOutput),
+            "FAILURE_REASON_NETWORK_REVERTED" => Some(Self::NetworkReverted),
             _ => None,
         }
     }

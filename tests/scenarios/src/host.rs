@@ -25,6 +25,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const BOOT: Duration = Duration::from_secs(20);
 /// Pause of systemd before it starts an agent again.
 const RESTART: Duration = Duration::from_secs(2);
+/// A host with this address reaches no coordinator.
+pub const STRANDED_ADDRESS: &str = "192.0.2.66/24";
 /// What the seed ISO installs.
 pub(crate) const FIRST_IMAGE: &str = "oci:registry.example/os:v0";
 
@@ -34,6 +36,8 @@ struct Machine {
     network: Network,
     faults: Arc<FaultPoint>,
     medium: AtomicBool,
+    /// This boot has a network that reaches nothing.
+    stranded: AtomicBool,
     boots: AtomicU32,
     installs: AtomicUsize,
     seed: Mutex<String>,
@@ -56,6 +60,7 @@ impl Host {
             network: network.clone(),
             faults: Arc::default(),
             medium: AtomicBool::new(true),
+            stranded: AtomicBool::new(false),
             boots: AtomicU32::new(0),
             installs: AtomicUsize::new(0),
             seed: Mutex::default(),
@@ -216,6 +221,9 @@ impl Machine {
     /// Until early boot is over.
     fn boot_disk(&self) -> io::Result<()> {
         let boot = self.files.boot_disk(FIRST_IMAGE)?;
+        let network = std::fs::read_to_string(self.files.disk().nocloud_seed().join("network-config"));
+        let is_stranded = network.is_ok_and(|text| text.contains(STRANDED_ADDRESS));
+        self.stranded.store(is_stranded, Ordering::SeqCst);
         for problem in boot.problems {
             self.record_error(problem);
         }

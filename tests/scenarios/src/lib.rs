@@ -31,7 +31,7 @@ mod world;
 pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
 pub use fault_injection::{Fault, Side};
 pub use history::{Violation, WrittenPlan};
-pub use host::Host;
+pub use host::{Host, STRANDED_ADDRESS};
 pub use outcome::Outcome;
 pub use second_front_door::{NamedHostMachine, NamedHostMachineStatus};
 pub use table::Table;

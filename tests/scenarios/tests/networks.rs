@@ -1,8 +1,9 @@
 //! Networks of hosts: observed and intended.
 
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
-use scenarios::World;
+use scenarios::{STRANDED_ADDRESS, World};
 use serde_json::json;
 
 fn is_drift(world: &World, reason: Reason) -> bool {
@@ -38,5 +39,56 @@ async fn accepted_network_becomes_the_intended_one() {
     );
     let annotations = after.metadata.annotations.unwrap_or_default();
     assert!(!annotations.contains_key(annotation::ACCEPT_OBSERVED_NETWORK), "it is accepted once");
+    world.check_invariants().await;
+}
+
+fn static_network(address: &str) -> serde_json::Value {
+    let nic = json!({ "match": { "macaddress": "52:54:00:00:00:02" }, "addresses": [address] });
+    let config = json!({ "version": 2, "ethernets": { "ens4": nic } });
+    json!({ "spec": { "network": { "configurator": "none", "config": config } } })
+}
+
+// Fault: the network of a plan does not reach the coordinator.
+// Shown: the host returns with its former network; `PlanApplied`: `NetworkReverted`, with what the
+// host saw.
+#[tokio::test(start_paused = true)]
+async fn host_without_coordinator_returns_with_its_former_network() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.patch("MachineInventory", "host-1", static_network(STRANDED_ADDRESS)).await;
+    world.apply_machine("m-1").await;
+    let action = "correct spec.network of the MachineInventory";
+    let why = world.wait_for_reason("m-1", Type::PlanApplied, Reason::NetworkReverted, action).await;
+    assert!(why.contains("no coordinator for 10 minutes: ") && why.contains("does not answer"), "{why}");
+    assert_eq!(world.phase("m-1"), Some(Phase::Failed));
+    assert_eq!(world.plans().len(), 1, "not tried again by itself");
+    let effects = world.host("host-1").system().effects();
+    let reboots = effects.iter().filter(|effect| effect.starts_with("reboot")).count();
+    assert_eq!(reboots, 2, "that of the plan and one into the former network: {effects:?}");
+    world.patch("MachineInventory", "host-1", static_network("192.0.2.7/24")).await;
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    world.apply_machine("m-2").await;
+    world.wait_running("m-2").await;
+    let trial = world.host("host-1").disk().state().network_trial();
+    assert!(!trial.exists(), "the coordinator was reached: the new network is the proven one");
+    world.check_invariants().await;
+}
+
+// Fault: the coordinator is away while a host boots with a new network.
+// Shown: a closed port is an answer: the network stays, the plan goes on.
+#[tokio::test(start_paused = true)]
+async fn restarted_coordinator_takes_no_network_back() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.patch("MachineInventory", "host-1", static_network("192.0.2.7/24")).await;
+    world.apply_machine("m-1").await;
+    let rebooted = |world: &World| {
+        let effects = world.host("host-1").system().effects();
+        effects.iter().any(|effect| effect.starts_with("reboot"))
+    };
+    world.wait_until("the plan reboots the host", rebooted).await;
+    world.kill_coordinator("coordinator");
+    world.advance_time(std::time::Duration::from_mins(40)).await;
+    world.start_coordinator("coordinator");
+    world.wait_running("m-1").await;
     world.check_invariants().await;
 }

@@ -56,6 +56,7 @@ fn explain_failure(step: &str, failure: &Failure) -> Problem {
         FailureReason::CleanupMissing => Reason::CleanupMissing,
         FailureReason::CloudInit => Reason::CloudInitFailed,
         FailureReason::Refused => Reason::PlanRefused,
+        FailureReason::NetworkReverted => Reason::NetworkReverted,
         FailureReason::InputOutput => Reason::InputOutputFailed,
     };
     let cause = format!("step {step}: {}", failure.message);

@@ -1,6 +1,7 @@
 //! What is around a host: its connections and its network.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use agent::client::config::Config;
 use agent::client::tls::ConnectError;
@@ -17,6 +18,9 @@ impl Transport for Machine {
 
     async fn dial(&self, config: &Config) -> Result<DuplexStream, ConnectError> {
         let failed = |source| ConnectError::Away { address: config.address(), source };
+        if self.stranded.load(Ordering::SeqCst) {
+            return Err(failed(io::ErrorKind::NetworkUnreachable.into()));
+        }
         self.network.dial(&self.name).map_err(failed)
     }
 }

@@ -1,0 +1,362 @@
+//! A network that a plan brings is on trial until a boot with it reaches the
+//! coordinator: the former one is kept beside the seed, and comes back once.
+//!
+//! Only the record changes while the system runs. Early boot puts the former
+//! network into the seed, so that a crash at any point repeats it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use proto::plan::{PlanId, Secret, Seed};
+use serde::{Deserialize, Serialize};
+
+use super::seed::{self, NETWORK_CONFIG, SeedError};
+use super::{connections, wipe};
+use crate::durable::{self, DurableError};
+use crate::failpoint::failpoint;
+use crate::paths::{Root, StateDir};
+
+const RECORD: &str = "trial.json";
+
+/// What a seed says of the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Network {
+    network_config: Option<String>,
+    connections: BTreeMap<String, Secret>,
+}
+
+impl Network {
+    fn of_seed(seed: &Seed) -> Self {
+        Self { network_config: seed.network_config.clone(), connections: seed.connections.clone() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    plan_id: String,
+    /// The boot in which the seed was written: it still has the former network.
+    written_in: String,
+    /// The former network comes back.
+    reverted: Option<Revert>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Revert {
+    /// The boot that had the new network.
+    boot_id: String,
+    why: String,
+}
+
+/// A network that has not reached the coordinator yet, or did not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trial {
+    record: Record,
+    former: Network,
+}
+
+/// How far a trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// This boot still has the former network.
+    NotBegun,
+    /// This boot has the new network.
+    Running,
+    /// This boot has it too, and is to end.
+    Ending,
+    /// The former network is back.
+    Reverted,
+}
+
+impl Trial {
+    /// How far it is in the boot `boot`.
+    #[must_use]
+    pub fn phase(&self, boot: &str) -> Phase {
+        match &self.record.reverted {
+            Some(revert) if revert.boot_id == boot => Phase::Ending,
+            Some(_) => Phase::Reverted,
+            None if self.record.written_in == boot => Phase::NotBegun,
+            None => Phase::Running,
+        }
+    }
+
+    /// The plan that brought the network.
+    #[must_use]
+    pub fn plan_id(&self) -> &str {
+        &self.record.plan_id
+    }
+
+    /// Why the former network is back, or about to be.
+    #[must_use]
+    pub fn reverted(&self) -> Option<&str> {
+        self.record.reverted.as_ref().map(|revert| revert.why.as_str())
+    }
+
+    fn store(&self, state: &StateDir) -> Result<(), DurableError> {
+        // Strings only: there is nothing that cannot be written.
+        let record = serde_json::to_vec_pretty(&self.record).unwrap_or_default();
+        let connections = self.former.connections.iter();
+        let keyfiles: Vec<_> =
+            connections.map(|(name, content)| (connections::file_name(name), content.expose())).collect();
+        let mut files = vec![(RECORD, record.as_slice())];
+        files.extend(self.former.network_config.as_ref().map(|text| (NETWORK_CONFIG, text.as_bytes())));
+        files.extend(keyfiles.iter().map(|(name, content)| (name.as_str(), *content)));
+        durable::create_directory(state.path())?;
+        durable::replace_directory(&state.network_trial(), &files)
+    }
+}
+
+/// The trial of this host. One that cannot be read is none: the network that is
+/// there stays.
+#[must_use]
+pub fn read_trial(state: &StateDir) -> Option<Trial> {
+    try_read(state).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the record of the former network cannot be read, so it does not come back");
+        None
+    })
+}
+
+fn try_read(state: &StateDir) -> Result<Option<Trial>, SeedError> {
+    let directory = state.network_trial();
+    let path = directory.join(RECORD);
+    let Some(bytes) = seed::read_optional(path.clone())? else {
+        return Ok(None);
+    };
+    let damaged = |error: serde_json::Error| SeedError::Read { path, source: io::Error::other(error) };
+    let record = serde_json::from_slice(&bytes).map_err(damaged)?;
+    let network_config = seed::read_optional(directory.join(NETWORK_CONFIG))?;
+    let former = Network {
+        network_config: network_config.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        connections: seed::read_connections(&directory)?,
+    };
+    Ok(Some(Trial { record, former }))
+}
+
+/// The trial of the network that `plan` brings, before its seed is stored;
+/// `None` where nothing changes or there is nothing to return to.
+fn plan_trial(
+    plan: &PlanId,
+    boot: &str,
+    wanted: &Network,
+    current: Option<Network>,
+    earlier: Option<Trial>,
+) -> Option<Trial> {
+    let Some(earlier) = earlier else {
+        let former = current.filter(|former| former != wanted)?;
+        return Some(Trial { record: new_record(plan, boot), former });
+    };
+    // The network of an earlier trial has proven nothing: its former one has.
+    if earlier.former == *wanted {
+        return None;
+    }
+    let is_same = earlier.plan_id() == plan.as_str();
+    let record = if is_same { earlier.record } else { new_record(plan, boot) };
+    Some(Trial { record, former: earlier.former })
+}
+
+fn new_record(plan: &PlanId, boot: &str) -> Record {
+    Record { plan_id: plan.to_string(), written_in: boot.to_owned(), reverted: None }
+}
+
+/// Keeps the former network; call it before the seed of `plan` is stored.
+///
+/// # Errors
+/// [`SeedError`]; the seed must not be stored then.
+pub fn keep_former(root: &Root, plan: &PlanId, boot: &str, wanted: &Seed) -> Result<(), SeedError> {
+    let state = root.state();
+    let current = seed::load(&state)?.as_ref().map(Network::of_seed);
+    match plan_trial(plan, boot, &Network::of_seed(wanted), current, read_trial(&state)) {
+        Some(trial) => trial.store(&state)?,
+        None => durable::remove_directory(&state.network_trial())?,
+    }
+    Ok(())
+}
+
+/// The coordinator answered this boot: its network is the proven one. Nothing
+/// happens in a boot that does not have the new network.
+///
+/// # Errors
+/// [`DurableError`]; the trial goes on.
+pub fn confirm_network(root: &Root, boot: &str) -> Result<(), DurableError> {
+    let state = root.state();
+    match read_trial(&state).map(|trial| trial.phase(boot)) {
+        Some(Phase::Running) => durable::remove_directory(&state.network_trial()),
+        Some(Phase::NotBegun | Phase::Ending | Phase::Reverted) | None => Ok(()),
+    }
+}
+
+/// The former network comes back at the next boot.
+///
+/// # Errors
+/// [`DurableError`]; the trial goes on.
+pub fn revert_network(root: &Root, trial: Trial, boot: &str, why: &str) -> Result<(), DurableError> {
+    let revert = Revert { boot_id: boot.to_owned(), why: why.to_owned() };
+    let record = Record { reverted: Some(revert), ..trial.record };
+    Trial { record, ..trial }.store(&root.state())?;
+    failpoint("boot::network::reverted");
+    Ok(())
+}
+
+/// Puts the former network into the seed where the new one failed. Whether it
+/// did so now.
+///
+/// # Errors
+/// [`super::BootError`].
+pub(super) fn restore_former(root: &Root) -> Result<bool, super::BootError> {
+    let state = root.state();
+    let Some(trial) = read_trial(&state).filter(|trial| trial.reverted().is_some()) else {
+        return Ok(false);
+    };
+    let Some(seed) = seed::load(&state)?.filter(|seed| Network::of_seed(seed) != trial.former) else {
+        return Ok(false);
+    };
+    wipe::remove_rendered_network(root)?;
+    let Network { network_config, connections } = trial.former;
+    seed::store(&state, &Seed { network_config, connections, ..seed })?;
+    Ok(true)
+}
+
+/// Seconds since the kernel started, where it says so.
+#[must_use]
+pub fn read_uptime(root: &Root) -> std::time::Duration {
+    let text = fs::read_to_string(root.join("/proc/uptime")).unwrap_or_default();
+    let seconds = text.split_whitespace().next().and_then(|word| word.parse().ok());
+    seconds.and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        let keyfile = Secret::new(format!("[connection]\nid={text}\n").into_bytes());
+        Network {
+            network_config: Some(format!("version: 2 # {text}\n")),
+            connections: BTreeMap::from([("eno1".to_owned(), keyfile)]),
+        }
+    }
+
+    fn seed_with(network: &Network) -> Seed {
+        let Network { network_config, connections } = network.clone();
+        let user_data = Some(Secret::new(b"#cloud-config\n".to_vec()));
+        Seed { user_data, meta_data: "instance-id: p-1\n".into(), network_config, connections }
+    }
+
+    fn plan(id: &str) -> PlanId {
+        PlanId::parse(id).unwrap()
+    }
+
+    fn trial(id: &str, former: &str, reverted_in: Option<&str>) -> Trial {
+        let revert = |boot: &str| Revert { boot_id: boot.into(), why: "silence".into() };
+        let record =
+            Record { plan_id: id.into(), written_in: "b-1".into(), reverted: reverted_in.map(revert) };
+        Trial { record, former: network(former) }
+    }
+
+    #[test]
+    fn only_a_proven_network_is_a_former_one() {
+        let (old, new) = (Some(network("old")), Some(network("new")));
+        let begun = |id: &str, written_in: &str| {
+            let trial = trial(id, "old", None);
+            Some(Trial { record: Record { written_in: written_in.into(), ..trial.record }, ..trial })
+        };
+        let cases = [
+            ("first plan of a host without a seed", "p-1", "new", None, None, None),
+            ("unchanged", "p-1", "old", old.clone(), None, None),
+            ("changed", "p-1", "new", old.clone(), None, begun("p-1", "b-2")),
+            (
+                "killed before the seed was stored",
+                "p-1",
+                "new",
+                old,
+                begun("p-1", "b-1"),
+                begun("p-1", "b-1"),
+            ),
+            (
+                "killed after the seed was stored",
+                "p-1",
+                "new",
+                new.clone(),
+                begun("p-1", "b-1"),
+                begun("p-1", "b-1"),
+            ),
+            (
+                "a plan whose boot never came",
+                "p-2",
+                "third",
+                new.clone(),
+                begun("p-1", "b-1"),
+                begun("p-2", "b-2"),
+            ),
+            (
+                "a plan after a revert",
+                "p-2",
+                "third",
+                Some(network("old")),
+                Some(trial("p-1", "old", Some("b-1"))),
+                begun("p-2", "b-2"),
+            ),
+            ("back to the proven one", "p-2", "old", new, begun("p-1", "b-1"), None),
+        ];
+        for (name, id, wanted, current, earlier, want) in cases {
+            assert_eq!(plan_trial(&plan(id), "b-2", &network(wanted), current, earlier), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_trial_runs_from_the_boot_after_its_seed() {
+        let cases = [
+            ("the boot that wrote it", None, "b-1", Phase::NotBegun),
+            ("the next", None, "b-2", Phase::Running),
+            ("a later one", None, "b-3", Phase::Running),
+            ("silence", Some("b-2"), "b-2", Phase::Ending),
+            ("the boot after it", Some("b-2"), "b-3", Phase::Reverted),
+        ];
+        for (name, reverted_in, boot, want) in cases {
+            assert_eq!(trial("p-1", "old", reverted_in).phase(boot), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_former_network_comes_back_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let state = root.state();
+        seed::store(&state, &seed_with(&network("old"))).unwrap();
+        let store_seed = |id: &str, text: &str| {
+            keep_former(&root, &plan(id), "b-1", &seed_with(&network(text))).unwrap();
+            seed::store(&state, &seed_with(&network(text))).unwrap();
+        };
+        store_seed("p-1", "new");
+        confirm_network(&root, "b-1").unwrap();
+        assert!(read_trial(&state).is_some(), "the boot that wrote the seed proves nothing");
+        confirm_network(&root, "b-2").unwrap();
+        assert_eq!(read_trial(&state), None, "it is the proven one");
+        store_seed("p-2", "newer");
+        assert!(!restore_former(&root).unwrap());
+        let found = read_trial(&state).unwrap();
+        revert_network(&root, found, "b-2", "silence").unwrap();
+        confirm_network(&root, "b-2").unwrap();
+        assert_eq!(seed::load(&state).unwrap(), Some(seed_with(&network("newer"))), "until the next boot");
+        assert!(restore_former(&root).unwrap());
+        assert_eq!(seed::load(&state).unwrap(), Some(seed_with(&network("new"))));
+        assert!(!restore_former(&root).unwrap(), "once");
+        confirm_network(&root, "b-3").unwrap();
+        let found = read_trial(&state).unwrap();
+        assert_eq!((found.plan_id(), found.reverted()), ("p-2", Some("silence")), "the plan learns of it");
+        fs::write(state.network_trial().join(RECORD), "torn").unwrap();
+        assert_eq!(read_trial(&state), None);
+    }
+
+    #[test]
+    fn the_uptime_is_that_of_the_kernel() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert_eq!(read_uptime(&root).as_secs(), 0);
+        fs::create_dir_all(root.join("/proc")).unwrap();
+        fs::write(root.join("/proc/uptime"), "61.50 120.00\n").unwrap();
+        assert_eq!(read_uptime(&root).as_millis(), 61_500);
+    }
+}
