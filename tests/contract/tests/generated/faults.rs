@@ -16,11 +16,12 @@ use super::reference::{code, header, table};
 use super::{checkout, committed};
 
 /// Where faults are played, and the title of what is played there.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 7] = [
     ("coordinator/src/rpc/tests", "Hosts that call the coordinator"),
     ("tests/scenarios/tests", "The whole system, in one process"),
     ("tests/swtpm/tests", "Hosts with real TPMs in software"),
     ("tests/e2e/tests", "Real API servers, and a QEMU host (`make test-lab`)"),
+    ("tests/vip/tests", "The address of an internal endpoint, in network namespaces"),
     ("agent/src/boot", "Early boot of a host"),
     ("agent/tests", "The agent alone"),
 ];
