@@ -52,10 +52,11 @@ test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --lib --bins --tests
 
 .PHONY: bench
-bench: ## Measure the coordinator against its goals (about 10 min; BENCH='index fleet' runs a part)
+bench: ## Measure against the goals (about 10 min; BENCH='index fleet' runs a part)
 	@# One after the other: the coordinator is built without the features of the benchmarks.
 	cargo build --quiet --release --package coordinator
 	cargo build --quiet --release --package bench
+	cargo build --quiet --release --package vip
 	exec $(CARGO_TARGET_DIR)/release/bench $(BENCH)
 
 .PHONY: lint

@@ -23,7 +23,7 @@ install -d -m 700 "$tree/var/lib/baremetal-agent"
 ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
 
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable systemd-networkd.service baremetal-agent-boot.service baremetal-agent-register.service \
-  baremetal-agent.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service \
+  baremetal-agent.service baremetal-agent-alive.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service \
   containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
 # The page instead of a login, nothing that wakes up by itself: emulated seconds are dear.
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \

@@ -1,8 +1,9 @@
-//! The `baremetal-agent` command: one static file, eight verbs.
+//! The `baremetal-agent` command: one static file, ten verbs.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use agent::alive::{check, supervisor};
 use agent::boot::assessment::{self, Verdict};
 use agent::console::screen::draw_page;
 use agent::error::{NextAction, describe_error, explain};
@@ -24,6 +25,8 @@ Usage: baremetal-agent [OPTIONS] VERB
   register  in a live system: register this host, install it, reboot
   run       in an installed system: attach to the coordinator, carry out plans
   boot      at every early boot: wipe, put the seed back, name the node
+  alive     do the duty of a control-plane host for the cluster's endpoint
+  check-api may this host hold the address of the endpoint? For keepalived
   check     in a boot that is on trial: does this system bring the agent back?
   units     at early boot, where the image does not carry the agent: lay its
             units, which run this file
@@ -40,6 +43,8 @@ enum Verb {
     Register,
     Run,
     Boot,
+    Alive,
+    CheckApi,
     Check,
     Units,
     Facts,
@@ -95,6 +100,8 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "register" => Verb::Register,
         "run" => Verb::Run,
         "boot" => Verb::Boot,
+        "alive" => Verb::Alive,
+        "check-api" => Verb::CheckApi,
         "check" => Verb::Check,
         "units" => Verb::Units,
         "facts" => Verb::Facts,
@@ -110,6 +117,8 @@ fn carry_out(arguments: Arguments) -> ExitCode {
         Verb::Register => with_runtime(register_host(&root)),
         Verb::Run => with_runtime(run_executor(&root, policy)),
         Verb::Boot => early_boot(&root),
+        Verb::Alive => with_runtime(do_duty(&root)),
+        Verb::CheckApi => with_runtime(check_api(&root)),
         Verb::Check => with_runtime(check_boot(&root)),
         Verb::Units => lay_units(&root),
         Verb::Facts => print_facts(&root),
@@ -186,6 +195,27 @@ fn early_boot(root: &Root) -> ExitCode {
     }
     // The host must come up far enough to report what went wrong.
     ExitCode::SUCCESS
+}
+
+async fn do_duty(root: &Root) -> ExitCode {
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => {
+            println!("baremetal: cannot tell where this file is: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match supervisor::run(root, &program).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => print_failure(&error),
+    }
+}
+
+async fn check_api(root: &Root) -> ExitCode {
+    match check::check_api(root).await {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => print_failure(&error),
+    }
 }
 
 async fn check_boot(root: &Root) -> ExitCode {

@@ -92,6 +92,12 @@ impl Root {
         self.join("/run/baremetal-agent")
     }
 
+    /// keepalived's configuration, and how far the load balancer's duty is.
+    #[must_use]
+    pub fn load_balancer(&self) -> PathBuf {
+        self.runtime().join("load-balancer")
+    }
+
     /// Keeps a file below [`Root::runtime`]. What is kept there spares work or
     /// mistakes after a restart of the agent: the step goes on without it.
     pub fn keep_note(&self, name: &str, text: &str) {
@@ -216,6 +222,12 @@ impl StateDir {
     #[must_use]
     pub fn network_trial(&self) -> PathBuf {
         self.0.join("network-trial")
+    }
+
+    /// The duty of a control-plane host for the cluster's endpoint.
+    #[must_use]
+    pub fn load_balancer(&self) -> PathBuf {
+        self.0.join("load-balancer")
     }
 
     /// Arguments and labels of the kubelet.

@@ -15,7 +15,8 @@ use crate::paths::{Root, StateDir};
 /// Where the units name the agent as images carry it.
 const CARRIED: &str = "/usr/bin/baremetal-agent";
 
-const UNITS: [(&str, &str); 4] = [
+const UNITS: [(&str, &str); 5] = [
+    ("baremetal-agent-alive.service", include_str!("../../systemd/baremetal-agent-alive.service")),
     ("baremetal-agent-boot.service", include_str!("../../systemd/baremetal-agent-boot.service")),
     ("baremetal-agent-register.service", include_str!("../../systemd/baremetal-agent-register.service")),
     ("baremetal-agent.service", include_str!("../../systemd/baremetal-agent.service")),

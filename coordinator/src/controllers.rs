@@ -1,5 +1,6 @@
 //! Gather, decide, apply one effect, project the status: one file per kind.
 
+mod balancer;
 pub mod cluster;
 mod failures;
 pub mod front_door;

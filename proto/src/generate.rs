@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// The files, each a noun.
-const FILES: [&str; 6] = ["facts", "host", "network", "plan", "registration", "report"];
+const FILES: [&str; 7] = ["balancer", "facts", "host", "network", "plan", "registration", "report"];
 
 /// Messages whose derived `Debug` would publish secrets; `wire.rs` has the
 /// careful one.

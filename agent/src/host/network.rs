@@ -15,6 +15,7 @@ use std::io;
 use proto::limits;
 use proto::v1alpha1::ObservedNetwork;
 
+use crate::alive::duty;
 use crate::paths::Root;
 use changes::NetworkChanges;
 use settle::Sight;
@@ -67,6 +68,18 @@ impl KernelNetwork {
     }
 }
 
+/// The address of the cluster's endpoint belongs to whichever host holds it:
+/// replayed as configuration it would be on two hosts.
+fn leave_out_endpoint(network: &mut ObservedNetwork, root: &Root) {
+    let Some(endpoint) = duty::held_address(root) else { return };
+    let is_endpoint =
+        |text: &String| text.split_once('/').is_some_and(|(address, _)| address.parse() == Ok(endpoint));
+    for interface in &mut network.interfaces {
+        interface.addresses.retain(|address| !is_endpoint(address));
+        interface.dynamic_addresses.retain(|address| !is_endpoint(address));
+    }
+}
+
 impl NetworkObserver for KernelNetwork {
     fn observe(&self) -> Result<ObservedNetwork, NetworkError> {
         Ok(self.look()?.network)
@@ -89,6 +102,38 @@ impl KernelNetwork {
         network.dns_servers = resolver.servers;
         network.search_domains = resolver.search;
         network.connections = connections::read_connections(&self.root);
+        leave_out_endpoint(&mut network, &self.root);
         Ok(Sight { network, unaddressed: translate::list_unaddressed(&dump) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::v1alpha1::{Interface, LoadBalancerDuty};
+
+    #[test]
+    fn the_endpoint_is_no_address_of_the_host() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        std::fs::create_dir_all(root.state().path()).unwrap();
+        let addresses = ["10.0.0.1/24", "10.0.0.100/32"].map(str::to_owned).to_vec();
+        let interface = Interface { name: "eno1".into(), addresses, ..Interface::default() };
+        let seen = ObservedNetwork { interfaces: vec![interface], ..ObservedNetwork::default() };
+        let leave_out = |mut network: ObservedNetwork| {
+            leave_out_endpoint(&mut network, &root);
+            network.interfaces.remove(0).addresses
+        };
+        assert_eq!(leave_out(seen.clone()), ["10.0.0.1/24", "10.0.0.100/32"], "without a duty");
+        let duty = LoadBalancerDuty {
+            generation: 1,
+            address: "10.0.0.100".into(),
+            port: 6443,
+            router_id: 51,
+            members: vec!["10.0.0.1".into()],
+            ..LoadBalancerDuty::default()
+        };
+        duty::keep_duty(&root, &duty).unwrap();
+        assert_eq!(leave_out(seen), ["10.0.0.1/24"]);
     }
 }

@@ -9,6 +9,7 @@ use proto::v1alpha1::SystemState;
 use serde::Deserialize;
 
 use super::system::{CloudInit, SystemError};
+use crate::alive::duty;
 use crate::host::facts::os_release::parse_image;
 use crate::paths::Root;
 
@@ -24,7 +25,7 @@ pub fn system_state(root: &Root) -> Result<SystemState, SystemError> {
         image: parse_image(&text(root.os_release())),
         boot_mode: root.boot_mode().into(),
         hostname: text(root.join("/proc/sys/kernel/hostname")).trim().to_owned(),
-        addresses: if *root == Root::host() { list_addresses() } else { Vec::new() },
+        addresses: if *root == Root::host() { list_addresses(root) } else { Vec::new() },
         // Only `elemental state` names it.
         snapshot: 0,
     })
@@ -42,14 +43,16 @@ fn read_file(path: PathBuf) -> Result<String, SystemError> {
     fs::read_to_string(&path).map_err(|source| SystemError::Read { path, source })
 }
 
-/// Global addresses of the host's own interfaces.
-fn list_addresses() -> Vec<String> {
+/// Global addresses of the host's own interfaces, without that of the cluster's
+/// endpoint.
+fn list_addresses(root: &Root) -> Vec<String> {
     // The workload's interfaces change and do not describe the host.
     const WORKLOAD: [&str; 9] =
         ["cali", "cilium", "cni", "docker", "flannel", "kube-", "lxc", "nodelocaldns", "veth"];
     let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
         return Vec::new();
     };
+    let endpoint = duty::held_address(root);
     let own = |name: &str| !WORKLOAD.iter().any(|prefix| name.starts_with(prefix));
     let mut found: Vec<IpAddr> = interfaces
         .filter(|interface| own(&interface.interface_name))
@@ -58,7 +61,7 @@ fn list_addresses() -> Vec<String> {
             let four = address.as_sockaddr_in().map(|socket| IpAddr::V4(socket.ip()));
             four.or_else(|| address.as_sockaddr_in6().map(|socket| IpAddr::V6(socket.ip())))
         })
-        .filter(is_global)
+        .filter(|address| is_global(address) && Some(*address) != endpoint)
         .collect();
     found.sort_unstable();
     found.dedup();

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use proto::v1alpha1::{Carried, CarriedNode, InstallDone};
 
+use crate::alive::duty;
 use crate::boot::node_identity;
 use crate::error::explain;
 use crate::live::installed_disk::InstallRecord;
@@ -20,7 +21,12 @@ pub(super) fn observe_carried(root: &Root, newest: &NewestPlan) -> Carried {
         NewestPlan::Known(plan) => Some(plan.clone()),
         NewestPlan::None | NewestPlan::Unknown => None,
     };
-    Carried { plan, node: observe_node(root, newest), installed: read_installed(root) }
+    Carried {
+        plan,
+        node: observe_node(root, newest),
+        installed: read_installed(root),
+        load_balancer_generation: duty::kept_generation(root),
+    }
 }
 
 fn observe_node(root: &Root, newest: &NewestPlan) -> Option<CarriedNode> {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use proto::plan::{PlanId, Step};
 use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed};
 
+use crate::alive::duty::{self, DutyFileError};
 use crate::boot::node_identity::NodeIdentityError;
 use crate::boot::seed::SeedError;
 use crate::boot::wipe::WipeError;
@@ -134,6 +135,18 @@ impl From<SeedError> for StepError {
     }
 }
 
+impl From<DutyFileError> for StepError {
+    fn from(error: DutyFileError) -> Self {
+        match error {
+            DutyFileError::Write(error) => error.into(),
+            DutyFileError::Read { ref source, .. } => file_error(source.kind(), &error),
+            DutyFileError::Parse { .. } | DutyFileError::Refused(_) | DutyFileError::Stale { .. } => {
+                Self::from_error(FailureReason::InputOutput, &error)
+            }
+        }
+    }
+}
+
 impl From<NodeIdentityError> for StepError {
     fn from(error: NodeIdentityError) -> Self {
         match error {
@@ -182,7 +195,10 @@ pub(crate) async fn run_step<S: System>(
         Step::SyncFileSystems => Ok(context.system.sync().await.map(|()| StepDone::default())?),
         Step::Reboot => Ok(StepDone::default()),
         Step::VerifySystem(image) => verify::verify_system(context, image).await,
-        Step::StopKubelet => node::stop_kubelet(context.system).await,
+        Step::StopKubelet => {
+            duty::end_duty(context.root)?;
+            node::stop_kubelet(context.system).await
+        }
         Step::RemoveWorkload => node::remove_workload(context.system).await,
         Step::StopContainerd => node::stop_containerd(context.system).await,
         Step::RemoveNodeState => node_state::remove_node_state(context).await,

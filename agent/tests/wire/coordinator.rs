@@ -55,6 +55,9 @@ pub(crate) struct Memory {
     pub(crate) acknowledgements: Vec<PlanAcknowledgement>,
     pub(crate) steps: Vec<StepReport>,
     pub(crate) progress: Vec<StepProgress>,
+    /// Sent on each stream.
+    pub(crate) duties: Vec<LoadBalancerDuty>,
+    pub(crate) states: Vec<LoadBalancerState>,
     pub(crate) stale: Vec<u32>,
     pub(crate) observed: Vec<ObservedReport>,
     /// Boot ids of renewals.
@@ -332,6 +335,10 @@ impl Host for Coordinator {
             let message = CoordinatorMessage { message: Some(FromCoordinator::Plan(plan)) };
             outbound.try_send(Ok(message)).unwrap();
         }
+        for duty in self.memory().duties.clone() {
+            let message = CoordinatorMessage { message: Some(FromCoordinator::LoadBalancer(duty)) };
+            outbound.try_send(Ok(message)).unwrap();
+        }
         let coordinator = self.clone();
         tokio::spawn(async move {
             loop {
@@ -342,6 +349,7 @@ impl Host for Coordinator {
                             FromHost::Hello(hello) => memory.hellos.push(hello),
                             FromHost::Acknowledgement(answer) => memory.acknowledgements.push(answer),
                             FromHost::Progress(progress) => memory.progress.push(progress),
+                            FromHost::LoadBalancer(state) => memory.states.push(state),
                         }),
                         _ => return,
                     },

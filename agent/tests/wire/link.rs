@@ -18,8 +18,9 @@ use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::step::Action;
 use proto::v1alpha1::step_report;
 use proto::v1alpha1::{
-    BootDisk, Carried, CarriedPlan, FailureReason, Hello, Install, InstallDone, Plan, PlanKind, PlanOutcome,
-    Reboot, RequestCleanup, Step, StepProgress, SyncFileSystems, VerifySystem,
+    BootDisk, Carried, CarriedPlan, FailureReason, Hello, Install, InstallDone, LoadBalancerDuty,
+    LoadBalancerState, Plan, PlanKind, PlanOutcome, Reboot, RequestCleanup, Step, StepProgress,
+    SyncFileSystems, VerifySystem,
 };
 use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
@@ -94,7 +95,7 @@ async fn a_live_certificate_is_exchanged_before_hello() {
     assert_eq!(memory.renewals, [memory.hellos[0].system.as_ref().unwrap().boot_id.as_str()]);
     let hello = &memory.hellos[0];
     let installed = InstallDone { device: "/dev/vda".into(), image: "os:v1".into() };
-    assert_eq!(hello.carried, Some(Carried { plan: None, node: None, installed: Some(installed) }));
+    assert_eq!(hello.carried, Some(Carried { installed: Some(installed), ..Carried::default() }));
     assert_eq!(hello.system.as_ref().unwrap().image, "os:v1");
     let identity = Identity::load(&host.root.state().identity()).unwrap().unwrap();
     assert_eq!(identity.certificate(std::time::SystemTime::now()).unwrap().role, Role::Installed);
@@ -281,4 +282,37 @@ async fn a_restarted_agent_states_its_plan() {
     let identity = Identity::load(&host.root.state().identity()).unwrap().unwrap();
     let chain = identity.certificate(std::time::SystemTime::now()).unwrap().chain;
     assert!(Certificate::parse(&chain, &identity.public_key()).is_ok());
+}
+
+#[tokio::test]
+async fn duty_is_kept_and_its_state_reported() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    let duty = LoadBalancerDuty {
+        generation: 2,
+        address: "10.0.0.100".into(),
+        port: 6443,
+        router_id: 51,
+        members: vec!["10.0.0.1".into()],
+        ..Default::default()
+    };
+    let stale = LoadBalancerDuty { generation: 1, ..duty.clone() };
+    coordinator.memory().duties = vec![duty, stale];
+    let done = LoadBalancerState { generation: 2, interface: "eno1".into(), ..Default::default() };
+    while_running(&host, async {
+        coordinator.until("the refusal", |memory| !memory.states.is_empty()).await;
+        // As the unit that does the duty leaves it.
+        agent::alive::duty::write_state(&host.root, &done);
+        coordinator.until("the state", |memory| memory.states.contains(&done)).await;
+        coordinator.cut();
+        coordinator.until("the state again", |memory| memory.states.last() == Some(&done)).await;
+        coordinator.until("hello again", |memory| memory.hellos.len() == 2).await;
+    })
+    .await;
+    let memory = coordinator.memory();
+    let refused = memory.states[0].failure.clone().unwrap();
+    assert_eq!(memory.states[0].generation, 1);
+    assert!(refused.message.contains("1 is older than 2"), "{}", refused.message);
+    assert_eq!(agent::alive::duty::read_duty(&host.root).unwrap().unwrap().generation, 2);
+    assert_eq!(memory.hellos[1].carried.clone().unwrap().load_balancer_generation, 2);
 }

@@ -27,6 +27,7 @@ use crate::machine::Initialization;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.controlPlaneEndpoint) || (has(self.controlPlaneEndpoint) && self.controlPlaneEndpoint == oldSelf.controlPlaneEndpoint)").message("controlPlaneEndpoint never changes once it is set"))]
+#[x_kube(validation = Rule::new("!has(oldSelf.controlPlaneLoadBalancer) || (has(self.controlPlaneLoadBalancer) && self.controlPlaneLoadBalancer.host == oldSelf.controlPlaneLoadBalancer.host && self.controlPlaneLoadBalancer.port == oldSelf.controlPlaneLoadBalancer.port && self.controlPlaneLoadBalancer.type == oldSelf.controlPlaneLoadBalancer.type)").message("host, port and type of controlPlaneLoadBalancer never change once they are set: the nodes know the endpoint; vrid may change"))]
 pub struct BaremetalClusterSpec {
     /// Address and port of the cluster's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +38,9 @@ pub struct BaremetalClusterSpec {
     /// Accepted: the cluster's network, `kube-ovn` or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_type: Option<String>,
-    /// Accepted: default interface for the cluster's network.
+    /// Interface of the control-plane hosts that holds the address of an internal
+    /// endpoint, where the pool's member names none. Absent: the one that routes
+    /// to the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_device: Option<String>,
 }
@@ -55,18 +58,19 @@ pub struct Endpoint {
 
 /// What serves the control-plane endpoint.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[x_kube(validation = Rule::new("!has(self.type) || self.type != 'External' || !has(self.vrid)").message("vrid is for type Internal only"))]
 pub struct LoadBalancer {
-    /// DNS name or IP address.
+    /// DNS name or IP address; with type Internal an address that is free in the
+    /// network of the control-plane hosts.
     #[schemars(length(min = 1))]
     pub host: String,
-    /// TCP port.
+    /// TCP port; with type Internal that of the API servers.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
     /// What runs it.
     #[serde(default, rename = "type")]
     pub kind: LoadBalancerType,
-    /// VRRP id, unique in the control plane's broadcast domain.
+    /// VRRP id, unique in the control plane's broadcast domain; 51 when absent
+    /// or 0. With type External it has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub vrid: Option<i32>,
@@ -75,7 +79,7 @@ pub struct LoadBalancer {
 /// What runs the load balancer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LoadBalancerType {
-    /// The control-plane nodes run the VIP.
+    /// The control-plane hosts hold the address.
     #[default]
     Internal,
     /// A load balancer outside the cluster.
@@ -86,7 +90,8 @@ pub enum LoadBalancerType {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BaremetalClusterStatus {
-    /// Ready, Paused, `EndpointReady`.
+    /// Ready, Paused, `EndpointReady`; with an internal endpoint also
+    /// `LoadBalancerReady`, `NetworkDeviceReady`, `NetworkConfigValid`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Cluster API v1beta1.

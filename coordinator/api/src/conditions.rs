@@ -37,12 +37,21 @@ pub enum Type {
     /// `MachineInventory`: the plan that an operator wrote can be run; present while
     /// it is asked for.
     CustomPlanAccepted,
-    /// `MachineRegistration`: fields are set that have no effect.
+    /// `MachineRegistration`, `BaremetalCluster`: fields are set that have no effect.
     FieldsIgnored,
     /// `MachineRegistration`: the token alone gets a host admitted.
     AdmissionOpen,
     /// `MachineRegistration`: hosts with its token were refused lately.
     HostsRefused,
+    /// `BaremetalCluster`: a control-plane host holds the address of the internal
+    /// endpoint.
+    LoadBalancerReady,
+    /// `BaremetalCluster`: the control-plane hosts have the interface that
+    /// `networkDevice` names.
+    NetworkDeviceReady,
+    /// `BaremetalCluster`: address, router id and the hosts' addresses fit
+    /// together.
+    NetworkConfigValid,
 }
 
 /// Reasons of conditions, over all kinds.
@@ -226,6 +235,32 @@ pub enum Reason {
     EndpointMissing,
     /// `spec.controlPlaneEndpoint` is set.
     EndpointKnown,
+    /// A host holds the address of the internal endpoint.
+    AddressHeld,
+    /// No API server of the control plane is ready, so no host holds the address.
+    HolderMissing,
+    /// No control-plane machine has a host that can hold the address.
+    MembersMissing,
+    /// A host has not confirmed its duty for the load balancer.
+    DutyUnconfirmed,
+    /// A host does not take part in the load balancer.
+    MemberFailed,
+    /// The interfaces that `networkDevice` names are there.
+    NetworkDeviceFound,
+    /// A host has no interface of that name.
+    NetworkDeviceMissing,
+    /// The interface is a member of a bond or bridge.
+    NetworkDeviceIsSlave,
+    /// The load balancer's configuration fits the network.
+    NetworkConfigAccepted,
+    /// A host has reported no network.
+    NetworkUnknown,
+    /// A host has no address of the endpoint's family.
+    AddressMissing,
+    /// The address is that of another cluster or host.
+    AddressTaken,
+    /// Another cluster of the network has the same VRRP id.
+    RouterIdShared,
     /// Paused by annotation or Cluster.
     Paused,
     /// Not paused.

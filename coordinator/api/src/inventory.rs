@@ -207,6 +207,9 @@ pub struct HostStatus {
     /// The install as it was reported last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub install: Option<InstallStatus>,
+    /// Its part in holding the address of its cluster's internal endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_balancer: Option<LoadBalancerStatus>,
     /// Boot id of the live system that registered last. The installed system
     /// is one of another boot.
     #[serde(rename = "liveBootID", skip_serializing_if = "Option::is_none")]
@@ -241,6 +244,72 @@ pub struct CarriedStatus {
     /// The node that is on its disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<CarriedNode>,
+    /// Generation of its load balancer's duty.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub load_balancer_generation: i64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
+}
+
+/// A host's part in its cluster's load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancerStatus {
+    /// What the host is to do.
+    pub duty: LoadBalancerDuty,
+    /// How far it is; absent until it reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<LoadBalancerReport>,
+}
+
+/// What a host does for its cluster's load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancerDuty {
+    /// Rises with each change.
+    pub generation: i64,
+    /// Name of the `BaremetalCluster`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// The address that one member holds; empty for a host without a duty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub address: String,
+    /// Port of the address and of the API servers.
+    pub port: i32,
+    /// VRRP id.
+    pub vrid: i32,
+    /// The interface; empty: the one that routes to the address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub interface: String,
+    /// Addresses of the members, in the order in which they take over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
+    /// Which of the members the host is, from zero.
+    pub position: i32,
+    /// It holds the address until its API server answered for the first time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub holds_first: bool,
+}
+
+/// How far a host is with its duty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LoadBalancerReport {
+    /// Generation of the duty.
+    pub generation: i64,
+    /// The interface on which it takes part; empty while it does not.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub interface: String,
+    /// It holds the address.
+    pub is_holder: bool,
+    /// Connections are spread over all members.
+    pub spreads: bool,
+    /// Why it does not take part, or not in full, and the next action.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
 }
 
 /// The newest plan of a host's journal.

@@ -78,6 +78,8 @@ pub mod label {
     pub const MANAGED: &str = "elemental.cattle.io/managed";
     /// Cluster API's label with the name of the Cluster.
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+    /// Cluster API's label of a control plane's machines.
+    pub const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
     /// Cluster API, on definitions: objects of the kind are part of a move.
     pub const CLUSTERCTL: &str = "clusterctl.cluster.x-k8s.io";
     /// Cluster API, on definitions: every object of the kind is moved.

@@ -47,7 +47,8 @@ pub struct PoolMember {
     /// Name of the node; the inventory's name when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// Accepted: interface for the cluster's network.
+    /// Interface that holds the address of the cluster's internal endpoint while
+    /// the host is of its control plane; the cluster's `networkDevice` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_device: Option<String>,
 }

@@ -1,7 +1,9 @@
 //! Whether a cluster's infrastructure is there.
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::cluster::{BaremetalCluster, BaremetalClusterStatus, Endpoint, LoadBalancerType};
+use coordinator_api::cluster::{
+    BaremetalCluster, BaremetalClusterStatus, Endpoint, LoadBalancer, LoadBalancerType,
+};
 use coordinator_api::conditions::{
     self, ConditionStatus, ConditionUpdate, Reason, Type, condition_false, condition_true,
 };
@@ -9,6 +11,8 @@ use coordinator_api::machine::Initialization;
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use kube::ResourceExt;
+
+use crate::load_balancer::Internal;
 
 /// What to do with a `BaremetalCluster`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +35,7 @@ pub enum Decision {
 pub const PAUSED_MESSAGE: &str =
     "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
 
-const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.type Internal is not supported: no host would hold the address; run a load balancer for it, and set type to External";
+const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.host is no IP address, and with type Internal the hosts hold an address: recreate the cluster with an address in the hosts' network, or with type External";
 
 /// Whether reconciliation of an object is switched off.
 #[must_use]
@@ -50,7 +54,8 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
         return Decision::OwnerMissing;
     }
     let balancer = cluster.spec.control_plane_load_balancer.as_ref();
-    if balancer.is_some_and(|balancer| balancer.kind == LoadBalancerType::Internal) {
+    let is_internal = |balancer: &&LoadBalancer| balancer.kind == LoadBalancerType::Internal;
+    if balancer.filter(is_internal).is_some_and(|balancer| Internal::parse(balancer).is_none()) {
         return Decision::Unsupported;
     }
     if cluster.spec.control_plane_endpoint.is_some() {
@@ -116,7 +121,7 @@ pub fn paused_condition(is_paused: bool) -> ConditionUpdate {
 mod tests {
     use super::*;
     use coordinator_api::capi::{self, ClusterSpec};
-    use coordinator_api::cluster::{BaremetalClusterSpec, LoadBalancer};
+    use coordinator_api::cluster::BaremetalClusterSpec;
 
     fn owner(paused: Option<bool>) -> Cluster {
         Cluster::new(
@@ -135,6 +140,9 @@ mod tests {
             BaremetalClusterSpec { control_plane_endpoint: Some(endpoint.clone()), ..Default::default() };
         let balanced =
             BaremetalClusterSpec { control_plane_load_balancer: Some(external), ..Default::default() };
+        let unnamed = LoadBalancer { host: "vip.example".into(), ..internal.clone() };
+        let by_name =
+            BaremetalClusterSpec { control_plane_load_balancer: Some(unnamed), ..Default::default() };
         let of_hosts = BaremetalClusterSpec {
             control_plane_load_balancer: Some(internal.clone()),
             ..Default::default()
@@ -143,10 +151,11 @@ mod tests {
         let none = BaremetalClusterSpec::default();
         for (name, spec, owner, want) in [
             ("named", &named, Some(owner(None)), Decision::Rest),
-            ("balanced", &balanced, Some(owner(None)), Decision::Fill(endpoint)),
+            ("balanced", &balanced, Some(owner(None)), Decision::Fill(endpoint.clone())),
             ("neither", &none, Some(owner(None)), Decision::EndpointMissing),
-            ("of hosts", &of_hosts, Some(owner(None)), Decision::Unsupported),
-            ("named, of hosts", &both, Some(owner(None)), Decision::Unsupported),
+            ("of hosts", &of_hosts, Some(owner(None)), Decision::Fill(endpoint)),
+            ("named, of hosts", &both, Some(owner(None)), Decision::Rest),
+            ("of hosts, by name", &by_name, Some(owner(None)), Decision::Unsupported),
             ("no owner", &named, None, Decision::OwnerMissing),
             ("paused", &named, Some(owner(Some(true))), Decision::Paused),
         ] {
@@ -169,7 +178,7 @@ mod tests {
         assert_eq!((status.ready, status.initialization), (false, provisioned));
         let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();
         assert_eq!(ready.reason, Reason::FieldUnsupported.as_str());
-        assert!(ready.message.contains("spec.controlPlaneLoadBalancer.type"), "{}", ready.message);
+        assert!(ready.message.contains("spec.controlPlaneLoadBalancer.host"), "{}", ready.message);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::{
     AllocationState, Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus,
-    MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
+    LoadBalancerStatus, MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
 };
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -52,6 +52,8 @@ pub struct HostRecord {
     /// What the host stated to carry; `None` until it did.
     pub carried: Option<CarriedStatus>,
     pub install: Option<InstallStatus>,
+    /// Its part in its cluster's load balancer.
+    pub load_balancer: Option<LoadBalancerStatus>,
     /// Boot id of the live system that registered last.
     pub live_boot_id: Option<String>,
     /// Whether it was admitted.
@@ -110,6 +112,7 @@ impl HostRecord {
             session: host.and_then(|host| host.session.clone()),
             carried: host.and_then(|host| host.carried.clone()),
             install: host.and_then(|host| host.install.clone()),
+            load_balancer: host.and_then(|host| host.load_balancer.clone()),
             live_boot_id: host.and_then(|host| host.live_boot_id.clone()),
             approval: inventory.approval(),
             has_storage: inventory.spec.storage.as_ref().is_some_and(|storage| !storage.is_null()),

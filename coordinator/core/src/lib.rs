@@ -5,7 +5,8 @@
 //! lifecycle: [`attestation`] verifies a TPM, [`inventory`] names a host,
 //! [`pool`] says which can be claimed, [`demand`] what a machine asks for,
 //! [`assignment`] what is due for it, [`plan`] what the host executes,
-//! [`provider_id`] how its node is called.
+//! [`provider_id`] how its node is called, [`load_balancer`] who holds the
+//! endpoint's address.
 
 pub mod assignment;
 pub mod attestation;
@@ -18,6 +19,7 @@ pub mod host;
 pub mod ids;
 pub mod image_catalog;
 pub mod inventory;
+pub mod load_balancer;
 pub mod network;
 pub mod plan;
 pub mod pool;

@@ -180,7 +180,7 @@ fn check_domain(domain: &str) -> Result<(), NetworkError> {
 }
 
 /// Addresses that are the same on every link, or no address of a host at all.
-fn is_special(address: IpAddr) -> bool {
+pub(crate) fn is_special(address: IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

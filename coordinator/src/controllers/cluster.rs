@@ -1,16 +1,19 @@
-//! `BaremetalCluster`: the endpoint, from the spec or the load balancer.
+//! `BaremetalCluster`: the endpoint, from the spec or the load balancer, and who
+//! holds the address of an internal one.
 
 use std::sync::Arc;
 
 use coordinator_api::cluster::BaremetalCluster;
+use coordinator_api::conditions::set_conditions;
 use coordinator_core::cluster::{self, Decision};
+use coordinator_core::load_balancer;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::Context;
 use super::index::Key;
+use super::{Context, balancer};
 use crate::store::{StoreError, kind_name, status};
 
 /// Decides, writes the endpoint, projects the status.
@@ -35,7 +38,13 @@ pub async fn reconcile_cluster(
         // The change comes back as an event, and with it the status.
         return Ok(Action::await_change());
     }
-    let projected = cluster::cluster_status(&cluster, &decision, context.clock.now());
+    let mut updates = Vec::from_iter(load_balancer::ignored_condition(&cluster));
+    if let (Decision::Rest, Some(owner)) = (&decision, &owner) {
+        updates.extend(balancer::distribute_duties(&context, &cluster, &Key::of(&**owner)).await?);
+    }
+    let now = context.clock.now();
+    let mut projected = cluster::cluster_status(&cluster, &decision, now);
+    set_conditions(&mut projected.conditions, &updates, cluster.metadata.generation, now);
     let written = status::write_status(&context.client, &*cluster, &projected).await?;
     let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
     if written.is_some() && was_ready != projected.ready {

@@ -13,14 +13,14 @@ use coordinator_core::cluster;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::{HostRecord, Problem, facts};
 use coordinator_core::plan::custom::read_custom;
+use coordinator_core::load_balancer::end_duty;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::Context;
 use super::front_door::write_plan;
 use super::index::Key;
-use super::machine;
+use super::{Context, balancer, machine};
 use crate::store::plan_record::{self, StoredSecret};
 use crate::store::{Class, StoreError, host};
 use crate::telemetry::chain;
@@ -62,6 +62,9 @@ async fn act_once(
         }
         // The registration writes the first status.
         None if inventory.status.is_none() && gathered.record.claim.is_none() => {}
+        None if gathered.is_dismissed() => {
+            balancer::dismiss_host(context, inventory, &gathered.record).await?;
+        }
         None => {
             let shown = |kind| move |problem: Problem| condition_false(kind, problem.reason, problem.message);
             let held = outcome.hold.map(shown(Type::Ready));
@@ -87,6 +90,8 @@ struct Gathered<'a> {
     inventory: &'a MachineInventory,
     record: HostRecord,
     machine: Option<ClaimingMachine>,
+    /// The machine is one of a control plane, whose hosts may be load balancers.
+    is_member: bool,
     is_paused: bool,
     is_cluster_missing: bool,
     /// The claim is of a kind that this coordinator does not serve.
@@ -102,6 +107,7 @@ impl<'a> Gathered<'a> {
         let machine = claim.and_then(|claim| {
             context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
         });
+        let is_member = machine.as_ref().is_some_and(|machine| balancer::is_member(machine, &record));
         let machine = machine.map(|machine| machine::read_claiming(context, &machine));
         let named_cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
         let owner_cluster = named_cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
@@ -111,7 +117,24 @@ impl<'a> Gathered<'a> {
         let replica_died =
             record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
         let is_foreign = claim.is_some_and(|claim| claim.kind != KIND);
-        Self { inventory, record, machine, is_paused, is_cluster_missing, is_foreign, replica_died, now }
+        Self {
+            inventory,
+            record,
+            machine,
+            is_member,
+            is_paused,
+            is_cluster_missing,
+            is_foreign,
+            replica_died,
+            now,
+        }
+    }
+
+    /// Its duty for a load balancer ends: the claim is gone, or its machine is
+    /// being deleted. A machine that is not found may be restored.
+    fn is_dismissed(&self) -> bool {
+        let is_over = self.record.claim.is_none() || (self.machine.is_some() && !self.is_member);
+        is_over && !self.is_paused && end_duty(self.record.load_balancer.as_ref(), 0).is_some()
     }
 
     /// Decides; what follows from a machine's absence is decided again on what

@@ -99,6 +99,8 @@ struct Inner {
     machines: HashMap<Key, machines::MachineFacts>,
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
+    /// Control-plane machines by Cluster.
+    control_planes: Groups<Key, Key>,
     machines_by_pool: Groups<Key, Key>,
     waiting: machines::Waiting,
     reservations: machines::Reservations,
@@ -155,11 +157,7 @@ impl Index {
     pub(crate) fn apply_cluster(&self, cluster: &Cluster, presence: Presence) -> Triggers {
         let facts = (presence == Presence::Exists).then(|| machines::ClusterFacts::of_object(cluster));
         let mut triggers = self.write_inner().update_cluster(&Key::of(cluster), facts);
-        let reference = cluster.spec.infrastructure_ref.as_ref();
-        let infrastructure = reference.filter(|reference| reference.kind == "BaremetalCluster");
-        triggers
-            .clusters
-            .extend(infrastructure.map(|reference| Key::of(cluster).in_namespace_of(&reference.name)));
+        triggers.clusters.extend(machines::infrastructure_of(cluster));
         triggers
     }
 
@@ -210,6 +208,12 @@ impl Index {
         let inner = self.read_inner();
         let is_reserved = |host: &str| inner.reservations.is_taken(&machine.in_namespace_of(host), machine);
         read(inner.rosters.get(&machine.in_namespace_of(pool)), &is_reserved)
+    }
+
+    /// The control-plane machines of a Cluster.
+    #[must_use]
+    pub fn control_plane_machines(&self, cluster: &Key) -> BTreeSet<Key> {
+        self.read_inner().control_planes.group_members(cluster).cloned().collect()
     }
 
     /// Reads the roster of a pool.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coordinator_api::inventory::{MachineInventory, SessionStatus};
+use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory, SessionStatus};
 use coordinator_api::names::annotation;
 use coordinator_core::host::HostRecord;
 use coordinator_core::ids::Uid;
@@ -36,6 +36,8 @@ pub struct HostState {
     pub uid: Option<Uid>,
     pub session: Option<SessionStatus>,
     pub plan: Option<PlanInFlight>,
+    /// Its duty for its cluster's load balancer.
+    pub duty: Option<LoadBalancerDuty>,
     /// Why its calls are refused.
     pub refusal: Option<Refusal>,
     /// No inventory has the identity at the moment.
@@ -47,6 +49,7 @@ impl HostState {
         let Some(record) = HostRecord::parse(inventory) else { return Self::default() };
         Self {
             plan: PlanInFlight::of(&record),
+            duty: record.load_balancer.as_ref().map(|known| known.duty.clone()),
             refusal: record.refusal(),
             uid: record.uid,
             session: record.session,

@@ -186,6 +186,211 @@ impl BootMode {
         }
     }
 }
+/// What became of one step of one plan.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepReport {
+    #[prost(string, tag = "1")]
+    pub plan_id: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// Counted from zero.
+    #[prost(uint32, tag = "3")]
+    pub step: u32,
+    #[prost(oneof = "step_report::Outcome", tags = "5, 6")]
+    pub outcome: ::core::option::Option<step_report::Outcome>,
+}
+/// Nested message and enum types in `StepReport`.
+pub mod step_report {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "5")]
+        Done(super::StepDone),
+        #[prost(message, tag = "6")]
+        Failed(super::StepFailed),
+    }
+}
+/// A step that runs, at a bounded rate, on the stream.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepProgress {
+    #[prost(string, tag = "1")]
+    pub plan_id: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub generation: u64,
+    /// Counted from zero.
+    #[prost(uint32, tag = "3")]
+    pub step: u32,
+    /// Counted from one.
+    #[prost(uint32, tag = "4")]
+    pub attempt: u32,
+    /// Why the attempt before failed; empty in the first.
+    #[prost(string, tag = "5")]
+    pub last_failure: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepDone {
+    /// Head and tail of both streams, at most 16 KiB.
+    #[prost(string, tag = "1")]
+    pub output: ::prost::alloc::string::String,
+    /// Present on the step that observed the system after a reboot.
+    #[prost(message, optional, tag = "2")]
+    pub system: ::core::option::Option<SystemState>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepFailed {
+    #[prost(message, optional, tag = "1")]
+    pub failure: ::core::option::Option<Failure>,
+    /// Head and tail of both streams, at most 16 KiB.
+    #[prost(string, tag = "2")]
+    pub output: ::prost::alloc::string::String,
+}
+/// Why something was not done, and what the operator does about it.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Failure {
+    #[prost(enumeration = "FailureReason", tag = "1")]
+    pub reason: i32,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub next_action: ::prost::alloc::string::String,
+}
+/// The system as it runs.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SystemState {
+    #[prost(string, tag = "1")]
+    pub boot_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(enumeration = "BootMode", tag = "3")]
+    pub boot_mode: i32,
+    #[prost(string, tag = "4")]
+    pub hostname: ::prost::alloc::string::String,
+    /// Global addresses without prefix length.
+    #[prost(string, repeated, tag = "5")]
+    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Number of the snapshot that booted, where elemental tells it; else 0.
+    #[prost(uint32, tag = "6")]
+    pub snapshot: u32,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FailureReason {
+    Unspecified = 0,
+    Command = 1,
+    Timeout = 2,
+    NoSpace = 3,
+    /// The system that runs is not the wanted one: the bootloader fell back.
+    BootFallback = 4,
+    CleanupMissing = 5,
+    CloudInit = 6,
+    Refused = 7,
+    InputOutput = 8,
+    /// The network of the plan did not reach the coordinator: the former one is back.
+    NetworkReverted = 9,
+}
+impl FailureReason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FAILURE_REASON_UNSPECIFIED",
+            Self::Command => "FAILURE_REASON_COMMAND",
+            Self::Timeout => "FAILURE_REASON_TIMEOUT",
+            Self::NoSpace => "FAILURE_REASON_NO_SPACE",
+            Self::BootFallback => "FAILURE_REASON_BOOT_FALLBACK",
+            Self::CleanupMissing => "FAILURE_REASON_CLEANUP_MISSING",
+            Self::CloudInit => "FAILURE_REASON_CLOUD_INIT",
+            Self::Refused => "FAILURE_REASON_REFUSED",
+            Self::InputOutput => "FAILURE_REASON_INPUT_OUTPUT",
+            Self::NetworkReverted => "FAILURE_REASON_NETWORK_REVERTED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FAILURE_REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "FAILURE_REASON_COMMAND" => Some(Self::Command),
+            "FAILURE_REASON_TIMEOUT" => Some(Self::Timeout),
+            "FAILURE_REASON_NO_SPACE" => Some(Self::NoSpace),
+            "FAILURE_REASON_BOOT_FALLBACK" => Some(Self::BootFallback),
+            "FAILURE_REASON_CLEANUP_MISSING" => Some(Self::CleanupMissing),
+            "FAILURE_REASON_CLOUD_INIT" => Some(Self::CloudInit),
+            "FAILURE_REASON_REFUSED" => Some(Self::Refused),
+            "FAILURE_REASON_INPUT_OUTPUT" => Some(Self::InputOutput),
+            "FAILURE_REASON_NETWORK_REVERTED" => Some(Self::NetworkReverted),
+            _ => None,
+        }
+    }
+}
+/// What a control-plane host does for the cluster's internal endpoint: a duty,
+/// not a step. The host keeps it, and carries it out at each boot without the
+/// coordinator, until a duty of a higher generation or a clean plan ends it.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LoadBalancerDuty {
+    /// Rises with each change; a lower one is refused.
+    #[prost(uint64, tag = "1")]
+    pub generation: u64,
+    /// The address that one of the members holds. Empty: the host has no duty.
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+    /// TCP port of the address and of every member's API server.
+    #[prost(uint32, tag = "3")]
+    pub port: u32,
+    /// VRRP's virtual router id, 1 to 255.
+    #[prost(uint32, tag = "4")]
+    pub router_id: u32,
+    /// Where the address is held; empty: the interface that routes to it.
+    #[prost(string, tag = "5")]
+    pub interface: ::prost::alloc::string::String,
+    /// Addresses of the control-plane hosts, this one included, in the order in
+    /// which they take over.
+    #[prost(string, repeated, tag = "6")]
+    pub members: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Which of the members this host is, counted from zero.
+    #[prost(uint32, tag = "7")]
+    pub position: u32,
+    /// The host holds the address until its API server answered for the first
+    /// time: kubeadm init needs it.
+    #[prost(bool, tag = "8")]
+    pub holds_first: bool,
+}
+/// How far the host is with the duty of that generation; it acknowledges it.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LoadBalancerState {
+    #[prost(uint64, tag = "1")]
+    pub generation: u64,
+    /// Where it takes part; empty while it does not.
+    #[prost(string, tag = "2")]
+    pub interface: ::prost::alloc::string::String,
+    /// It holds the address.
+    #[prost(bool, tag = "3")]
+    pub is_holder: bool,
+    /// Connections are spread over all members; without, the holder takes them.
+    #[prost(bool, tag = "4")]
+    pub spreads: bool,
+    /// Why it does not take part, or not in full.
+    #[prost(message, optional, tag = "5")]
+    pub failure: ::core::option::Option<Failure>,
+}
 /// The network as the kernel and the resolver have it.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -557,162 +762,11 @@ impl PlanKind {
         }
     }
 }
-/// What became of one step of one plan.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StepReport {
-    #[prost(string, tag = "1")]
-    pub plan_id: ::prost::alloc::string::String,
-    #[prost(uint64, tag = "2")]
-    pub generation: u64,
-    /// Counted from zero.
-    #[prost(uint32, tag = "3")]
-    pub step: u32,
-    #[prost(oneof = "step_report::Outcome", tags = "5, 6")]
-    pub outcome: ::core::option::Option<step_report::Outcome>,
-}
-/// Nested message and enum types in `StepReport`.
-pub mod step_report {
-    #[derive(serde::Serialize, serde::Deserialize)]
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Outcome {
-        #[prost(message, tag = "5")]
-        Done(super::StepDone),
-        #[prost(message, tag = "6")]
-        Failed(super::StepFailed),
-    }
-}
-/// A step that runs, at a bounded rate, on the stream.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StepProgress {
-    #[prost(string, tag = "1")]
-    pub plan_id: ::prost::alloc::string::String,
-    #[prost(uint64, tag = "2")]
-    pub generation: u64,
-    /// Counted from zero.
-    #[prost(uint32, tag = "3")]
-    pub step: u32,
-    /// Counted from one.
-    #[prost(uint32, tag = "4")]
-    pub attempt: u32,
-    /// Why the attempt before failed; empty in the first.
-    #[prost(string, tag = "5")]
-    pub last_failure: ::prost::alloc::string::String,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StepDone {
-    /// Head and tail of both streams, at most 16 KiB.
-    #[prost(string, tag = "1")]
-    pub output: ::prost::alloc::string::String,
-    /// Present on the step that observed the system after a reboot.
-    #[prost(message, optional, tag = "2")]
-    pub system: ::core::option::Option<SystemState>,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StepFailed {
-    #[prost(message, optional, tag = "1")]
-    pub failure: ::core::option::Option<Failure>,
-    /// Head and tail of both streams, at most 16 KiB.
-    #[prost(string, tag = "2")]
-    pub output: ::prost::alloc::string::String,
-}
-/// Why something was not done, and what the operator does about it.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Failure {
-    #[prost(enumeration = "FailureReason", tag = "1")]
-    pub reason: i32,
-    #[prost(string, tag = "2")]
-    pub message: ::prost::alloc::string::String,
-    #[prost(string, tag = "3")]
-    pub next_action: ::prost::alloc::string::String,
-}
-/// The system as it runs.
-#[derive(serde::Serialize, serde::Deserialize)]
-#[serde(default)]
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SystemState {
-    #[prost(string, tag = "1")]
-    pub boot_id: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub image: ::prost::alloc::string::String,
-    #[prost(enumeration = "BootMode", tag = "3")]
-    pub boot_mode: i32,
-    #[prost(string, tag = "4")]
-    pub hostname: ::prost::alloc::string::String,
-    /// Global addresses without prefix length.
-    #[prost(string, repeated, tag = "5")]
-    pub addresses: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Number of the snapshot that booted, where elemental tells it; else 0.
-    #[prost(uint32, tag = "6")]
-    pub snapshot: u32,
-}
-#[derive(serde::Serialize, serde::Deserialize)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum FailureReason {
-    Unspecified = 0,
-    Command = 1,
-    Timeout = 2,
-    NoSpace = 3,
-    /// The system that runs is not the wanted one: the bootloader fell back.
-    BootFallback = 4,
-    CleanupMissing = 5,
-    CloudInit = 6,
-    Refused = 7,
-    InputOutput = 8,
-    /// The network of the plan did not reach the coordinator: the former one is back.
-    NetworkReverted = 9,
-}
-impl FailureReason {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "FAILURE_REASON_UNSPECIFIED",
-            Self::Command => "FAILURE_REASON_COMMAND",
-            Self::Timeout => "FAILURE_REASON_TIMEOUT",
-            Self::NoSpace => "FAILURE_REASON_NO_SPACE",
-            Self::BootFallback => "FAILURE_REASON_BOOT_FALLBACK",
-            Self::CleanupMissing => "FAILURE_REASON_CLEANUP_MISSING",
-            Self::CloudInit => "FAILURE_REASON_CLOUD_INIT",
-            Self::Refused => "FAILURE_REASON_REFUSED",
-            Self::InputOutput => "FAILURE_REASON_INPUT_OUTPUT",
-            Self::NetworkReverted => "FAILURE_REASON_NETWORK_REVERTED",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "FAILURE_REASON_UNSPECIFIED" => Some(Self::Unspecified),
-            "FAILURE_REASON_COMMAND" => Some(Self::Command),
-            "FAILURE_REASON_TIMEOUT" => Some(Self::Timeout),
-            "FAILURE_REASON_NO_SPACE" => Some(Self::NoSpace),
-            "FAILURE_REASON_BOOT_FALLBACK" => Some(Self::BootFallback),
-            "FAILURE_REASON_CLEANUP_MISSING" => Some(Self::CleanupMissing),
-            "FAILURE_REASON_CLOUD_INIT" => Some(Self::CloudInit),
-            "FAILURE_REASON_REFUSED" => Some(Self::Refused),
-            "FAILURE_REASON_INPUT_OUTPUT" => Some(Self::InputOutput),
-            "FAILURE_REASON_NETWORK_REVERTED" => Some(Self::NetworkReverted),
-            _ => None,
-        }
-    }
-}
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    #[prost(oneof = "host_message::Message", tags = "1, 2, 3")]
+    #[prost(oneof = "host_message::Message", tags = "1, 2, 3, 4")]
     pub message: ::core::option::Option<host_message::Message>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -726,6 +780,8 @@ pub mod host_message {
         Acknowledgement(super::PlanAcknowledgement),
         #[prost(message, tag = "3")]
         Progress(super::StepProgress),
+        #[prost(message, tag = "4")]
+        LoadBalancer(super::LoadBalancerState),
     }
 }
 /// First message of the stream: the system that runs, and what the host
@@ -758,6 +814,9 @@ pub struct Carried {
     /// What was installed, and where.
     #[prost(message, optional, tag = "3")]
     pub installed: ::core::option::Option<InstallDone>,
+    /// Generation of its duty for a load balancer; zero on a host without one.
+    #[prost(uint64, tag = "4")]
+    pub load_balancer_generation: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -802,7 +861,7 @@ pub struct PlanAcknowledgement {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CoordinatorMessage {
-    #[prost(oneof = "coordinator_message::Message", tags = "1")]
+    #[prost(oneof = "coordinator_message::Message", tags = "1, 2")]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
@@ -812,6 +871,8 @@ pub mod coordinator_message {
     pub enum Message {
         #[prost(message, tag = "1")]
         Plan(super::Plan),
+        #[prost(message, tag = "2")]
+        LoadBalancer(super::LoadBalancerDuty),
     }
 }
 #[derive(serde::Serialize, serde::Deserialize)]

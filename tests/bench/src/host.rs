@@ -92,8 +92,12 @@ impl SimulatedHost {
     }
 
     fn hello(&self) -> wire::Hello {
-        let carried =
-            wire::Carried { plan: self.plan.clone(), node: self.node.clone(), installed: Some(installed()) };
+        let carried = wire::Carried {
+            plan: self.plan.clone(),
+            node: self.node.clone(),
+            installed: Some(installed()),
+            ..wire::Carried::default()
+        };
         wire::Hello {
             system: Some(self.system()),
             agent_version: "bench".to_owned(),

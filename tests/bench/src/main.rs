@@ -15,6 +15,7 @@ mod registration;
 mod site;
 mod streams;
 mod usage;
+mod vip;
 mod wait;
 
 use std::path::PathBuf;
@@ -58,6 +59,8 @@ enum Benchmark {
     Failover,
     /// Many hosts through a whole lifecycle.
     Fleet,
+    /// Loss of the host that holds a cluster's endpoint; needs root and keepalived.
+    Vip,
 }
 
 fn main() -> ExitCode {
@@ -91,6 +94,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
             Benchmark::Dispatch => runtime.block_on(dispatch::run(&binary)),
             Benchmark::Failover => runtime.block_on(failover::run(&binary)),
             Benchmark::Fleet => runtime.block_on(fleet::run(&binary, arguments.hosts)),
+            Benchmark::Vip => vip::run(),
         };
         match measured {
             Ok(measured) => figures.extend(measured),

@@ -75,7 +75,7 @@ impl Authority {
         &self.pin
     }
 
-    /// A server certificate for localhost, 127.0.0.1 and `addresses`.
+    /// A server certificate for localhost, kubernetes, 127.0.0.1 and `addresses`.
     ///
     /// # Errors
     /// When the certificate cannot be made.
@@ -84,8 +84,14 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let localhost =
             "localhost".try_into().map_err(|source| Error { subject: name.to_owned(), source })?;
-        params.subject_alt_names =
-            vec![SanType::DnsName(localhost), SanType::IpAddress(IpAddr::from([127, 0, 0, 1]))];
+        // As kubeadm has it: hosts ask their own API server by this name.
+        let kubernetes =
+            "kubernetes".try_into().map_err(|source| Error { subject: name.to_owned(), source })?;
+        params.subject_alt_names = vec![
+            SanType::DnsName(localhost),
+            SanType::DnsName(kubernetes),
+            SanType::IpAddress(IpAddr::from([127, 0, 0, 1])),
+        ];
         let further = addresses.iter().copied().map(SanType::IpAddress);
         params.subject_alt_names.extend(further);
         self.sign(name, params)

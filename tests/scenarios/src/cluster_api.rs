@@ -77,8 +77,16 @@ impl World {
 
     /// Merges into an object of [`NAMESPACE`].
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) {
+        self.try_patch(kind, name, patch).await.unwrap();
+    }
+
+    /// The same, where the API server may refuse it.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn try_patch(&self, kind: &str, name: &str, patch: Value) -> kube::Result<()> {
         let api = self.api(kind, NAMESPACE);
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
     /// Deletes an object of [`NAMESPACE`]; finalizers hold it.

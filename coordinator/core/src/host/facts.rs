@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use coordinator_api::inventory::{
-    CarriedNode, CarriedPlan, HostStatus, InstallState, InstallStatus, MachineInventoryStatus, PlanState,
-    PlanStatus, PlanType, SessionStatus, StepStatus,
+    CarriedNode, CarriedPlan, HostStatus, InstallState, InstallStatus, LoadBalancerDuty, LoadBalancerReport,
+    MachineInventoryStatus, PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
 use coordinator_api::network::ObservedNetwork;
@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::plan::{Checksum, Kind, Plan, Step};
 use proto::v1alpha1::{
     BootMode, InstallDone, InstallFailed, InstallReport, InstallStarted, InstallWaiting,
-    LiveBootAfterInstall, SystemState, install_report,
+    LiveBootAfterInstall, LoadBalancerState, SystemState, install_report,
 };
 
 use super::Problem;
@@ -57,6 +57,35 @@ pub fn record_registration(
     if let Some(uuid) = registration.system_uuid {
         host.system_uuid = Some(truncate_text(uuid));
     }
+}
+
+/// A duty for the cluster's load balancer; the host's stream brings it. What
+/// was reported of the former one stays until the host reports again.
+pub fn record_duty(status: &mut MachineInventoryStatus, duty: &LoadBalancerDuty) {
+    let host = status.host.get_or_insert_default();
+    host.load_balancer.get_or_insert_default().duty = duty.clone();
+}
+
+/// How far the host is with its duty. A report of a duty that is not announced
+/// is one of before a restore: the next duty has a higher generation.
+pub fn record_load_balancer(status: &mut MachineInventoryStatus, state: &LoadBalancerState) {
+    let Ok(generation) = i64::try_from(state.generation) else { return };
+    let host = status.host.get_or_insert_default();
+    if let Some(carried) = &mut host.carried {
+        carried.load_balancer_generation = carried.load_balancer_generation.max(generation);
+    }
+    let Some(known) = &mut host.load_balancer else { return };
+    let message = state
+        .failure
+        .as_ref()
+        .map(|failure| truncate_text(&with_next_action(&failure.message, &failure.next_action)));
+    known.state = Some(LoadBalancerReport {
+        generation,
+        interface: truncate_text(&state.interface),
+        is_holder: state.is_holder,
+        spreads: state.spreads,
+        message: message.unwrap_or_default(),
+    });
 }
 
 /// A stream that opens, and what the host states on it.

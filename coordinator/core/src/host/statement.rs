@@ -45,16 +45,23 @@ impl HostStatement {
     pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
         let wire::Hello { system, agent_version, carried, facts: _ } = hello;
         let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
-        let wire::Carried { plan, node, installed } = carried.ok_or(StatementError::NoStatement)?;
+        let wire::Carried { plan, node, installed, load_balancer_generation } =
+            carried.ok_or(StatementError::NoStatement)?;
         let carried = CarriedStatus {
             plan: plan.as_ref().map(parse_plan).transpose()?,
             node: node.map(|node| CarriedNode {
                 provider_id: truncate_text(&node.provider_id),
                 uuid: truncate_text(&node.uuid),
             }),
+            load_balancer_generation: parse_duty(load_balancer_generation),
         };
         Ok(Self { system, agent_version, carried, installed })
     }
+}
+
+/// A number that no coordinator gives is none: the next duty has to be higher.
+fn parse_duty(generation: u64) -> i64 {
+    if is_generation(generation) { i64::try_from(generation).unwrap_or_default() } else { 0 }
 }
 
 /// An outcome that is not known here counts as a plan in flight: the host is

@@ -33,6 +33,7 @@ fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
         }),
         node: Some(WireNode { provider_id: samples::PROVIDER_ID.into(), uuid: "u".into() }),
         installed: Some(InstallDone { device: "/dev/vda".into(), image: "os:v0".into() }),
+        ..Carried::default()
     }
 }
 

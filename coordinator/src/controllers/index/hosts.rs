@@ -5,6 +5,7 @@ use std::sync::Arc;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
 
+use super::machines::MachineFacts;
 use super::{Inner, Key, Triggers};
 
 /// What a host is found by.
@@ -42,6 +43,8 @@ impl Inner {
         for (kind, machine) in [&old.claim, &new.claim].into_iter().flatten() {
             if kind == KIND {
                 triggers.machines.insert(machine.clone());
+                let owner = self.machines.get(machine).and_then(MachineFacts::control_plane_of);
+                triggers.clusters.extend(owner.and_then(|owner| self.infrastructure_of(owner)));
             }
         }
         triggers.machines.extend(self.machines_by_host.group_members(host).cloned());

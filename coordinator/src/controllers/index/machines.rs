@@ -19,6 +19,8 @@ pub(super) struct MachineFacts {
     cluster: Option<Key>,
     pool: Key,
     is_paused: bool,
+    is_control_plane: bool,
+    is_deleting: bool,
 }
 
 impl MachineFacts {
@@ -29,7 +31,14 @@ impl MachineFacts {
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
             pool: key.in_namespace_of(&machine.spec.machine_inventory_pool_ref.name),
             is_paused: machine.annotations().contains_key(annotation::PAUSED),
+            is_control_plane: machine.labels().contains_key(label::CONTROL_PLANE),
+            is_deleting: machine.metadata.deletion_timestamp.is_some(),
         }
+    }
+
+    /// The Cluster whose control plane it is of.
+    pub(super) fn control_plane_of(&self) -> Option<&Key> {
+        self.cluster.as_ref().filter(|_| self.is_control_plane)
     }
 }
 
@@ -38,6 +47,8 @@ impl MachineFacts {
 pub(super) struct ClusterFacts {
     is_paused: bool,
     registry: Option<String>,
+    /// The `BaremetalCluster`.
+    pub(super) infrastructure: Option<Key>,
 }
 
 impl ClusterFacts {
@@ -45,8 +56,16 @@ impl ClusterFacts {
         Self {
             is_paused: cluster.spec.paused == Some(true),
             registry: cluster.annotations().get(annotation::REGISTRY_ADDRESS).cloned(),
+            infrastructure: infrastructure_of(cluster),
         }
     }
+}
+
+/// The `BaremetalCluster` of a Cluster.
+pub(super) fn infrastructure_of(cluster: &Cluster) -> Option<Key> {
+    let reference = cluster.spec.infrastructure_ref.as_ref();
+    let own = reference.filter(|reference| reference.kind == "BaremetalCluster")?;
+    Some(Key::of(cluster).in_namespace_of(&own.name))
 }
 
 /// Machines that wait, with the pool of each.
@@ -124,11 +143,18 @@ impl Inner {
         self.machines_by_host.replace_group(host(before).as_ref(), host(after).as_ref(), machine);
         self.machines_by_cluster.replace_group(cluster(before).as_ref(), cluster(after).as_ref(), machine);
         self.machines_by_pool.replace_group(pool(before).as_ref(), pool(after).as_ref(), machine);
+        let control_plane =
+            |facts: Option<&MachineFacts>| facts.and_then(MachineFacts::control_plane_of).cloned();
+        let (former, latter) = (control_plane(before), control_plane(after));
+        self.control_planes.replace_group(former.as_ref(), latter.as_ref(), machine);
         let mut triggers = Triggers::default();
         if facts.is_some() {
             triggers.machines.insert(machine.clone());
         }
         if old.as_ref() != facts {
+            for cluster in [&former, &latter].into_iter().flatten() {
+                triggers.clusters.extend(self.infrastructure_of(cluster));
+            }
             triggers.hosts.extend(host(before));
             triggers.hosts.extend(host(after));
             triggers
@@ -156,6 +182,11 @@ impl Inner {
             triggers.hosts.extend(self.hosts_by_cluster.group_members(cluster).cloned());
         }
         triggers
+    }
+
+    /// The `BaremetalCluster` of a Cluster.
+    pub(super) fn infrastructure_of(&self, cluster: &Key) -> Option<Key> {
+        self.clusters.get(cluster)?.infrastructure.clone()
     }
 
     pub(super) fn set_waiting(&mut self, machine: &Key, is_waiting: bool) {

@@ -218,6 +218,17 @@ pub(super) async fn record_observed_report(
     context.update_status(inventory, record).await.map(drop)
 }
 
+/// How far the host is with its duty for the load balancer.
+pub(super) async fn record_load_balancer(
+    context: &Context,
+    peer: &Peer,
+    state: &wire::LoadBalancerState,
+) -> Result<(), RpcError> {
+    let inventory = context.find_inventory(peer).await?;
+    let record = |status: &mut _| facts::record_load_balancer(status, state);
+    context.update_status(inventory, record).await.map(drop)
+}
+
 /// What can be replayed of a network; the rest is logged.
 pub(in crate::rpc) fn parse_network(
     reported: wire::ObservedNetwork,

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::inventory::SessionStatus;
+use coordinator_api::inventory::{LoadBalancerDuty, SessionStatus};
 use coordinator_core::host::{Problem, facts};
 use coordinator_core::ids::Uid;
+use coordinator_core::load_balancer::message_of;
 use coordinator_core::retry::failure_backoff;
 use futures::stream::{BoxStream, StreamExt as _};
 use proto::plan::Checksum;
@@ -84,6 +85,8 @@ struct Attachment {
     stale: Option<StaleSession>,
     /// The plan that was sent last.
     sent: Option<Checksum>,
+    /// The duty for the load balancer that was sent last.
+    sent_duty: Option<LoadBalancerDuty>,
     retry: Option<Retry>,
     progress: StepProgress,
     deleted_at: Option<Instant>,
@@ -111,6 +114,7 @@ impl Attachment {
             uid: attach::uid_of(&inventory),
             stale: Some(StaleSession(former)),
             sent: None,
+            sent_duty: None,
             retry: None,
             progress: StepProgress::new(context.timing),
             deleted_at: None,
@@ -186,6 +190,9 @@ impl Attachment {
         }
         self.deleted_at = None;
         self.keep_session(state).await?;
+        if let Some(message) = self.next_duty_message(state) {
+            return Ok(Some(message));
+        }
         let Some(plan) = &state.plan else {
             self.retry = None;
             return Ok(None);
@@ -222,6 +229,16 @@ impl Attachment {
         self.uid = attach::uid_of(&live);
         self.stale = Some(StaleSession(state.session.clone()));
         Ok(())
+    }
+
+    /// The duty for the load balancer, when it was not sent yet. An attached
+    /// host gets it again: it keeps the newer of two.
+    fn next_duty_message(&mut self, state: &HostState) -> Option<wire::CoordinatorMessage> {
+        let duty = state.duty.as_ref().filter(|duty| self.sent_duty.as_ref() != Some(*duty))?;
+        self.sent_duty = Some(duty.clone());
+        let message = coordinator_message::Message::LoadBalancer(message_of(duty)?);
+        tracing::info!(generation = duty.generation, "sending the duty for the load balancer");
+        Some(wire::CoordinatorMessage { message: Some(message) })
     }
 
     /// The plan in flight, when it was not sent yet.
@@ -296,6 +313,12 @@ impl Attachment {
                     self.progress.note_progress(progress, Instant::now());
                 }
                 Ok(())
+            }
+            Some(host_message::Message::LoadBalancer(state)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
+                reports::record_load_balancer(&self.context, &self.statement.peer, &state).await
             }
             Some(host_message::Message::Hello(_)) | None => Ok(()),
         }

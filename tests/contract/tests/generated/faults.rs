@@ -16,12 +16,13 @@ use super::reference::{code, header, table};
 use super::{checkout, committed};
 
 /// Where faults are played, and the title of what is played there.
-const SOURCES: [(&str, &str); 7] = [
+const SOURCES: [(&str, &str); 8] = [
     ("coordinator/src/rpc/tests", "Hosts that call the coordinator"),
     ("tests/scenarios/tests", "The whole system, in one process"),
     ("tests/swtpm/tests", "Hosts with real TPMs in software"),
     ("tests/control-plane/tests", "Real registries"),
     ("tests/e2e/tests", "Real API servers, and a QEMU host (`make test-lab`)"),
+    ("tests/vip/tests", "The address of an internal endpoint, in network namespaces"),
     ("agent/src/boot", "Early boot of a host"),
     ("agent/tests", "The agent alone"),
 ];

@@ -1,0 +1,173 @@
+//! The `check-api` verb, which keepalived runs: may this host hold the address?
+//!
+//! It may while its own API server answers `/readyz`, which includes etcd's
+//! quorum: a minority holds nothing. Until it answered for the first time, the
+//! first node holds the address all the same, since kubeadm init needs it.
+//!
+//! The request goes to this host's own address, over TLS that the cluster's
+//! authority vouches for: another process on the port counts as no answer. It
+//! shows the kubelet's certificate where there is one, for clusters that answer
+//! no anonymous request.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::duty::{self, DutyFileError};
+use crate::error::{NextAction, describe_error};
+use crate::paths::Root;
+
+/// The authority of the cluster, as kubeadm lays it.
+pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
+/// Certificate and key of the kubelet.
+const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// In every certificate of an API server that kubeadm makes.
+const NAME: &str = "kubernetes";
+/// Shorter than keepalived's own patience, which kills.
+const DEADLINE: Duration = Duration::from_millis(1800);
+
+/// Why this host does not hold the address.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// There is no duty.
+    #[error("this host has no duty for a load balancer")]
+    NoDuty,
+    /// The duty is unknown.
+    #[error(transparent)]
+    Duty(#[from] DutyFileError),
+    /// kubeadm has not laid the authority yet, or it is damaged.
+    #[error("cannot read the cluster's authority {path}")]
+    Authority {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// Certificates that cannot be used.
+    #[error("cannot use the certificates of this node")]
+    Certificates(#[from] rustls::Error),
+    /// No connection, or none with TLS.
+    #[error("the API server at {address} does not answer")]
+    Connect {
+        /// This host's own address and port.
+        address: SocketAddr,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the API server does not speak HTTP")]
+    Protocol(#[from] hyper::Error),
+    /// It is not ready.
+    #[error("/readyz of the API server answers {0}")]
+    NotReady(StatusCode),
+    /// It hangs.
+    #[error("/readyz of the API server did not answer in {} ms", DEADLINE.as_millis())]
+    TimedOut,
+}
+
+impl NextAction for CheckError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::NoDuty => {
+                Some("none: only control-plane hosts of a cluster with an internal endpoint have one")
+            }
+            Self::Duty(error) => error.next_action(),
+            Self::Authority { .. } => Some("none before kubeadm has run; else check /etc/kubernetes/pki"),
+            Self::Certificates(_) => Some("check /etc/kubernetes/pki/ca.crt and the kubelet's certificate"),
+            Self::NotReady(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Some("let members of system:authenticated read /readyz")
+            }
+            Self::Connect { .. } | Self::Protocol(_) | Self::NotReady(_) | Self::TimedOut => {
+                Some("read the logs of kube-apiserver and etcd on this host")
+            }
+        }
+    }
+}
+
+/// Why this host may hold the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fitness {
+    /// Its API server is ready.
+    Serves,
+    /// Its API server has never answered, and the address is needed for that.
+    HoldsFirst,
+}
+
+/// Checks once.
+///
+/// # Errors
+/// [`CheckError`]: the host takes no part until the next check.
+pub async fn check_api(root: &Root) -> Result<Fitness, CheckError> {
+    let duty = duty::read_duty(root)?.ok_or(CheckError::NoDuty)?;
+    let asked = timeout(DEADLINE, ask_ready(root, duty.own_address(), duty.port.get())).await;
+    match asked.unwrap_or(Err(CheckError::TimedOut)) {
+        Ok(()) => {
+            if !duty::has_served(root) {
+                duty::note_served(root)?;
+            }
+            Ok(Fitness::Serves)
+        }
+        Err(error) if duty.holds_first && !duty::has_served(root) => {
+            tracing::debug!(error = describe_error(&error), "the API server has never answered");
+            Ok(Fitness::HoldsFirst)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn ask_ready(root: &Root, address: IpAddr, port: u16) -> Result<(), CheckError> {
+    let config = configure_tls(root)?;
+    let address = SocketAddr::new(address, port);
+    let failed = |source| CheckError::Connect { address, source };
+    let stream = TcpStream::connect(address).await.map_err(failed)?;
+    let name = ServerName::try_from(NAME).map_err(|error| failed(io::Error::other(error)))?;
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(failed)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let request = Request::get("/readyz").header(http::header::HOST, NAME).body(Empty::<Bytes>::new());
+    let request = request.map_err(|error| failed(io::Error::other(error)))?;
+    let answer = tokio::select! {
+        answer = sender.send_request(request) => answer?,
+        ended = connection => {
+            ended?;
+            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
+        }
+    };
+    if answer.status() == StatusCode::OK { Ok(()) } else { Err(CheckError::NotReady(answer.status())) }
+}
+
+fn configure_tls(root: &Root) -> Result<ClientConfig, CheckError> {
+    let path = root.join(AUTHORITY);
+    let failed = |source| CheckError::Authority { path: path.clone(), source };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&path).map_err(failed)? {
+        roots.add(certificate.map_err(failed)?)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = builder.with_root_certificates(roots);
+    Ok(match read_kubelet(&root.join(KUBELET)) {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
+        None => builder.with_no_client_auth(),
+    })
+}
+
+/// Without it the request is anonymous, which clusters answer by default.
+fn read_kubelet(path: &Path) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let chain = CertificateDer::pem_file_iter(path).ok()?.collect::<Result<Vec<_>, _>>().ok()?;
+    let key = PrivateKeyDer::from_pem_file(path).ok()?;
+    (!chain.is_empty()).then_some((chain, key))
+}

@@ -1,0 +1,207 @@
+//! Where a host takes part: the interface that routes to the address.
+
+use std::net::IpAddr;
+
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::address::AddressAttribute;
+use netlink_packet_route::link::LinkAttribute;
+use proto::balancer::Duty;
+
+use crate::error::NextAction;
+use crate::host::network::kernel::Dump;
+
+/// Why a host cannot take part.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlacementError {
+    /// The interface of the duty is not there.
+    #[error("the host has no interface {name}; it has {found}")]
+    Missing {
+        /// As the duty names it.
+        name: String,
+        /// What is there.
+        found: String,
+    },
+    /// Addresses belong to the bond or bridge above.
+    #[error("the interface {name} is a member of {master}")]
+    Member {
+        /// As the duty names it.
+        name: String,
+        /// The bond or bridge.
+        master: String,
+    },
+    /// No interface has this host's address.
+    #[error("the host does not have the address {0}, by which the other members know it")]
+    NotHere(IpAddr),
+}
+
+impl NextAction for PlacementError {
+    fn next_action(&self) -> Option<&str> {
+        Some(match self {
+            Self::Missing { .. } => "correct networkDevice in the pool or the BaremetalCluster",
+            Self::Member { .. } => "name the bond or bridge itself in networkDevice",
+            Self::NotHere(_) => {
+                "none: the host takes part as soon as it has it, or the coordinator observes another"
+            }
+        })
+    }
+}
+
+/// Where a host takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The interface that the address is held on.
+    pub interface: String,
+    /// The host holds the address.
+    pub is_holder: bool,
+}
+
+#[derive(Debug)]
+struct Link {
+    index: u32,
+    name: String,
+    master: Option<u32>,
+    addresses: Vec<(IpAddr, u8)>,
+}
+
+/// Finds the place of a duty on this host.
+///
+/// # Errors
+/// [`PlacementError`].
+pub fn find_placement(duty: &Duty, dump: &Dump) -> Result<Placement, PlacementError> {
+    let links = list_links(dump);
+    let has = |link: &Link, address: IpAddr| link.addresses.iter().any(|(found, _)| *found == address);
+    let own = links.iter().find(|link| has(link, duty.own_address()));
+    let link = match &duty.interface {
+        Some(name) => find_named(name, &links)?,
+        None => find_connected(duty.address, &links)
+            .or(own)
+            .ok_or_else(|| PlacementError::NotHere(duty.own_address()))?,
+    };
+    if own.is_none() {
+        return Err(PlacementError::NotHere(duty.own_address()));
+    }
+    let is_holder = links.iter().any(|link| has(link, duty.address));
+    Ok(Placement { interface: link.name.clone(), is_holder })
+}
+
+fn find_named<'a>(name: &str, links: &'a [Link]) -> Result<&'a Link, PlacementError> {
+    let named = links.iter().find(|link| link.name == name);
+    let Some(link) = named else {
+        let found = links.iter().filter(|link| link.name != "lo").map(|link| link.name.as_str());
+        let found = found.take(16).collect::<Vec<_>>().join(", ");
+        return Err(PlacementError::Missing { name: name.to_owned(), found });
+    };
+    let master = link.master.and_then(|index| links.iter().find(|link| link.index == index));
+    match master {
+        Some(master) => Err(PlacementError::Member { name: name.to_owned(), master: master.name.clone() }),
+        None => Ok(link),
+    }
+}
+
+/// The interface with the longest prefix that contains the address.
+fn find_connected(address: IpAddr, links: &[Link]) -> Option<&Link> {
+    let longest = |link: &Link| {
+        let nets = link.addresses.iter().filter(|(own, _)| *own != address);
+        nets.filter(|(own, length)| shares_prefix(*own, address, *length)).map(|(_, length)| *length).max()
+    };
+    let found = links.iter().filter_map(|link| Some((longest(link)?, link)));
+    found.max_by_key(|(length, _)| *length).map(|(_, link)| link)
+}
+
+fn shares_prefix(own: IpAddr, address: IpAddr, length: u8) -> bool {
+    let differing = match (own, address) {
+        (IpAddr::V4(own), IpAddr::V4(address)) => (own.to_bits() ^ address.to_bits()).leading_zeros(),
+        (IpAddr::V6(own), IpAddr::V6(address)) => (own.to_bits() ^ address.to_bits()).leading_zeros(),
+        _ => return false,
+    };
+    // An address alone makes no network.
+    let whole = if own.is_ipv4() { 32 } else { 128 };
+    u32::from(length) < whole && differing >= u32::from(length)
+}
+
+fn list_links(dump: &Dump) -> Vec<Link> {
+    let links = dump.links.iter().map(|message| {
+        let mut link =
+            Link { index: message.header.index, name: String::new(), master: None, addresses: Vec::new() };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Controller(master) => link.master = Some(*master),
+                _ => {}
+            }
+        }
+        let own = dump.addresses.iter().filter(|address| address.header.index == link.index);
+        link.addresses = own
+            .filter(|address| matches!(address.header.family, AddressFamily::Inet | AddressFamily::Inet6))
+            .filter_map(|message| {
+                let local = message.attributes.iter().find_map(|attribute| match attribute {
+                    AddressAttribute::Local(address) => Some(*address),
+                    _ => None,
+                });
+                let peer = message.attributes.iter().find_map(|attribute| match attribute {
+                    AddressAttribute::Address(address) => Some(*address),
+                    _ => None,
+                });
+                Some((local.or(peer)?, message.header.prefix_len))
+            })
+            .collect();
+        link
+    });
+    links.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::network::kernel::{
+        dump_kernel,
+        in_namespace::{in_namespace, run_ip},
+    };
+    use proto::v1alpha1::LoadBalancerDuty;
+
+    fn duty(interface: &str, address: &str) -> Duty {
+        let duty = LoadBalancerDuty {
+            generation: 1,
+            address: address.to_owned(),
+            port: 6443,
+            router_id: 1,
+            interface: interface.to_owned(),
+            members: vec!["10.1.0.1".into(), "10.1.0.2".into()],
+            ..LoadBalancerDuty::default()
+        };
+        Duty::parse(&duty).unwrap().unwrap()
+    }
+
+    #[test]
+    fn the_interface_that_routes_to_the_address_is_found() {
+        in_namespace(|| {
+            for command in [
+                "link add wide type dummy",
+                "link add near type dummy",
+                "link add union type bridge",
+                "link add card type dummy",
+                "link set card master union",
+                "addr add 10.0.0.9/8 dev wide",
+                "addr add 10.1.0.1/24 dev near",
+            ] {
+                run_ip(command);
+            }
+            let find =
+                |interface, address| find_placement(&duty(interface, address), &dump_kernel().unwrap());
+            let at =
+                |interface: &str, is_holder| Ok(Placement { interface: interface.to_owned(), is_holder });
+            assert_eq!(find("", "10.1.0.100"), at("near", false), "the longest prefix");
+            assert_eq!(find("", "10.7.0.100"), at("wide", false));
+            assert_eq!(find("", "192.0.2.1"), at("near", false), "the interface of its own address");
+            assert_eq!(find("wide", "10.1.0.100"), at("wide", false), "as named");
+            let missing = find("eth7", "10.1.0.100").unwrap_err();
+            assert!(missing.to_string().contains("it has wide, near, union, card"), "{missing}");
+            let member = PlacementError::Member { name: "card".into(), master: "union".into() };
+            assert_eq!(find("card", "10.1.0.100"), Err(member));
+            run_ip("addr add 10.1.0.100/32 dev near");
+            assert_eq!(find("", "10.1.0.100"), at("near", true));
+            run_ip("addr del 10.1.0.1/24 dev near");
+            assert_eq!(find("near", "10.1.0.100"), Err(PlacementError::NotHere("10.1.0.1".parse().unwrap())));
+        });
+    }
+}

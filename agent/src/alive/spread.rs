@@ -1,0 +1,110 @@
+//! What IPVS needs beside keepalived: its module, tracked connections, and a
+//! rule that replaces the source of what it forwards, so that another member's
+//! answer comes back through the holder.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::time::Duration;
+
+use proto::balancer::Duty;
+
+use crate::host::command::Invocation;
+use crate::host::system::SystemError;
+use crate::paths::Root;
+
+const DEADLINE: Duration = Duration::from_secs(10);
+const TABLE: &str = "baremetal_alive";
+
+/// Why connections are not spread.
+#[derive(Debug, thiserror::Error)]
+pub enum SpreadError {
+    /// The kernel has no IPVS.
+    #[error("the kernel has no IPVS (ip_vs)")]
+    NoIpvs,
+    /// Connections are not tracked.
+    #[error("IPVS does not track its connections (net.ipv4.vs.conntrack)")]
+    Track(#[source] std::io::Error),
+    /// The rule could not be set.
+    #[error("nft cannot replace the source of what IPVS forwards")]
+    Rule(#[source] SystemError),
+}
+
+/// Prepares the kernel.
+///
+/// # Errors
+/// [`SpreadError`]: the holder serves alone.
+pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), SpreadError> {
+    let table = root.join("/proc/net/ip_vs");
+    if !table.exists() {
+        // An image may have it built in, or lack it: the table tells.
+        let _ = Invocation::new("modprobe", &["--quiet", "ip_vs"], DEADLINE).run().await;
+    }
+    if !table.exists() {
+        return Err(SpreadError::NoIpvs);
+    }
+    fs::write(root.join("/proc/sys/net/ipv4/vs/conntrack"), "1").map_err(SpreadError::Track)?;
+    let rules = render_rules(duty);
+    let path = root.load_balancer().join("rules.nft");
+    let written = fs::write(&path, rules);
+    written.map_err(SpreadError::Track)?;
+    let file = path.display().to_string();
+    let applied = Invocation::new("nft", &["--file", &file], DEADLINE).run().await;
+    applied.map(drop).map_err(SpreadError::Rule)
+}
+
+/// The table is declared before it is deleted: it may not be there.
+fn render_rules(duty: &Duty) -> String {
+    let family = if duty.address.is_ipv4() { "ip" } else { "ip6" };
+    let members = duty.members.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut rules = format!("table {family} {TABLE}\ndelete table {family} {TABLE}\n");
+    let _ = write!(
+        rules,
+        "\
+table {family} {TABLE} {{
+    chain postrouting {{
+        type nat hook postrouting priority srcnat; policy accept;
+        {family} daddr {{ {members} }} tcp dport {port} ct original {family} daddr {address} masquerade
+    }}
+}}
+",
+        port = duty.port,
+        address = duty.address,
+    );
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proto::v1alpha1::LoadBalancerDuty;
+
+    #[test]
+    fn only_what_came_for_the_address_has_its_source_replaced() {
+        let duty = LoadBalancerDuty {
+            address: "10.0.0.100".into(),
+            port: 6443,
+            router_id: 51,
+            members: vec!["10.0.0.1".into(), "10.0.0.2".into()],
+            ..LoadBalancerDuty::default()
+        };
+        let rules = render_rules(&Duty::parse(&duty).unwrap().unwrap());
+        let rule =
+            "ip daddr { 10.0.0.1, 10.0.0.2 } tcp dport 6443 ct original ip daddr 10.0.0.100 masquerade";
+        assert!(rules.contains(rule), "{rules}");
+    }
+
+    #[tokio::test]
+    async fn a_kernel_without_ipvs_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let duty = LoadBalancerDuty {
+            address: "10.0.0.100".into(),
+            port: 6443,
+            router_id: 51,
+            members: vec!["10.0.0.1".into()],
+            ..LoadBalancerDuty::default()
+        };
+        let duty = Duty::parse(&duty).unwrap().unwrap();
+        assert!(matches!(prepare_kernel(&root, &duty).await, Err(SpreadError::NoIpvs)));
+    }
+}

@@ -1,0 +1,234 @@
+//! Who holds the address of a cluster's internal endpoint: one duty for each
+//! control-plane host, and the conditions that show how far the hosts are.
+//!
+//! The hosts decide among themselves which of them holds the address; here is
+//! only decided who takes part, at which address and in which order.
+
+mod conditions;
+mod member;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use coordinator_api::cluster::{BaremetalCluster, LoadBalancer, LoadBalancerType};
+use coordinator_api::inventory::{LoadBalancerDuty, LoadBalancerStatus};
+use coordinator_api::network::ObservedNetwork;
+use ipnet::IpNet;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use proto::v1alpha1 as wire;
+
+pub use conditions::{ignored_condition, project_conditions};
+pub use member::{DeviceProblem, find_address};
+
+/// Router id of a cluster that names none: VRRP has 1 to 255.
+const DEFAULT_ROUTER_ID: i32 = 51;
+/// Hosts whose networks differ share no broadcast domain; of clusters without
+/// hosts the usual size of one is assumed.
+const USUAL_PREFIXES: (u8, u8) = (24, 64);
+
+/// A control-plane machine with a host, as far as its duty depends on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// Name of the `MachineInventory`.
+    pub host: &'a str,
+    /// Name of the machine, and when it was created.
+    pub machine: (&'a str, Option<Timestamp>),
+    /// What the host reported last, else what it registered with.
+    pub network: Option<&'a ObservedNetwork>,
+    /// `networkDevice` of the pool's member, else of the cluster.
+    pub network_device: Option<&'a str>,
+    /// The duty that was announced to it, and how far it is.
+    pub known: Option<&'a LoadBalancerStatus>,
+    /// Generation of the duty that it stated to carry.
+    pub carried_generation: i64,
+}
+
+/// Another cluster's load balancer.
+#[derive(Clone, Copy, Debug)]
+pub struct Neighbour<'a> {
+    pub cluster: &'a BaremetalCluster,
+}
+
+/// The load balancer of a cluster whose hosts are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Internal {
+    pub address: IpAddr,
+    pub port: i32,
+    pub router_id: i32,
+}
+
+impl Internal {
+    /// `None` where the load balancer is outside the cluster, or its host is no
+    /// IP address.
+    #[must_use]
+    pub fn parse(balancer: &LoadBalancer) -> Option<Self> {
+        let address = balancer.host.parse().ok().filter(|_| balancer.kind == LoadBalancerType::Internal)?;
+        let router_id = balancer.vrid.filter(|id| (1..=255).contains(id)).unwrap_or(DEFAULT_ROUTER_ID);
+        Some(Self { address, port: balancer.port, router_id })
+    }
+
+    fn of_cluster(cluster: &BaremetalCluster) -> Option<Self> {
+        Self::parse(cluster.spec.control_plane_load_balancer.as_ref()?)
+    }
+}
+
+/// What is due for a load balancer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// The members, in the order in which they take over.
+    pub members: Vec<Member>,
+    /// Hosts that cannot be members.
+    pub problems: Vec<(String, DeviceProblem)>,
+    /// An older cluster that has the same address and port.
+    pub address_taken: Option<String>,
+    /// Clusters of the same network with the same router id.
+    pub router_id_shared: Vec<String>,
+}
+
+/// A host that takes part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    pub host: String,
+    /// Its duty.
+    pub duty: LoadBalancerDuty,
+    /// It differs from the one that was announced.
+    pub is_new: bool,
+}
+
+/// Decides who takes part.
+#[must_use]
+pub fn decide_members(
+    cluster: &BaremetalCluster,
+    internal: Internal,
+    candidates: &[Candidate<'_>],
+    neighbours: &[Neighbour<'_>],
+) -> Decision {
+    let mut decision = Decision {
+        address_taken: find_older(cluster, internal, neighbours),
+        router_id_shared: find_shared(cluster, internal, candidates, neighbours),
+        ..Decision::default()
+    };
+    let mut ordered: Vec<_> = candidates.iter().collect();
+    ordered.sort_by_key(|candidate| (candidate.machine.1.unwrap_or(Timestamp::MAX), candidate.machine.0));
+    let mut placed = Vec::new();
+    for candidate in ordered {
+        match member::find_address(candidate.network, candidate.network_device, internal.address) {
+            Ok(address) if placed.iter().any(|(_, taken)| *taken == address) => {
+                decision.problems.push((candidate.host.to_owned(), DeviceProblem::AddressShared(address)));
+            }
+            Ok(address) => placed.push((candidate, address)),
+            Err(problem) => decision.problems.push((candidate.host.to_owned(), problem)),
+        }
+    }
+    if decision.address_taken.is_some() {
+        return decision;
+    }
+    let addresses: Vec<String> = placed.iter().map(|(_, address)| address.to_string()).collect();
+    for (position, (candidate, _)) in placed.iter().enumerate() {
+        let duty = LoadBalancerDuty {
+            generation: 0,
+            cluster: cluster.name_any(),
+            address: internal.address.to_string(),
+            port: internal.port,
+            vrid: internal.router_id,
+            interface: candidate.network_device.unwrap_or_default().to_owned(),
+            members: addresses.clone(),
+            position: i32::try_from(position).unwrap_or_default(),
+            // kubeadm init reaches its own API server by the address.
+            holds_first: placed.len() == 1,
+        };
+        decision.members.push(renumber(candidate, duty));
+    }
+    decision
+}
+
+/// The same duty keeps its generation; another one gets the next. One that the
+/// host carries and the status lost is replaced by a newer one.
+fn renumber(candidate: &Candidate<'_>, duty: LoadBalancerDuty) -> Member {
+    let announced = candidate.known.map(|known| &known.duty);
+    let same = |announced: &&LoadBalancerDuty| {
+        announced.generation >= candidate.carried_generation
+            && **announced == LoadBalancerDuty { generation: announced.generation, ..duty.clone() }
+    };
+    let host = candidate.host.to_owned();
+    if let Some(announced) = announced.filter(same) {
+        return Member { host, duty: announced.clone(), is_new: false };
+    }
+    let newest = announced.map_or(0, |announced| announced.generation).max(candidate.carried_generation);
+    Member { host, duty: LoadBalancerDuty { generation: newest.saturating_add(1), ..duty }, is_new: true }
+}
+
+/// The empty duty for a host that is no member any more; `None` where it has
+/// none.
+#[must_use]
+pub fn end_duty(known: Option<&LoadBalancerStatus>, carried_generation: i64) -> Option<LoadBalancerDuty> {
+    let announced = &known.filter(|known| !known.duty.address.is_empty())?.duty;
+    let generation = announced.generation.max(carried_generation).saturating_add(1);
+    Some(LoadBalancerDuty { generation, ..LoadBalancerDuty::default() })
+}
+
+/// The message that carries a duty; `None` where its numbers are none.
+#[must_use]
+pub fn message_of(duty: &LoadBalancerDuty) -> Option<wire::LoadBalancerDuty> {
+    Some(wire::LoadBalancerDuty {
+        generation: u64::try_from(duty.generation).ok().filter(|generation| *generation > 0)?,
+        address: duty.address.clone(),
+        port: u32::try_from(duty.port).ok()?,
+        router_id: u32::try_from(duty.vrid).ok()?,
+        interface: duty.interface.clone(),
+        members: duty.members.clone(),
+        position: u32::try_from(duty.position).ok()?,
+        holds_first: duty.holds_first,
+    })
+}
+
+fn age(cluster: &BaremetalCluster) -> (Option<Timestamp>, String, String) {
+    let created = cluster.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (created, cluster.namespace().unwrap_or_default(), cluster.name_any())
+}
+
+fn full_name(cluster: &BaremetalCluster) -> String {
+    format!("{}/{}", cluster.namespace().unwrap_or_default(), cluster.name_any())
+}
+
+fn is_same(one: &BaremetalCluster, other: &BaremetalCluster) -> bool {
+    one.namespace() == other.namespace() && one.name_any() == other.name_any()
+}
+
+fn find_older(
+    cluster: &BaremetalCluster,
+    internal: Internal,
+    neighbours: &[Neighbour<'_>],
+) -> Option<String> {
+    let others = neighbours.iter().map(|neighbour| neighbour.cluster);
+    let mut older = others.filter(|other| !is_same(cluster, other) && age(other) < age(cluster));
+    let taken = older.find(|other| {
+        let found = Internal::of_cluster(other);
+        found.is_some_and(|found| found.address == internal.address && found.port == internal.port)
+    });
+    taken.map(full_name)
+}
+
+fn find_shared(
+    cluster: &BaremetalCluster,
+    internal: Internal,
+    candidates: &[Candidate<'_>],
+    neighbours: &[Neighbour<'_>],
+) -> Vec<String> {
+    let network = member::find_network(candidates, internal.address).or_else(|| {
+        let prefix = if internal.address.is_ipv4() { USUAL_PREFIXES.0 } else { USUAL_PREFIXES.1 };
+        Some(IpNet::new(internal.address, prefix).ok()?.trunc())
+    });
+    let others = neighbours.iter().map(|neighbour| neighbour.cluster);
+    let shared = others.filter(|other| !is_same(cluster, other)).filter(|other| {
+        Internal::of_cluster(other).is_some_and(|found| {
+            found.router_id == internal.router_id
+                && network.is_some_and(|network| network.contains(&found.address))
+        })
+    });
+    let mut names: Vec<_> = shared.map(full_name).collect();
+    names.sort_unstable();
+    names
+}

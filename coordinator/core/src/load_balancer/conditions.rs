@@ -1,0 +1,136 @@
+//! What the conditions of a cluster say about its load balancer.
+
+use coordinator_api::cluster::{BaremetalCluster, LoadBalancer, LoadBalancerType};
+use coordinator_api::conditions::{
+    ConditionUpdate, Reason, Type, condition_false, condition_true, find_condition,
+};
+use coordinator_api::inventory::LoadBalancerReport;
+
+use super::{Candidate, Decision, DeviceProblem};
+
+/// The conditions of a cluster with an internal endpoint.
+#[must_use]
+pub fn project_conditions(decision: &Decision, candidates: &[Candidate<'_>]) -> Vec<ConditionUpdate> {
+    vec![device_condition(decision), config_condition(decision), balancer_condition(decision, candidates)]
+}
+
+/// The condition about fields of the other type of load balancer; `None` where
+/// none was ever set.
+#[must_use]
+pub fn ignored_condition(cluster: &BaremetalCluster) -> Option<ConditionUpdate> {
+    let balancer = cluster.spec.control_plane_load_balancer.as_ref();
+    let is_external = |balancer: &&LoadBalancer| balancer.kind == LoadBalancerType::External;
+    if balancer.filter(is_external).is_some_and(|balancer| balancer.vrid.is_some()) {
+        let message = "spec.controlPlaneLoadBalancer.vrid has no effect with type External: remove it";
+        return Some(condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message));
+    }
+    let known = cluster.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    find_condition(known, Type::FieldsIgnored)?;
+    Some(condition_false(Type::FieldsIgnored, Reason::FieldsSupported, ""))
+}
+
+/// `networkDevice` of the members.
+fn device_condition(decision: &Decision) -> ConditionUpdate {
+    let found = decision.problems.iter().find_map(|(host, problem)| match problem {
+        DeviceProblem::Missing { device, found } => Some((
+            Reason::NetworkDeviceMissing,
+            format!("host {host} has no interface {device}, it has {found}: correct networkDevice"),
+        )),
+        DeviceProblem::IsSlave { device, master } => Some((
+            Reason::NetworkDeviceIsSlave,
+            format!(
+                "interface {device} of host {host} is a member of {master}: name {master} in networkDevice"
+            ),
+        )),
+        DeviceProblem::NoReport | DeviceProblem::NoAddress { .. } | DeviceProblem::AddressShared(_) => None,
+    });
+    match found {
+        Some((reason, message)) => condition_false(Type::NetworkDeviceReady, reason, message),
+        None => condition_true(Type::NetworkDeviceReady, Reason::NetworkDeviceFound, ""),
+    }
+}
+
+/// Addresses and ids.
+fn config_condition(decision: &Decision) -> ConditionUpdate {
+    let invalid = |reason, message| condition_false(Type::NetworkConfigValid, reason, message);
+    if let Some(other) = &decision.address_taken {
+        let message = format!(
+            "BaremetalCluster {other} has the address and the port of this cluster's load balancer: no host of this cluster holds it; delete one of the two"
+        );
+        return invalid(Reason::AddressTaken, message);
+    }
+    for (host, problem) in &decision.problems {
+        let (reason, message) = match problem {
+            DeviceProblem::NoReport => (
+                Reason::NetworkUnknown,
+                format!("host {host} has reported no network: it takes part once it has"),
+            ),
+            DeviceProblem::NoAddress { device } => {
+                let place = device.as_deref().unwrap_or("the interface that routes to the endpoint");
+                let message = format!(
+                    "host {host} has no address of the endpoint's family on {place}: configure its network, or correct networkDevice"
+                );
+                (Reason::AddressMissing, message)
+            }
+            DeviceProblem::AddressShared(address) => (
+                Reason::AddressTaken,
+                format!("host {host} has the address {address} of another member: correct its network"),
+            ),
+            DeviceProblem::Missing { .. } | DeviceProblem::IsSlave { .. } => continue,
+        };
+        return invalid(reason, message);
+    }
+    if !decision.router_id_shared.is_empty() {
+        let message = format!(
+            "BaremetalCluster {} uses the same vrid in the same network: set spec.controlPlaneLoadBalancer.vrid of one of them to a number that nothing else in the network uses",
+            decision.router_id_shared.join(", ")
+        );
+        return invalid(Reason::RouterIdShared, message);
+    }
+    condition_true(Type::NetworkConfigValid, Reason::NetworkConfigAccepted, "")
+}
+
+/// Whether a member holds the address.
+fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> ConditionUpdate {
+    let not_ready = |reason, message| condition_false(Type::LoadBalancerReady, reason, message);
+    if decision.members.is_empty() {
+        let message = "no control-plane machine has a host that can hold the address";
+        return not_ready(Reason::MembersMissing, message.to_owned());
+    }
+    let reports: Vec<(&str, Option<&LoadBalancerReport>)> = decision
+        .members
+        .iter()
+        .map(|member| {
+            let candidate = candidates.iter().find(|candidate| candidate.host == member.host);
+            let report = candidate.and_then(|candidate| candidate.known?.state.as_ref());
+            let current = report.filter(|report| report.generation == member.duty.generation);
+            (member.host.as_str(), current)
+        })
+        .collect();
+    let is_holder = |report: &Option<&LoadBalancerReport>| report.is_some_and(|report| report.is_holder);
+    let holders: Vec<_> =
+        reports.iter().filter(|(_, report)| is_holder(report)).map(|(host, _)| *host).collect();
+    let failed = reports.iter().find_map(|(host, report)| {
+        let message = report.as_ref().map(|report| report.message.as_str())?;
+        (!message.is_empty()).then(|| format!("host {host}: {message}"))
+    });
+    if holders.is_empty() {
+        let waiting = reports.iter().find(|(_, report)| report.is_none());
+        return match (failed, waiting) {
+            (Some(failed), _) => not_ready(Reason::MemberFailed, failed),
+            (None, Some((host, _))) => not_ready(
+                Reason::DutyUnconfirmed,
+                format!("host {host} has not confirmed its duty: check that it is attached and runs baremetal-agent-alive.service"),
+            ),
+            (None, None) => not_ready(
+                Reason::HolderMissing,
+                "no API server of the control plane answers /readyz, so no host holds the address: read the logs of kube-apiserver and etcd on the hosts".to_owned(),
+            ),
+        };
+    }
+    let mut message = format!("held by host {}", holders.join(", "));
+    if let Some(failed) = failed {
+        message = format!("{message}; {failed}");
+    }
+    condition_true(Type::LoadBalancerReady, Reason::AddressHeld, message)
+}

@@ -1,0 +1,240 @@
+use super::*;
+use coordinator_api::cluster::BaremetalClusterSpec;
+use coordinator_api::conditions::{ConditionStatus, Reason, Type};
+use coordinator_api::inventory::LoadBalancerReport;
+use coordinator_api::network::{ObservedInterface, ObservedRoute};
+use jiff::ToSpan as _;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+fn balancer(host: &str) -> LoadBalancer {
+    LoadBalancer { host: host.into(), port: 6443, vrid: Some(7), ..Default::default() }
+}
+
+fn cluster(name: &str, host: &str, age: i64) -> BaremetalCluster {
+    let spec =
+        BaremetalClusterSpec { control_plane_load_balancer: Some(balancer(host)), ..Default::default() };
+    let mut cluster = BaremetalCluster::new(name, spec);
+    cluster.metadata.namespace = Some("fleet".into());
+    cluster.metadata.creation_timestamp = Some(Time(Timestamp::UNIX_EPOCH + age.hours()));
+    cluster
+}
+
+fn interface(name: &str, addresses: &[&str], master: Option<&str>) -> ObservedInterface {
+    ObservedInterface {
+        name: name.into(),
+        addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
+        master: master.map(str::to_owned),
+        ..Default::default()
+    }
+}
+
+fn network(interfaces: &[ObservedInterface], default: Option<&str>) -> ObservedNetwork {
+    let route = |name: &str| ObservedRoute {
+        destination: "0.0.0.0/0".into(),
+        interface: Some(name.into()),
+        ..Default::default()
+    };
+    ObservedNetwork {
+        interfaces: interfaces.to_vec(),
+        routes: default.map(route).into_iter().collect(),
+        ..Default::default()
+    }
+}
+
+fn plain(address: &str) -> ObservedNetwork {
+    network(&[interface("eno1", &[address], None)], None)
+}
+
+fn candidate<'a>(host: &'a str, age: i64, network: &'a ObservedNetwork) -> Candidate<'a> {
+    Candidate {
+        host,
+        machine: (host, Some(Timestamp::UNIX_EPOCH + age.hours())),
+        network: Some(network),
+        network_device: None,
+        known: None,
+        carried_generation: 0,
+    }
+}
+
+fn decide(candidates: &[Candidate<'_>]) -> Decision {
+    let cluster = cluster("c1", "10.0.0.100", 0);
+    let internal = Internal::of_cluster(&cluster).unwrap();
+    decide_members(&cluster, internal, candidates, &[Neighbour { cluster: &cluster }])
+}
+
+fn announced(member: &Member) -> LoadBalancerStatus {
+    LoadBalancerStatus { duty: member.duty.clone(), state: None }
+}
+
+#[test]
+fn the_oldest_machine_is_first_in_every_duty() {
+    let networks = ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24"].map(plain);
+    let candidates =
+        [candidate("b", 2, &networks[1]), candidate("c", 3, &networks[2]), candidate("a", 1, &networks[0])];
+    let decision = decide(&candidates);
+    assert_eq!(
+        decision.members.iter().map(|member| member.host.as_str()).collect::<Vec<_>>(),
+        ["a", "b", "c"]
+    );
+    for (position, member) in decision.members.iter().enumerate() {
+        assert_eq!(member.duty.members, ["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+        assert_eq!(usize::try_from(member.duty.position).unwrap(), position);
+        assert!(!member.duty.holds_first && member.is_new && member.duty.generation == 1);
+        let message = message_of(&member.duty).unwrap();
+        proto::balancer::Duty::parse(&message).unwrap().unwrap();
+    }
+    let alone = decide(&candidates[..1]);
+    assert!(alone.members[0].duty.holds_first, "kubeadm init needs the address");
+}
+
+#[test]
+fn a_duty_is_renumbered_only_when_it_changes() {
+    let networks = ["10.0.0.1/24", "10.0.0.2/24"].map(plain);
+    let first = decide(&[candidate("a", 1, &networks[0])]);
+    let known = announced(&first.members[0]);
+    let a = Candidate { known: Some(&known), ..candidate("a", 1, &networks[0]) };
+    let again = decide(&[a]);
+    assert_eq!((again.members[0].is_new, again.members[0].duty.generation), (false, 1));
+    let grown = decide(&[a, candidate("b", 2, &networks[1])]);
+    assert_eq!((grown.members[0].is_new, grown.members[0].duty.generation), (true, 2));
+    let restored = decide(&[Candidate { known: None, carried_generation: 8, ..a }]);
+    assert_eq!(restored.members[0].duty.generation, 9, "the host has 8");
+    let behind = decide(&[Candidate { carried_generation: 8, ..a }]);
+    assert_eq!((behind.members[0].is_new, behind.members[0].duty.generation), (true, 9));
+}
+
+#[test]
+fn the_address_is_on_the_interface_that_routes_to_the_endpoint() {
+    let card = |name, address| interface(name, &[address], None);
+    let two = network(&[card("eno1", "10.0.0.1/24"), card("eno2", "192.0.2.1/24")], Some("eno2"));
+    let bond = network(&[card("bond0", "10.0.0.1/24"), interface("eno1", &[], Some("bond0"))], None);
+    let six = network(&[interface("eno1", &["10.0.0.1/24", "2001:db8::1/64"], None)], None);
+    let holder = network(&[interface("eno1", &["10.0.0.100/32", "10.0.0.1/24"], None)], None);
+    let slave = DeviceProblem::IsSlave { device: "eno1".into(), master: "bond0".into() };
+    let missing = DeviceProblem::Missing { device: "eth0".into(), found: "eno1, eno2".into() };
+    let nothing = |device: Option<&str>| DeviceProblem::NoAddress { device: device.map(str::to_owned) };
+    for (name, network, device, endpoint, want) in [
+        ("connected", &two, None, "10.0.0.100", Ok("10.0.0.1")),
+        ("by the default route", &two, None, "203.0.113.5", Ok("192.0.2.1")),
+        ("as named", &two, Some("eno2"), "10.0.0.100", Ok("192.0.2.1")),
+        ("missing", &two, Some("eth0"), "10.0.0.100", Err(missing)),
+        ("member of a bond", &bond, Some("eno1"), "10.0.0.100", Err(slave)),
+        ("bond", &bond, Some("bond0"), "10.0.0.100", Ok("10.0.0.1")),
+        ("IPv6", &six, None, "2001:db8::100", Ok("2001:db8::1")),
+        ("no IPv6", &two, None, "2001:db8::100", Err(nothing(None))),
+        ("no IPv6 as named", &two, Some("eno1"), "2001:db8::100", Err(nothing(Some("eno1")))),
+        ("the endpoint is no own address", &holder, None, "10.0.0.100", Ok("10.0.0.1")),
+    ] {
+        let found = find_address(Some(network), device, endpoint.parse().unwrap());
+        assert_eq!(found, want.map(|address| address.parse().unwrap()), "{name}");
+    }
+    assert_eq!(find_address(None, None, "10.0.0.100".parse().unwrap()), Err(DeviceProblem::NoReport));
+}
+
+#[test]
+fn neighbours_with_the_same_address_or_id_are_named() {
+    let ours = cluster("c1", "10.0.0.100", 5);
+    let internal = Internal::of_cluster(&ours).unwrap();
+    let network = plain("10.0.0.1/24");
+    let candidates = [candidate("a", 1, &network)];
+    let against = |other: &BaremetalCluster| {
+        decide_members(
+            &ours,
+            internal,
+            &candidates,
+            &[Neighbour { cluster: &ours }, Neighbour { cluster: other }],
+        )
+    };
+    let older = against(&cluster("c2", "10.0.0.100", 1));
+    assert_eq!((older.address_taken.as_deref(), older.members.len()), (Some("fleet/c2"), 0));
+    let younger = against(&cluster("c2", "10.0.0.100", 9));
+    assert_eq!((younger.address_taken, younger.members.len()), (None, 1));
+    let same_id = against(&cluster("c2", "10.0.0.200", 1));
+    assert_eq!((same_id.router_id_shared, same_id.members.len()), (vec!["fleet/c2".to_owned()], 1));
+    let elsewhere = against(&cluster("c2", "10.9.0.200", 1));
+    assert!(elsewhere.router_id_shared.is_empty());
+    let mut external = cluster("c2", "10.0.0.100", 1);
+    external.spec.control_plane_load_balancer.as_mut().unwrap().kind = LoadBalancerType::External;
+    assert!(against(&external).address_taken.is_none());
+    let twin = network.clone();
+    let twins = decide(&[candidates[0], candidate("b", 2, &twin)]);
+    assert_eq!(twins.members.len(), 1);
+    assert!(matches!(twins.problems[..], [(_, DeviceProblem::AddressShared(_))]));
+}
+
+#[test]
+fn a_released_host_gets_the_empty_duty_once() {
+    let network = plain("10.0.0.1/24");
+    let member = decide(&[candidate("a", 1, &network)]).members.remove(0);
+    let ended = end_duty(Some(&announced(&member)), 4).unwrap();
+    assert_eq!((ended.generation, ended.address.as_str()), (5, ""));
+    assert_eq!(proto::balancer::Duty::parse(&message_of(&ended).unwrap()), Ok(None));
+    assert_eq!(end_duty(Some(&LoadBalancerStatus { duty: ended, state: None }), 4), None);
+    assert_eq!(end_duty(None, 4), None, "nothing is known of it");
+}
+
+#[test]
+fn conditions_name_holder_or_cause() {
+    let networks = ["10.0.0.1/24", "10.0.0.2/24"].map(plain);
+    let plain_candidates = [candidate("a", 1, &networks[0]), candidate("b", 2, &networks[1])];
+    let decision = decide(&plain_candidates);
+    let report = |is_holder, message: &str| {
+        let generation = 1;
+        Some(LoadBalancerReport { generation, is_holder, message: message.into(), ..Default::default() })
+    };
+    let stale = Some(LoadBalancerReport { generation: 0, is_holder: true, ..Default::default() });
+    for (name, a, b, want, part) in [
+        ("held", report(true, ""), report(false, ""), Reason::AddressHeld, "held by host a"),
+        ("in part", report(true, ""), report(false, "no ip_vs"), Reason::AddressHeld, "host b: no ip_vs"),
+        ("no holder", report(false, ""), report(false, ""), Reason::HolderMissing, "/readyz"),
+        ("unconfirmed", report(false, ""), None, Reason::DutyUnconfirmed, "host b"),
+        ("stale report", stale, report(false, ""), Reason::DutyUnconfirmed, "host a"),
+        ("failed", report(false, ""), report(false, "no eth7"), Reason::MemberFailed, "host b: no eth7"),
+    ] {
+        let known: Vec<_> = decision
+            .members
+            .iter()
+            .zip([a, b])
+            .map(|(member, state)| LoadBalancerStatus { state, ..announced(member) })
+            .collect();
+        let candidates: Vec<_> = plain_candidates
+            .iter()
+            .zip(&known)
+            .map(|(candidate, known)| Candidate { known: Some(known), ..*candidate })
+            .collect();
+        let conditions = project_conditions(&decide(&candidates), &candidates);
+        let found = conditions.iter().find(|condition| condition.kind == Type::LoadBalancerReady).unwrap();
+        assert_eq!(found.reason, want, "{name}");
+        assert!(found.message.contains(part), "{name}: {}", found.message);
+        assert_eq!(found.status == ConditionStatus::True, want == Reason::AddressHeld, "{name}");
+    }
+    let none = project_conditions(&decide(&[]), &[]);
+    assert!(none.iter().any(|condition| condition.reason == Reason::MembersMissing));
+}
+
+#[test]
+fn conditions_name_wrong_interfaces_and_addresses() {
+    let bond =
+        network(&[interface("bond0", &["10.0.0.1/24"], None), interface("eno1", &[], Some("bond0"))], None);
+    let six = network(&[interface("eno1", &["2001:db8::1/64"], None)], None);
+    let base = candidate("a", 1, &bond);
+    for (name, candidate, want) in [
+        ("member", Candidate { network_device: Some("eno1"), ..base }, Reason::NetworkDeviceIsSlave),
+        ("missing", Candidate { network_device: Some("eth0"), ..base }, Reason::NetworkDeviceMissing),
+        ("no report", Candidate { network: None, ..base }, Reason::NetworkUnknown),
+        ("family", Candidate { network: Some(&six), ..base }, Reason::AddressMissing),
+    ] {
+        let conditions = project_conditions(&decide(&[candidate]), &[candidate]);
+        let found = conditions.iter().find(|condition| condition.reason == want);
+        assert!(found.is_some_and(|found| found.message.contains("host a")), "{name}: {conditions:?}");
+    }
+}
+
+#[test]
+fn a_field_of_the_other_type_is_a_warning() {
+    let mut external = cluster("c1", "10.0.0.100", 0);
+    external.spec.control_plane_load_balancer.as_mut().unwrap().kind = LoadBalancerType::External;
+    let warning = ignored_condition(&external).unwrap();
+    assert_eq!((warning.status, warning.reason), (ConditionStatus::True, Reason::FieldWithoutEffect));
+    assert_eq!(ignored_condition(&cluster("c1", "10.0.0.100", 0)), None);
+}

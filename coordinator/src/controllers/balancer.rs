@@ -1,0 +1,155 @@
+//! The internal endpoint of a cluster: the duty of each control-plane host.
+
+use std::sync::Arc;
+
+use coordinator_api::cluster::BaremetalCluster;
+use coordinator_api::conditions::ConditionUpdate;
+use coordinator_api::inventory::{LoadBalancerDuty, MachineInventory};
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::label;
+use coordinator_api::network::ObservedNetwork;
+use coordinator_core::demand::baremetal_machine::{KIND, named_host};
+use coordinator_core::host::{HostRecord, facts};
+use coordinator_core::load_balancer::{
+    Candidate, Internal, Neighbour, decide_members, end_duty, project_conditions,
+};
+use kube::ResourceExt as _;
+
+use super::Context;
+use super::index::Key;
+use crate::store::{StoreError, host};
+
+/// A control-plane machine and the host that it claims.
+struct Claimed {
+    machine: Arc<BaremetalMachine>,
+    inventory: Arc<MachineInventory>,
+    record: HostRecord,
+    network_device: Option<String>,
+}
+
+/// Announces the duties that changed. The answer is what the conditions of the
+/// cluster say about them; nothing where its load balancer is none of the hosts.
+///
+/// # Errors
+/// [`StoreError`]; the rest follows with the next reconcile.
+pub(super) async fn distribute_duties(
+    context: &Context,
+    cluster: &BaremetalCluster,
+    owner: &Key,
+) -> Result<Vec<ConditionUpdate>, StoreError> {
+    let balancer = cluster.spec.control_plane_load_balancer.as_ref();
+    let Some(internal) = balancer.and_then(Internal::parse) else { return Ok(Vec::new()) };
+    let claimed = gather_claimed(context, cluster, owner);
+    let candidates: Vec<_> = claimed.iter().map(Claimed::as_candidate).collect();
+    let clusters = context.cache.baremetal_clusters.state();
+    let neighbours: Vec<_> = clusters.iter().map(|cluster| Neighbour { cluster }).collect();
+    let decision = decide_members(cluster, internal, &candidates, &neighbours);
+    for member in decision.members.iter().filter(|member| member.is_new) {
+        let Some(found) = claimed.iter().find(|claimed| claimed.record.name.as_str() == member.host) else {
+            continue;
+        };
+        announce_duty(context, &found.inventory, &member.duty).await?;
+        let (host, generation) = (&member.host, member.duty.generation);
+        tracing::info!(
+            host,
+            generation,
+            position = member.duty.position,
+            "duty for the load balancer announced"
+        );
+    }
+    // A host whose place is gone holds nothing.
+    for (name, _) in &decision.problems {
+        let found = claimed.iter().find(|claimed| claimed.record.name.as_str() == name);
+        if let Some(found) = found {
+            dismiss_host(context, &found.inventory, &found.record).await?;
+        }
+    }
+    Ok(project_conditions(&decision, &candidates))
+}
+
+/// Ends the duty of a host that is no member any more; `false` when it has none.
+///
+/// # Errors
+/// [`StoreError`] of the status.
+pub(super) async fn dismiss_host(
+    context: &Context,
+    inventory: &MachineInventory,
+    record: &HostRecord,
+) -> Result<bool, StoreError> {
+    let Some(duty) = end_duty(record.load_balancer.as_ref(), carried_generation(record)) else {
+        return Ok(false);
+    };
+    announce_duty(context, inventory, &duty).await?;
+    tracing::info!(host = %record.name, generation = duty.generation, "duty for the load balancer ended");
+    Ok(true)
+}
+
+/// Whether the host is of a control plane: its machine is one, names it, and is
+/// not being deleted.
+pub(super) fn is_member(machine: &BaremetalMachine, record: &HostRecord) -> bool {
+    let claims = record.claim.as_ref().is_some_and(|claim| {
+        claim.kind == KIND && machine.metadata.name.as_deref() == Some(claim.baremetal_machine.as_str())
+    });
+    claims
+        && machine.labels().contains_key(label::CONTROL_PLANE)
+        && machine.metadata.deletion_timestamp.is_none()
+        && named_host(machine).is_some_and(|host| host == record.name)
+        && !record.is_abandoned
+}
+
+async fn announce_duty(
+    context: &Context,
+    inventory: &MachineInventory,
+    duty: &LoadBalancerDuty,
+) -> Result<(), StoreError> {
+    let now = context.clock.now();
+    host::change_status(&context.client, inventory, now, |status| facts::record_duty(status, duty)).await
+}
+
+fn carried_generation(record: &HostRecord) -> i64 {
+    record.carried.as_ref().map_or(0, |carried| carried.load_balancer_generation)
+}
+
+fn gather_claimed(context: &Context, cluster: &BaremetalCluster, owner: &Key) -> Vec<Claimed> {
+    let machines = context.index.control_plane_machines(owner).into_iter();
+    let machines = machines.filter_map(|key| context.cache.baremetal_machines.get(&key.object_ref()));
+    machines
+        .filter_map(|machine| {
+            let host = named_host(&machine)?;
+            let key = Key::of(&*machine);
+            let beside = |name: &str| Key::new(&*key.namespace, name);
+            let inventory = context.cache.inventories.get(&beside(host.as_str()).object_ref())?;
+            let record = HostRecord::parse(&inventory).filter(|record| is_member(&machine, record))?;
+            let pool =
+                context.cache.pools.get(&beside(&machine.spec.machine_inventory_pool_ref.name).object_ref());
+            let member = pool.as_ref().and_then(|pool| {
+                pool.spec.machine_inventories.iter().find(|member| member.name == record.name.as_str())
+            });
+            let device = member.and_then(|member| member.network_device.as_ref());
+            let device = device.or(cluster.spec.network_device.as_ref());
+            let network_device = device.filter(|device| !device.is_empty()).cloned();
+            Some(Claimed { machine, inventory, record, network_device })
+        })
+        .collect()
+}
+
+impl Claimed {
+    fn as_candidate(&self) -> Candidate<'_> {
+        Candidate {
+            host: self.record.name.as_str(),
+            machine: (
+                self.machine.metadata.name.as_deref().unwrap_or_default(),
+                self.machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            ),
+            network: newest_network(&self.inventory),
+            network_device: self.network_device.as_deref(),
+            known: self.record.load_balancer.as_ref(),
+            carried_generation: carried_generation(&self.record),
+        }
+    }
+}
+
+fn newest_network(inventory: &MachineInventory) -> Option<&ObservedNetwork> {
+    let reported = inventory.status.as_ref().and_then(|status| status.observed_network.as_ref());
+    reported.or(inventory.spec.observed_network.as_ref())
+}

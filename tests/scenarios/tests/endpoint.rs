@@ -1,0 +1,118 @@
+//! The internal endpoint of a cluster: duties of its control-plane hosts.
+
+use agent::alive::duty;
+use coordinator_api::cluster::BaremetalCluster;
+use coordinator_api::conditions::{Reason, Type, find_condition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use proto::v1alpha1::LoadBalancerState;
+use scenarios::World;
+use serde_json::json;
+
+const CLUSTERS: &str = "baremetalclusters.infrastructure.cluster.x-k8s.io";
+
+fn cluster_condition(world: &World, kind: Type) -> Option<Condition> {
+    let object = world.get_object(CLUSTERS, "c1")?;
+    let cluster: BaremetalCluster = serde_json::from_value(object).unwrap();
+    find_condition(&cluster.status?.conditions, kind).cloned()
+}
+
+async fn wait_reason(world: &World, kind: Type, reason: Reason) -> String {
+    let found = |world: &World| {
+        let condition = cluster_condition(world, kind)?;
+        (condition.reason == reason.as_str()).then_some(condition.message)
+    };
+    world.wait_until(reason.as_str(), |world| found(world).is_some()).await;
+    found(world).unwrap()
+}
+
+async fn with_control_plane() -> World {
+    let world = World::with_hosts(&["host-1"]).await;
+    let balancer = json!({ "type": "Internal", "host": "10.9.0.100", "port": 6443, "vrid": 9 });
+    world.patch("BaremetalCluster", "c1", json!({ "spec": { "controlPlaneLoadBalancer": balancer } })).await;
+    wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
+    world.apply_machine("m-1").await;
+    let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/control-plane": "" } } });
+    world.patch("BaremetalMachine", "m-1", label).await;
+    world
+}
+
+fn kept(world: &World) -> Option<proto::balancer::Duty> {
+    duty::read_duty(&world.host("host-1").disk()).unwrap()
+}
+
+/// As the unit of the duty does, which no simulated host runs.
+async fn do_duty(world: &World, is_holder: bool) {
+    let root = world.host("host-1").disk();
+    let generation = duty::kept_generation(&root);
+    std::fs::create_dir_all(root.load_balancer()).unwrap();
+    let interface = "eno1".to_owned();
+    duty::write_state(&root, &LoadBalancerState { generation, interface, is_holder, ..Default::default() });
+    world.host("host-1").kill_agent();
+}
+
+// Fault: a control-plane machine is created, serves, and is deleted.
+// Shown: `LoadBalancerReady` of the BaremetalCluster: `MembersMissing`, `DutyUnconfirmed`, `AddressHeld`.
+#[tokio::test(start_paused = true)]
+async fn control_plane_host_has_the_duty_until_release() {
+    let world = with_control_plane().await;
+    // Before the plan ends: kubeadm init needs the address.
+    world.wait_until("the host has its duty", |world| kept(world).is_some()).await;
+    let given = kept(&world).unwrap();
+    assert_eq!(given.own_address().to_string(), "10.9.0.5");
+    assert!(given.holds_first && given.router_id.get() == 9 && given.interface.is_none());
+    wait_reason(&world, Type::LoadBalancerReady, Reason::DutyUnconfirmed).await;
+    world.wait_running("m-1").await;
+    assert!(kept(&world).is_some(), "it outlives the reboot");
+    do_duty(&world, true).await;
+    let message = wait_reason(&world, Type::LoadBalancerReady, Reason::AddressHeld).await;
+    assert_eq!(message, "held by host host-1");
+    wait_reason(&world, Type::NetworkDeviceReady, Reason::NetworkDeviceFound).await;
+    wait_reason(&world, Type::NetworkConfigValid, Reason::NetworkConfigAccepted).await;
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    assert_eq!(kept(&world), None, "a released host holds no address");
+    world.wait_idle().await;
+    wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
+    let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
+    assert_eq!(host.load_balancer.unwrap().duty.address, "", "and is told so");
+    world.check_invariants().await;
+}
+
+// Fault: a restore lost the status of a control-plane host that has a duty.
+// Shown: nothing: the host gets a duty of a higher generation.
+#[tokio::test(start_paused = true)]
+async fn lost_status_gets_a_higher_duty() {
+    let world = with_control_plane().await;
+    world.wait_running("m-1").await;
+    world.wait_idle().await;
+    let before = duty::kept_generation(&world.host("host-1").disk());
+    world.fake.edit(("machineinventories.elemental.cattle.io", scenarios::NAMESPACE, "host-1"), |object| {
+        object["status"]["host"].as_object_mut().unwrap().remove("loadBalancer");
+    });
+    world
+        .wait_until("a newer duty", |world| duty::kept_generation(&world.host("host-1").disk()) > before)
+        .await;
+    assert!(kept(&world).is_some());
+    world.check_invariants().await;
+}
+
+// Fault: `networkDevice` names no interface of a host; `host`, `port` or `type` of the load balancer is changed.
+// Shown: `NetworkDeviceReady=False`, `NetworkDeviceMissing`; the API server rejects the change.
+#[tokio::test(start_paused = true)]
+async fn wrong_device_and_late_changes_are_said() {
+    let world = with_control_plane().await;
+    world.wait_until("the host has its duty", |world| kept(world).is_some()).await;
+    world.patch("BaremetalCluster", "c1", json!({ "spec": { "networkDevice": "eth7" } })).await;
+    let message = wait_reason(&world, Type::NetworkDeviceReady, Reason::NetworkDeviceMissing).await;
+    assert!(message.contains("host host-1 has no interface eth7"), "{message}");
+    world.wait_until("the host holds nothing", |world| kept(world).is_none()).await;
+    for change in [json!({ "host": "10.9.0.101" }), json!({ "port": 443 }), json!({ "type": "External" })] {
+        let patch = json!({ "spec": { "controlPlaneLoadBalancer": change } });
+        let refused = world.try_patch("BaremetalCluster", "c1", patch).await.unwrap_err();
+        assert!(refused.to_string().contains("never change"), "{refused}");
+    }
+    let patch = json!({ "spec": { "controlPlaneLoadBalancer": { "vrid": 10 }, "networkDevice": null } });
+    world.patch("BaremetalCluster", "c1", patch).await;
+    world.wait_until("the new id", |world| kept(world).is_some_and(|duty| duty.router_id.get() == 10)).await;
+    world.check_invariants().await;
+}

@@ -1,0 +1,76 @@
+//! The agent's verbs `alive` and `check-api`, and a stand-in for an API server that answers
+//! `/readyz` and nothing else: `make bench` needs a hundred failovers, not Kubernetes.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agent::alive::{check, supervisor};
+use agent::error::explain;
+use agent::paths::Root;
+use anyhow::{Context as _, bail};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = match (runtime, &words[..]) {
+        (Ok(runtime), ["--root", root, verb]) => runtime.block_on(run_verb(&Root::at(root), verb)),
+        (Ok(runtime), ["serve-readyz", address, directory]) => {
+            runtime.block_on(serve_ready(address, Path::new(directory)))
+        }
+        _ => Err(anyhow::anyhow!("--root DIRECTORY alive|check-api, or serve-readyz ADDRESS DIRECTORY")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run_verb(root: &Root, verb: &str) -> anyhow::Result<()> {
+    match verb {
+        "alive" => {
+            let program = std::env::current_exe()?;
+            let done = supervisor::run(root, &program).await;
+            done.map_err(|error| anyhow::anyhow!(explain(&error)))
+        }
+        "check-api" => {
+            let checked = check::check_api(root).await;
+            checked.map(drop).map_err(|error| anyhow::anyhow!(explain(&error)))
+        }
+        _ => bail!("there is no verb {verb}"),
+    }
+}
+
+async fn serve_ready(address: &str, directory: &Path) -> anyhow::Result<()> {
+    let chain = CertificateDer::pem_file_iter(directory.join("server.crt"))?.collect::<Result<_, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(directory.join("server.key"))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind(address).await.context("listen")?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let acceptor = acceptor.clone();
+        tokio::spawn(async move {
+            // A client that only connects is one of the measurement.
+            let Ok(mut stream) = acceptor.accept(stream).await else { return };
+            let mut request = [0; 1024];
+            if stream.read(&mut request).await.is_ok() {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+                let _ = stream.shutdown().await;
+            }
+        });
+    }
+}

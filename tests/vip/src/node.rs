@@ -1,0 +1,251 @@
+//! One node: a root directory, the agent's duty, keepalived, perhaps etcd and an API server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent::alive::duty;
+use agent::paths::Root;
+use control_plane::parts::{Part, Parts};
+use control_plane::pki::{Authority, ServiceAccountKeys};
+use control_plane::process::{Process, Signal, Spec};
+use nix::unistd::Pid;
+use proto::v1alpha1::{LoadBalancerDuty, LoadBalancerState};
+
+use crate::network::{ENDPOINT, Network, address, run_ip};
+
+/// Port of the API servers.
+pub const PORT: u16 = 6443;
+/// Patience with keepalived that is asked to end.
+const STOP: Duration = Duration::from_secs(8);
+
+/// Authority and keys that all API servers of a cluster share.
+pub struct Keys {
+    /// Signs servers and clients.
+    pub authority: Authority,
+    accounts: ServiceAccountKeys,
+}
+
+impl Keys {
+    /// New ones.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn create() -> anyhow::Result<Self> {
+        Ok(Self { authority: Authority::new("kubernetes")?, accounts: ServiceAccountKeys::new()? })
+    }
+}
+
+/// A node.
+pub struct Node {
+    namespace: String,
+    index: usize,
+    directory: tempfile::TempDir,
+    agent: Option<Process>,
+    api: Option<Process>,
+    etcd: Option<Process>,
+}
+
+impl Node {
+    /// A node without anything running.
+    ///
+    /// # Errors
+    /// When its files cannot be written.
+    pub fn create(network: &Network, index: usize, keys: &Keys) -> anyhow::Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let root = Root::at(directory.path());
+        fs::create_dir_all(root.state().path())?;
+        let pki = root.join("/etc/kubernetes/pki");
+        fs::create_dir_all(&pki)?;
+        let server = keys.authority.server("kube-apiserver", &[address(index).into(), ENDPOINT.into()])?;
+        let admin = keys.authority.client("admin", control_plane::control_plane::ADMINISTRATORS)?;
+        for (name, text) in [
+            ("ca.crt", &keys.authority.pair().certificate),
+            ("server.crt", &server.certificate),
+            ("server.key", &server.key),
+            ("admin.crt", &admin.certificate),
+            ("admin.key", &admin.key),
+            ("sa.pub", &keys.accounts.public),
+            ("sa.key", &keys.accounts.private),
+        ] {
+            fs::write(pki.join(name), text)?;
+        }
+        let namespace = network.namespace(index);
+        Ok(Self { namespace, index, directory, agent: None, api: None, etcd: None })
+    }
+
+    /// The node's files.
+    #[must_use]
+    pub fn root(&self) -> Root {
+        Root::at(self.directory.path())
+    }
+
+    fn pki(&self, name: &str) -> PathBuf {
+        self.root().join("/etc/kubernetes/pki").join(name)
+    }
+
+    /// Gives it a duty among `members`, as the coordinator does.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn give_duty(&self, generation: u64, members: &[usize]) -> anyhow::Result<()> {
+        let position = members.iter().position(|member| *member == self.index).unwrap_or_default();
+        let duty = LoadBalancerDuty {
+            generation,
+            address: ENDPOINT.to_string(),
+            port: PORT.into(),
+            router_id: 51,
+            interface: String::new(),
+            members: members.iter().map(|member| address(*member).to_string()).collect(),
+            position: u32::try_from(position)?,
+            holds_first: members.len() == 1,
+        };
+        self.keep_duty(&duty)
+    }
+
+    /// Gives it that duty.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub fn keep_duty(&self, duty: &LoadBalancerDuty) -> anyhow::Result<()> {
+        Ok(duty::keep_duty(&self.root(), duty)?)
+    }
+
+    /// How far it is with its duty.
+    #[must_use]
+    pub fn state(&self) -> LoadBalancerState {
+        duty::read_state(&self.root()).unwrap_or_default()
+    }
+
+    /// Starts the verb `alive` of `program`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_agent(&mut self, program: &Path) -> anyhow::Result<()> {
+        let root = self.directory.path().display().to_string();
+        self.agent = Some(self.start("agent", program, &["--root", &root, "alive"])?);
+        Ok(())
+    }
+
+    /// Starts a stand-in that answers `/readyz`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_stand_in(&mut self, program: &Path) -> anyhow::Result<()> {
+        let pki = self.root().join("/etc/kubernetes/pki").display().to_string();
+        let listen = format!("0.0.0.0:{PORT}");
+        self.api = Some(self.start("readyz", program, &["serve-readyz", &listen, &pki])?);
+        Ok(())
+    }
+
+    /// Starts etcd as one of `members`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_etcd(&mut self, parts: &Parts, members: &[usize]) -> anyhow::Result<()> {
+        let peer = |node: usize| format!("http://{}:2380", address(node));
+        let all: Vec<_> = members.iter().map(|member| format!("n{member}={}", peer(*member))).collect();
+        let own = peer(self.index);
+        let arguments = [
+            format!("--name=n{}", self.index),
+            format!("--data-dir={}", self.directory.path().join("etcd").display()),
+            "--listen-client-urls=http://127.0.0.1:2379".to_owned(),
+            "--advertise-client-urls=http://127.0.0.1:2379".to_owned(),
+            format!("--listen-peer-urls={own}"),
+            format!("--initial-advertise-peer-urls={own}"),
+            format!("--initial-cluster={}", all.join(",")),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=warn".to_owned(),
+        ];
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        self.etcd = Some(self.start("etcd", &parts.path(Part::Etcd)?, &arguments)?);
+        Ok(())
+    }
+
+    /// Starts a real API server on the node's etcd.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_api_server(&mut self, parts: &Parts) -> anyhow::Result<()> {
+        let file = |name: &str| self.pki(name).display().to_string();
+        let arguments = [
+            "--etcd-servers=http://127.0.0.1:2379".to_owned(),
+            format!("--secure-port={PORT}"),
+            "--bind-address=0.0.0.0".to_owned(),
+            format!("--advertise-address={}", address(self.index)),
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            "--authorization-mode=RBAC".to_owned(),
+            "--profiling=false".to_owned(),
+            format!("--cert-dir={}", self.directory.path().join("run").display()),
+            format!("--client-ca-file={}", file("ca.crt")),
+            format!("--tls-cert-file={}", file("server.crt")),
+            format!("--tls-private-key-file={}", file("server.key")),
+            format!("--service-account-key-file={}", file("sa.pub")),
+            format!("--service-account-signing-key-file={}", file("sa.key")),
+        ];
+        let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+        self.api = Some(self.start("kube-apiserver", &parts.path(Part::KubeApiserver)?, &arguments)?);
+        Ok(())
+    }
+
+    fn start(&self, name: &str, program: &Path, arguments: &[&str]) -> anyhow::Result<Process> {
+        let mut all = vec!["netns".to_owned(), "exec".to_owned(), self.namespace.clone()];
+        all.push(program.display().to_string());
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        Ok(Process::start(Spec {
+            name: format!("{name} of {}", self.namespace),
+            binary: "ip".into(),
+            arguments: all,
+            environment: Vec::new(),
+            log: self.log(name),
+        })?)
+    }
+
+    /// Where a process of the node writes to.
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.directory.path().join(format!("{name}.log"))
+    }
+
+    /// Ends the API server at once.
+    pub fn kill_api_server(&mut self) {
+        self.api = None;
+    }
+
+    /// Ends etcd at once.
+    pub fn kill_etcd(&mut self) {
+        self.etcd = None;
+    }
+
+    /// Ends keepalived at once, and leaves the agent that watches it.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill_keepalived(&self) -> anyhow::Result<()> {
+        for name in ["keepalived.pid", "vrrp.pid"] {
+            let text = fs::read_to_string(self.root().load_balancer().join(name))?;
+            nix::sys::signal::kill(Pid::from_raw(text.trim().parse()?), Signal::SIGKILL)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the power away: everything ends at once, and what the kernel had is gone. The files stay.
+    pub fn lose_power(&mut self) {
+        (self.agent, self.api, self.etcd) = (None, None, None);
+        let _ = self.kill_keepalived();
+        let _ = fs::remove_dir_all(self.root().runtime());
+        let device = crate::network::CARD;
+        let _ = run_ip(&format!("-n {} addr del {ENDPOINT}/32 dev {device}", self.namespace));
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            agent.stop(STOP);
+        }
+    }
+}

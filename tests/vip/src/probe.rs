@@ -1,0 +1,87 @@
+//! A client of the endpoint, and waits for what a site shows.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use nix::sched::{CloneFlags, setns};
+
+use crate::network::{ENDPOINT, Network};
+use crate::node::PORT;
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait of one attempt to connect: a lost packet is not sent again within it.
+const ATTEMPT: Duration = Duration::from_millis(40);
+
+/// Waits until `look` sees it.
+///
+/// # Errors
+/// When it is not seen in time; the message has what was seen last.
+pub fn wait_until<T>(
+    what: &str,
+    patience: Duration,
+    mut look: impl FnMut() -> anyhow::Result<Result<T, String>>,
+) -> anyhow::Result<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match look()? {
+            Ok(found) => return Ok(found),
+            Err(seen) if Instant::now() >= deadline => {
+                bail!("not in {} s: {what}; seen: {seen}", patience.as_secs())
+            }
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Runs `lose`, and measures from then until a client connects to the endpoint again. A
+/// connection that is still accepted by what is being lost is none: `is_over` tells that it is gone.
+///
+/// # Errors
+/// When nothing is served in time.
+pub fn time_failover(
+    network: &Network,
+    lose: impl FnOnce() -> anyhow::Result<()>,
+    patience: Duration,
+) -> anyhow::Result<Duration> {
+    let namespace = File::open(format!("/run/netns/{}", network.switch()))?;
+    lose()?;
+    let start = Instant::now();
+    let measured = thread::spawn(move || {
+        setns(namespace.as_fd(), CloneFlags::CLONE_NEWNET).context("enter the clients' namespace")?;
+        let endpoint = SocketAddr::from((ENDPOINT, PORT));
+        while start.elapsed() < patience {
+            if TcpStream::connect_timeout(&endpoint, ATTEMPT).is_ok() {
+                return Ok(start.elapsed());
+            }
+            // A refusal comes at once.
+            thread::sleep(Duration::from_millis(2));
+        }
+        bail!("nothing served the endpoint in {} s", patience.as_secs())
+    });
+    measured.join().map_err(|_| anyhow::anyhow!("the client panicked"))?
+}
+
+/// Creates a ConfigMap as administrator through `address`; whether it was created.
+///
+/// # Errors
+/// When curl cannot be run.
+pub fn write_through(namespace: &str, address: &str, pki: &Path, name: &str) -> anyhow::Result<bool> {
+    let file = |name: &str| pki.join(name).display().to_string();
+    let body = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}}}}"#);
+    let done = Command::new("ip")
+        .args(["netns", "exec", namespace, "curl", "--silent", "--output", "/dev/null", "--max-time", "5"])
+        .args(["--write-out", "%{http_code}", "--resolve", &format!("kubernetes:{PORT}:{address}")])
+        .args(["--cacert", &file("ca.crt"), "--cert", &file("admin.crt"), "--key", &file("admin.key")])
+        .args(["--header", "Content-Type: application/json", "--data", &body])
+        .arg(format!("https://kubernetes:{PORT}/api/v1/namespaces/default/configmaps"))
+        .output()
+        .context("run curl")?;
+    Ok(done.stdout == b"201")
+}

@@ -1,0 +1,110 @@
+//! A whole control plane.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use control_plane::parts::Parts;
+
+use crate::network::Network;
+use crate::node::{Keys, Node};
+use crate::probe::wait_until;
+
+/// Patience with real API servers on a busy machine.
+pub const PATIENCE: Duration = Duration::from_mins(3);
+
+/// The nodes of one cluster on one network.
+pub struct Site {
+    // Dropped in this order: what runs, then the namespaces.
+    /// By index.
+    pub nodes: Vec<Node>,
+    /// What they are plugged into.
+    pub network: Network,
+    program: PathBuf,
+    keys: Keys,
+}
+
+impl Site {
+    /// Nodes without anything running; `program` is `vip-agent`.
+    ///
+    /// # Errors
+    /// Without root.
+    pub fn create(nodes: usize, program: &Path) -> anyhow::Result<Self> {
+        let (network, keys) = (Network::create(nodes)?, Keys::create()?);
+        let nodes = (0..nodes).map(|node| Node::create(&network, node, &keys)).collect::<Result<_, _>>()?;
+        Ok(Self { nodes, network, program: program.to_owned(), keys })
+    }
+
+    /// The cluster's keys.
+    #[must_use]
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// Gives `members` their duties of that generation.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub fn give_duties(&self, generation: u64, members: &[usize]) -> anyhow::Result<()> {
+        members.iter().try_for_each(|member| self.nodes[*member].give_duty(generation, members))
+    }
+
+    /// Starts the agents.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn start_agents(&mut self) -> anyhow::Result<()> {
+        self.nodes.iter_mut().try_for_each(|node| node.start_agent(&self.program))
+    }
+
+    /// Starts a stand-in for an API server on a node.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start_stand_in(&mut self, node: usize) -> anyhow::Result<()> {
+        self.nodes[node].start_stand_in(&self.program)
+    }
+
+    /// Starts etcd and an API server on every node.
+    ///
+    /// # Errors
+    /// When a part is missing.
+    pub fn start_kubernetes(&mut self, parts: &Parts) -> anyhow::Result<()> {
+        let all: Vec<_> = (0..self.nodes.len()).collect();
+        self.nodes.iter_mut().try_for_each(|node| node.start_etcd(parts, &all))?;
+        self.nodes.iter_mut().try_for_each(|node| node.start_api_server(parts))
+    }
+
+    /// Waits until exactly one node holds the endpoint, and `fits` it.
+    ///
+    /// # Errors
+    /// When that is not so in time.
+    pub fn wait_holder(&self, patience: Duration, fits: impl Fn(usize) -> bool) -> anyhow::Result<usize> {
+        wait_until("one holder", patience, || {
+            let holders = self.network.holders()?;
+            Ok(match holders[..] {
+                [holder] if fits(holder) => Ok(holder),
+                _ => Err(format!("{holders:?}; {}", self.describe())),
+            })
+        })
+    }
+
+    /// Waits until no node holds it.
+    ///
+    /// # Errors
+    /// When that is not so in time.
+    pub fn wait_no_holder(&self, patience: Duration) -> anyhow::Result<()> {
+        wait_until("no holder", patience, || {
+            let holders = self.network.holders()?;
+            Ok(if holders.is_empty() { Ok(()) } else { Err(format!("{holders:?}; {}", self.describe())) })
+        })
+    }
+
+    fn describe(&self) -> String {
+        let states = self.nodes.iter().map(|node| {
+            let log = std::fs::read_to_string(node.log("agent")).unwrap_or_default();
+            let tail: Vec<_> = log.lines().rev().take(8).collect();
+            format!("{:?} {tail:?}", node.state().failure)
+        });
+        states.collect::<Vec<_>>().join("\n")
+    }
+}

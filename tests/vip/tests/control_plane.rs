@@ -1,0 +1,91 @@
+//! Three real API servers with stacked etcd: the endpoint follows the quorum.
+
+use std::path::Path;
+use std::time::Duration;
+
+use control_plane::parts::Parts;
+use vip::network::{ENDPOINT, address};
+use vip::probe::{wait_until, write_through};
+use vip::site::{PATIENCE, Site};
+
+/// How long the former holder may keep the address beside the one of the majority: its API server
+/// notices the loss of the quorum, and two checks fail.
+const OVERLAP: Duration = Duration::from_secs(60);
+
+fn start() -> Site {
+    let parts = Parts::from_environment().unwrap();
+    let mut site = Site::create(3, Path::new(env!("CARGO_BIN_EXE_vip-agent"))).unwrap();
+    site.give_duties(1, &[0, 1, 2]).unwrap();
+    site.start_agents().unwrap();
+    site.start_kubernetes(&parts).unwrap();
+    site
+}
+
+/// Through the endpoint, from where clients are.
+fn wait_write(site: &Site, name: &str) {
+    let pki = site.nodes[0].root().join("/etc/kubernetes/pki");
+    let mut attempt = 0;
+    wait_until("a write through the endpoint", PATIENCE, || {
+        attempt += 1;
+        let name = format!("{name}-{attempt}");
+        let written = write_through(&site.network.switch(), &ENDPOINT.to_string(), &pki, &name)?;
+        Ok(if written { Ok(()) } else { Err(format!("holders {:?}", site.network.holders()?)) })
+    })
+    .unwrap();
+}
+
+// Fault: the holder of the endpoint is cut off from the other members of etcd, or etcd loses its quorum.
+// Shown: `LoadBalancerReady` names the holder on the majority's side, or is False, `HolderMissing`.
+#[test]
+fn endpoint_follows_the_quorum() {
+    let mut site = start();
+    let holder = site.wait_holder(PATIENCE, |_| true).unwrap();
+    wait_write(&site, "first");
+
+    // A partition: the holder is alone, and serves no write although it is told to.
+    site.network.set_cable(holder, false).unwrap();
+    let others = |site: &Site| -> Vec<usize> {
+        (0..3).filter(|node| *node != holder && site.network.holds(*node).unwrap()).collect()
+    };
+    wait_until("the majority holds the endpoint", PATIENCE, || {
+        let found = others(&site);
+        Ok(if found.len() == 1 { Ok(()) } else { Err(format!("{found:?}")) })
+    })
+    .unwrap();
+    let pki = site.nodes[holder].root().join("/etc/kubernetes/pki");
+    let own = address(holder).to_string();
+    let namespace = site.network.namespace(holder);
+    assert!(!write_through(&namespace, &own, &pki, "minority").unwrap(), "a minority took a write");
+    wait_write(&site, "partitioned");
+    wait_until("the minority drops the endpoint", OVERLAP, || {
+        Ok(if site.network.holds(holder)? { Err("held".to_owned()) } else { Ok(()) })
+    })
+    .unwrap();
+    assert_eq!(others(&site).len(), 1);
+
+    // After it there is one holder again.
+    site.network.set_cable(holder, true).unwrap();
+    let second = site.wait_holder(PATIENCE, |_| true).unwrap();
+    assert_ne!(second, holder, "the one that comes back takes nothing away");
+    wait_write(&site, "healed");
+
+    // The API server of the holder is lost: etcd goes on.
+    site.nodes[second].kill_api_server();
+    let third = site.wait_holder(PATIENCE, |new| new != second).unwrap();
+    wait_write(&site, "moved");
+
+    // The quorum is lost: no holder.
+    for node in (0..3).filter(|node| *node != third) {
+        site.nodes[node].kill_etcd();
+    }
+    site.wait_no_holder(PATIENCE).unwrap();
+
+    // All nodes lose power, and come back without anything that tells them what to do.
+    for node in &mut site.nodes {
+        node.lose_power();
+    }
+    site.start_agents().unwrap();
+    site.start_kubernetes(&Parts::from_environment().unwrap()).unwrap();
+    site.wait_holder(PATIENCE, |_| true).unwrap();
+    wait_write(&site, "restarted");
+}

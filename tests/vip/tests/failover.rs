@@ -1,0 +1,206 @@
+//! Who holds the endpoint, with a stand-in for the API servers: real keepalived, run by the agent's
+//! own code.
+
+use std::path::Path;
+use std::time::Duration;
+
+use agent::alive::config::{Part, render_config};
+use agent::alive::placement::Placement;
+use proto::balancer::Duty;
+use proto::v1alpha1::LoadBalancerDuty;
+use vip::network::{CARD, Network, address};
+use vip::probe::{time_failover, wait_until};
+use vip::site::Site;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// After a loss the address is served again by then; the distribution is `make bench BENCH=vip`'s.
+const SOON: Duration = Duration::from_secs(20);
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_vip-agent"))
+}
+
+fn started(nodes: usize) -> (Site, Vec<usize>) {
+    let mut site = Site::create(nodes, program()).unwrap();
+    let all: Vec<_> = (0..nodes).collect();
+    site.give_duties(1, &all).unwrap();
+    site.start_agents().unwrap();
+    for node in 0..nodes {
+        site.start_stand_in(node).unwrap();
+    }
+    (site, all)
+}
+
+#[test]
+fn first_node_holds_before_init_and_hands_over() {
+    let mut site = Site::create(3, program()).unwrap();
+    site.give_duties(1, &[0]).unwrap();
+    site.start_agents().unwrap();
+    // No API server runs anywhere.
+    site.wait_holder(PATIENCE, |holder| holder == 0).unwrap();
+    site.start_stand_in(0).unwrap();
+    let root = site.nodes[0].root();
+    wait_until("its API server served", PATIENCE, || {
+        Ok(if agent::alive::duty::has_served(&root) { Ok(()) } else { Err("not yet".to_owned()) })
+    })
+    .unwrap();
+    // From now on it holds the address only with its API server.
+    site.nodes[0].kill_api_server();
+    site.wait_no_holder(PATIENCE).unwrap();
+    site.give_duties(2, &[0, 1, 2]).unwrap();
+    site.start_stand_in(1).unwrap();
+    site.wait_holder(PATIENCE, |holder| holder == 1).unwrap();
+    // The one that comes back takes nothing away.
+    site.start_stand_in(0).unwrap();
+    site.nodes[1].kill_api_server();
+    site.wait_holder(PATIENCE, |holder| holder == 0).unwrap();
+}
+
+// Fault: a control-plane machine is deleted, or its host is cleaned, while it holds the endpoint.
+// Shown: `LoadBalancerReady` names the next holder.
+#[test]
+fn removed_member_hands_the_endpoint_over() {
+    let (site, _) = started(3);
+    let holder = site.wait_holder(PATIENCE, |_| true).unwrap();
+    let rest: Vec<_> = (0..3).filter(|node| *node != holder).collect();
+    site.give_duties(2, &rest).unwrap();
+    let removed = &site.nodes[holder];
+    let served = time_failover(
+        &site.network,
+        || removed.keep_duty(&LoadBalancerDuty { generation: 2, ..Default::default() }),
+        SOON,
+    );
+    served.unwrap();
+    site.wait_holder(PATIENCE, |new| new != holder).unwrap();
+    wait_until("the removed host says so", PATIENCE, || {
+        let state = site.nodes[holder].state();
+        Ok(if state.generation == 2 && state.interface.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{state:?}"))
+        })
+    })
+    .unwrap();
+    // A clean plan does the same without the coordinator.
+    let next = site.wait_holder(PATIENCE, |_| true).unwrap();
+    agent::alive::duty::end_duty(&site.nodes[next].root()).unwrap();
+    site.wait_holder(PATIENCE, |new| new != holder && new != next).unwrap();
+}
+
+// Fault: the holder of the endpoint loses its network, its API server, or keepalived is killed.
+// Shown: `LoadBalancerReady` names the next holder.
+#[test]
+fn each_loss_moves_the_endpoint() {
+    let (mut site, _) = started(3);
+    let first = site.wait_holder(PATIENCE, |_| true).unwrap();
+    // The host is lost.
+    time_failover(&site.network, || site.network.set_cable(first, false), SOON).unwrap();
+    let others =
+        |site: &Site| (0..3).filter(|node| *node != first && site.network.holds(*node).unwrap()).count();
+    assert_eq!(others(&site), 1);
+    site.network.set_cable(first, true).unwrap();
+    let second = site.wait_holder(PATIENCE, |_| true).unwrap();
+    // Its API server is lost.
+    site.nodes[second].kill_api_server();
+    let third = site.wait_holder(PATIENCE, |holder| holder != second).unwrap();
+    site.start_stand_in(second).unwrap();
+    // keepalived is killed: what it left must not stay beside the new holder's.
+    site.nodes[third].kill_keepalived().unwrap();
+    wait_until("keepalived was started again", PATIENCE, || {
+        let state = site.nodes[third].state();
+        Ok(if state.failure.is_none_or(|failure| failure.message.contains("IPVS")) {
+            Ok(())
+        } else {
+            Err(state.interface)
+        })
+    })
+    .unwrap();
+    site.wait_holder(PATIENCE, |_| true).unwrap();
+}
+
+// Fault: all control-plane hosts lose power, and the management cluster is away.
+// Shown: nothing: the hosts hold the endpoint again from their own files.
+#[test]
+fn all_nodes_come_back_without_a_coordinator() {
+    let (mut site, all) = started(3);
+    site.wait_holder(PATIENCE, |_| true).unwrap();
+    for node in &mut site.nodes {
+        node.lose_power();
+    }
+    assert_eq!(site.network.holders().unwrap(), Vec::<usize>::new());
+    site.start_agents().unwrap();
+    for node in &all {
+        site.start_stand_in(*node).unwrap();
+    }
+    site.wait_holder(PATIENCE, |_| true).unwrap();
+}
+
+// Fault: `networkDevice` names an interface that a host lacks, or the host has another address than it reported.
+// Shown: `LoadBalancerReady=False`, `MemberFailed`, with what the host has.
+#[test]
+fn wrong_interface_and_address_are_said() {
+    let mut site = Site::create(1, program()).unwrap();
+    let duty = LoadBalancerDuty {
+        generation: 1,
+        address: vip::network::ENDPOINT.to_string(),
+        port: 6443,
+        router_id: 51,
+        interface: "eth7".to_owned(),
+        members: vec![address(0).to_string()],
+        holds_first: true,
+        ..Default::default()
+    };
+    site.nodes[0].keep_duty(&duty).unwrap();
+    site.start_agents().unwrap();
+    let said = |site: &Site, part: &str| {
+        let look = || {
+            let message = site.nodes[0].state().failure.map(|failure| failure.message).unwrap_or_default();
+            Ok(if message.contains(part) { Ok(()) } else { Err(message) })
+        };
+        wait_until(part, PATIENCE, look).unwrap();
+    };
+    said(&site, "no interface eth7; it has eno1");
+    let elsewhere = LoadBalancerDuty {
+        generation: 2,
+        interface: String::new(),
+        members: vec!["10.55.0.77".to_owned()],
+        ..duty.clone()
+    };
+    site.nodes[0].keep_duty(&elsewhere).unwrap();
+    said(&site, "does not have the address 10.55.0.77");
+    site.nodes[0].keep_duty(&LoadBalancerDuty { generation: 3, interface: CARD.to_owned(), ..duty }).unwrap();
+    site.wait_holder(PATIENCE, |holder| holder == 0).unwrap();
+}
+
+#[test]
+fn keepalived_takes_every_configuration() {
+    let network = Network::create(1).unwrap();
+    let (four, six) = (["10.0.0.1", "10.0.0.2", "10.0.0.3"], ["2001:db8::1", "2001:db8::2"]);
+    for (name, endpoint, members, spreads) in [
+        ("one", "10.0.0.100", &four[..1], false),
+        ("three", "10.0.0.100", &four[..], false),
+        ("spread", "10.0.0.100", &four[..], true),
+        ("IPv6", "2001:db8::100", &six[..], false),
+        ("IPv6, spread", "2001:db8::100", &six[..], true),
+    ] {
+        let duty = LoadBalancerDuty {
+            generation: 1,
+            address: endpoint.to_owned(),
+            port: 6443,
+            router_id: 51,
+            members: members.iter().map(|member| (*member).to_owned()).collect(),
+            ..Default::default()
+        };
+        let duty = Duty::parse(&duty).unwrap().unwrap();
+        let placement = Placement { interface: CARD.to_owned(), is_holder: false };
+        let text = render_config(&Part { duty: &duty, placement: &placement, check: "/bin/true", spreads });
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("keepalived.conf");
+        std::fs::write(&path, &text).unwrap();
+        let mut check = std::process::Command::new("ip");
+        check.args(["netns", "exec", &network.namespace(0), "keepalived", "--config-test", "--use-file"]);
+        let tested = check.arg(&path).output().unwrap();
+        let said = String::from_utf8_lossy(&tested.stderr);
+        assert!(tested.status.success(), "{name}: {said}\n{text}");
+    }
+}
