@@ -5,7 +5,7 @@
 //! lifecycle: [`attestation`] verifies a TPM, [`inventory`] names a host,
 //! [`pool`] says which can be claimed, [`demand`] what a machine asks for,
 //! [`assignment`] what is due for it, [`plan`] what the host executes,
-//! [`provider_id`] how its node is called.
+//! [`provider_id`] how its node is called, [`node_link`] which Node it is.
 
 pub mod assignment;
 pub mod attestation;
@@ -19,6 +19,7 @@ pub mod ids;
 pub mod image_catalog;
 pub mod inventory;
 pub mod network;
+pub mod node_link;
 pub mod plan;
 pub mod pool;
 pub mod provider_id;
