@@ -42,6 +42,7 @@ pub struct Expected {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
     pub name: String,
+    pub uid: Option<String>,
     /// `None` where it is empty.
     pub provider_id: Option<String>,
     pub labels: BTreeMap<String, String>,
@@ -172,6 +173,45 @@ fn list_names(nodes: &[&NodeFacts]) -> String {
     let mut names: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
     names.sort_unstable();
     names.join(", ")
+}
+
+/// What is asked of a workload cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSearch {
+    /// Name of the Cluster.
+    pub cluster: String,
+    /// Selector of the Nodes that are asked for first; where it leaves exactly one,
+    /// no other is needed.
+    pub selector: Option<String>,
+}
+
+impl NodeSearch {
+    #[must_use]
+    pub fn new(cluster: &str, label: &str, values: &[String]) -> Self {
+        let usable: Vec<_> =
+            values.iter().map(String::as_str).filter(|value| is_label_value(value)).collect();
+        let selector = (!usable.is_empty()).then(|| format!("{label} in ({})", usable.join(",")));
+        Self { cluster: cluster.to_owned(), selector }
+    }
+}
+
+/// A host may state any text.
+fn is_label_value(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    text.len() <= 63 && ends(bytes.first()) && ends(bytes.last()) && bytes.iter().copied().all(is_inner)
+}
+
+/// The texts that are there, each once, in their order.
+pub fn distinct_texts(texts: impl IntoIterator<Item = Option<String>>) -> Vec<String> {
+    let mut distinct = vec![];
+    for text in texts.into_iter().flatten().filter(|text| !text.is_empty()) {
+        if !distinct.contains(&text) {
+            distinct.push(text);
+        }
+    }
+    distinct
 }
 
 /// Whether a Node that waits to join is overdue. `provisioned` is when its host

@@ -16,6 +16,7 @@ fn expected() -> Expected {
 fn node(name: &str, provider_id: &str, labels: &[(&str, &str)]) -> NodeFacts {
     NodeFacts {
         name: name.to_owned(),
+        uid: None,
         provider_id: (!provider_id.is_empty()).then(|| provider_id.to_owned()),
         labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     }
@@ -122,4 +123,16 @@ fn deadline_counts_from_the_applied_plan() {
     {
         assert_eq!(is_overdue(provisioned, now), want, "{provisioned:?} {now}");
     }
+}
+
+#[test]
+fn search_takes_usable_label_values_alone() {
+    let search = |values: &[&str]| {
+        let values: Vec<_> = values.iter().map(|value| (*value).to_owned()).collect();
+        NodeSearch::new("c1", UUID_LABEL, &values).selector
+    };
+    assert_eq!(search(&["uid-1", "uid-2"]).as_deref(), Some("metal3.io/uuid in (uid-1,uid-2)"));
+    assert_eq!(search(&["a),b in (c", "", "-a", &"a".repeat(64)]), None);
+    let texts = [Some("a".to_owned()), None, Some("b".to_owned()), Some("a".to_owned()), Some(String::new())];
+    assert_eq!(distinct_texts(texts), ["a", "b"]);
 }
