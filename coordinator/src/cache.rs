@@ -36,6 +36,7 @@ use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
 use crate::lease::replica::LABEL_SELECTOR;
 use crate::metrics::Metrics;
+use crate::workload::WorkloadClients;
 use follow::Watch;
 
 /// Versions at which the kinds of Cluster API are served.
@@ -116,6 +117,7 @@ pub struct Sinks {
     pub inventory_changes: Observer<MachineInventory>,
     pub registration_changes: Observer<MachineRegistration>,
     pub seed_image_changes: Observer<SeedImage>,
+    pub workloads: WorkloadClients,
     pub metrics: Metrics,
 }
 

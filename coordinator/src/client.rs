@@ -22,7 +22,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// When neither is usable.
 pub async fn connect_api() -> Result<Client, ConnectError> {
-    let mut config = Config::infer().await?;
+    Ok(build_client(Config::infer().await?)?)
+}
+
+/// A client whose requests have a deadline.
+///
+/// # Errors
+/// When the certificates of the configuration are not usable.
+pub fn build_client(mut config: Config) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A retry within the client would hide the API server's answer for minutes:
     // every caller retries, and shows why.

@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::seed_iso::SeedIsos;
 use crate::store::{Class, StoreError, kind_name};
 use crate::telemetry::chain;
+use crate::workload::WorkloadClients;
 use failures::Failures;
 use index::{Index, Key};
 use replicas::ReplicaTracker;
@@ -63,6 +64,7 @@ pub struct Context {
     /// How long machines have waited for what no watch announces.
     pub waits: Intervals,
     pub pool_writes: pool::Throttle,
+    pub workloads: WorkloadClients,
     pub router: Router,
 }
 

@@ -26,6 +26,7 @@ pub mod shutdown;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+pub mod workload;
 
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,7 @@ use crate::seed_iso::SeedIsos;
 use crate::shutdown::{Shutdown, unless_ended, wait_ended};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
+use crate::workload::WorkloadClients;
 use crate::{cluster_api, listener};
 
 /// Pause after a first write of the replica's Lease that failed.
@@ -69,6 +70,7 @@ pub struct Setup {
     pub metrics: Metrics,
     pub readiness: Readiness,
     pub clock: Clock,
+    pub workloads: WorkloadClients,
 }
 
 /// A coordinator whose stores are filled, without ports and without leadership.
@@ -102,7 +104,8 @@ pub async fn run_coordinator(config: Config, client: Client, shutdown: Shutdown)
         return Ok(());
     };
     let versions = cluster_api::at_version(version);
-    let setup = Setup { config, client, versions, metrics, readiness, clock: Clock::system() };
+    let (clock, workloads) = (Clock::system(), WorkloadClients::default());
+    let setup = Setup { config, client, versions, metrics, readiness, clock, workloads };
     let Some(parts) = unless_ended(&shutdown, assemble_parts(&setup)).await else {
         return Ok(());
     };
@@ -195,6 +198,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone()),
         registration_changes: Arc::new(move |object, presence| registrations.apply_change(object, presence)),
         seed_image_changes: Arc::new(move |object, presence| seed_images.apply_change(object, presence)),
+        workloads: setup.workloads.clone(),
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
@@ -226,6 +230,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         versions: setup.versions.clone(),
         waits: controllers::Intervals::default(),
         pool_writes: controllers::pool::Throttle::default(),
+        workloads: setup.workloads.clone(),
         router,
     };
     Ok(Parts {

@@ -53,6 +53,9 @@ pub enum StoreError {
     /// The object was changed since it was read.
     #[error("{kind} {name} was changed since it was read")]
     Changed { kind: &'static str, name: String },
+    /// What the object stands for cannot be reached.
+    #[error("{kind} {name} cannot be used: {why}")]
+    Unusable { kind: &'static str, name: String, why: String },
     /// An object of the name exists and belongs to something else.
     #[error("{kind} {name} exists and {why}")]
     Taken { kind: &'static str, name: String, why: &'static str },
@@ -65,6 +68,7 @@ impl StoreError {
         match self {
             Self::Request { source, .. } => classify(source),
             Self::Gone { .. } | Self::Contended { .. } | Self::Changed { .. } => Class::Conflict,
+            Self::Unusable { .. } => Class::Transient,
             Self::Taken { .. } => Class::Terminal,
         }
     }
@@ -103,7 +107,7 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict())
 }
 
-fn is_not_found(error: &kube::Error) -> bool {
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found())
 }
 

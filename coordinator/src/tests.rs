@@ -65,6 +65,7 @@ impl Setting {
             metrics: Metrics::default(),
             readiness: readiness.clone(),
             clock: Clock::new(move || epoch + start.elapsed()),
+            workloads: crate::workload::WorkloadClients::default(),
         };
         Self { fake, readiness, setup, tasks: JoinSet::new(), _directory: directory }
     }

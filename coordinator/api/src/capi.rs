@@ -10,13 +10,9 @@ pub const GROUP: &str = "cluster.x-k8s.io";
 pub const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 /// A Cluster API Machine.
-pub type Machine = Object<MachineSpec, Unread>;
+pub type Machine = Object<MachineSpec, MachineStatus>;
 /// A Cluster API Cluster.
-pub type Cluster = Object<ClusterSpec, Unread>;
-
-/// A field whose content is not read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unread {}
+pub type Cluster = Object<ClusterSpec, ClusterStatus>;
 
 /// Spec of a Machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,9 +27,29 @@ pub struct MachineSpec {
     pub version: Option<String>,
     /// The infrastructure machine.
     pub infrastructure_ref: InfrastructureRef,
+    /// Where the machine has to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
 }
 
-/// The infrastructure object of a Machine or Cluster, in the same namespace.
+/// Status of a Machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineStatus {
+    /// The Node, once Cluster API has found it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_ref: Option<NodeRef>,
+}
+
+/// A Node of the workload cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeRef {
+    /// Name of the Node.
+    pub name: String,
+}
+
+/// An object that a Machine or Cluster names, in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InfrastructureRef {
@@ -50,6 +66,9 @@ pub struct Bootstrap {
     /// Secret with the keys `value` and `format`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_secret_name: Option<String>,
+    /// What a bootstrap provider makes the data from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_ref: Option<InfrastructureRef>,
 }
 
 /// Spec of a Cluster.
@@ -62,6 +81,39 @@ pub struct ClusterSpec {
     /// The infrastructure cluster.
     #[serde(rename = "infrastructureRef", skip_serializing_if = "Option::is_none")]
     pub infrastructure_ref: Option<InfrastructureRef>,
+    /// What manages the control plane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_ref: Option<InfrastructureRef>,
+}
+
+/// Status of a Cluster, in the words of either version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterStatus {
+    /// v1beta2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<ClusterInitialization>,
+    /// v1beta1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub infrastructure_ready: Option<bool>,
+}
+
+/// What has once been there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterInitialization {
+    /// The infrastructure of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub infrastructure_provisioned: Option<bool>,
+}
+
+impl ClusterStatus {
+    /// Whether Cluster API takes the infrastructure of the cluster as provisioned.
+    #[must_use]
+    pub fn is_infrastructure_provisioned(&self) -> bool {
+        let new = self.initialization.as_ref().and_then(|done| done.infrastructure_provisioned);
+        new.or(self.infrastructure_ready).unwrap_or_default()
+    }
 }
 
 fn api_resource(version: &str, kind: &str) -> ApiResource {

@@ -19,6 +19,8 @@ pub enum Type {
     ImageResolved,
     /// `BaremetalMachine`: the host reported the plan as succeeded and verified.
     PlanApplied,
+    /// Machines: the Node of the workload cluster is found and has the providerID.
+    NodeLinked,
     /// `BaremetalCluster`: the control-plane endpoint is known.
     EndpointReady,
     /// `MachineInventoryPool`: every member exists and is in this pool alone.
@@ -176,6 +178,22 @@ pub enum Reason {
     HostCarriesNode,
     /// The machine is provisioned, but its host reports no node of it.
     HostCarriesNoNode,
+    /// The Node of the machine has its providerID.
+    NodeFound,
+    /// No Node of the machine has joined yet.
+    NodeWaiting,
+    /// No Node of the machine has joined in time.
+    NodeOverdue,
+    /// Several Nodes could be that of the machine.
+    NodeAmbiguous,
+    /// The Node of the machine has the providerID of something else.
+    NodeProviderIDUnsupported,
+    /// The Secret with the kubeconfig of the workload cluster does not exist.
+    KubeconfigMissing,
+    /// The kubeconfig of the workload cluster cannot be used.
+    KubeconfigInvalid,
+    /// The API server of the workload cluster does not answer or refuses.
+    WorkloadUnreachable,
     /// The machine that holds the claim does not exist.
     OwnerMissing,
     /// The machine is in deletion, its owning Machine is not.

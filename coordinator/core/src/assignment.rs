@@ -10,6 +10,7 @@
 //! the claim, the plan, the providerID and what the host states to carry; the
 //! [`State`] is projected from them.
 
+mod link;
 mod outcome;
 mod provision;
 mod release;
@@ -23,13 +24,15 @@ use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use proto::plan::{Generation, Secret};
 
 pub use outcome::{
-    Assignment, ClaimNames, Effect, Outcome, SecretRef, State, Wake, effect_failed, project_conditions,
+    Assignment, ClaimNames, Effect, NodeRef, Outcome, SecretRef, State, Wake, effect_failed,
+    project_conditions,
 };
 
 use crate::demand::{Blocker, Demand, Want};
 use crate::host::{HostRecord, Problem};
 use crate::ids::Uid;
 use crate::network::{self, HostNetwork, NetworkError};
+use crate::node_link::NodeFacts;
 use crate::plan::{Clean, PlanInputs, PlanRecord, StoredPlan, render};
 
 /// Everything that a decision looks at, as read at one time.
@@ -49,8 +52,8 @@ pub struct Host<'a> {
     pub spec: &'a MachineInventorySpec,
 }
 
-/// Secrets cost a request each: they are read when a decision asks for them
-/// ([`Effect::ReadSecret`]).
+/// Secrets and Nodes cost a request each: they are read when a decision asks for
+/// them ([`Effect::ReadSecret`], [`Effect::FindNodes`]).
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     pub bootstrap: SecretRead,
@@ -58,6 +61,17 @@ pub struct Secrets {
     pub registry: SecretRead<Box<KubeSecret>>,
     /// `None` until it was read.
     pub plan: Option<StoredPlan>,
+    pub nodes: NodesRead,
+}
+
+/// Nodes of the workload cluster that may have been read.
+#[derive(Clone, Debug, Default)]
+pub enum NodesRead {
+    #[default]
+    NotRead,
+    Read(Vec<NodeFacts>),
+    /// The workload cluster cannot be asked.
+    Unavailable(Problem),
 }
 
 /// A Secret that may have been read.

@@ -127,7 +127,7 @@ mod tests {
         Cluster::new(
             "c1",
             &capi::cluster_resource("v1beta2"),
-            ClusterSpec { paused, infrastructure_ref: None },
+            ClusterSpec { paused, ..ClusterSpec::default() },
         )
     }
 

@@ -11,6 +11,7 @@ use coordinator_api::conditions::{Reason, Type};
 use proto::plan::Image;
 
 use crate::ids::{HostName, Uid};
+use crate::node_link;
 use crate::plan::Names;
 use crate::provider_id::ProviderId;
 
@@ -28,6 +29,9 @@ pub struct Demand {
     pub release_without_clean: bool,
     /// A machine in deletion waits this long for an unreachable host.
     pub abandon_after: Option<Duration>,
+    /// The Cluster of the machine, where Cluster API leaves the Node of a deleted
+    /// machine in it: the Node is removed before the host is released.
+    pub leftover_cluster: Option<String>,
     /// Why nothing may be done now.
     pub hold: Option<Blocker>,
     pub want: Want,
@@ -68,6 +72,16 @@ pub struct NodeDemand {
     pub registry_secret: Option<String>,
     /// Known once the machine names a host.
     pub names: Option<Names>,
+    /// By what its Node is known; `None` where the kind links no Node.
+    pub link: Option<NodeLink>,
+}
+
+/// The Node of a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeLink {
+    pub expected: node_link::Expected,
+    /// Cluster API has found it.
+    pub is_found: bool,
 }
 
 /// What is done to bootstrap data before it is given to the host.

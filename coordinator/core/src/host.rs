@@ -82,6 +82,8 @@ pub struct AnnouncedPlan {
     pub state: Option<PlanState>,
     /// Why it failed, or cannot be sent.
     pub problem: Option<Problem>,
+    /// When the host reported its result.
+    pub ended: Option<Timestamp>,
 }
 
 /// A cause, as conditions show it.
@@ -329,6 +331,7 @@ impl AnnouncedPlan {
             checksum: Checksum::parse(plan.checksum.as_deref()?).ok()?,
             state: plan.state,
             problem,
+            ended: plan.ended.as_ref().map(|ended| ended.0),
         })
     }
 

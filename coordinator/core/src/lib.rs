@@ -5,8 +5,8 @@
 //! lifecycle: [`attestation`] verifies a TPM, [`inventory`] names a host,
 //! [`pool`] says which can be claimed, [`demand`] what a machine asks for,
 //! [`assignment`] what is due for it, [`plan`] what the host executes,
-//! [`provider_id`] how its node is called, [`load_balancer`] who holds the
-//! endpoint's address.
+//! [`provider_id`] how its node is called, [`node_link`] which Node it is,
+//! [`load_balancer`] who holds the endpoint's address.
 
 pub mod assignment;
 pub mod attestation;
@@ -21,6 +21,7 @@ pub mod image_catalog;
 pub mod inventory;
 pub mod load_balancer;
 pub mod network;
+pub mod node_link;
 pub mod plan;
 pub mod pool;
 pub mod provider_id;

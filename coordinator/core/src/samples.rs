@@ -142,12 +142,13 @@ pub(crate) fn machine() -> BaremetalMachine {
 pub(crate) fn owner() -> Machine {
     let spec = MachineSpec {
         cluster_name: "c1".into(),
-        bootstrap: capi::Bootstrap { data_secret_name: Some("join".into()) },
+        bootstrap: capi::Bootstrap { data_secret_name: Some("join".into()), config_ref: None },
         version: Some("v1.36.3".into()),
         infrastructure_ref: capi::InfrastructureRef {
             kind: "BaremetalMachine".into(),
             name: "worker-1".into(),
         },
+        failure_domain: None,
     };
     let mut owner = Machine::new("worker-1", &capi::machine("v1beta2"), spec).within("default");
     owner.metadata.uid = Some("uid-of-owner".into());
@@ -183,6 +184,7 @@ pub(crate) fn demand() -> Demand {
         retry_clean: false,
         release_without_clean: false,
         abandon_after: None,
+        leftover_cluster: None,
         hold: None,
         want: Want::Node(Box::new(NodeDemand {
             machine: "worker-1".into(),
@@ -194,6 +196,7 @@ pub(crate) fn demand() -> Demand {
             image: Ok(image()),
             registry_secret: None,
             names: Some(names()),
+            link: None,
         })),
     }
 }

@@ -53,6 +53,9 @@ impl Watched for Cluster {
     const KIND: &'static str = "Cluster";
 
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        if presence == Presence::Deleted {
+            sinks.workloads.forget_cluster(&Key::of(&**this));
+        }
         sinks.index.apply_cluster(this, presence)
     }
 }

@@ -32,8 +32,8 @@ use crate::telemetry::chain;
 
 /// Key of a bootstrap Secret.
 const BOOTSTRAP: &str = "value";
-/// Secrets that one decision may ask for.
-const READS: usize = 3;
+/// Secrets and Nodes that one decision may ask for.
+const READS: usize = 4;
 /// A host that is reserved for another machine is free again by then, or
 /// claimed.
 const RESERVATION_RECHECK: Duration = Duration::from_secs(5);
@@ -112,7 +112,8 @@ pub async fn reconcile_machine<K: FrontDoor>(
     Ok(requeue_after(&context, &key, &outcome, gathered.now))
 }
 
-/// Decides; Secrets are read when the decision asks for them, and no other.
+/// Decides; Secrets and Nodes are read when the decision asks for them, and no
+/// other.
 async fn decide_outcome(
     context: &Context,
     gathered: &Gathered,
@@ -138,6 +139,10 @@ async fn decide_outcome(
                 let read = plan_record::read_of(&context.client, host).await?;
                 secrets.plan = Some(read.contents.clone());
                 stored = Some(read);
+            }
+            Some(Effect::FindNodes(search)) => {
+                let namespace = &gathered.demand.machine.namespace;
+                secrets.nodes = context.workloads.read_nodes(&context.client, namespace, search).await?;
             }
             _ => return Ok((outcome, stored)),
         }

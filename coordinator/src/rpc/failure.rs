@@ -73,9 +73,10 @@ impl From<StoreError> for RpcError {
                 ),
             ),
             StoreError::Taken { .. } => Self::from_refusal(Refusal::NameTaken, detail),
-            StoreError::Request { .. } | StoreError::Contended { .. } | StoreError::Changed { .. } => {
-                Self::Store(error)
-            }
+            StoreError::Request { .. }
+            | StoreError::Contended { .. }
+            | StoreError::Changed { .. }
+            | StoreError::Unusable { .. } => Self::Store(error),
         }
     }
 }

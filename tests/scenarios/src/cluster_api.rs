@@ -51,7 +51,7 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
     let (group, version) = match kind {
         "Machine" | "Cluster" => ("cluster.x-k8s.io", CAPI),
         "MachineInventory" | "MachineRegistration" | "SeedImage" => (ELEMENTAL, "v1beta1"),
-        "Secret" | "ConfigMap" => ("", "v1"),
+        "Secret" | "ConfigMap" | "Node" => ("", "v1"),
         "NamedHostMachine" => ("test.baremetal.cluster.io", "v1"),
         _ => (INFRASTRUCTURE, "v1beta1"),
     };
@@ -98,7 +98,8 @@ impl World {
     pub async fn apply_cluster(&self, name: &str) {
         let reference = json!({ "apiGroup": INFRASTRUCTURE, "kind": "BaremetalCluster", "name": name });
         let registry = json!({ "cpaas.io/registry-address": "registry.example" });
-        let spec = json!({ "infrastructureRef": reference });
+        let control_plane = json!({ "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KubeadmControlPlane", "name": name });
+        let spec = json!({ "infrastructureRef": reference, "controlPlaneRef": control_plane });
         let metadata = json!({ "annotations": registry, "finalizers": [CLUSTER_FINALIZER] });
         let cluster = json!({ "metadata": metadata, "spec": spec });
         let uid = self.create("Cluster", name, cluster).await;
@@ -159,6 +160,43 @@ impl World {
             self.delete("Machine", name).await;
         }
         self.delete("BaremetalMachine", name).await;
+    }
+
+    /// Each Machine whose infrastructure is provisioned refers to its Node.
+    pub(crate) fn refer_to_nodes(&self) {
+        for machine in self.fake.look_at_all("machines.cluster.x-k8s.io") {
+            let name = text(&machine, "/metadata/name").to_owned();
+            let is_provisioned =
+                self.machine(&name).is_some_and(|machine| machine.spec.provider_id.is_some());
+            if is_provisioned && machine["status"]["nodeRef"].is_null() {
+                self.fake.edit(("machines.cluster.x-k8s.io", NAMESPACE, &name), |object| {
+                    object["status"]["nodeRef"] = json!({ "name": name });
+                });
+            }
+        }
+    }
+
+    /// A Node of the workload cluster, as its kubelet registers it.
+    pub async fn join_node(&self, name: &str, provider_id: Option<&str>, uuid: &str) {
+        let labels = json!({ "metal3.io/uuid": uuid, "kubernetes.io/hostname": name });
+        let spec = json!({ "providerID": provider_id, "podCIDR": "10.0.0.0/24" });
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": name, "labels": labels }, "spec": spec,
+        });
+        let nodes: Api<DynamicObject> = Api::all_with(self.workload.client("kubelet"), &resource("Node"));
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+    }
+
+    /// A Node of the workload cluster.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<Value> {
+        self.workload.look("nodes", "", name)
+    }
+
+    /// The Secret by which the workload cluster is reached.
+    pub async fn apply_kubeconfig(&self) {
+        self.create("Secret", "c1-kubeconfig", json!({ "stringData": { "value": "workload" } })).await;
     }
 
     /// Removes the finalizers of Cluster API from what is in deletion and has

@@ -2,6 +2,7 @@
 //! never depends on it), dies at any point, and is started again.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser as _;
@@ -11,8 +12,10 @@ use coordinator::health::Readiness;
 use coordinator::lease::replica::ReplicaLease;
 use coordinator::metrics::Metrics;
 use coordinator::run::{self, Parts, Setup};
+use coordinator::workload::WorkloadClients;
 use coordinator::{cluster_api, controllers, listener};
 use fake_apiserver::FakeApi;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use kube::Api;
 use tokio::sync::watch;
@@ -50,10 +53,17 @@ pub(crate) enum FrontDoors {
 #[derive(Clone)]
 pub(crate) struct Site {
     pub(crate) fake: FakeApi,
+    pub(crate) workload: FakeApi,
     pub(crate) network: Network,
     pub(crate) config: Config,
     clock: Clock,
     front_doors: FrontDoors,
+}
+
+/// The kubeconfig of every cluster leads to the one workload cluster.
+fn connect_workloads(workload: &FakeApi) -> WorkloadClients {
+    let workload = workload.clone();
+    WorkloadClients::new(Arc::new(move |_| std::future::ready(Ok(workload.client("coordinator"))).boxed()))
 }
 
 /// Virtual time: it moves with tokio's.
@@ -71,7 +81,7 @@ impl Site {
             &format!("--own-namespace={OWN_NAMESPACE}"),
             &format!("--cache-directory={cache}"),
         ]);
-        Self { fake, network, config, clock: virtual_clock(), front_doors }
+        Self { fake, workload: FakeApi::new(), network, config, clock: virtual_clock(), front_doors }
     }
 
     /// Starts a coordinator whose user is `name`.
@@ -93,6 +103,7 @@ async fn run_process(site: Site, name: String, client: kube::Client) {
         metrics: Metrics::default(),
         readiness: Readiness::default(),
         clock: site.clock.clone(),
+        workloads: connect_workloads(&site.workload),
     };
     loop {
         match run::assemble_parts(&setup).await {

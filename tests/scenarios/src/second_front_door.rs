@@ -115,6 +115,7 @@ fn read_demand(
         image: Ok(image),
         registry_secret: None,
         names,
+        link: None,
     });
     let is_deleted = machine.metadata.deletion_timestamp.is_some();
     let has_finalizer = machine.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
@@ -132,6 +133,7 @@ fn read_demand(
         retry_clean: false,
         release_without_clean: false,
         abandon_after: None,
+        leftover_cluster: None,
         hold: None,
         want: match node.filter(|_| !is_deleted) {
             Some(node) => Want::Node(Box::new(node)),

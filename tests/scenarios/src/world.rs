@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,12 +31,15 @@ const COORDINATOR: &str = "coordinator";
 pub struct World {
     /// The API server.
     pub fake: FakeApi,
+    /// That of the workload cluster.
+    pub workload: FakeApi,
     pub(crate) operator: Client,
     pub(crate) hosts: BTreeMap<String, Host>,
     coordinators: Mutex<BTreeMap<String, Process>>,
     stops: Mutex<Vec<Stopped>>,
     rules: Rules,
     site: Site,
+    finds_nodes: AtomicBool,
     network: Network,
     /// Whether the agents of hosts that boot from now on run plans of operators.
     pub allows_custom_plans: bool,
@@ -106,7 +110,9 @@ impl World {
             coordinators: Mutex::default(),
             stops: Mutex::default(),
             rules,
+            workload: site.workload.clone(),
             site,
+            finds_nodes: AtomicBool::new(true),
             network,
             allows_custom_plans: false,
             directory,
@@ -213,6 +219,7 @@ impl World {
     pub async fn wait_until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let end = Instant::now() + DEADLINE;
         while !holds(self) {
+            self.find_nodes();
             self.restart_stopped();
             assert!(Instant::now() < end, "never: {what}\n{}", self.dump());
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -232,6 +239,18 @@ impl World {
         self.wait_until(&format!("{host} is available"), |world| world.is_available(host)).await;
     }
 
+    /// Cluster API finds no Node from now on.
+    pub fn stop_finding_nodes(&self) {
+        self.finds_nodes.store(false, Ordering::SeqCst);
+    }
+
+    /// Cluster API finds the Node of each machine that is provisioned.
+    fn find_nodes(&self) {
+        if self.finds_nodes.load(Ordering::SeqCst) {
+            self.refer_to_nodes();
+        }
+    }
+
     /// Advances the virtual time.
     pub async fn advance_time(&self, time: Duration) {
         tokio::time::sleep(time).await;
@@ -240,6 +259,7 @@ impl World {
     /// Waits until no coordinator sends a request for ten seconds.
     pub async fn wait_idle(&self) {
         loop {
+            self.find_nodes();
             let mark = self.fake.journal().mark();
             self.advance_time(Duration::from_secs(10)).await;
             if self.requests_since(mark).is_empty() {

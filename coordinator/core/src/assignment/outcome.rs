@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::demand::{Blocker, Demand, Severity};
 use crate::host::{HostRecord, Problem};
 use crate::ids::{HostName, Uid};
+use crate::node_link::NodeSearch;
 use crate::plan::PlanRecord;
 use crate::provider_id::ProviderId;
 
@@ -27,6 +28,15 @@ pub struct Outcome {
 pub enum Effect {
     /// Read a Secret and decide again.
     ReadSecret(SecretRef),
+    /// Ask the workload cluster for Nodes and decide again.
+    FindNodes(NodeSearch),
+    /// Write `spec.providerID` of a Node that has none.
+    LinkNode {
+        node: NodeRef,
+        provider_id: String,
+    },
+    /// Delete the Node of a machine whose host was cleaned.
+    RemoveNode(NodeRef),
     /// Record on the machine which host it will claim, with the machine's
     /// resourceVersion as precondition.
     Choose {
@@ -62,6 +72,15 @@ pub struct Assignment {
     pub is_stored: bool,
     /// Why what the Secret held is replaced, for an Event.
     pub lost: Option<Problem>,
+}
+
+/// A Node of a workload cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRef {
+    /// Name of the Cluster.
+    pub cluster: String,
+    pub name: String,
+    pub uid: Option<String>,
 }
 
 /// Which Secret is needed.
@@ -111,6 +130,8 @@ pub struct State {
     /// SHA-256 of the bootstrap data that was assigned.
     pub bootstrap_hash: Option<String>,
     pub blocker: Option<Blocker>,
+    /// What is known of its Node.
+    pub node: Option<ConditionUpdate>,
 }
 
 impl Outcome {
@@ -135,6 +156,11 @@ impl Outcome {
         Self { effect, ..self }
     }
 
+    /// A wake at a time goes before one by events alone.
+    pub(super) fn or_wake(self, wake: Wake) -> Self {
+        if self.wake == Wake::OnChange { self.with_wake(wake) } else { self }
+    }
+
     pub(super) fn with_wake(self, wake: Wake) -> Self {
         Self { wake, ..self }
     }
@@ -152,6 +178,7 @@ impl State {
             plan_checksum: plan.map(|plan| plan.checksum.to_string()),
             bootstrap_hash: None,
             blocker: None,
+            node: None,
         }
     }
 
@@ -183,6 +210,7 @@ pub fn project_conditions(state: &State) -> Vec<ConditionUpdate> {
     if state.is_applied {
         updates.push(condition_true(Type::PlanApplied, Reason::PlanApplied, ""));
     }
+    updates.extend(state.node.clone());
     let Some(blocker) = &state.blocker else {
         updates.push(condition_true(Type::Ready, Reason::Running, ""));
         return updates;

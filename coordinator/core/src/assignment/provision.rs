@@ -6,6 +6,7 @@ use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 use proto::plan::{Checksum, PlanId, RegistryAccess, Secret};
 
+use super::link;
 use super::{
     Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake,
     assign_plan, host_network,
@@ -97,7 +98,7 @@ fn reclaim_host(situation: &Situation<'_>, node: &NodeDemand, provider_id: &Prov
 /// The machine holds `host`.
 pub(super) fn provision_host(situation: &Situation<'_>, node: &NodeDemand, host: Host<'_>) -> Outcome {
     if let Some(provider_id) = &situation.demand.provider_id {
-        return run_host(situation, host.record, provider_id);
+        return run_host(situation, node, host.record, provider_id);
     }
     match host.record.claimed_plan() {
         Some(plan) => follow_plan(situation, node, host.record, plan),
@@ -125,7 +126,12 @@ fn provider_id(node: &NodeDemand, host: &HostRecord) -> ProviderId {
 }
 
 /// A machine with a providerID never gets a second reprovision.
-fn run_host(situation: &Situation<'_>, host: &HostRecord, provider_id: &ProviderId) -> Outcome {
+fn run_host(
+    situation: &Situation<'_>,
+    node: &NodeDemand,
+    host: &HostRecord,
+    provider_id: &ProviderId,
+) -> Outcome {
     let state = State { has_inputs: true, is_applied: true, ..State::new(Phase::Running, Some(host)) };
     let mark = mark_allocation(host, AllocationState::Allocated);
     let waiting = |reason, message: &str| Blocker::waiting_for(Type::Ready, reason, message);
@@ -139,11 +145,12 @@ fn run_host(situation: &Situation<'_>, host: &HostRecord, provider_id: &Provider
             "the host states that it does not carry the node of this machine: delete the Machine to have another one created",
         )),
     };
-    let outcome = match blocker {
-        Some(blocker) => Outcome::from_blocker(state, blocker),
-        None => Outcome::from_state(state),
-    };
-    outcome.with_effect(mark).with_wake(grace_wake(situation, host))
+    let wake = grace_wake(situation, host);
+    match blocker {
+        Some(blocker) => Outcome::from_blocker(state, blocker).with_effect(mark).with_wake(wake),
+        None if mark.is_some() => Outcome::from_state(state).with_effect(mark).with_wake(wake),
+        None => link::link_node(situation, node, host, state).or_wake(wake),
+    }
 }
 
 fn follow_plan(

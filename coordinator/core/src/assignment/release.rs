@@ -6,7 +6,7 @@ use coordinator_api::machine::Phase;
 use coordinator_api::names::annotation;
 
 use super::provision::{executing, grace_wake, in_flight, mark_allocation, plan_failed};
-use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake};
+use super::{Effect, Host, Outcome, SecretRef, Situation, State, Wake, link};
 use crate::demand::Blocker;
 use crate::host::{AnnouncedPlan, HostRecord};
 
@@ -14,8 +14,8 @@ use crate::host::{AnnouncedPlan, HostRecord};
 pub(super) fn release_host(situation: &Situation<'_>, host: Host<'_>) -> Outcome {
     let record = host.record;
     let clean = record.claimed_plan().filter(|plan| plan.kind == PlanType::Clean);
-    if clean.is_some_and(AnnouncedPlan::is_applied_clean) {
-        return Outcome::from_effect(Effect::Release);
+    if let Some(clean) = clean.filter(|plan| plan.is_applied_clean()) {
+        return link::remove_node(situation, record, clean);
     }
     if situation.demand.release_without_clean || is_overdue(situation, record) {
         return Outcome::from_effect(Effect::Abandon);

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::capi::{Cluster, InfrastructureRef, Machine};
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, finalizer};
 use kube::ResourceExt as _;
 
-use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
+use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want};
 use crate::cluster;
 use crate::ids::{HostName, Uid};
 use crate::image_catalog::{self, ImageError};
+use crate::node_link::{self, Expected, UUID_LABEL};
 use crate::plan::Names;
 use crate::pool::Roster;
 use crate::provider_id::ProviderId;
@@ -68,6 +69,7 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
         retry_clean: annotated(annotation::RETRY_PLAN),
         release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
         abandon_after: inputs.roster.and_then(abandon_after),
+        leftover_cluster: leftover_cluster(inputs),
         hold: pause_blocker(inputs).or(hold),
         want,
     }
@@ -121,7 +123,35 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         image: resolve_image(inputs, owner),
         registry_secret: registry_secret(inputs),
         names: inputs.inventory.and_then(|inventory| read_names(inputs, owner, inventory)),
+        link: inputs.inventory.map(|inventory| read_link(machine, owner, inventory)),
     }
+}
+
+/// The plan's label value before the live one: a restore changes UIDs.
+fn read_link(machine: &BaremetalMachine, owner: &Machine, inventory: &MachineInventory) -> NodeLink {
+    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+    let carried = host.and_then(|host| host.carried.as_ref()?.node.as_ref());
+    let values = [carried.map(|node| node.uuid.clone()), inventory.uid()];
+    let hostname = host.map(|host| host.hostname.clone());
+    let hostnames = [hostname, Some(inventory.name_any())];
+    let is_named = |reference: &InfrastructureRef| !reference.kind.is_empty();
+    let expected = Expected {
+        provider_ids: machine.spec.provider_id.iter().cloned().collect(),
+        label: UUID_LABEL.to_owned(),
+        label_values: node_link::distinct_texts(values),
+        hostnames: node_link::distinct_texts(hostnames),
+        may_use_hostname: !owner.spec.bootstrap.config_ref.as_ref().is_some_and(is_named),
+    };
+    let is_found = owner.status.as_ref().is_some_and(|status| status.node_ref.is_some());
+    NodeLink { expected, is_found }
+}
+
+/// Cluster API deletes Nodes where the Cluster names a control plane. Of a
+/// Cluster in deletion all Nodes go.
+fn leftover_cluster(inputs: &Inputs<'_>) -> Option<String> {
+    let cluster = inputs.cluster?;
+    let is_managed = cluster.spec.control_plane_ref.as_ref().is_some_and(|named| !named.kind.is_empty());
+    (!is_managed && cluster.metadata.deletion_timestamp.is_none()).then(|| cluster.name_any())
 }
 
 fn choose_candidate(

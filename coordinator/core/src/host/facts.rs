@@ -256,6 +256,7 @@ pub fn record_plan_end(
     plan: &Plan,
     end: &PlanEnd,
     system: Option<&SystemState>,
+    now: Timestamp,
 ) {
     let generation = i64::try_from(plan.generation.0).unwrap_or(i64::MAX);
     if status.plan.as_ref().and_then(|plan| plan.generation).is_some_and(|announced| announced > generation) {
@@ -268,6 +269,7 @@ pub fn record_plan_end(
     record_announcement(status, plan);
     if let Some(status) = &mut status.plan {
         status.state = Some(state);
+        status.ended = Some(Time(now));
         status.reason = problem.map(|problem| problem.reason.as_str().to_owned());
         status.message = problem.map(|problem| truncate_text(&problem.message));
     }

@@ -226,20 +226,20 @@ fn plan_end_changes_what_the_host_carries() {
     let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().plan;
     facts::record_announcement(&mut status, &reprovision);
     assert_eq!(shown(&with_status(status.clone()), Type::Ready, NOW), pair("False", "WaitingForPlan"));
-    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None);
+    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, NOW);
     let record = samples::record(&with_status(status.clone()));
     assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
     let problem = Problem { reason: Reason::BootFallback, message: "fell back".into() };
     let clean = render(&samples::clean(), Generation(2), "a").unwrap().plan;
-    facts::record_plan_end(&mut status, &clean, &PlanEnd::Failed(problem), None);
+    facts::record_plan_end(&mut status, &clean, &PlanEnd::Failed(problem), None, NOW);
     let inventory = with_status(status.clone());
     assert!(samples::record(&inventory).carried_node().is_some(), "a failed clean took nothing off");
     assert_eq!(status.plan.as_ref().unwrap().reason.as_deref(), Some("BootFallback"));
     assert_eq!(shown(&inventory, Type::Ready, NOW), pair("False", "PlanFailure"));
-    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None);
+    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, NOW);
     assert_eq!(status.plan.as_ref().unwrap().generation, Some(2), "a stale end changes nothing");
     let clean = render(&samples::clean(), Generation(3), "a").unwrap().plan;
-    facts::record_plan_end(&mut status, &clean, &PlanEnd::Applied, None);
+    facts::record_plan_end(&mut status, &clean, &PlanEnd::Applied, None, NOW);
     assert!(samples::record(&with_status(status)).carries_nothing());
 }
 

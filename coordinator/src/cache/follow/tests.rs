@@ -9,6 +9,7 @@ use crate::controllers::index::{Index, Key};
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
 use crate::metrics::Metrics;
+use crate::workload::WorkloadClients;
 
 fn sinks() -> Sinks {
     Sinks {
@@ -18,6 +19,7 @@ fn sinks() -> Sinks {
         inventory_changes: Arc::new(|_, _| {}),
         registration_changes: Arc::new(|_, _| {}),
         seed_image_changes: Arc::new(|_, _| {}),
+        workloads: WorkloadClients::default(),
         metrics: Metrics::default(),
     }
 }

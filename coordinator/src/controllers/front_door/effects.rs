@@ -2,7 +2,7 @@
 
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
-use coordinator_core::assignment::{Assignment, ClaimNames, Effect, allocation_of};
+use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef, allocation_of};
 use coordinator_core::host::facts;
 use coordinator_core::provider_id::ProviderId;
 use kube::ResourceExt as _;
@@ -24,7 +24,11 @@ pub(super) async fn apply_effect<K: FrontDoor>(
     match (effect, gathered.inventory.as_deref()) {
         (Effect::Choose { host }, _) => machine::choose(client, machine, host).await,
         (Effect::RemoveFinalizer, _) => machine::remove_finalizer(client, machine, &gathered.demand).await,
-        (Effect::ReadSecret(_), _) | (_, None) => Ok(()),
+        (Effect::ReadSecret(_) | Effect::FindNodes(_), _) | (_, None) => Ok(()),
+        (Effect::LinkNode { node, provider_id }, _) => {
+            link_node(context, machine, gathered, node, provider_id).await
+        }
+        (Effect::RemoveNode(node), _) => remove_node(context, machine, gathered, node).await,
         (Effect::Claim { names }, Some(inventory)) => {
             claim_host(context, machine, gathered, inventory, names).await
         }
@@ -108,6 +112,35 @@ async fn provide_machine<K: FrontDoor>(
     machine::set_provider_id(&context.client, machine, provider_id).await?;
     context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
     tracing::info!(inventory = inventory.name_any(), %provider_id, "machine provisioned");
+    Ok(())
+}
+
+async fn link_node<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    gathered: &Gathered,
+    node: &NodeRef,
+    provider_id: &str,
+) -> Result<(), StoreError> {
+    let namespace = &gathered.demand.machine.namespace;
+    context.workloads.set_provider_id(&context.client, namespace, node, provider_id).await?;
+    let note = format!("Node {} of Cluster {} has the providerID {provider_id}", node.name, node.cluster);
+    context.events.normal(machine, "NodeLinked", &note).await;
+    tracing::info!(node = node.name, provider_id, "providerID written");
+    Ok(())
+}
+
+async fn remove_node<K: FrontDoor>(
+    context: &Context,
+    machine: &K,
+    gathered: &Gathered,
+    node: &NodeRef,
+) -> Result<(), StoreError> {
+    let namespace = &gathered.demand.machine.namespace;
+    context.workloads.delete_node(&context.client, namespace, node).await?;
+    let note = format!("Node {} was deleted from Cluster {}: its host was cleaned", node.name, node.cluster);
+    context.events.normal(machine, "NodeRemoved", &note).await;
+    tracing::info!(node = node.name, "node of a cleaned host deleted");
     Ok(())
 }
 

@@ -87,7 +87,7 @@ fn cluster(paused: Option<bool>) -> Cluster {
     let mut cluster = Cluster::new(
         "c1",
         &capi::cluster_resource("v1beta2"),
-        ClusterSpec { paused, infrastructure_ref: None },
+        ClusterSpec { paused, ..ClusterSpec::default() },
     );
     cluster.metadata.namespace = Some("fleet".to_owned());
     cluster

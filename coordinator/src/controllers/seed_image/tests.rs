@@ -93,6 +93,7 @@ impl Setting {
             metrics: Metrics::default(),
             readiness: Readiness::default(),
             clock: Clock::system(),
+            workloads: crate::workload::WorkloadClients::default(),
         };
         tasks.spawn(async move {
             let parts = assemble_parts(&setup).await.unwrap();

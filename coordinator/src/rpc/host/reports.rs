@@ -175,8 +175,8 @@ async fn record_plan_end(
         Some(Outcome::Done(done)) => done.system.as_ref(),
         Some(Outcome::Failed(_)) | None => None,
     };
-    let plan = &verified.plan;
-    let record = |status: &mut _| facts::record_plan_end(status, plan, end, system);
+    let (plan, now) = (&verified.plan, context.clock.now());
+    let record = |status: &mut _| facts::record_plan_end(status, plan, end, system, now);
     context.update_status(inventory, record).await?;
     context.running_plans.remove_plan(&peer.key);
     tracing::info!(plan = %plan.id, generation = %plan.generation, ?end, "plan ended");

@@ -1,0 +1,116 @@
+//! The Node of a machine: linked while it runs, removed with it.
+
+use coordinator_api::conditions::condition_unknown;
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::machine::Phase;
+use jiff::SignedDuration;
+
+use super::{Effect, NodeRef, NodesRead, Outcome, Situation, State, Wake};
+use crate::demand::{Blocker, NodeDemand};
+use crate::host::{AnnouncedPlan, HostRecord, Problem};
+use crate::node_link::{self, Expected, Link, NodeFacts, NodeSearch, UUID_LABEL, decide_link};
+use crate::provider_id::ProviderId;
+
+/// A release waits no longer for a workload cluster that does not answer.
+const REMOVAL_DEADLINE: SignedDuration = SignedDuration::from_mins(2);
+
+/// The machine runs: its Node is known to Cluster API, or is looked for.
+pub(super) fn link_node(
+    situation: &Situation<'_>,
+    node: &NodeDemand,
+    host: &HostRecord,
+    state: State,
+) -> Outcome {
+    let Some(link) = &node.link else { return Outcome::from_state(state) };
+    let provisioned = host.claimed_plan().and_then(|plan| plan.ended);
+    if link.is_found {
+        return show(state, condition_true(Type::NodeLinked, Reason::NodeFound, ""));
+    }
+    if let Some(at) = node_link::search_at(provisioned).filter(|at| situation.now < *at) {
+        let message = "Cluster API has not found the Node yet: wait, it is looked for soon";
+        let update = condition_unknown(Type::NodeLinked, Reason::NodeWaiting, message);
+        return show(state, update).with_wake(Wake::At(at));
+    }
+    match &situation.secrets.nodes {
+        NodesRead::NotRead => {
+            let Expected { label, label_values, .. } = &link.expected;
+            Outcome::from_effect(Effect::FindNodes(NodeSearch::new(&node.cluster, label, label_values)))
+        }
+        NodesRead::Unavailable(Problem { reason, message }) => {
+            let update = condition_unknown(Type::NodeLinked, *reason, message.clone());
+            show(state, update).with_wake(Wake::Backoff)
+        }
+        NodesRead::Read(nodes) => {
+            let is_overdue = node_link::is_overdue(provisioned, situation.now);
+            show_link(state, &node.cluster, nodes, decide_link(&link.expected, nodes), is_overdue)
+        }
+    }
+}
+
+fn show(state: State, update: ConditionUpdate) -> Outcome {
+    Outcome::from_state(State { node: Some(update), ..state })
+}
+
+fn show_link(state: State, cluster: &str, nodes: &[NodeFacts], link: Link, is_overdue: bool) -> Outcome {
+    let found = |node: &str| condition_true(Type::NodeLinked, Reason::NodeFound, format!("Node {node}"));
+    let failed = |state, problem: Problem| {
+        let blocker = Blocker::needs_operator(Type::NodeLinked, problem.reason, problem.message);
+        Outcome::from_blocker(state, blocker).with_wake(Wake::Backoff)
+    };
+    match link {
+        Link::Linked { node, .. } => show(state, found(&node)),
+        Link::Patch { node, provider_id } => {
+            let update = found(&node);
+            let node = find_ref(cluster, nodes, |facts| facts.name == node);
+            show(state, update).with_effect(node.map(|node| Effect::LinkNode { node, provider_id }))
+        }
+        Link::Waiting(problem) if is_overdue => {
+            failed(state, Problem { reason: Reason::NodeOverdue, ..problem })
+        }
+        Link::Waiting(Problem { reason, message }) => {
+            show(state, condition_false(Type::NodeLinked, reason, message)).with_wake(Wake::Backoff)
+        }
+        Link::Failed(problem) => failed(state, problem),
+    }
+}
+
+fn find_ref(cluster: &str, nodes: &[NodeFacts], is_meant: impl Fn(&NodeFacts) -> bool) -> Option<NodeRef> {
+    let node = nodes.iter().find(|node| is_meant(node))?;
+    Some(NodeRef { cluster: cluster.to_owned(), name: node.name.clone(), uid: node.uid.clone() })
+}
+
+/// The host of the machine in deletion was cleaned: it is released once the
+/// Node with its providerID is gone, where Cluster API leaves that Node.
+pub(super) fn remove_node(situation: &Situation<'_>, host: &HostRecord, clean: &AnnouncedPlan) -> Outcome {
+    let release = Outcome::from_effect(Effect::Release);
+    let demand = situation.demand;
+    let Some(cluster) = &demand.leftover_cluster else { return release };
+    let provider_id = demand.provider_id.clone().unwrap_or_else(|| ProviderId::of_host(&host.name));
+    match &situation.secrets.nodes {
+        NodesRead::NotRead => {
+            let values = node_link::distinct_texts([host.uid.as_ref().map(ToString::to_string)]);
+            Outcome::from_effect(Effect::FindNodes(NodeSearch::new(cluster, UUID_LABEL, &values)))
+        }
+        NodesRead::Read(nodes) => {
+            let is_ours = |node: &NodeFacts| node.provider_id.as_deref() == Some(provider_id.as_str());
+            match find_ref(cluster, nodes, is_ours) {
+                Some(node) => Outcome::from_effect(Effect::RemoveNode(node)).with_wake(Wake::Backoff),
+                None => release,
+            }
+        }
+        NodesRead::Unavailable(problem) => {
+            let ends = clean.ended.and_then(|ended| ended.checked_add(REMOVAL_DEADLINE).ok());
+            let is_waiting = problem.reason == Reason::WorkloadUnreachable
+                && ends.is_some_and(|ends| situation.now < ends);
+            if !is_waiting {
+                return release;
+            }
+            let message = format!(
+                "the Node with the providerID {provider_id} is deleted from Cluster {cluster} before the host is released, for two minutes at most: {}",
+                problem.message
+            );
+            let blocker = Blocker::waiting_for(Type::NodeLinked, problem.reason, message);
+            Outcome::from_blocker(State::new(Phase::Preparing, Some(host)), blocker).with_wake(Wake::Backoff)
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Workload clusters, reached by their kubeconfig Secrets.
+//!
+//! The Secret is read each time, so that a new kubeconfig is used at once; the
+//! client stays as long as the content of the Secret does.
+
+mod kubeconfig;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coordinator_api::conditions::Reason;
+use coordinator_core::assignment::{NodeRef, NodesRead};
+use coordinator_core::host::Problem;
+use coordinator_core::node_link::{NodeFacts, NodeSearch};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::{Client, ResourceExt as _};
+use proto::plan::{Checksum, Secret};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use crate::controllers::index::Key;
+use crate::store::{StoreError, is_not_found, plan_record};
+use crate::telemetry::chain;
+pub use kubeconfig::KubeconfigError;
+
+/// After the name of the Cluster; Cluster API's own name and key.
+const SECRET_SUFFIX: &str = "-kubeconfig";
+const SECRET_KEY: &str = "value";
+/// Clients that are kept; the one that was used least recently goes first.
+const CLIENTS: usize = 64;
+/// Questions to workload clusters at a time: those that do not answer must not
+/// take every reconcile.
+const QUESTIONS: usize = 8;
+/// A cluster that did not answer is not asked again for this long.
+const SILENCE: Duration = Duration::from_secs(30);
+/// All pages of a list together.
+const LIST_DEADLINE: Duration = Duration::from_secs(20);
+const PAGE: u32 = 500;
+
+/// Makes a client of a kubeconfig.
+pub type Connector = Arc<dyn Fn(Secret) -> BoxFuture<'static, Result<Client, KubeconfigError>> + Send + Sync>;
+
+/// Clients of workload clusters. Clones share them.
+#[derive(Clone)]
+pub struct WorkloadClients(Arc<Inner>);
+
+struct Inner {
+    connect: Connector,
+    known: Mutex<HashMap<Key, Known>>,
+    questions: Semaphore,
+}
+
+struct Known {
+    kubeconfig: Checksum,
+    client: Client,
+    used: Instant,
+    failure: Option<(Instant, Problem)>,
+}
+
+impl Default for WorkloadClients {
+    fn default() -> Self {
+        Self::new(Arc::new(|kubeconfig| kubeconfig::connect_workload(kubeconfig).boxed()))
+    }
+}
+
+impl WorkloadClients {
+    #[must_use]
+    pub fn new(connect: Connector) -> Self {
+        Self(Arc::new(Inner { connect, known: Mutex::default(), questions: Semaphore::new(QUESTIONS) }))
+    }
+
+    /// Asks the cluster for Nodes.
+    ///
+    /// # Errors
+    /// When the Secret cannot be read. What the workload cluster lacks is an answer.
+    pub async fn read_nodes(
+        &self,
+        management: &Client,
+        namespace: &str,
+        search: &NodeSearch,
+    ) -> Result<NodesRead, StoreError> {
+        let cluster = Key::new(namespace, &*search.cluster);
+        let client = match self.open_client(management, &cluster).await? {
+            Ok(client) => client,
+            Err(problem) => return Ok(NodesRead::Unavailable(problem)),
+        };
+        // An error is a semaphore that is closed, which this one never is.
+        let _question = self.0.questions.acquire().await.ok();
+        if let Some(problem) = self.recent_failure(&cluster) {
+            return Ok(NodesRead::Unavailable(problem));
+        }
+        let error = match timeout(LIST_DEADLINE, find_nodes(&client, search)).await {
+            Ok(Ok(nodes)) => return Ok(NodesRead::Read(nodes)),
+            Ok(Err(error)) => chain(&error),
+            Err(_) => format!("its Nodes were not listed within {} s", LIST_DEADLINE.as_secs()),
+        };
+        let problem = unreachable_problem(&cluster, &error);
+        self.note_failure(&cluster, &problem);
+        Ok(NodesRead::Unavailable(problem))
+    }
+
+    /// Writes `spec.providerID` of a Node, and nothing else.
+    ///
+    /// # Errors
+    /// [`StoreError`], of either cluster.
+    pub async fn set_provider_id(
+        &self,
+        management: &Client,
+        namespace: &str,
+        node: &NodeRef,
+        provider_id: &str,
+    ) -> Result<(), StoreError> {
+        let nodes = self.open_nodes(management, namespace, node).await?;
+        let patch = json!({ "metadata": { "uid": node.uid }, "spec": { "providerID": provider_id } });
+        let written = nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        written.map(drop).map_err(StoreError::request("write spec.providerID of", "Node", &node.name))
+    }
+
+    /// Deletes a Node; one that is gone is deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`], of either cluster.
+    pub async fn delete_node(
+        &self,
+        management: &Client,
+        namespace: &str,
+        node: &NodeRef,
+    ) -> Result<(), StoreError> {
+        let nodes = self.open_nodes(management, namespace, node).await?;
+        let preconditions = Preconditions { uid: node.uid.clone(), resource_version: None };
+        let deletion = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match nodes.delete(&node.name, &deletion).await {
+            Err(error) if !is_not_found(&error) => {
+                Err(StoreError::request("delete", "Node", &node.name)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The Cluster was deleted.
+    pub fn forget_cluster(&self, cluster: &Key) {
+        self.lock_known().remove(cluster);
+    }
+
+    async fn open_nodes(
+        &self,
+        management: &Client,
+        namespace: &str,
+        node: &NodeRef,
+    ) -> Result<Api<Node>, StoreError> {
+        let opened = self.open_client(management, &Key::new(namespace, &*node.cluster)).await?;
+        let unusable = |problem: Problem| StoreError::Unusable {
+            kind: "Cluster",
+            name: node.cluster.clone(),
+            why: problem.message,
+        };
+        opened.map(Api::all).map_err(unusable)
+    }
+
+    /// The client of the kubeconfig as it is now.
+    async fn open_client(
+        &self,
+        management: &Client,
+        cluster: &Key,
+    ) -> Result<Result<Client, Problem>, StoreError> {
+        let name = format!("{}{SECRET_SUFFIX}", cluster.name);
+        let read = plan_record::read_key(management, &cluster.namespace, &name, SECRET_KEY).await?;
+        let Some(kubeconfig) = read else {
+            self.forget_cluster(cluster);
+            let message = format!(
+                "Secret {name} with the kubeconfig of the workload cluster is missing or has no key {SECRET_KEY}: a control plane provider creates it; without one, create it"
+            );
+            return Ok(Err(Problem { reason: Reason::KubeconfigMissing, message }));
+        };
+        let checksum = Checksum::of(kubeconfig.expose());
+        if let Some(client) = self.take_known(cluster, &checksum) {
+            return Ok(Ok(client));
+        }
+        let connected = (self.0.connect)(kubeconfig).await;
+        if let Ok(client) = &connected {
+            self.keep_client(cluster, checksum, client);
+        }
+        let invalid = |error: KubeconfigError| Problem {
+            reason: Reason::KubeconfigInvalid,
+            message: format!("the kubeconfig in Secret {name} is not usable: {error}: correct the Secret"),
+        };
+        Ok(connected.map_err(invalid))
+    }
+
+    fn lock_known(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_known(&self, cluster: &Key, kubeconfig: &Checksum) -> Option<Client> {
+        let mut known = self.lock_known();
+        let known = known.get_mut(cluster).filter(|known| known.kubeconfig == *kubeconfig)?;
+        known.used = Instant::now();
+        Some(known.client.clone())
+    }
+
+    fn keep_client(&self, cluster: &Key, kubeconfig: Checksum, client: &Client) {
+        let mut known = self.lock_known();
+        let now = Instant::now();
+        known.insert(cluster.clone(), Known { kubeconfig, client: client.clone(), used: now, failure: None });
+        while known.len() > CLIENTS {
+            let oldest = known.iter().min_by_key(|(_, known)| known.used).map(|(cluster, _)| cluster.clone());
+            oldest.map(|oldest| known.remove(&oldest));
+        }
+    }
+
+    fn recent_failure(&self, cluster: &Key) -> Option<Problem> {
+        let known = self.lock_known();
+        let (until, problem) = known.get(cluster)?.failure.as_ref()?;
+        (Instant::now() < *until).then(|| problem.clone())
+    }
+
+    fn note_failure(&self, cluster: &Key, problem: &Problem) {
+        tracing::warn!(
+            namespace = cluster.namespace,
+            cluster = cluster.name,
+            problem = problem.message,
+            retry_in = ?SILENCE,
+            "a workload cluster did not answer"
+        );
+        if let Some(known) = self.lock_known().get_mut(cluster) {
+            known.failure = Some((Instant::now() + SILENCE, problem.clone()));
+        }
+    }
+}
+
+fn unreachable_problem(cluster: &Key, error: &str) -> Problem {
+    let message = format!(
+        "the API server of Cluster {} did not answer as it should: {error}; check the endpoint and the credentials in Secret {}{SECRET_SUFFIX}",
+        cluster.name, cluster.name
+    );
+    Problem { reason: Reason::WorkloadUnreachable, message }
+}
+
+/// Those of the selector where it leaves one, else all.
+async fn find_nodes(client: &Client, search: &NodeSearch) -> Result<Vec<NodeFacts>, kube::Error> {
+    if let Some(selector) = &search.selector {
+        let found = list_nodes(client, ListParams::default().labels(selector)).await?;
+        if found.len() == 1 {
+            return Ok(found);
+        }
+    }
+    list_nodes(client, ListParams::default()).await
+}
+
+async fn list_nodes(client: &Client, params: ListParams) -> Result<Vec<NodeFacts>, kube::Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let mut params = params.limit(PAGE);
+    let mut found = vec![];
+    loop {
+        let page = nodes.list(&params).await?;
+        found.extend(page.items.into_iter().map(read_facts));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn read_facts(node: Node) -> NodeFacts {
+    NodeFacts {
+        name: node.name_any(),
+        uid: node.uid(),
+        provider_id: node.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()),
+        labels: node.metadata.labels.unwrap_or_default(),
+    }
+}
