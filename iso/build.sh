@@ -30,16 +30,19 @@ prune() { ls -dt "$cache/$1"-* 2>/dev/null | tail -n +"$(($2 + 1))" | xargs -r r
 need() { for tool in "$@"; do command -v "$tool" >/dev/null || die "no $tool: install the packages of iso/packages.host"; done; }
 
 base_tree() {
-  base_key=$(digest "$here" packages.guest tree.sh)
+  lists="packages.guest${ELEMENTAL:+ elemental/packages.guest}"
+  # shellcheck disable=SC2086  # a list
+  base_key=$(digest "$here" tree.sh $lists)
   base=$cache/tree-$base_key
   if [ -d "$base" ]; then say "base tree: cached ($base_key)"; return; fi
   need mmdebstrap
   begin
   say "base tree: mmdebstrap, one and a half minutes on a quiet machine"
-  "$here/tree.sh" "$work/tree" >"$cache/tree.log" 2>&1 || { tail -n 20 "$cache/tree.log" >&2; die "mmdebstrap failed: $cache/tree.log"; }
+  # shellcheck disable=SC2086
+  (cd "$here" && ./tree.sh "$work/tree" $lists) >"$cache/tree.log" 2>&1 || { tail -n 20 "$cache/tree.log" >&2; die "mmdebstrap failed: $cache/tree.log"; }
   mv "$work/tree" "$work.done" && rm -rf "$work" && work=$work.done
   keep "tree-$base_key"
-  prune tree 2
+  prune tree 3
   say "base tree: built ($(du -sh "$base" | cut -f1))"
 }
 
@@ -52,7 +55,7 @@ inputs() {
   base_tree
   key=$({
     echo "$base_key $repository"
-    digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental/elemental elemental/grub.cfg elemental/real.sh
+    digest "$here" build.sh burn.sh layer.sh init grub-live.cfg root elemental
     digest "$here/../systemd" .
     content "$AGENT" "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$CONTAINERD_BIN/containerd" \
       "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" ${ELEMENTAL:+"$ELEMENTAL"}
@@ -95,9 +98,26 @@ os() {
 iso() {
   inputs
   if [ -d "$cache/live-$key" ]; then say "live ISO: cached ($key)"; echo "$cache/live-$key/base.iso"; return; fi
-  need mksquashfs cpio zstd busybox xorriso grub-mkimage mcopy mkfs.vfat
+  need mksquashfs cpio zstd busybox xorriso grub-mkimage mcopy mkfs.vfat ${ELEMENTAL:+rsync}
   begin
   "$here/layer.sh" "$base" "$work/tree"
+  if [ -n "${ELEMENTAL:-}" ]; then stock_iso; else lab_iso; fi
+  keep "live-$key"
+  prune live 3
+  say "live ISO: built ($(du -h "$cache/live-$key/base.iso" | cut -f1))"
+  echo "$cache/live-$key/base.iso"
+}
+
+# As upstream makes it, with nothing of ours in it.
+stock_iso() {
+  say "live ISO: elemental build-iso"
+  "$ELEMENTAL" build-iso "dir:$work/tree" --bootloader-in-rootfs --name base --output "$work" \
+    --extra-cmdline 'network-config=disabled console=tty1 console=ttyS0,115200 systemd.gpt_auto=0 mitigations=off nokaslr' \
+    -x '-comp zstd -Xcompression-level 3' >"$cache/build-iso.log" 2>&1 || { tail "$cache/build-iso.log" >&2; die "elemental build-iso failed: $cache/build-iso.log"; }
+  rm -rf "$work/tree"
+}
+
+lab_iso() {
   say "live ISO: tree with agent and units laid"
   loader=$work/cd/boot/x86_64/loader
   mkdir -p "$loader"
@@ -107,10 +127,6 @@ iso() {
   rm -rf "$work/tree"
   "$here/burn.sh" "$work/cd" "$here/grub-live.cfg" "$work/base.iso" >"$cache/burn.log" 2>&1 || { tail "$cache/burn.log" >&2; die "burn.sh failed: $cache/burn.log"; }
   rm -rf "$work/cd"
-  keep "live-$key"
-  prune live 3
-  say "live ISO: built ($(du -h "$cache/live-$key/base.iso" | cut -f1))"
-  echo "$cache/live-$key/base.iso"
 }
 
 case ${1:-} in

@@ -5,38 +5,38 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 base=$1 tree=$2
 
-# Hard links: nothing is copied, and every file below is replaced, never written in place. (apt, for the real CLI, does.)
+# Hard links: nothing is copied, and every file below is replaced, never written in place. (The real CLI does.)
 if [ -n "${ELEMENTAL:-}" ]; then cp -a "$base" "$tree"; else cp -al "$base" "$tree"; fi
 cp -r --remove-destination "$here/root/." "$tree/"
-install -D -m 755 "$AGENT" "$tree/usr/bin/baremetal-agent"
 install -m 755 "$KUBERNETES_BIN/kubelet" "$KUBERNETES_BIN/kubeadm" "$tree/usr/bin/"
 install -m 755 "$CONTAINERD_BIN/containerd" "$CONTAINERD_BIN/containerd-shim-runc-v2" "$CONTAINERD_BIN/ctr" "$tree/usr/bin/"
-install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.mount "$tree/usr/lib/systemd/system/"
-for unit in kubelet containerd; do
-  install -D -m 644 "$here/../systemd/baremetal-agent-gate.conf" "$tree/usr/lib/systemd/system/$unit.service.d/20-baremetal-agent.conf"
-done
-install -d "$tree/usr/libexec/elemental-checker"
-ln -sfn ../../bin/baremetal-agent "$tree/usr/libexec/elemental-checker/baremetal-agent"
 mkdir -p "$tree/opt/cni" "$tree/oem" "$tree/system" "$tree/etc/kubernetes" "$tree/var/log/journal"
 mkdir -p "$tree/var/lib/cloud" "$tree/var/lib/kubelet" "$tree/var/lib/containerd" "$tree/var/lib/etcd"
-install -d -m 700 "$tree/var/lib/baremetal-agent"
 ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
 
-SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable systemd-networkd.service baremetal-agent-boot.service baremetal-agent-register.service \
-  baremetal-agent.service baremetal-agent-alive.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service \
-  containerd.service kubelet.service elemental-boot-assessment.service 'run-os\x2dimages.mount'
+enable() { SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable "$@"; }
+enable systemd-networkd.service containerd.service kubelet.service 'run-os\x2dimages.mount'
 # The page instead of a login, nothing that wakes up by itself: emulated seconds are dear.
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \
   dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service \
   modprobe@drm.service modprobe@fuse.service modprobe@configfs.service modprobe@efi_pstore.service systemd-pstore.service \
   sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount
 
-if [ -n "${ELEMENTAL:-}" ]; then
-  "$here/elemental/real.sh" "$tree" "$ELEMENTAL"
-else
-  install -m 755 "$here/elemental/elemental" "$tree/usr/bin/elemental"
-  install -m 644 "$here/elemental/grub.cfg" "$tree/usr/lib/elemental/grub.cfg"
-fi
+# With the real CLI the images are as upstream's: no agent in them, it comes with the seed.
+if [ -n "${ELEMENTAL:-}" ]; then exec "$here/elemental/real.sh" "$tree" "$ELEMENTAL"; fi
+cp -r --remove-destination "$here/elemental/root/." "$tree/"
+install -m 755 "$here/elemental/elemental" "$tree/usr/bin/elemental"
+install -m 644 "$here/elemental/grub.cfg" "$tree/usr/lib/elemental/grub.cfg"
+install -D -m 755 "$AGENT" "$tree/usr/bin/baremetal-agent"
+install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.mount "$tree/usr/lib/systemd/system/"
+for unit in kubelet containerd; do
+  install -D -m 644 "$here/../systemd/baremetal-agent-gate.conf" "$tree/usr/lib/systemd/system/$unit.service.d/20-baremetal-agent.conf"
+done
+install -d "$tree/usr/libexec/elemental-checker"
+ln -sfn ../../bin/baremetal-agent "$tree/usr/libexec/elemental-checker/baremetal-agent"
+install -d -m 700 "$tree/var/lib/baremetal-agent"
+enable baremetal-agent-boot.service baremetal-agent-register.service baremetal-agent.service \
+  baremetal-agent-alive.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service elemental-boot-assessment.service
 
 # The initramfs: busybox, our init, and the modules in the order insmod needs them.
 version=$(ls "$tree/usr/lib/modules")

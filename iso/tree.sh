@@ -1,15 +1,15 @@
 #!/bin/sh
 # The base tree: trixie's user space and bookworm's kernel, and nothing of ours, so that it is built once and kept.
-#   tree.sh DIRECTORY      (absent before; root needed)
+#   tree.sh DIRECTORY LIST...      the directory is absent before, the lists name packages; root needed
 set -eu
-here=$(cd "$(dirname "$0")" && pwd)
 tree=$1
+shift
 
 # The mirror this machine already uses: no address is written here.
 mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' |
   sed -n 's/^Debian //p' | head -n 1)}
 [ -n "$mirror" ] || { echo "iso: apt knows no Debian mirror: run 'apt-get update', or set DEBIAN_MIRROR" >&2; exit 1; }
-packages=$(grep -v '^#' "$here/packages.guest" | paste -sd, -)
+packages=$(grep -hv '^#' "$@" | paste -sd, -)
 
 # Bookworm is there for its kernel alone: priority 100 never wins over trixie.
 pin='mkdir -p "$1/etc/apt/preferences.d" && printf "Package: *\nPin: release n=bookworm\nPin-Priority: 100\n" > "$1/etc/apt/preferences.d/bookworm"'

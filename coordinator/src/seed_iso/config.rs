@@ -91,12 +91,26 @@ pub fn render_files(
     let mut bytes = text.len();
     let mut files = vec![new_file(None, REGISTRATION, text)];
     if let Some(config) = cloud_config {
-        let header = if stages { "" } else { "#cloud-config\n" };
-        let text = format!("{header}{}", render_yaml(config)?);
+        let text = if stages {
+            render_yaml(config)?
+        } else {
+            format!("#cloud-config\n{}", render_yaml(&state_permissions(config))?)
+        };
         bytes += text.len();
         files.push(new_file(Some(STAGES), "cloud-config.yaml", text));
     }
     if bytes > FILES_BYTES { Err(ConfigError::TooLarge) } else { Ok(files) }
+}
+
+/// To cloud-init a file without permissions is readable, to yip it is for root
+/// alone.
+fn state_permissions(cloud_config: &Value) -> Value {
+    let mut stated = cloud_config.clone();
+    let files = stated.get_mut("write_files").and_then(Value::as_array_mut);
+    for file in files.into_iter().flatten().filter_map(Value::as_object_mut) {
+        file.entry("permissions").or_insert_with(|| "0644".into());
+    }
+    stated
 }
 
 fn new_file(directory: Option<&'static str>, name: &'static str, text: String) -> NewFile {
@@ -162,6 +176,9 @@ mod tests {
         let [_, (path, text)] = &files[..] else { panic!("{files:?}") };
         assert_eq!(path, "iso-config/cloud-config.yaml");
         assert!(text.starts_with("#cloud-config\nwrite_files:\n"), "{text}");
+        let read: Value = serde_norway::from_str(text).unwrap();
+        let want = json!({ "path": "/x", "content": "a\nb", "permissions": "0644" });
+        assert_eq!(read["write_files"], json!([want]), "yip would give it no permissions");
         assert_eq!(render(None).len(), 1);
         assert_eq!(render(Some(Value::Null)).len(), 1);
     }

@@ -86,7 +86,7 @@ impl Host {
         match self {
             // Long enough for an API server that is away for a minute.
             Self::Simulated(_) => Duration::from_mins(3),
-            Self::Qemu(_) => Duration::from_mins(12),
+            Self::Qemu(_) => Duration::from_mins(30),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The replicas of one coordinator: real processes that can be killed.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -69,6 +69,10 @@ impl Replica {
             ],
             log: placement.directory.path().join(format!("{name}.log")),
         };
+        // For bases without it.
+        if let Some(agent) = std::env::var_os("AGENT").filter(|path| !path.is_empty()) {
+            spec.arguments.push(format!("--agent-path={}", Path::new(&agent).display()));
+        }
         spec.arguments.extend(placement.namespaces.iter().map(|one| format!("--namespace={one}")));
         Ok(Self { name, server: Server::start(spec)?, port, health })
     }
