@@ -10,6 +10,7 @@ mod connections;
 mod live_seed;
 pub mod network_trial;
 pub mod node_identity;
+mod own_network;
 pub(crate) mod receipt;
 pub mod seed;
 pub mod wipe;

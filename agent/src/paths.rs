@@ -86,6 +86,12 @@ impl Root {
         self.join("/run/initramfs/live/livecd-cloud-config.yaml")
     }
 
+    /// Networks of single hosts that the seed ISO carries, in a live system.
+    #[must_use]
+    pub fn live_networks(&self) -> PathBuf {
+        self.join("/run/initramfs/live/baremetal-networks.json")
+    }
+
     /// What the agent keeps until the next boot.
     #[must_use]
     pub fn runtime(&self) -> PathBuf {

@@ -2,6 +2,7 @@
 
 mod authority;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +20,10 @@ use crate::ca::{Authority, CaError};
 use crate::cache::{self, ApiVersions, Cache, Observer, Sinks};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::controllers;
+use crate::controllers::index::{Index, Key, Triggers};
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
-use crate::controllers::{self, index::Index};
 use crate::events::Events;
 use crate::health::{self, Readiness};
 use crate::lease::Election;
@@ -33,6 +35,7 @@ use crate::rpc::plan_notifications::PlanNotifications;
 use crate::rpc::registration_tokens::{DownloadTokens, RegistrationTokens};
 use crate::rpc::sessions::SessionTable;
 use crate::seed_iso::SeedIsos;
+use crate::seed_iso::host_networks::HostNetworks;
 use crate::shutdown::{Shutdown, unless_ended, wait_ended};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
@@ -190,12 +193,12 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
     let downloads = Arc::<DownloadTokens>::default();
     let (seed_images, registrations) = (downloads.clone(), tokens.clone());
-    let known_hosts = Arc::<KnownHosts>::default();
+    let (known_hosts, networks) = (Arc::<KnownHosts>::default(), Arc::<HostNetworks>::default());
     let sinks = Sinks {
         index: index.clone(),
         router: router.clone(),
         replicas: replicas.clone(),
-        inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone()),
+        inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone(), networks.clone()),
         registration_changes: Arc::new(move |object, presence| registrations.apply_change(object, presence)),
         seed_image_changes: Arc::new(move |object, presence| seed_images.apply_change(object, presence)),
         workloads: setup.workloads.clone(),
@@ -205,11 +208,12 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let cache = cache::start_watches(client, config, &setup.versions, &sinks, &mut tasks);
     readiness.set_unready("the watches have not listed every kind yet");
     cache.wait_until_filled().await;
+    tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
-    let isos = open_isos(config, client, &cache, downloads, &authority)?;
+    let isos = Arc::new(open_isos(config, client, &cache, downloads, &authority)?.with_networks(networks));
     let caches = rpc::Caches {
         inventories: cache.inventories.clone(),
         registrations: cache.registrations.clone(),
@@ -247,11 +251,25 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
 fn follow_inventories(
     notifications: Arc<PlanNotifications>,
     known_hosts: Arc<KnownHosts>,
+    networks: Arc<HostNetworks>,
 ) -> Observer<MachineInventory> {
     Arc::new(move |inventory, presence| {
+        networks.apply_change(inventory, presence);
         known_hosts.apply_change(inventory, presence);
         notifications.apply_change(inventory, presence);
     })
+}
+
+/// Seed images carry the networks of single hosts.
+async fn publish_networks(networks: Arc<HostNetworks>, index: Index, router: Router) {
+    let wake = |changed: &BTreeSet<(String, String)>| {
+        for (namespace, name) in changed {
+            let seed_images = index.apply_registration(&Key::new(namespace, name)).seed_images;
+            router.send_keys(&Triggers { seed_images, ..Triggers::default() });
+        }
+    };
+    wake(&networks.publish());
+    match networks.publish_changes(wake).await {}
 }
 
 fn build_rpc(
@@ -273,10 +291,10 @@ fn open_isos(
     cache: &Cache,
     downloads: Arc<DownloadTokens>,
     authority: &Arc<Authority>,
-) -> Result<Arc<SeedIsos>, RunError> {
+) -> Result<SeedIsos, RunError> {
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let bases = bases.with_secrets(client.clone());
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
     let bases = (bases, config.agent_path.clone());
-    Ok(Arc::new(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone())))
+    Ok(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone()))
 }

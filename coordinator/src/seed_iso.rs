@@ -7,6 +7,7 @@ pub mod changes;
 pub mod compose;
 pub mod config;
 pub mod download;
+pub mod host_networks;
 pub mod layout;
 pub mod overlay;
 pub mod partitions;
@@ -36,6 +37,7 @@ use crate::telemetry::chain;
 use builds::Builds;
 use compose::NewFile;
 use config::ConfigError;
+use host_networks::HostNetworks;
 use layout::{Base, Extent, LayoutError, ReadError};
 use overlay::{Overlay, Piece};
 
@@ -82,7 +84,10 @@ impl SeedIsoError {
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         match self {
-            Self::Layout(_) | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge) => true,
+            Self::Layout(_)
+            | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge | ConfigError::TooManyHosts(_)) => {
+                true
+            }
             Self::Base(error) => error.is_terminal(),
             Self::Config(ConfigError::NotReady) | Self::Agent { .. } | Self::Read { .. } => false,
         }
@@ -145,6 +150,12 @@ impl Iso {
     fn file_name(&self, registration: &MachineRegistration) -> String {
         format!("{}-{}.iso", registration.name_any(), &self.sha256[..12])
     }
+
+    /// Whether it has these files, but for those of single hosts.
+    fn has_shared(&self, files: &[NewFile]) -> bool {
+        let shared = |file: &&NewFile| file.name != config::NETWORKS;
+        self.files.iter().filter(shared).eq(files.iter().filter(shared))
+    }
 }
 
 /// All seed ISOs of this replica.
@@ -157,6 +168,7 @@ pub struct SeedIsos {
     isos: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Iso>>>,
     builds: Builds,
     agent: Option<PathBuf>,
+    networks: Arc<HostNetworks>,
 }
 
 impl SeedIsos {
@@ -179,7 +191,14 @@ impl SeedIsos {
             isos: Mutex::default(),
             builds: Builds::default(),
             agent,
+            networks: Arc::default(),
         }
+    }
+
+    /// With networks of single hosts.
+    #[must_use]
+    pub fn with_networks(self, networks: Arc<HostNetworks>) -> Self {
+        Self { networks, ..self }
     }
 
     /// Makes the seed ISO of `seed` ready. Cheap when nothing has changed: call
@@ -193,7 +212,7 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Prepared, SeedIsoError> {
-        let (iso, _) = self.find_ready(seed, registration).await?;
+        let (iso, _) = self.find_ready(seed, registration, None).await?;
         Ok(Prepared {
             file: iso.file_name(registration),
             size: iso.overlay.size(),
@@ -201,17 +220,22 @@ impl SeedIsos {
         })
     }
 
+    /// The one that is `asked` for by name may have former networks of single
+    /// hosts: downloads go on while inventories change.
     async fn find_ready(
         &self,
         seed: &SeedImage,
         registration: &MachineRegistration,
+        asked: Option<&str>,
     ) -> Result<(Arc<Iso>, Lease), SeedIsoError> {
         let files = self.render_files(seed, registration)?;
         let digest = seed.spec.base_image_digest.as_deref();
         let base = self.bases.fetch_image(Wanted::of(seed), seed_image::base_image(seed), digest).await?;
         let agent = self.agent.clone().unwrap_or_default();
         let sources = Sources { base: base.path.clone(), agent };
-        let held = self.held_iso(seed).filter(|iso| iso.sources == sources && iso.files == files);
+        let is_asked = |iso: &Iso| asked.is_some_and(|asked| iso.file_name(registration) == asked);
+        let is_fit = |iso: &Iso| iso.files == files || is_asked(iso) && iso.has_shared(&files);
+        let held = self.held_iso(seed).filter(|iso| iso.sources == sources && is_fit(iso));
         if let Some(iso) = held {
             return Ok((iso, base.lease));
         }
@@ -225,7 +249,8 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Vec<NewFile>, SeedIsoError> {
-        let mut files = config::render_files(seed, registration, self.authority.certificate())?;
+        let hosts = self.networks.published(registration);
+        let mut files = config::render_files(seed, registration, self.authority.certificate(), &hosts)?;
         if let Some(path) = &self.agent {
             let metadata = std::fs::metadata(path);
             let metadata = metadata.map_err(|source| SeedIsoError::Agent { path: path.clone(), source })?;
@@ -263,7 +288,8 @@ impl SeedIsos {
     /// The seed ISO behind a download token, when `file` is what the status
     /// names and what this replica would make now: the name holds the checksum,
     /// so that a changed registration, authority or base is never sent under
-    /// the old one. A replica that has not made it ready yet does so now.
+    /// the old one; changed networks of single hosts are, until the status names
+    /// the new one. A replica that has not made it ready yet does so now.
     async fn open_iso(&self, token: &str, file: &str) -> Option<(Arc<Iso>, Lease)> {
         let seed = self.seeds.get(&self.downloads.find_object(token)?)?;
         let reference = &seed.spec.registration_ref;
@@ -273,7 +299,7 @@ impl SeedIsos {
         if !seed_image::may_download(&seed, Some(&registration), file, Timestamp::now()) {
             return None;
         }
-        match self.find_ready(&seed, &registration).await {
+        match self.find_ready(&seed, &registration, Some(file)).await {
             Ok((iso, lease)) if iso.file_name(&registration) == file => Some((iso, lease)),
             Ok((iso, _)) => {
                 say_changed(&seed, file, &iso.file_name(&registration));

@@ -1,6 +1,7 @@
 //! The live system's seed: the SeedImage's own `cloud-config`, from the file
 //! that the coordinator puts into the ISO.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -8,8 +9,8 @@ use std::path::PathBuf;
 use proto::plan::{Secret, Seed};
 use serde_norway::Value;
 
-use super::connections;
 use super::seed::{self, SeedError};
+use super::{connections, own_network};
 use crate::error::NextAction;
 use crate::host::observed;
 use crate::host::system::SystemError;
@@ -53,7 +54,8 @@ impl NextAction for LiveError {
     }
 }
 
-/// Writes the seed for this live boot.
+/// Writes the seed for this live boot. The kernel's arguments decide about the
+/// network, then what the ISO has for this host, then what it has for all.
 pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
     let path = root.live_config();
     let text = fs::read_to_string(&path).map_err(|source| LiveError::Read { path, source })?;
@@ -61,6 +63,8 @@ pub(super) fn write_seed(root: &Root) -> Result<(), LiveError> {
     if is_network_given(&fs::read_to_string(root.join("/proc/cmdline")).unwrap_or_default()) {
         seed.network_config = Some(seed::NO_NETWORK.to_owned());
         seed.connections.clear();
+    } else if let Some(own) = own_network::find_own(root) {
+        take_network(&mut seed, Some(&own));
     }
     seed::place(root, &seed)?;
     connections::place_connections(root, &seed.connections)?;
@@ -94,20 +98,26 @@ fn live_seed(config: &str, runs_yip: bool, boot_id: &str) -> Result<Seed, LiveEr
         // (a MAC address of digits is a base-60 number to cloud-init).
         user_data += &serde_json::to_string_pretty(cloud_config).map_err(LiveError::Render)?;
     }
-    let network = config.get("network");
+    let mut seed = Seed {
+        user_data: Some(Secret::new(user_data.into_bytes())),
+        meta_data: format!("instance-id: live-{boot_id}\n"),
+        network_config: None,
+        connections: BTreeMap::new(),
+    };
+    take_network(&mut seed, config.get("network"));
+    Ok(seed)
+}
+
+fn take_network(seed: &mut Seed, network: Option<&Value>) {
     let text = |key| network.and_then(|network| network.get(key)?.as_str()).map(str::to_owned);
     let keyfiles = network.and_then(|network| network.get("connections")?.as_mapping());
     let keyfile = |(name, text): (&Value, &Value)| {
         Some((name.as_str()?.to_owned(), Secret::new(text.as_str()?.as_bytes().to_vec())))
     };
-    Ok(Seed {
-        user_data: Some(Secret::new(user_data.into_bytes())),
-        meta_data: format!("instance-id: live-{boot_id}\n"),
-        // The image's networkd asks DHCP on every NIC; cloud-init's own
-        // default would configure one of them and shadow the rest.
-        network_config: text("network-config").or_else(|| Some(seed::NO_NETWORK.to_owned())),
-        connections: keyfiles.into_iter().flatten().filter_map(keyfile).collect(),
-    })
+    // The image's networkd asks DHCP on every NIC; cloud-init's own default
+    // would configure one of them and shadow the rest.
+    seed.network_config = text("network-config").or_else(|| Some(seed::NO_NETWORK.to_owned()));
+    seed.connections = keyfiles.into_iter().flatten().filter_map(keyfile).collect();
 }
 
 #[cfg(test)]
@@ -169,10 +179,19 @@ mod tests {
             let is_there = root.connections().join("baremetal-a.nmconnection").exists();
             assert_eq!(is_there, is_followed, "{command_line}");
             fs::remove_dir_all(root.join("/etc/systemd")).unwrap();
-            write_seed(&root).unwrap();
-            let seed = seed::load_nocloud(&root).unwrap().unwrap();
-            let want = if is_followed { "version: 2\n" } else { seed::NO_NETWORK };
-            assert_eq!(seed.network_config.as_deref(), Some(want), "{command_line}");
+            let network_config = || {
+                write_seed(&root).unwrap();
+                seed::load_nocloud(&root).unwrap().unwrap().network_config.unwrap()
+            };
+            let want = |network| if is_followed { network } else { seed::NO_NETWORK };
+            assert_eq!(network_config(), want("version: 2\n"), "{command_line}");
+            let card = root.join("/sys/class/net/eno1");
+            fs::create_dir_all(card.join("device")).unwrap();
+            fs::write(card.join("address"), "02:00:00:00:00:01\n").unwrap();
+            let own =
+                r#"{"hosts": [{"macs": ["02:00:00:00:00:01"], "network": {"network-config": "own\n"}}]}"#;
+            fs::write(root.live_networks(), own).unwrap();
+            assert_eq!(network_config(), want("own\n"), "{command_line}");
         }
     }
 }

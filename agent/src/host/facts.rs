@@ -4,6 +4,7 @@
 
 pub mod disks;
 pub mod graphics;
+mod joined_disks;
 pub mod memory;
 pub mod nics;
 pub mod os_release;

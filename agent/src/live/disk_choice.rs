@@ -71,7 +71,8 @@ pub fn choose_disk<'a>(
     {
         return Err(DiskChoiceError::OtherHost { name: chosen.name.clone(), owner, candidates: list() });
     }
-    let others = disks.iter().filter(|disk| disk.name != chosen.name && !disk.live_medium);
+    let is_other = |disk: &&Disk| disk.name != chosen.name && !disk.live_medium && !disk.is_part_of(chosen);
+    let others = disks.iter().filter(is_other);
     let labelled: Vec<_> = others.filter_map(|disk| describe_labels(disk, rules)).collect();
     if labelled.is_empty() {
         return Ok(chosen);

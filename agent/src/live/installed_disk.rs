@@ -244,7 +244,9 @@ pub fn find_installed_disks(
     uuid: Option<&str>,
 ) -> Result<InstalledDisks, FindError> {
     let (mut own, mut foreign) = (Vec::new(), Vec::new());
-    for disk in disks.iter().filter(|disk| !disk.live_medium) {
+    // The system on several paths, or on a mirror, is one.
+    let is_part = |disk: &Disk| disks.iter().any(|other| disk.is_part_of(other));
+    for disk in disks.iter().filter(|disk| !disk.live_medium && !is_part(disk)) {
         if let Some(partition) = disk.persistent_partition()
             && let Some(record) = read_record(partition, mounts)?
         {

@@ -49,6 +49,9 @@ pub mod annotation {
     pub const RELEASE_WITHOUT_CLEAN: &str = "baremetal.cluster.io/release-without-clean";
     /// Ours: the disk to install to, set by an operator.
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
+    /// Ours: set by an operator on a `MachineInventory` whose host has not
+    /// registered here: its SMBIOS UUID, by which a live system finds its network.
+    pub const SYSTEM_UUID: &str = "baremetal.cluster.io/system-uuid";
     /// Ours: set by an operator to take the network reported last as intended.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
     /// Ours: one of the [`crate::inventory::Approval`] values. `Pending` until an

@@ -16,6 +16,7 @@ mod model;
 mod observed;
 mod render_config;
 mod render_keyfiles;
+mod single_hosts;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use serde::Serialize;
 use connections::Translation;
 pub use drift::describe_drift;
 pub use error::NetworkError;
+pub use single_hosts::{SingleHost, TooManyHosts, render_single_hosts, single_host};
 pub use wire::{Observation, parse_observed};
 
 /// The network of a host, in two languages that say the same.
@@ -85,12 +87,19 @@ pub struct LiveNetwork {
 #[must_use]
 pub fn live_network(registration: &MachineRegistration) -> Option<LiveNetwork> {
     let network = registration.spec.config.as_ref()?.network.as_ref()?;
-    let HostNetwork { network_config, connections } = template_network(&network.template()).ok()?;
-    let text = |content: Secret| String::from_utf8_lossy(content.expose()).into_owned();
-    let connections: BTreeMap<_, _> =
-        connections.into_iter().map(|(name, content)| (name, text(content))).collect();
-    let is_empty = network_config.is_none() && connections.is_empty();
-    (!is_empty).then_some(LiveNetwork { network_config, connections })
+    LiveNetwork::of_host(template_network(&network.template()).ok()?)
+}
+
+impl LiveNetwork {
+    /// `None` where nothing is said.
+    fn of_host(network: HostNetwork) -> Option<Self> {
+        let HostNetwork { network_config, connections } = network;
+        let text = |content: Secret| String::from_utf8_lossy(content.expose()).into_owned();
+        let connections: BTreeMap<_, _> =
+            connections.into_iter().map(|(name, content)| (name, text(content))).collect();
+        let is_empty = network_config.is_none() && connections.is_empty();
+        (!is_empty).then_some(Self { network_config, connections })
+    }
 }
 
 /// Keyfiles are what an operator wrote, and decide for their interfaces. A

@@ -1,8 +1,11 @@
 //! The files that make a base ISO a seed ISO.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use coordinator_api::registration::{MachineRegistration, Registration};
 use coordinator_api::seed_image::SeedImage;
-use coordinator_core::network::{self, LiveNetwork};
+use coordinator_core::network::{self, LiveNetwork, SingleHost, TooManyHosts};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,6 +16,8 @@ const REGISTRATION: &str = "livecd-cloud-config.yaml";
 /// The directory whose files a stock live system gives to yip
 /// (`elemental.setup=`).
 const STAGES: &str = "iso-config";
+/// The networks of single hosts.
+pub const NETWORKS: &str = "baremetal-networks.json";
 /// The agent, for live systems that do not carry it.
 const AGENT: &str = "baremetal-agent";
 /// What yip does with it.
@@ -32,6 +37,9 @@ pub enum ConfigError {
     /// Too much.
     #[error("spec.cloud-config of the SeedImage has more than {FILES_BYTES} bytes: shorten it")]
     TooLarge,
+    /// Too many networks of single hosts.
+    #[error(transparent)]
+    TooManyHosts(#[from] TooManyHosts),
 }
 
 #[derive(Serialize)]
@@ -59,7 +67,7 @@ pub fn agent_files(len: u64) -> [NewFile; 2] {
 
 /// What a seed adds: where to register with the CA certificate, and the live
 /// system's own cloud-config. A host receives everything else after it has
-/// authenticated.
+/// authenticated, but for the network that it needs before.
 ///
 /// # Errors
 /// [`ConfigError`].
@@ -67,7 +75,9 @@ pub fn render_files(
     seed: &SeedImage,
     registration: &MachineRegistration,
     authority: &str,
+    hosts: &BTreeMap<String, Arc<SingleHost>>,
 ) -> Result<Vec<NewFile>, ConfigError> {
+    let networks = network::render_single_hosts(hosts.values().map(|host| &**host), registration)?;
     let url = registration.status.as_ref().and_then(|status| status.registration_url.clone());
     let asked = registration.spec.config.as_ref();
     let asked = asked.and_then(|config| config.elemental.as_ref()?.registration.clone());
@@ -99,6 +109,7 @@ pub fn render_files(
         bytes += text.len();
         files.push(new_file(Some(STAGES), "cloud-config.yaml", text));
     }
+    files.extend(networks.map(|text| new_file(None, NETWORKS, text)));
     if bytes > FILES_BYTES { Err(ConfigError::TooLarge) } else { Ok(files) }
 }
 
@@ -152,7 +163,9 @@ mod tests {
     fn render(cloud_config: Option<Value>) -> Vec<(String, String)> {
         let mut seed = SeedImage::default();
         seed.spec.cloud_config = cloud_config;
-        let files = render_files(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n").unwrap();
+        let files =
+            render_files(&seed, &registration(), "-----BEGIN CERTIFICATE-----\nAA==\n", &BTreeMap::new())
+                .unwrap();
         let path = |file: &NewFile| format!("{}/{}", file.directory.unwrap_or_default(), file.name);
         let text = |file: &NewFile| match &file.content {
             Content::Text(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
@@ -224,7 +237,7 @@ mod tests {
             let mut registration = registration();
             let config = registration.spec.config.as_mut().unwrap();
             config.network = Some(serde_json::from_value(network.clone()).unwrap());
-            let files = render_files(&SeedImage::default(), &registration, "CA").unwrap();
+            let files = render_files(&SeedImage::default(), &registration, "CA", &BTreeMap::new()).unwrap();
             let Content::Text(text) = &files[0].content else { panic!("{files:?}") };
             let read: Value = serde_norway::from_slice(text).unwrap();
             assert_eq!(read["network"], want, "{network}");
@@ -233,11 +246,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_seed_says_why() {
-        let error = render_files(&SeedImage::default(), &MachineRegistration::default(), "").unwrap_err();
+        let error =
+            render_files(&SeedImage::default(), &MachineRegistration::default(), "", &BTreeMap::new())
+                .unwrap_err();
         assert!(matches!(error, ConfigError::NotReady));
         let mut seed = SeedImage::default();
         seed.spec.cloud_config = Some(json!({ "a": "x".repeat(FILES_BYTES) }));
-        let error = render_files(&seed, &registration(), "").unwrap_err();
+        let error = render_files(&seed, &registration(), "", &BTreeMap::new()).unwrap_err();
         assert!(matches!(error, ConfigError::TooLarge), "{error}");
     }
 }

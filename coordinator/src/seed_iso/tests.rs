@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use coordinator_api::inventory::MachineInventory;
 use coordinator_core::seed_image::{Base, Download, Progress};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -176,8 +177,7 @@ async fn a_seed_is_its_base_with_files_added() {
     assert!(iso[20 * 2048..base.len()] == base[20 * 2048..], "contents of the base stay in their places");
     assert!(iso[base.len()..].starts_with(b"elemental:"), "files are appended");
     let held = served.isos.held_iso(&served.seed).unwrap().overlay.stored();
-    let config =
-        config::render_files(&served.seed, &served.registration, served.isos.authority.certificate());
+    let config = served.isos.render_files(&served.seed, &served.registration);
     let config: u64 = config.unwrap().iter().map(|file| content_len(&file.content)).sum();
     assert!(held < config + 16 * 2048, "{held} bytes are held for {config} of configuration");
     let (_, _, sum) = served.get(&format!("secret/{}.sha256", prepared.file), None).await;
@@ -316,6 +316,42 @@ async fn what_has_changed_is_not_sent_under_the_old_name() {
     assert_eq!(served.get(&old_path, None).await.0, StatusCode::NOT_FOUND);
     let (status, _, iso) = served.get(&format!("secret/{}", new.file), None).await;
     assert_eq!((status, hex::encode(Sha256::digest(&iso))), (StatusCode::OK, new.sha256));
+}
+
+fn host_with(address: &str) -> MachineInventory {
+    let card = json!({ "match": { "macaddress": "02:00:00:00:00:01" }, "addresses": [address] });
+    let network = json!({ "config": { "version": 2, "ethernets": { "eno1": card } } });
+    serde_json::from_value(json!({
+        "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",
+        "metadata": {
+            "name": "host-1", "namespace": "fleet",
+            "annotations": { "baremetal.cluster.io/registration": "reg" },
+        },
+        "spec": { "network": network },
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_download_goes_on_while_networks_of_hosts_change() {
+    let mut served = serve(by_hand()).await;
+    let networks = served.isos.networks.clone();
+    let old = served.complete().await;
+    let old_path = format!("secret/{}", old.file);
+    networks.apply_change(&host_with("192.0.2.7/24"), Presence::Exists);
+    assert_eq!(networks.publish().len(), 1);
+    let (status, _, iso) = served.get(&old_path, None).await;
+    assert_eq!(
+        (status, hex::encode(Sha256::digest(&iso))),
+        (StatusCode::OK, old.sha256),
+        "until the status follows"
+    );
+    let new = served.complete().await;
+    assert_ne!(new.file, old.file);
+    assert_eq!(served.get(&old_path, None).await.0, StatusCode::NOT_FOUND);
+    let (_, _, iso) = served.get(&format!("secret/{}", new.file), None).await;
+    let text = String::from_utf8_lossy(&iso);
+    assert!(text.contains(r#"{"hosts":[{"macs":["02:00:00:00:00:01"]"#) && text.contains("192.0.2.7/24"));
 }
 
 #[tokio::test]

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use proto::v1alpha1 as wire;
 use serde::Serialize;
 
+use super::joined_disks;
 use crate::paths::Root;
 
 /// Where the live system's medium is mounted.
 const LIVE_MOUNT: &str = "/run/initramfs/live";
-/// Not disks: memory, loops, optical drives, and devices stacked on disks.
+/// Not disks: memory, loops, optical drives, and, but for [`joined_disks`],
+/// devices stacked on disks.
 const NOT_DISKS: [&str; 9] = ["loop", "ram", "zram", "sr", "dm-", "md", "nbd", "fd", "mtd"];
 const SECTOR: u64 = 512;
 /// Covers the labels of ext and FAT file systems.
@@ -92,7 +94,10 @@ impl Disk {
     #[must_use]
     pub fn stable_path(&self) -> PathBuf {
         let stable = || self.links.iter().filter(|link| link.starts_with("/dev/disk/by-id/"));
-        let link = stable().find(|link| link.starts_with("/dev/disk/by-id/wwn-")).or_else(|| stable().next());
+        // Paths of a SAN have the WWN of their volume.
+        let by = |prefix: &str| stable().find(|link| link.starts_with(prefix));
+        let link = by("/dev/disk/by-id/dm-uuid-").or_else(|| by("/dev/disk/by-id/wwn-"));
+        let link = link.or_else(|| stable().next());
         link.map_or_else(|| self.device_path(), PathBuf::from)
     }
 
@@ -113,6 +118,12 @@ impl Disk {
         named.or_else(|| self.partitions.iter().find(|partition| partition.file_system == "COS_PERSISTENT"))
     }
 
+    /// Whether it is a part of `other`, a RAID volume or a multipath device.
+    #[must_use]
+    pub fn is_part_of(&self, other: &Self) -> bool {
+        self.holders.contains(&other.name)
+    }
+
     /// Labels of Elemental's file systems on it.
     #[must_use]
     pub fn elemental_labels(&self) -> Vec<&str> {
@@ -123,7 +134,15 @@ impl Disk {
 
 /// What the kernel's name of a disk says of its controller.
 fn controller(name: &str) -> &'static str {
-    let controllers = [("nvme", "NVMe"), ("sd", "SCSI"), ("vd", "virtio"), ("mmcblk", "MMC"), ("xvd", "xen")];
+    let controllers = [
+        ("md", "RAID"),
+        ("dm-", "multipath"),
+        ("nvme", "NVMe"),
+        ("sd", "SCSI"),
+        ("vd", "virtio"),
+        ("mmcblk", "MMC"),
+        ("xvd", "xen"),
+    ];
     controllers.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or("", |(_, controller)| controller)
 }
 
@@ -150,7 +169,10 @@ pub fn read_disks(root: &Root) -> Vec<Disk> {
     let live = parse_mounted_device(&mounts, LIVE_MOUNT);
     let mut disks: Vec<_> = list_children(&root.join("/sys/block"))
         .into_iter()
-        .filter(|name| !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)))
+        .filter(|name| {
+            let is_disk = !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix));
+            is_disk || joined_disks::is_joined(&root.join("/sys/block").join(name))
+        })
         .filter(|name| read_line(&root.join("/sys/block").join(name).join("hidden")) != "1")
         .map(|name| read_disk(root, name, &links, live.as_deref()))
         .filter(|disk| disk.size_bytes > 0)
@@ -159,14 +181,14 @@ pub fn read_disks(root: &Root) -> Vec<Disk> {
     disks
 }
 
-fn list_children(directory: &Path) -> Vec<String> {
+pub(super) fn list_children(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
 
-fn read_line(path: &Path) -> String {
+pub(super) fn read_line(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
@@ -175,26 +197,33 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
     let number = read_line(&path.join("dev"));
     let record = read_udev(root, &path);
     let udev = |key: &str| parse_udev(&record, key);
-    let first = |values: [String; 4]| values.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
-    let partitions: Vec<_> = list_children(&path)
+    let first = |values: [String; 5]| values.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
+    let mut partitions: Vec<(String, PathBuf)> = list_children(&path)
         .into_iter()
-        .filter(|child| path.join(child).join("partition").exists())
+        .map(|child| (child.clone(), path.join(child)))
+        .filter(|(_, directory)| directory.join("partition").exists())
         .collect();
-    let holds_live = |part: &String| live.is_some_and(|live| read_line(&path.join(part).join("dev")) == live);
+    partitions.extend(joined_disks::list_partitions(root, &path));
+    let holds_live =
+        |(_, part): &(String, PathBuf)| live.is_some_and(|live| read_line(&part.join("dev")) == live);
     Disk {
         size_bytes: read_line(&path.join("size")).parse::<u64>().unwrap_or(0).saturating_mul(SECTOR),
-        model: first([read_line(&path.join("device/model")), udev("ID_MODEL"), String::new(), String::new()]),
+        model: Some(read_line(&path.join("device/model")))
+            .filter(|model| !model.is_empty())
+            .unwrap_or_else(|| udev("ID_MODEL")),
         serial: first([
             udev("ID_SERIAL_SHORT"),
             read_line(&path.join("serial")),
             read_line(&path.join("device/serial")),
             udev("ID_SERIAL"),
+            [udev("DM_SERIAL"), udev("MD_UUID")].concat(),
         ]),
         wwn: first([
             udev("ID_WWN_WITH_EXTENSION"),
             udev("ID_WWN"),
             read_line(&path.join("wwid")),
             read_line(&path.join("device/wwid")),
+            udev("DM_WWN"),
         ]),
         rotational: read_line(&path.join("queue/rotational")) == "1",
         removable: read_line(&path.join("removable")) == "1",
@@ -203,13 +232,12 @@ fn read_disk(root: &Root, name: String, links: &HashMap<String, Vec<String>>, li
         holders: list_holders(&path, &partitions),
         table: udev("ID_PART_TABLE_TYPE"),
         signature: (!record.is_empty()).then(|| Signature::parse(&record)),
-        partitions: partitions.into_iter().map(|part| read_partition(root, &path, part)).collect(),
+        partitions: partitions.into_iter().map(|part| read_partition(root, part)).collect(),
         name,
     }
 }
 
-fn read_partition(root: &Root, disk: &Path, name: String) -> Partition {
-    let path = disk.join(&name);
+fn read_partition(root: &Root, (name, path): (String, PathBuf)) -> Partition {
     let record = read_udev(root, &path);
     let uevent = fs::read_to_string(path.join("uevent")).unwrap_or_default();
     // The kernel has no name for a partition that was added to a table in use.
@@ -227,9 +255,12 @@ fn read_partition(root: &Root, disk: &Path, name: String) -> Partition {
     Partition { name, label, file_system, signature: Signature::parse(&record) }
 }
 
-fn list_holders(disk: &Path, partitions: &[String]) -> Vec<String> {
-    let directories = std::iter::once(disk.to_owned()).chain(partitions.iter().map(|part| disk.join(part)));
-    directories.flat_map(|directory| list_children(&directory.join("holders"))).collect()
+fn list_holders(disk: &Path, partitions: &[(String, PathBuf)]) -> Vec<String> {
+    let directories =
+        std::iter::once(disk).chain(partitions.iter().map(|(_, directory)| directory.as_path()));
+    let is_partition = |holder: &String| partitions.iter().any(|(name, _)| name == holder);
+    let holders = directories.flat_map(|directory| list_children(&directory.join("holders")));
+    holders.filter(|holder| !is_partition(holder)).collect()
 }
 
 /// Record of udev's database of the block device with this directory in sysfs;

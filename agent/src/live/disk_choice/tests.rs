@@ -205,3 +205,17 @@ fn a_system_of_another_host_is_taken_by_annotation_only() {
         assert!(message.contains(want), "{name}: {message}");
     }
 }
+
+#[test]
+fn a_raid_volume_or_multipath_device_is_taken_instead_of_its_parts() {
+    let part = |name: &str| Disk { holders: vec!["dm-0".to_owned()], ..with_label(name, "COS_STATE") };
+    let disks = [with_label("dm-0", "COS_STATE"), part("sda"), part("sdb")];
+    let rules = Rules { allow_erase: true, ..Rules::default() };
+    let all = DiskRequest::Selector(vec![]);
+    assert_eq!(name_of(&choose_disk(&disks, &all, &rules)).as_deref(), Some("dm-0"));
+    let message = explain(&choose_disk(&disks, &named("sda"), &rules).unwrap_err());
+    assert!(message.contains("in use by dm-0"), "{message}");
+    let beside = [with_label("dm-0", "COS_STATE"), part("sda"), with_label("sdc", "COS_STATE")];
+    let message = explain(&choose_disk(&beside, &named("dm-0"), &rules).unwrap_err());
+    assert!(message.contains("/dev/sdc") && !message.contains("/dev/sda "), "{message}");
+}

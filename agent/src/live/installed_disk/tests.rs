@@ -72,3 +72,15 @@ fn the_system_of_another_host_is_not_adopted() {
         }
     }
 }
+
+#[test]
+fn a_mirrored_system_is_one_system() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounts = Directories(directory.path().to_owned());
+    for partition in ["md1265", "sda5", "sdb5"] {
+        record(directory.path(), partition, "{}");
+    }
+    let part = |name: &str| Disk { holders: vec!["md126".to_owned()], ..disk(name) };
+    let found = find_own(&[disk("md126"), part("sda"), part("sdb")], &mounts).unwrap().unwrap();
+    assert_eq!(found.disk, "md126");
+}

@@ -61,7 +61,7 @@ fn keyfile_network(config: &Value, observed: Option<&ObservedNetwork>) -> Result
     render_network(&network, connections, &untranslated, |_| false)
 }
 
-fn is_empty(config: &Value) -> bool {
+pub(super) fn is_empty(config: &Value) -> bool {
     config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty)
 }
 

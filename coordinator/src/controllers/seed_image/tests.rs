@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Parser as _;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
 use coordinator_api::{capi, crds};
 use fake_apiserver::{FakeApi, Kind, Matching, Refusal, Verb};
 use kube::Api;
@@ -171,6 +173,39 @@ async fn a_rebuild_happens_once_despite_conflicts() {
     for ((verb, resource), _) in setting.fake.journal().counts_of(USER).by_resource {
         assert!(is_allowed(verb, &resource), "no right to {} {resource}", verb.as_str());
     }
+}
+
+#[tokio::test]
+async fn imported_networks_change_an_image_once() {
+    let mut setting = Setting::new().await;
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let fake = setting.fake.clone();
+    let url = || fake.look(SEED.0, SEED.1, SEED.2).map(|object| text(&object, "/status/downloadURL"));
+    let (old, mark) = (url(), fake.journal().mark());
+    let inventories: Api<MachineInventory> = Api::default_namespaced(fake.client_in("operator", "fleet"));
+    for number in 0..50 {
+        let card = json!({ "match": { "macaddress": format!("02:00:00:00:00:{number:02}") }, "dhcp4": true });
+        let network = json!({ "config": { "version": 2, "ethernets": { "eno1": card } } });
+        let annotations = json!({ annotation::REGISTRATION: "reg" });
+        let metadata =
+            json!({ "name": format!("h-{number}"), "namespace": "fleet", "annotations": annotations });
+        let object = json!({ "metadata": metadata, "spec": { "network": network } });
+        let object = serde_json::from_value(object).unwrap();
+        inventories.create(&PostParams::default(), &object).await.unwrap();
+    }
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    tokio::time::resume();
+    assert_ne!(url(), old, "the image has the networks");
+    let is_write = |entry: &&fake_apiserver::Entry| {
+        let request = &entry.request;
+        request.user == USER
+            && request.resource.starts_with("seedimages")
+            && matches!(request.verb, Verb::Patch | Verb::Update | Verb::Create)
+    };
+    let entries = fake.journal().since(mark);
+    let writes: Vec<_> = entries.iter().filter(is_write).collect();
+    assert_eq!(writes.len(), 1, "{writes:#?}");
 }
 
 #[tokio::test]

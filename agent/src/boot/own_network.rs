@@ -1,0 +1,141 @@
+//! The network of this host among those of single hosts in the seed ISO.
+
+use std::fs;
+use std::io;
+use std::process::Command;
+
+use serde::Deserialize;
+use serde_norway::Value;
+
+use crate::host::facts::nics;
+use crate::live::installed_disk::host_uuid;
+use crate::paths::Root;
+
+#[derive(Deserialize)]
+struct File {
+    hosts: Vec<Host>,
+}
+
+#[derive(Deserialize)]
+struct Host {
+    #[serde(default)]
+    macs: Vec<String>,
+    #[serde(default)]
+    uuid: Option<String>,
+    network: Value,
+}
+
+/// What the ISO has for this host. Without it the host has the network of its
+/// registration: a file that cannot be read is no reason to have none.
+pub(super) fn find_own(root: &Root) -> Option<Value> {
+    let text = match fs::read(root.live_networks()) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            tracing::warn!(%error, "cannot read the networks of single hosts in the seed ISO; next: burn it again");
+            return None;
+        }
+    };
+    let file: File = serde_json::from_slice(&text)
+        .inspect_err(
+            |error| tracing::warn!(%error, "the networks of single hosts in the seed ISO are damaged; next: burn it again"),
+        )
+        .ok()?;
+    let uuid = host_uuid(root);
+    let by_uuid = |host: &Host| uuid.as_deref().is_some_and(|uuid| host.has_uuid(uuid));
+    let found = choose(&file.hosts, by_uuid).or_else(|| {
+        wait_for_cards(root);
+        let macs: Vec<_> = nics::read_nics(root, None).into_iter().map(|nic| nic.mac).collect();
+        choose(&file.hosts, |host| macs.iter().any(|mac| host.has_mac(mac)))
+    });
+    found.map(|host| host.network.clone())
+}
+
+/// One that is not the only one tells nothing.
+fn choose(hosts: &[Host], is_own: impl Fn(&Host) -> bool) -> Option<&Host> {
+    let mut own = hosts.iter().filter(|host| is_own(host));
+    own.next().filter(|_| own.next().is_none())
+}
+
+/// Drivers come up while this runs.
+fn wait_for_cards(root: &Root) {
+    let udevadm = root.join("/usr/bin/udevadm");
+    if !udevadm.exists() {
+        return;
+    }
+    if let Err(error) = Command::new(udevadm).args(["settle", "--timeout=30"]).status() {
+        tracing::warn!(%error, "cannot wait for udev: a card may be missed");
+    }
+}
+
+impl Host {
+    fn has_uuid(&self, uuid: &str) -> bool {
+        self.uuid.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(uuid))
+    }
+
+    fn has_mac(&self, mac: &str) -> bool {
+        self.macs.iter().any(|own| own.eq_ignore_ascii_case(mac))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host_with(cards: &[&str]) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        for (number, mac) in cards.iter().enumerate() {
+            let card = root.join(format!("/sys/class/net/eno{number}"));
+            fs::create_dir_all(card.join("device")).unwrap();
+            fs::write(card.join("address"), format!("{mac}\n")).unwrap();
+        }
+        fs::create_dir_all(root.live_networks().parent().unwrap()).unwrap();
+        (directory, root)
+    }
+
+    #[test]
+    fn one_host_alone_is_this_one() {
+        let hosts = r#"{"hosts": [
+            {"macs": ["02:00:00:00:00:01", "02:00:00:00:00:02"], "network": "a"},
+            {"macs": ["02:00:00:00:00:03"], "network": "b"},
+            {"macs": ["02:00:00:00:00:03", "02:00:00:00:00:04"], "uuid": "u-1", "network": "c"}
+        ]}"#;
+        for (name, text, cards, want) in [
+            ("first card", hosts, &["02:00:00:00:00:09", "02:00:00:00:00:01"][..], Some("a")),
+            ("second card, upper case", hosts, &["02:00:00:00:00:02"], Some("a")),
+            ("both cards", hosts, &["02:00:00:00:00:02", "02:00:00:00:00:01"], Some("a")),
+            ("two hosts have it", hosts, &["02:00:00:00:00:03"], None),
+            ("cards of two hosts", hosts, &["02:00:00:00:00:01", "02:00:00:00:00:04"], None),
+            ("unknown", hosts, &["02:00:00:00:00:09"], None),
+            ("no cards", hosts, &[], None),
+            ("torn", "{", &["02:00:00:00:00:01"], None),
+        ] {
+            let (_directory, root) = host_with(cards);
+            fs::write(root.live_networks(), text).unwrap();
+            assert_eq!(find_own(&root).as_ref().and_then(Value::as_str), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_iso_without_the_file_has_no_network_of_single_hosts() {
+        let (_directory, root) = host_with(&["02:00:00:00:00:01"]);
+        assert_eq!(find_own(&root), None);
+    }
+
+    #[test]
+    fn the_uuid_tells_more_than_a_card() {
+        let host = |uuid: Option<&str>, macs: &[&str], network: &str| Host {
+            macs: macs.iter().map(|mac| (*mac).to_owned()).collect(),
+            uuid: uuid.map(str::to_owned),
+            network: Value::String(network.to_owned()),
+        };
+        let hosts =
+            [host(Some("U-1"), &[], "a"), host(Some("u-2"), &["m"], "b"), host(Some("u-2"), &[], "c")];
+        let network =
+            |uuid: &str| Some(choose(&hosts, |host| host.has_uuid(uuid))?.network.as_str().unwrap());
+        assert_eq!(network("u-1"), Some("a"));
+        assert_eq!(network("u-2"), None, "a UUID that a series of boards shares");
+        assert_eq!(network("u-3"), None);
+    }
+}

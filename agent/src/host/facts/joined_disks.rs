@@ -1,0 +1,119 @@
+//! Disks that the platform makes of others: volumes of a RAID that the firmware
+//! knows (VROC and its like), and the paths to one volume of a SAN.
+
+use std::path::{Path, PathBuf};
+
+use super::disks::{list_children, read_line};
+use crate::paths::Root;
+
+/// States in which an array takes writes.
+const WRITABLE: [&str; 5] = ["clean", "active", "active-idle", "write-pending", "read-auto"];
+
+/// Whether a device that is no disk of its own is one to the firmware. An array
+/// of Linux alone is none: its parts have no boot loader that the firmware
+/// finds.
+pub(super) fn is_joined(directory: &Path) -> bool {
+    is_firmware_volume(directory) || multipath(directory).is_some()
+}
+
+/// A volume inside a container; the container itself holds no data.
+fn is_firmware_volume(directory: &Path) -> bool {
+    let array = |file: &str| read_line(&directory.join("md").join(file));
+    array("metadata_version").starts_with("external:/")
+        && array("level").starts_with("raid")
+        && WRITABLE.contains(&array("array_state").as_str())
+}
+
+/// UUID of a multipath device.
+fn multipath(directory: &Path) -> Option<String> {
+    Some(read_line(&directory.join("dm/uuid"))).filter(|uuid| uuid.starts_with("mpath-"))
+}
+
+/// Partitions of a multipath device: devices of their own.
+pub(super) fn list_partitions(root: &Root, directory: &Path) -> Vec<(String, PathBuf)> {
+    let Some(disk) = multipath(directory) else { return Vec::new() };
+    let devices = root.join("/sys/block");
+    let number = |name: &String| {
+        let uuid = read_line(&devices.join(name).join("dm/uuid"));
+        let (part, of) = uuid.strip_prefix("part")?.split_once('-')?;
+        (of == disk).then(|| part.parse::<u32>().ok())?
+    };
+    let mut found: Vec<_> = list_children(&directory.join("holders"))
+        .into_iter()
+        .filter_map(|name| Some((number(&name)?, name)))
+        .collect();
+    found.sort();
+    found.into_iter().map(|(_, name)| (name.clone(), devices.join(name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::disks::read_disks;
+    use super::*;
+
+    fn write(root: &Root, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn device(root: &Root, name: &str, files: &[(&str, &str)]) {
+        write(root, &format!("/sys/block/{name}/size"), "2097152\n");
+        for (file, text) in files {
+            write(root, &format!("/sys/block/{name}/{file}"), text);
+        }
+    }
+
+    #[test]
+    fn volumes_of_the_firmware_are_disks_and_others_are_not() {
+        let volume = |version: &'static str, level: &'static str, state: &'static str| {
+            [("md/metadata_version", version), ("md/level", level), ("md/array_state", state)]
+        };
+        for (name, files, want) in [
+            ("VROC", volume("external:/md127/0\n", "raid1\n", "clean\n"), true),
+            ("not written yet", volume("external:/md127/0\n", "raid1\n", "read-auto\n"), true),
+            ("read-only", volume("external:/md127/0\n", "raid1\n", "readonly\n"), false),
+            ("not started", volume("external:/md127/0\n", "raid1\n", "inactive\n"), false),
+            ("its container", volume("external:imsm\n", "container\n", "inactive\n"), false),
+            ("of Linux alone", volume("1.2\n", "raid1\n", "clean\n"), false),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            device(&root, "md126", &files);
+            assert_eq!(read_disks(&root).len(), usize::from(want), "{name}");
+        }
+    }
+
+    #[test]
+    fn paths_to_one_volume_are_one_disk_with_its_partitions() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        for leg in ["sda", "sdb"] {
+            device(&root, leg, &[("holders/dm-0", "")]);
+        }
+        device(
+            &root,
+            "dm-0",
+            &[("dm/uuid", "mpath-3600a\n"), ("dev", "253:0\n"), ("holders/dm-1", ""), ("holders/dm-2", "")],
+        );
+        device(&root, "dm-1", &[("dm/uuid", "part5-mpath-3600a\n"), ("dev", "253:1\n")]);
+        device(&root, "dm-2", &[("dm/uuid", "LVM-x\n")]);
+        write(&root, "/run/udev/data/b253:0", "E:DM_SERIAL=3600a\nE:DM_WWN=0x600a\n");
+        write(&root, "/run/udev/data/b253:1", "E:ID_PART_ENTRY_NAME=persistent\n");
+        fs::create_dir_all(root.join("/dev/disk/by-id")).unwrap();
+        for link in ["wwn-0x600a", "dm-uuid-mpath-3600a"] {
+            std::os::unix::fs::symlink("../../dm-0", root.join("/dev/disk/by-id").join(link)).unwrap();
+        }
+        let disks = read_disks(&root);
+        let names: Vec<_> = disks.iter().map(|disk| disk.name.as_str()).collect();
+        assert_eq!(names, ["dm-0", "sda", "sdb"]);
+        let joined = &disks[0];
+        assert_eq!((joined.serial.as_str(), joined.wwn.as_str()), ("3600a", "0x600a"));
+        assert_eq!(joined.persistent_partition().map(|part| part.name.as_str()), Some("dm-1"));
+        assert_eq!(joined.holders, ["dm-2"], "a partition is no other use");
+        assert_eq!(joined.stable_path(), Path::new("/dev/disk/by-id/dm-uuid-mpath-3600a"));
+        assert!(disks[1].is_part_of(joined) && !joined.is_part_of(&disks[1]));
+    }
+}

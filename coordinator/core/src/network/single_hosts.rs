@@ -1,0 +1,193 @@
+//! The networks of single hosts in a seed ISO: a live system finds its own by a
+//! MAC address or its SMBIOS UUID, before it can ask.
+
+use std::collections::BTreeSet;
+
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::names::annotation;
+use coordinator_api::network::NetworkTemplate;
+use coordinator_api::registration::MachineRegistration;
+use kube::ResourceExt as _;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{HostNetwork, LiveNetwork, explicit, host_network, parse_mac};
+
+/// Most bytes of all of them: each seed holds them in memory.
+const HOSTS_BYTES: usize = 4 * 1024 * 1024;
+
+/// The network of one host, and what the host is found by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SingleHost {
+    macs: BTreeSet<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
+    network: LiveNetwork,
+    #[serde(skip)]
+    template: Option<NetworkTemplate>,
+}
+
+/// There are too many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the networks of {count} MachineInventories have more than {HOSTS_BYTES} bytes: divide the hosts between several MachineRegistrations"
+)]
+pub struct TooManyHosts {
+    count: usize,
+}
+
+/// The network that an inventory gives its host by itself: `spec.network`, or
+/// keyfiles of `spec.observedNetwork`. `None` where the live system finds it
+/// out, where it cannot be rendered (the inventory's condition says so), and
+/// where nothing tells the host.
+#[must_use]
+pub fn single_host(inventory: &MachineInventory) -> Option<SingleHost> {
+    let spec = &inventory.spec;
+    let template = spec
+        .network
+        .clone()
+        .filter(|template| template.config.as_ref().is_some_and(|config| !explicit::is_empty(config)));
+    let keyfiles = spec.observed_network.as_ref().is_some_and(|network| !network.connections.is_empty());
+    if template.is_none() && !keyfiles {
+        return None;
+    }
+    let network = host_network(spec).ok()?;
+    let macs = find_macs(inventory, &network);
+    let uuid = find_uuid(inventory);
+    let network = LiveNetwork::of_host(network)?;
+    (uuid.is_some() || !macs.is_empty()).then_some(SingleHost { macs, uuid, network, template })
+}
+
+fn find_uuid(inventory: &MachineInventory) -> Option<String> {
+    let reported = || inventory.status.as_ref()?.host.as_ref()?.system_uuid.clone();
+    let stated = inventory.annotations().get(annotation::SYSTEM_UUID).cloned();
+    stated.or_else(reported).map(|uuid| uuid.trim().to_lowercase()).filter(|uuid| !uuid.is_empty())
+}
+
+/// Of its cards: what was reported, and what its network is bound to.
+fn find_macs(inventory: &MachineInventory, network: &HostNetwork) -> BTreeSet<String> {
+    let reported = inventory.spec.observed_network.iter().flat_map(|network| &network.interfaces);
+    let cards = reported.filter(|interface| interface.kind.as_deref().unwrap_or_default().is_empty());
+    let mut found: Vec<String> = cards
+        .filter_map(|interface| interface.permanent_mac.clone().or_else(|| interface.mac.clone()))
+        .collect();
+    let config = network.network_config.as_deref().unwrap_or_default();
+    let config: Value = serde_norway::from_str(config).unwrap_or_default();
+    let ethernets = config.get("network").unwrap_or(&config).get("ethernets").and_then(Value::as_object);
+    let bound = ethernets.into_iter().flat_map(|ethernets| ethernets.values());
+    found.extend(bound.filter_map(|card| Some(card.get("match")?.get("macaddress")?.as_str()?.to_owned())));
+    found.iter().filter_map(|mac| parse_mac("interfaces", mac).ok().flatten()).collect()
+}
+
+/// The file of a seed ISO; `None` where there is nothing in it. Hosts whose
+/// network is that of the registration have it already.
+///
+/// # Errors
+/// [`TooManyHosts`].
+pub fn render_single_hosts<'a>(
+    hosts: impl IntoIterator<Item = &'a SingleHost>,
+    registration: &MachineRegistration,
+) -> Result<Option<String>, TooManyHosts> {
+    let shared = registration.spec.config.as_ref().and_then(|config| config.network.as_ref());
+    let shared = shared.map(coordinator_api::network::RegistrationNetwork::template);
+    let is_own = |host: &&SingleHost| host.template.is_none() || host.template != shared;
+    let hosts: Vec<_> = hosts.into_iter().filter(is_own).collect();
+    if hosts.is_empty() {
+        return Ok(None);
+    }
+    // Strings and lists: there is nothing that cannot be written.
+    let text = serde_json::json!({ "hosts": hosts }).to_string();
+    if text.len() > HOSTS_BYTES { Err(TooManyHosts { count: hosts.len() }) } else { Ok(Some(text)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use coordinator_api::registration::Config;
+    use serde_json::json;
+
+    use super::*;
+
+    fn inventory(spec: Value) -> MachineInventory {
+        let object = json!({
+            "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",
+            "metadata": { "name": "h", "namespace": "fleet" }, "spec": spec,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn static_card(mac: &str, address: &str) -> Value {
+        let card = json!({ "match": { "macaddress": mac }, "addresses": [address] });
+        json!({ "config": { "version": 2, "ethernets": { "eno1": card } } })
+    }
+
+    fn registration(network: Option<Value>) -> MachineRegistration {
+        let mut registration = MachineRegistration::default();
+        let network = network.map(|network| serde_json::from_value(network).unwrap());
+        registration.spec.config = Some(Config { network, ..Config::default() });
+        registration
+    }
+
+    #[test]
+    fn hosts_are_found_by_cards_and_uuid() {
+        let keyfile = "[connection]\ntype=ethernet\ninterface-name=eno2\n[ethernet]\nmac-address=02:00:00:00:00:0B\n[ipv4]\nmethod=auto\n";
+        let observed = json!({
+            "interfaces": [
+                { "name": "eno1", "mac": "02:00:00:00:00:01", "permanentMac": "02-00-00-00-00-0A" },
+                { "name": "bond0", "mac": "02:00:00:00:00:01", "kind": "bond" },
+            ],
+            "connections": { "eno2": keyfile },
+        });
+        let plain = json!({ "interfaces": [{ "name": "eno1", "mac": "02:00:00:00:00:01", "dhcp4": true }] });
+        let explicit = static_card("02:00:00:00:00:0C", "192.0.2.7/24");
+        let unbound = json!({ "config": { "version": 2, "ethernets": { "eno1": { "dhcp4": true } } } });
+        let broken = json!({ "config": { "version": 1 } });
+        type Case<'a> = (&'a str, Value, Option<&'a str>, Option<&'a [&'a str]>);
+        let cases: [Case<'_>; 8] = [
+            ("nothing", json!({}), Some("U-1"), None),
+            ("reported, without keyfiles", json!({ "observedNetwork": plain }), Some("U-1"), None),
+            (
+                "imported keyfiles",
+                json!({ "observedNetwork": observed }),
+                None,
+                Some(&["02:00:00:00:00:0a", "02:00:00:00:00:0b"]),
+            ),
+            ("explicit", json!({ "network": explicit }), None, Some(&["02:00:00:00:00:0c"])),
+            ("explicit, by UUID", json!({ "network": unbound.clone() }), Some(" U-1"), Some(&[])),
+            ("explicit, by nothing", json!({ "network": unbound }), None, None),
+            ("explicit, empty", json!({ "network": {} }), Some("U-1"), None),
+            ("not rendered", json!({ "network": broken }), Some("U-1"), None),
+        ];
+        for (name, spec, uuid, want) in cases {
+            let mut given = inventory(spec);
+            if let Some(uuid) = uuid {
+                given.annotations_mut().insert(annotation::SYSTEM_UUID.into(), uuid.into());
+            }
+            let found = single_host(&given);
+            let macs = found.as_ref().map(|host| host.macs.iter().map(String::as_str).collect::<Vec<_>>());
+            assert_eq!(macs.as_deref(), want, "{name}");
+            if let Some(host) = found {
+                assert_eq!(host.uuid.as_deref(), uuid.map(|_| "u-1"), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_networks_of_their_own_are_in_the_file() {
+        let own = |address: &str| {
+            single_host(&inventory(json!({ "network": static_card("02:00:00:00:00:0c", address) }))).unwrap()
+        };
+        let hosts = [own("192.0.2.7/24"), own("192.0.2.8/24")];
+        assert_eq!(render_single_hosts([], &registration(None)), Ok(None));
+        let shared = registration(Some(static_card("02:00:00:00:00:0c", "192.0.2.7/24")));
+        let text = render_single_hosts(&hosts, &shared).unwrap().unwrap();
+        assert!(text.contains("192.0.2.8/24") && !text.contains("192.0.2.7/24"), "{text}");
+        let text = render_single_hosts(&hosts, &registration(None)).unwrap().unwrap();
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["hosts"][0]["macs"], json!(["02:00:00:00:00:0c"]));
+        let config = read["hosts"][0]["network"]["network-config"].as_str().unwrap();
+        assert!(config.contains("192.0.2.7/24"), "{config}");
+        let many = vec![own("192.0.2.9/24"); HOSTS_BYTES / text.len() * 3];
+        let error = render_single_hosts(&many, &registration(None)).err().unwrap();
+        assert!(error.to_string().contains("several MachineRegistrations"), "{error}");
+    }
+}
