@@ -1,6 +1,7 @@
 //! The installed system: attached to the coordinator, carrying out plans.
 
 mod carried;
+mod duties;
 pub mod link;
 pub mod mailbox;
 mod network_trial;

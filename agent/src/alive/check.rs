@@ -139,13 +139,9 @@ async fn ask_ready(root: &Root, address: IpAddr, port: u16) -> Result<(), CheckE
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get("/readyz").header(http::header::HOST, NAME).body(Empty::<Bytes>::new());
     let request = request.map_err(|error| failed(io::Error::other(error)))?;
-    let answer = tokio::select! {
-        answer = sender.send_request(request) => answer?,
-        ended = connection => {
-            ended?;
-            return Err(failed(io::ErrorKind::UnexpectedEof.into()));
-        }
-    };
+    // Its end comes with the answer where the server closes the connection.
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
     if answer.status() == StatusCode::OK { Ok(()) } else { Err(CheckError::NotReady(answer.status())) }
 }
 

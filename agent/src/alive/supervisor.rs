@@ -189,22 +189,15 @@ impl Supervisor<'_> {
         }
         let path = self.path("keepalived.conf");
         durable::write(&path, config.as_bytes())?;
-        match &mut self.running {
-            Some(running) => {
-                tracing::info!(generation = duty.generation, "keepalived reads its configuration again");
-                send_signal(&running.child, Signal::SIGHUP);
-                running.config = config;
-            }
-            None => {
-                tracing::info!(
-                    generation = duty.generation,
-                    interface = placement.interface,
-                    "keepalived starts"
-                );
-                let child = self.start_keepalived(&path).map_err(AliveError::Start)?;
-                self.running = Some(Running { child, config });
-            }
+        if let Some(running) = &mut self.running {
+            tracing::info!(generation = duty.generation, "keepalived reads its configuration again");
+            send_signal(&running.child, Signal::SIGHUP);
+            running.config = config;
+            return Ok(());
         }
+        tracing::info!(generation = duty.generation, interface = placement.interface, "keepalived starts");
+        let child = self.start_keepalived(&path).map_err(AliveError::Start)?;
+        self.running = Some(Running { child, config });
         Ok(())
     }
 

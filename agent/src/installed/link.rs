@@ -14,8 +14,8 @@ use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
-    CoordinatorMessage, Hello, HostMessage, LoadBalancerDuty, LoadBalancerState, ObservedReport,
-    RenewCertificateRequest, StepProgress, StepReport, SystemState,
+    CoordinatorMessage, Hello, HostMessage, ObservedReport, RenewCertificateRequest, StepProgress,
+    StepReport, SystemState,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -23,13 +23,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
+use super::duties::DutyLine;
 use super::mailbox::{Mailbox, Order};
 use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
 use super::worker::Progress;
 use super::{carried, worker};
-use crate::alive::changes::FileChanges;
-use crate::alive::duty;
 use crate::client::backoff::Backoff;
 use crate::client::calls::{CallError, Caller, InstallReporter, unary_request};
 use crate::client::config::{self, ConfigError};
@@ -297,10 +296,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             changes,
             renewal,
             observed: LastObserved::default(),
-            duties: watch_duties(self.root),
-            reported: None,
+            duties: DutyLine::open(self.root),
         };
-        self.report_duty(&mut attached);
+        attached.duties.report_state(self.root, &attached.outbound);
         loop {
             if let Some(again) = self.serve_stream(&mut attached).await? {
                 return Ok(again);
@@ -373,13 +371,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             message = attached.inbound.message() => {
                 self.take_message(message?.ok_or(LinkError::Closed)?, attached);
             }
-            seen = next_duty(attached.duties.as_ref()) => {
-                if let Err(error) = seen {
-                    tracing::warn!(%error, "the load balancer's state is not reported any more");
-                    attached.duties = None;
-                }
-                self.report_duty(attached);
-            }
+            seen = attached.duties.next() => attached.duties.note_seen(seen, self.root, &attached.outbound),
             changed = self.progress.changed() => {
                 changed.map_err(|_| LinkError::Worker)?;
                 self.awaits_worker = false;
@@ -424,26 +416,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             Some(coordinator_message::Message::Plan(plan)) => {
                 self.orders.put(Order::Plan { plan, answer: attached.outbound.clone() });
             }
-            Some(coordinator_message::Message::LoadBalancer(duty)) => self.take_duty(&duty, attached),
+            Some(coordinator_message::Message::LoadBalancer(duty)) => {
+                attached.duties.take_duty(self.root, &duty, &attached.outbound);
+            }
             // One of a later version: not for us.
             None => {}
-        }
-    }
-
-    /// What does the duty finds it in its file, and answers by its state.
-    fn take_duty(&self, duty: &LoadBalancerDuty, attached: &mut Attached) {
-        match duty::keep_duty(self.root, duty) {
-            Ok(()) => tracing::info!(generation = duty.generation, "load balancer's duty kept"),
-            Err(error) => {
-                tracing::warn!(error = explain(&error), "load balancer's duty refused");
-                send_state(attached, duty::refuse_duty(duty, &error));
-            }
-        }
-    }
-
-    fn report_duty(&self, attached: &mut Attached) {
-        if let Some(state) = duty::read_state(self.root).filter(|state| state.generation > 0) {
-            send_state(attached, state);
         }
     }
 
@@ -511,34 +488,7 @@ struct Attached {
     changes: Option<NetworkChanges>,
     renewal: Instant,
     observed: LastObserved,
-    duties: Option<FileChanges>,
-    /// The state of the load balancer that was sent last.
-    reported: Option<LoadBalancerState>,
-}
-
-/// A full queue drops it: the next change is sent again.
-fn send_state(attached: &mut Attached, state: LoadBalancerState) {
-    if attached.reported.as_ref() == Some(&state) {
-        return;
-    }
-    let message = HostMessage { message: Some(Message::LoadBalancer(state.clone())) };
-    if attached.outbound.try_send(message).is_ok() {
-        attached.reported = Some(state);
-    }
-}
-
-fn watch_duties(root: &Root) -> Option<FileChanges> {
-    let watched = FileChanges::watch_directory(&root.load_balancer());
-    watched
-        .inspect_err(|error| tracing::warn!(%error, "changes of the load balancer's state are not reported"))
-        .ok()
-}
-
-async fn next_duty(duties: Option<&FileChanges>) -> io::Result<()> {
-    match duties {
-        Some(duties) => duties.next().await,
-        None => std::future::pending().await,
-    }
+    duties: DutyLine,
 }
 
 async fn next_change(changes: Option<&NetworkChanges>) -> io::Result<()> {

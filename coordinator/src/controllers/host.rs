@@ -86,6 +86,7 @@ async fn show_failure(context: &Context, inventory: &MachineInventory, error: St
     shown.err().unwrap_or(error)
 }
 
+#[allow(clippy::struct_excessive_bools)] // Each is a fact of its own.
 struct Gathered<'a> {
     inventory: &'a MachineInventory,
     record: HostRecord,

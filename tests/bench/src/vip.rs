@@ -14,7 +14,7 @@ use crate::figure::Figure;
 const RUNS: usize = 100;
 /// Without the endpoint, a cluster is not served.
 const GOAL: f64 = 0.6;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Measures the distribution.
 ///

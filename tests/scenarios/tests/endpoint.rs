@@ -1,5 +1,7 @@
 //! The internal endpoint of a cluster: duties of its control-plane hosts.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use agent::alive::duty;
 use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::conditions::{Reason, Type, find_condition};
@@ -41,7 +43,7 @@ fn kept(world: &World) -> Option<proto::balancer::Duty> {
 }
 
 /// As the unit of the duty does, which no simulated host runs.
-async fn do_duty(world: &World, is_holder: bool) {
+fn do_duty(world: &World, is_holder: bool) {
     let root = world.host("host-1").disk();
     let generation = duty::kept_generation(&root);
     std::fs::create_dir_all(root.load_balancer()).unwrap();
@@ -63,7 +65,7 @@ async fn control_plane_host_has_the_duty_until_release() {
     wait_reason(&world, Type::LoadBalancerReady, Reason::DutyUnconfirmed).await;
     world.wait_running("m-1").await;
     assert!(kept(&world).is_some(), "it outlives the reboot");
-    do_duty(&world, true).await;
+    do_duty(&world, true);
     let message = wait_reason(&world, Type::LoadBalancerReady, Reason::AddressHeld).await;
     assert_eq!(message, "held by host host-1");
     wait_reason(&world, Type::NetworkDeviceReady, Reason::NetworkDeviceFound).await;

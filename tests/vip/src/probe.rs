@@ -41,7 +41,7 @@ pub fn wait_until<T>(
 }
 
 /// Runs `lose`, and measures from then until a client connects to the endpoint again. A
-/// connection that is still accepted by what is being lost is none: `is_over` tells that it is gone.
+/// loss must end what serves at once: a connection that is still accepted counts.
 ///
 /// # Errors
 /// When nothing is served in time.
@@ -68,7 +68,7 @@ pub fn time_failover(
     measured.join().map_err(|_| anyhow::anyhow!("the client panicked"))?
 }
 
-/// Creates a ConfigMap as administrator through `address`; whether it was created.
+/// Creates a `ConfigMap` as administrator through `address`; whether it was created.
 ///
 /// # Errors
 /// When curl cannot be run.

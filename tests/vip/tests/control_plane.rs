@@ -1,5 +1,7 @@
 //! Three real API servers with stacked etcd: the endpoint follows the quorum.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use vip::site::{PATIENCE, Site};
 
 /// How long the former holder may keep the address beside the one of the majority: its API server
 /// notices the loss of the quorum, and two checks fail.
-const OVERLAP: Duration = Duration::from_secs(60);
+const OVERLAP: Duration = Duration::from_mins(1);
 
 fn start() -> Site {
     let parts = Parts::from_environment().unwrap();

@@ -1,6 +1,8 @@
 //! Who holds the endpoint, with a stand-in for the API servers: real keepalived, run by the agent's
 //! own code.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use vip::network::{CARD, Network, address};
 use vip::probe::{time_failover, wait_until};
 use vip::site::Site;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// After a loss the address is served again by then; the distribution is `make bench BENCH=vip`'s.
 const SOON: Duration = Duration::from_secs(20);
 

@@ -107,9 +107,8 @@ fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> Cond
             (member.host.as_str(), current)
         })
         .collect();
-    let is_holder = |report: &Option<&LoadBalancerReport>| report.is_some_and(|report| report.is_holder);
-    let holders: Vec<_> =
-        reports.iter().filter(|(_, report)| is_holder(report)).map(|(host, _)| *host).collect();
+    let held = reports.iter().filter(|(_, report)| report.is_some_and(|report| report.is_holder));
+    let holders: Vec<_> = held.map(|(host, _)| *host).collect();
     let failed = reports.iter().find_map(|(host, report)| {
         let message = report.as_ref().map(|report| report.message.as_str())?;
         (!message.is_empty()).then(|| format!("host {host}: {message}"))
