@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use coordinator_api::capi::Cluster;
+use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
@@ -38,13 +38,20 @@ impl MachineFacts {
 pub(super) struct ClusterFacts {
     is_paused: bool,
     registry: Option<String>,
+    is_provisioned: bool,
+    /// Its `BaremetalCluster`.
+    pub(super) infrastructure: Option<Key>,
 }
 
 impl ClusterFacts {
     pub(super) fn of_object(cluster: &Cluster) -> Self {
+        let reference = cluster.spec.infrastructure_ref.as_ref();
+        let infrastructure = reference.filter(|reference| reference.kind == "BaremetalCluster");
         Self {
             is_paused: cluster.spec.paused == Some(true),
             registry: cluster.annotations().get(annotation::REGISTRY_ADDRESS).cloned(),
+            is_provisioned: cluster.status.as_ref().is_some_and(ClusterStatus::is_infrastructure_provisioned),
+            infrastructure: infrastructure.map(|reference| Key::of(cluster).in_namespace_of(&reference.name)),
         }
     }
 }
