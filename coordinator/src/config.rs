@@ -39,6 +39,10 @@ pub struct Config {
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     pub namespaces: Vec<String>,
+    /// Reconciles only those machines and clusters whose label
+    /// `cluster.x-k8s.io/watch-filter` has this value, as Cluster API's own flag does.
+    #[arg(long, env = "WATCH_FILTER", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub watch_filter: Option<String>,
     /// Name of this replica, unique among those that run at a time.
     #[arg(long, env = "POD_NAME", default_value = "baremetal-coordinator")]
     pub instance: String,

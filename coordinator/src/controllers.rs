@@ -17,11 +17,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::names::label;
 use coordinator_core::retry;
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::controller::{self, Action, Controller};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Client, Resource};
+use kube::{Client, Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -65,7 +66,18 @@ pub struct Context {
     pub waits: Intervals,
     pub pool_writes: pool::Throttle,
     pub workloads: WorkloadClients,
+    /// Value of the label of the objects that are reconciled; all where it is `None`.
+    pub watch_filter: Option<String>,
     pub router: Router,
+}
+
+impl Context {
+    /// Whether an object of Cluster API is for this coordinator.
+    #[must_use]
+    pub fn serves(&self, object: &impl ResourceExt) -> bool {
+        let wanted = self.watch_filter.as_ref();
+        wanted.is_none_or(|wanted| object.labels().get(label::WATCH_FILTER) == Some(wanted))
+    }
 }
 
 /// Runs every controller until `ended`. What was reserved or triggered before

@@ -235,6 +235,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         waits: controllers::Intervals::default(),
         pool_writes: controllers::pool::Throttle::default(),
         workloads: setup.workloads.clone(),
+        watch_filter: config.watch_filter.clone(),
         router,
     };
     Ok(Parts {

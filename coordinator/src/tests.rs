@@ -92,7 +92,7 @@ impl Setting {
         let (group, version) = match kind {
             "Secret" => ("", "v1"),
             "Cluster" => (capi::GROUP, "v1beta2"),
-            "MachineInventoryPool" => ("infrastructure.cluster.x-k8s.io", "v1beta1"),
+            "MachineInventoryPool" | "BaremetalCluster" => ("infrastructure.cluster.x-k8s.io", "v1beta1"),
             _ => ("elemental.cattle.io", "v1beta1"),
         };
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))

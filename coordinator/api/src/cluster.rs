@@ -1,7 +1,5 @@
 //! `BaremetalCluster`: the endpoint of one cluster.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -49,7 +47,7 @@ pub struct BaremetalClusterSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Endpoint {
     /// DNS name or IP address.
-    #[schemars(length(min = 1))]
+    #[schemars(length(min = 1, max = 512))]
     pub host: String,
     /// TCP port.
     #[schemars(range(min = 1, max = 65535))]
@@ -99,8 +97,9 @@ pub struct BaremetalClusterStatus {
     /// Cluster API v1beta2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
-    /// Accepted and never written.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "crate::schema::any_object")]
-    pub failure_domains: BTreeMap<String, Value>,
+    /// Failure domains of the hosts in the pools of the Cluster: a list where Cluster
+    /// is served at v1beta2, a map by name where it is served at v1beta1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_value")]
+    pub failure_domains: Option<Value>,
 }

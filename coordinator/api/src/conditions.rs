@@ -154,6 +154,8 @@ pub enum Reason {
     BaseImageTooLarge,
     /// `SeedImage`: the base did not arrive in time.
     BaseImageTimedOut,
+    /// Decided once the steps before it are done.
+    NotDecided,
     /// No blocker.
     Available,
     /// A host is claimed.
@@ -239,8 +241,12 @@ pub enum Reason {
     MemberNotReady,
     /// Another pool holds a member.
     MemberInAnotherPool,
+    /// `spec.selector` of the pool cannot be used.
+    SelectorInvalid,
     /// Every member exists and belongs to this pool alone.
     MembersFound,
+    /// The infrastructure of the Cluster is not provisioned yet.
+    ClusterInfrastructureWaiting,
     /// The owner reference to the Machine or Cluster is not set yet.
     OwnerWaiting,
     /// The network of the inventory cannot be rendered.
@@ -385,6 +391,19 @@ pub fn set_conditions(
             None => conditions.push(new),
         }
     }
+}
+
+/// Shows those of `kinds` that nothing was decided about as unknown.
+pub fn set_undecided(
+    conditions: &mut Vec<Condition>,
+    kinds: &[Type],
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    let missing = kinds.iter().filter(|kind| find_condition(conditions, **kind).is_none());
+    let message = "decided once the steps before it are done: see Ready";
+    let updates: Vec<_> = missing.map(|kind| condition_unknown(*kind, Reason::NotDecided, message)).collect();
+    set_conditions(conditions, &updates, generation, now);
 }
 
 /// The condition of that type. For status lines and tests: no decision reads

@@ -12,11 +12,14 @@ use crate::names::{INFRASTRUCTURE_GROUP, label};
 use crate::pool::MachineInventoryPool;
 use crate::registration::MachineRegistration;
 use crate::seed_image::SeedImage;
-use crate::template::BaremetalMachineTemplate;
+use crate::template::{BaremetalClusterTemplate, BaremetalMachineTemplate};
 
 /// Labels by which Cluster API finds which of our versions speaks which of
 /// its contracts: one version of ours speaks both.
 const CONTRACTS: [&str; 2] = ["cluster.x-k8s.io/v1beta1", "cluster.x-k8s.io/v1beta2"];
+
+/// `kubectl get cluster-api` lists Cluster API's kinds and those of its providers.
+const CATEGORY: &str = "cluster-api";
 
 /// Every definition, those of registration first.
 #[must_use]
@@ -29,6 +32,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         BaremetalCluster::crd(),
         BaremetalMachine::crd(),
         BaremetalMachineTemplate::crd(),
+        BaremetalClusterTemplate::crd(),
     ];
     for crd in &mut crds {
         make_spec_optional(crd);
@@ -36,6 +40,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         labels.insert(label::CLUSTERCTL.to_owned(), String::new());
         labels.insert(label::CLUSTERCTL_MOVE.to_owned(), String::new());
         if crd.spec.group == INFRASTRUCTURE_GROUP {
+            crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);
             for contract in CONTRACTS {
                 labels.insert(contract.to_owned(), crate::names::VERSION.to_owned());
             }

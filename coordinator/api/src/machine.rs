@@ -35,6 +35,7 @@ pub struct BaremetalMachineSpec {
     /// `baremetal:///<inventory>`, written once, after the host reported its
     /// verified plan.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
     pub provider_id: Option<String>,
 }
 
@@ -59,7 +60,7 @@ pub enum AllocationPolicy {
 #[serde(rename_all = "camelCase", default)]
 pub struct BaremetalMachineStatus {
     /// Ready, Paused, `InventoryAllocated`, `BootstrapReady`, `ImageResolved`,
-    /// `PlanApplied`.
+    /// `PlanApplied`, `NodeLinked`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// Lifecycle phase.
@@ -76,6 +77,10 @@ pub struct BaremetalMachineStatus {
     /// Addresses that the host reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<MachineAddress>,
+    /// Failure domain of the host: its label
+    /// `infrastructure.cluster.x-k8s.io/failure-domain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
     /// The claimed host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_inventory_ref: Option<LocalRef>,

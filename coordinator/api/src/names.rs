@@ -71,6 +71,11 @@ pub mod annotation {
     pub const REGISTRATION: &str = "baremetal.cluster.io/registration";
     /// Ours: on plan Secrets, `spec.tpmHash` of the host that they are for.
     pub const TPM_HASH: &str = "baremetal.cluster.io/tpm-hash";
+    /// Ours: on a `MachineInventory`, the control plane or deployment whose machine
+    /// held it last, where the pool has `spec.nodeReuse`.
+    pub const NODE_REUSE_GROUP: &str = "baremetal.cluster.io/node-reuse-group";
+    /// Cluster API: the infrastructure cluster is managed by something else.
+    pub const MANAGED_BY: &str = "cluster.x-k8s.io/managed-by";
     /// Cluster API's own switch to pause an object.
     pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 }
@@ -81,8 +86,19 @@ pub mod label {
     pub const MANAGED: &str = "elemental.cattle.io/managed";
     /// Cluster API's label with the name of the Cluster.
     pub const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
-    /// Cluster API's label of a control plane's machines.
+    /// Cluster API: which instance of its managers and providers an object is for.
+    pub const WATCH_FILTER: &str = "cluster.x-k8s.io/watch-filter";
+    /// Cluster API's label of control plane machines; ours on a pool whose members are
+    /// for the control plane.
     pub const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
+    /// Cluster API's label with the name of the control plane of a machine.
+    pub const CONTROL_PLANE_NAME: &str = "cluster.x-k8s.io/control-plane-name";
+    /// Cluster API's label with the name of the MachineDeployment of a machine.
+    pub const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
+    /// Cluster API's label with the name of the MachineSet of a machine.
+    pub const SET_NAME: &str = "cluster.x-k8s.io/set-name";
+    /// Ours: on a `MachineInventory`, the failure domain of the host.
+    pub const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
     /// Cluster API, on definitions: objects of the kind are part of a move.
     pub const CLUSTERCTL: &str = "clusterctl.cluster.x-k8s.io";
     /// Cluster API, on definitions: every object of the kind is moved.

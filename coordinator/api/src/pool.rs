@@ -1,6 +1,6 @@
 //! `MachineInventoryPool`: which hosts a group of machines may use.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,15 @@ pub struct MachineInventoryPoolSpec {
     /// The hosts; the first available one is taken.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub machine_inventories: Vec<PoolMember>,
+    /// Ours: hosts by their labels, beside those that are listed; they come after
+    /// them, in the order of their names. An empty selector selects every host of the
+    /// namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// Ours: a machine prefers a host that a machine of the same control plane or
+    /// deployment held before, and of the others one that none held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_reuse: Option<bool>,
     /// Ours: a machine in deletion whose host is unreachable for this long is
     /// removed without a clean; the host is cleaned when it returns. Absent:
     /// the machine waits. A Go duration, such as `30m`.

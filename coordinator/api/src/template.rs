@@ -1,15 +1,19 @@
-//! `BaremetalMachineTemplate`.
+//! `BaremetalMachineTemplate` and `BaremetalClusterTemplate`.
+//!
+//! Their specs never change: an admission policy says so and not the schema, which
+//! cannot tell the dry run of Cluster API's topology from a change.
 
 use std::collections::BTreeMap;
 
-use kube::{CustomResource, KubeSchema};
+use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::BaremetalClusterSpec;
 use crate::machine::BaremetalMachineSpec;
 
 /// What Cluster API clones machines from.
-#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "infrastructure.cluster.x-k8s.io",
     version = "v1beta1",
@@ -25,7 +29,6 @@ use crate::machine::BaremetalMachineSpec;
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
-#[x_kube(validation = Rule::new("self.template.spec == oldSelf.template.spec").message("templates never change: make a new one and point the MachineDeployment to it"))]
 pub struct BaremetalMachineTemplateSpec {
     /// The template.
     pub template: Template,
@@ -51,4 +54,32 @@ pub struct TemplateMetadata {
     /// Annotations.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+}
+
+/// What Cluster API clones the clusters of a `ClusterClass` from.
+#[derive(CustomResource, JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "BaremetalClusterTemplate",
+    shortname = "bmct",
+    namespaced,
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct BaremetalClusterTemplateSpec {
+    /// The template.
+    pub template: ClusterTemplate,
+}
+
+/// The template of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterTemplate {
+    /// Labels and annotations of the clones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<TemplateMetadata>,
+    /// Spec of the clones.
+    #[serde(default)]
+    pub spec: BaremetalClusterSpec,
 }

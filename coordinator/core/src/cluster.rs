@@ -1,5 +1,7 @@
 //! Whether a cluster's infrastructure is there.
 
+use std::collections::BTreeMap;
+
 use coordinator_api::capi::Cluster;
 use coordinator_api::cluster::{
     BaremetalCluster, BaremetalClusterStatus, Endpoint, LoadBalancer, LoadBalancerType,
@@ -11,6 +13,7 @@ use coordinator_api::machine::Initialization;
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use crate::load_balancer::Internal;
 
@@ -23,6 +26,8 @@ pub enum Decision {
     Rest,
     /// Reconciliation is switched off.
     Paused,
+    /// The annotation `cluster.x-k8s.io/managed-by` is set: nothing is written.
+    ExternallyManaged,
     /// No Cluster owns it yet.
     OwnerMissing,
     /// Neither endpoint nor load balancer is named.
@@ -47,6 +52,9 @@ pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
 /// Decides.
 #[must_use]
 pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {
+    if cluster.annotations().contains_key(annotation::MANAGED_BY) {
+        return Decision::ExternallyManaged;
+    }
     if is_paused(cluster, owner) {
         return Decision::Paused;
     }
@@ -72,11 +80,15 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
 pub fn cluster_status(
     cluster: &BaremetalCluster,
     decision: &Decision,
+    domains: Option<Value>,
     now: Timestamp,
 ) -> BaremetalClusterStatus {
     let mut status = cluster.status.clone().unwrap_or_default();
+    if *decision != Decision::Paused {
+        status.failure_domains = domains;
+    }
     let endpoint = match decision {
-        Decision::Paused | Decision::OwnerMissing => None,
+        Decision::Paused | Decision::ExternallyManaged | Decision::OwnerMissing => None,
         Decision::Fill(_) | Decision::Rest => {
             Some(condition_true(Type::EndpointReady, Reason::EndpointKnown, ""))
         }
@@ -103,7 +115,38 @@ pub fn cluster_status(
         let message = "no Cluster names this object in spec.infrastructureRef yet";
         updates.push(condition_false(Type::Ready, Reason::OwnerWaiting, message));
     }
-    conditions::set_conditions(&mut status.conditions, &updates, cluster.metadata.generation, now);
+    let generation = cluster.metadata.generation;
+    conditions::set_conditions(&mut status.conditions, &updates, generation, now);
+    conditions::set_undecided(&mut status.conditions, &[Type::Ready, Type::EndpointReady], generation, now);
+    status
+}
+
+/// As Cluster API reads failure domains at `version`: a list, or at v1beta1 a map
+/// by name. The values tell whether a domain is for the control plane.
+#[must_use]
+pub fn render_domains(domains: &BTreeMap<String, bool>, version: &str) -> Option<Value> {
+    if domains.is_empty() {
+        return None;
+    }
+    if version == "v1beta1" {
+        let map = domains.iter().map(|(name, is)| (name.clone(), json!({ "controlPlane": is })));
+        return Some(Value::Object(map.collect()));
+    }
+    Some(domains.iter().map(|(name, is)| json!({ "name": name, "controlPlane": is })).collect())
+}
+
+/// The status where the API server refused what was decided.
+#[must_use]
+pub fn failed_status(
+    cluster: &BaremetalCluster,
+    failed: ConditionUpdate,
+    now: Timestamp,
+) -> BaremetalClusterStatus {
+    let mut status = cluster.status.clone().unwrap_or_default();
+    let generation = cluster.metadata.generation;
+    let updates = [paused_condition(false), failed];
+    conditions::set_conditions(&mut status.conditions, &updates, generation, now);
+    conditions::set_undecided(&mut status.conditions, &[Type::EndpointReady], generation, now);
     status
 }
 
@@ -162,7 +205,7 @@ mod tests {
             let cluster = BaremetalCluster::new("c1", spec.clone());
             let decision = decide_cluster(&cluster, owner.as_ref());
             assert_eq!(decision, want, "{name}");
-            let status = cluster_status(&cluster, &decision, Timestamp::UNIX_EPOCH);
+            let status = cluster_status(&cluster, &decision, None, Timestamp::UNIX_EPOCH);
             let is_there = matches!(decision, Decision::Rest | Decision::Fill(_));
             assert_eq!((status.ready, status.initialization.is_some()), (is_there, is_there), "{name}");
         }
@@ -174,7 +217,7 @@ mod tests {
         let provisioned = Some(Initialization { provisioned: Some(true) });
         cluster.status =
             Some(BaremetalClusterStatus { ready: true, initialization: provisioned, ..Default::default() });
-        let status = cluster_status(&cluster, &Decision::Unsupported, Timestamp::UNIX_EPOCH);
+        let status = cluster_status(&cluster, &Decision::Unsupported, None, Timestamp::UNIX_EPOCH);
         assert_eq!((status.ready, status.initialization), (false, provisioned));
         let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();
         assert_eq!(ready.reason, Reason::FieldUnsupported.as_str());
@@ -185,6 +228,16 @@ mod tests {
     fn a_pause_leaves_readiness_as_it_was() {
         let mut cluster = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
         cluster.status = Some(BaremetalClusterStatus { ready: true, ..Default::default() });
-        assert!(cluster_status(&cluster, &Decision::Paused, Timestamp::UNIX_EPOCH).ready);
+        assert!(cluster_status(&cluster, &Decision::Paused, None, Timestamp::UNIX_EPOCH).ready);
+    }
+
+    #[test]
+    fn failure_domains_are_a_list_or_a_map() {
+        let domains = BTreeMap::from([("a".to_owned(), true), ("b".to_owned(), false)]);
+        let list = json!([{ "name": "a", "controlPlane": true }, { "name": "b", "controlPlane": false }]);
+        assert_eq!(render_domains(&domains, "v1beta2"), Some(list));
+        let map = json!({ "a": { "controlPlane": true }, "b": { "controlPlane": false } });
+        assert_eq!(render_domains(&domains, "v1beta1"), Some(map));
+        assert_eq!(render_domains(&BTreeMap::new(), "v1beta2"), None);
     }
 }

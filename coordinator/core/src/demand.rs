@@ -62,6 +62,8 @@ pub struct NodeDemand {
     pub machine: String,
     pub cluster: String,
     pub pool: String,
+    /// Machines that prefer hosts which one of them held before.
+    pub reuse_group: Option<String>,
     /// The next host that can be claimed, or why there is none.
     pub candidate: Result<HostName, Blocker>,
     /// Name of the Secret with the bootstrap data, once there is one.

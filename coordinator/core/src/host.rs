@@ -9,6 +9,7 @@ pub mod statement;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coordinator_api::conditions::Reason;
@@ -16,7 +17,7 @@ use coordinator_api::inventory::{
     AllocationState, Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus,
     LoadBalancerStatus, MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
 };
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, label};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
@@ -69,6 +70,10 @@ pub struct HostRecord {
     pub blocks_move: bool,
     /// Name of the Secret with a plan that an operator wants run.
     pub custom_plan: Option<String>,
+    /// By which pools select it.
+    pub labels: BTreeMap<String, String>,
+    /// Whose machine held it last.
+    pub reuse_group: Option<String>,
 }
 
 /// A plan as the status announces it.
@@ -123,6 +128,8 @@ impl HostRecord {
             is_abandoned: annotated(annotation::ABANDONED),
             blocks_move: annotated(annotation::BLOCK_MOVE),
             custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),
+            labels: inventory.labels().clone(),
+            reuse_group: inventory.annotations().get(annotation::NODE_REUSE_GROUP).cloned(),
         })
     }
 
@@ -263,6 +270,12 @@ impl HostRecord {
             reason: Reason::FieldUnsupported,
             message: "spec.storage is not supported, and no machine gets a host whose disks would be left out: remove it".to_owned(),
         })
+    }
+
+    /// Where it is, as its label says.
+    #[must_use]
+    pub fn failure_domain(&self) -> Option<&str> {
+        self.labels.get(label::FAILURE_DOMAIN).map(String::as_str).filter(|domain| !domain.is_empty())
     }
 
     /// How an operator admits the host.

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
+use coordinator_api::names::label;
 use coordinator_api::pool::{MachineInventoryPool, MachineInventoryPoolStatus, PoolMember};
 use jiff::Timestamp;
+use kube::ResourceExt as _;
+use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
 
@@ -96,29 +99,76 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     if is_claimed { Standing::Allocated } else { Standing::Available }
 }
 
+/// Where a member stands in the order of the pool: listed ones by their position,
+/// then selected ones by name.
+type Place = (usize, String);
+
+const SELECTED: usize = usize::MAX;
+
 /// A pool and the state of each of its members.
 #[derive(Clone, Debug)]
 pub struct Roster {
     pool: Arc<MachineInventoryPool>,
-    positions: HashMap<String, usize>,
-    standings: Vec<Standing>,
-    /// Positions by standing.
-    members: BTreeMap<Standing, BTreeSet<usize>>,
+    /// `None` also where it cannot be used.
+    selector: Option<Selector>,
+    selected: BTreeMap<String, PoolMember>,
+    members: HashMap<String, Member>,
+    places: BTreeMap<Standing, BTreeSet<Place>>,
+    /// Members by failure domain.
+    domains: BTreeMap<String, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    place: Place,
+    standing: Standing,
+    traits: Traits,
+}
+
+/// What a machine may ask of its host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    pub failure_domain: Option<String>,
+    /// The control plane or deployment whose machine held it last.
+    pub reuse_group: Option<String>,
+}
+
+impl Traits {
+    #[must_use]
+    pub fn of_host(host: Option<&HostRecord>) -> Self {
+        Self {
+            failure_domain: host.and_then(HostRecord::failure_domain).map(str::to_owned),
+            reuse_group: host.and_then(|host| host.reuse_group.clone()),
+        }
+    }
+}
+
+/// What a machine asks of its host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wish<'a> {
+    /// The host has to be in this failure domain.
+    pub failure_domain: Option<&'a str>,
+    /// A host that this group held before goes first, then those that none held.
+    pub reuse_group: Option<&'a str>,
 }
 
 impl Roster {
-    /// A roster on which every member is missing.
+    /// A roster on which every listed member is missing and none is selected.
     #[must_use]
     pub fn new(pool: Arc<MachineInventoryPool>) -> Self {
-        let missing = Standing::Unavailable(Exclusion::Missing);
-        let listed = &pool.spec.machine_inventories;
-        let positions = listed.iter().enumerate().map(|(index, member)| (member.name.clone(), index));
-        Self {
-            positions: positions.collect(),
-            standings: vec![missing; listed.len()],
-            members: BTreeMap::from([(missing, (0..listed.len()).collect())]),
-            pool,
+        let selector = pool.spec.selector.clone().and_then(|selector| Selector::try_from(selector).ok());
+        let mut roster = Self {
+            selector,
+            selected: BTreeMap::new(),
+            members: HashMap::new(),
+            places: BTreeMap::new(),
+            domains: BTreeMap::new(),
+            pool: pool.clone(),
+        };
+        for (index, member) in pool.spec.machine_inventories.iter().enumerate() {
+            roster.add_member(&member.name, (index, String::new()));
         }
+        roster
     }
 
     #[must_use]
@@ -130,7 +180,10 @@ impl Roster {
     /// then a new roster is needed.
     #[must_use]
     pub fn update_pool(&mut self, pool: &Arc<MachineInventoryPool>) -> bool {
-        let version = |pool: &MachineInventoryPool| (pool.metadata.uid.clone(), pool.metadata.generation);
+        let version = |pool: &MachineInventoryPool| {
+            let is_control_plane = pool.labels().contains_key(label::CONTROL_PLANE);
+            (pool.metadata.uid.clone(), pool.metadata.generation, is_control_plane)
+        };
         let is_same = pool.metadata.generation.is_some() && version(pool) == version(&self.pool);
         if is_same {
             self.pool = pool.clone();
@@ -138,60 +191,190 @@ impl Roster {
         is_same
     }
 
+    /// Names of all members.
+    pub fn member_names(&self) -> impl Iterator<Item = &str> {
+        self.members.keys().map(String::as_str)
+    }
+
     /// The entry of a host.
     #[must_use]
     pub fn member(&self, host: &str) -> Option<&PoolMember> {
-        self.pool.spec.machine_inventories.get(*self.positions.get(host)?)
+        self.find_entry(&self.members.get(host)?.place)
+    }
+
+    fn find_entry(&self, place: &Place) -> Option<&PoolMember> {
+        match place {
+            (SELECTED, name) => self.selected.get(name),
+            (index, _) => self.pool.spec.machine_inventories.get(*index),
+        }
+    }
+
+    /// Whether the pool may have members that it does not list.
+    #[must_use]
+    pub fn has_selector(&self) -> bool {
+        self.selector.is_some()
+    }
+
+    /// Whether the pool selects a host with these labels.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+
+    /// Records whether a host is selected; whether that changed. A listed one is a
+    /// member either way.
+    pub fn set_selected(&mut self, host: &str, is_selected: bool) -> bool {
+        let is_known = self.selected.contains_key(host);
+        if is_known == is_selected || (!is_known && self.members.contains_key(host)) {
+            return false;
+        }
+        if is_selected {
+            let member = PoolMember { name: host.to_owned(), ..PoolMember::default() };
+            self.selected.insert(host.to_owned(), member);
+            self.add_member(host, (SELECTED, host.to_owned()));
+        } else {
+            self.selected.remove(host);
+            self.remove_member(host);
+        }
+        true
+    }
+
+    fn add_member(&mut self, host: &str, place: Place) {
+        let standing = Standing::Unavailable(Exclusion::Missing);
+        self.places.entry(standing).or_default().insert(place.clone());
+        let member = Member { place, standing, traits: Traits::default() };
+        if let Some(twice) = self.members.insert(host.to_owned(), member) {
+            self.leave_place(&twice);
+        }
+    }
+
+    fn remove_member(&mut self, host: &str) {
+        if let Some(member) = self.members.remove(host) {
+            self.leave_place(&member);
+            self.count_domain(member.traits.failure_domain.as_ref(), false);
+        }
+    }
+
+    fn leave_place(&mut self, member: &Member) {
+        if let Some(places) = self.places.get_mut(&member.standing) {
+            places.remove(&member.place);
+        }
     }
 
     /// Records the state of a member; whether it changed.
     pub fn set_standing(&mut self, host: &str, standing: Standing) -> bool {
-        let Some(position) = self.positions.get(host).copied() else { return false };
-        let old = std::mem::replace(&mut self.standings[position], standing);
+        let Some(member) = self.members.get_mut(host) else { return false };
+        let old = std::mem::replace(&mut member.standing, standing);
         if old == standing {
             return false;
         }
-        if let Some(members) = self.members.get_mut(&old) {
-            members.remove(&position);
+        let place = member.place.clone();
+        if let Some(places) = self.places.get_mut(&old) {
+            places.remove(&place);
         }
-        self.members.entry(standing).or_default().insert(position);
+        self.places.entry(standing).or_default().insert(place);
         true
     }
 
-    /// The first available member that is not reserved, in the pool's order.
+    /// Records what machines may ask of a member; whether it changed.
+    pub fn set_traits(&mut self, host: &str, traits: Traits) -> bool {
+        let Some(member) = self.members.get_mut(host).filter(|member| member.traits != traits) else {
+            return false;
+        };
+        let old = std::mem::replace(&mut member.traits, traits.clone());
+        self.count_domain(old.failure_domain.as_ref(), false);
+        self.count_domain(traits.failure_domain.as_ref(), true);
+        true
+    }
+
+    fn count_domain(&mut self, domain: Option<&String>, is_more: bool) {
+        let Some(domain) = domain else { return };
+        let count = self.domains.entry(domain.clone()).or_default();
+        *count = if is_more { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.domains.remove(domain);
+        }
+    }
+
+    /// Failure domains of the members.
+    pub fn failure_domains(&self) -> impl Iterator<Item = &str> {
+        self.domains.keys().map(String::as_str)
+    }
+
+    /// The first available member that is not reserved and as wished, in the pool's
+    /// order.
     ///
     /// # Errors
     /// How many members are excluded by what, as a sentence.
-    pub fn choose_member(&self, is_reserved: impl Fn(&str) -> bool) -> Result<&PoolMember, String> {
-        let available = self.members.get(&Standing::Available).into_iter().flatten();
-        let mut entries = available.filter_map(|position| self.pool.spec.machine_inventories.get(*position));
-        entries.find(|member| !is_reserved(&member.name)).ok_or_else(|| self.explain_exhaustion())
+    pub fn choose_member(
+        &self,
+        wish: &Wish<'_>,
+        is_reserved: impl Fn(&str) -> bool,
+    ) -> Result<&PoolMember, String> {
+        let places = self.places.get(&Standing::Available).into_iter().flatten();
+        let entries = places.filter_map(|place| self.find_entry(place));
+        let mut usable = entries
+            .filter(|entry| self.is_in_domain(&entry.name, wish.failure_domain) && !is_reserved(&entry.name));
+        let chosen = match wish.reuse_group {
+            None => usable.next(),
+            // Of equal ones the first.
+            Some(group) => usable.min_by_key(|entry| match self.reuse_group(&entry.name) {
+                Some(former) if former == group => 0,
+                None => 1,
+                Some(_) => 2,
+            }),
+        };
+        chosen.ok_or_else(|| self.explain_exhaustion(wish.failure_domain))
     }
 
-    fn explain_exhaustion(&self) -> String {
-        let total = self.standings.len();
-        if total == 0 {
+    fn reuse_group(&self, host: &str) -> Option<&str> {
+        self.members.get(host)?.traits.reuse_group.as_deref()
+    }
+
+    fn is_in_domain(&self, host: &str, domain: Option<&str>) -> bool {
+        domain.is_none()
+            || self.members.get(host).is_some_and(|member| member.traits.failure_domain.as_deref() == domain)
+    }
+
+    fn explain_exhaustion(&self, domain: Option<&str>) -> String {
+        if self.members.is_empty() {
             return "it has no members: add machineInventories to it".to_owned();
         }
-        let counts: Vec<_> = self
-            .members
-            .iter()
-            .filter(|(_, members)| !members.is_empty())
-            .map(|(standing, members)| format!("{} {}", members.len(), describe_standing(*standing)))
+        let mut counts: BTreeMap<Standing, usize> = BTreeMap::new();
+        for (name, member) in &self.members {
+            if self.is_in_domain(name, domain) {
+                *counts.entry(member.standing).or_default() += 1;
+            }
+        }
+        let (total, place) = match domain {
+            None => (self.members.len(), String::new()),
+            Some(domain) => (counts.values().sum(), format!(" in failure domain {domain}")),
+        };
+        let counts: Vec<_> = counts
+            .into_iter()
+            .map(|(standing, count)| format!("{count} {}", describe_standing(standing)))
             .collect();
-        format!("of {total} members: {}; add a host to it or free one", counts.join(", "))
+        if counts.is_empty() {
+            return format!(
+                "none of its members is{place}: label a host so, or correct the Machine's spec.failureDomain"
+            );
+        }
+        format!("of {total} members{place}: {}; add a host to it or free one", counts.join(", "))
     }
 
     fn count_members(&self, is_counted: impl Fn(Standing) -> bool) -> i32 {
-        let counted = self.members.iter().filter(|(standing, _)| is_counted(**standing));
-        i32::try_from(counted.map(|(_, members)| members.len()).sum::<usize>()).unwrap_or(i32::MAX)
+        let counted = self.places.iter().filter(|(standing, _)| is_counted(**standing));
+        i32::try_from(counted.map(|(_, places)| places.len()).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
     /// Names of the first members with that standing.
     fn name_members(&self, exclusion: Exclusion) -> Vec<&str> {
-        let members = self.members.get(&Standing::Unavailable(exclusion)).into_iter().flatten();
-        let listed = |position: &usize| self.pool.spec.machine_inventories.get(*position);
-        members.take(NAMED).filter_map(listed).map(|member| member.name.as_str()).collect()
+        let places = self.places.get(&Standing::Unavailable(exclusion)).into_iter().flatten();
+        places
+            .take(NAMED)
+            .filter_map(|place| self.find_entry(place))
+            .map(|member| member.name.as_str())
+            .collect()
     }
 
     /// The pool's status.
@@ -200,7 +383,7 @@ impl Roster {
         let known = self.pool.status.as_ref();
         let mut status = MachineInventoryPoolStatus {
             conditions: known.map(|status| status.conditions.clone()).unwrap_or_default(),
-            total: i32::try_from(self.standings.len()).unwrap_or(i32::MAX),
+            total: i32::try_from(self.members.len()).unwrap_or(i32::MAX),
             available: self.count_members(|standing| standing == Standing::Available),
             allocated: self.count_members(|standing| standing == Standing::Allocated),
             preparing: self.count_members(|standing| standing == Standing::Preparing),
@@ -215,6 +398,11 @@ impl Roster {
     }
 
     fn check_members(&self) -> ConditionUpdate {
+        if self.pool.spec.selector.is_some() && self.selector.is_none() {
+            let message =
+                "spec.selector has an operator or values that no label can match: correct matchExpressions";
+            return condition_false(Type::MembersValid, Reason::SelectorInvalid, message);
+        }
         let rules = [
             (Exclusion::Missing, Reason::MemberMissing, "register the host or remove the entry"),
             (

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use coordinator_api::capi::{self, Cluster, ClusterSpec, Machine, MachineSpec};
+use coordinator_api::capi::{
+    self, Cluster, ClusterInitialization, ClusterSpec, ClusterStatus, Machine, MachineSpec,
+};
 use coordinator_api::inventory::{
     AllocationState, CarriedNode, CarriedPlan, CarriedStatus, HostStatus, MachineInventory,
     MachineInventorySpec, MachineInventoryStatus, PlanState, PlanStatus, PlanType, SessionStatus,
@@ -156,7 +158,11 @@ pub(crate) fn owner() -> Machine {
 }
 
 pub(crate) fn cluster() -> Cluster {
-    Cluster::new("c1", &capi::cluster_resource("v1beta2"), ClusterSpec::default()).within("default")
+    let resource = capi::cluster_resource("v1beta2");
+    let mut cluster = Cluster::new("c1", &resource, ClusterSpec::default()).within("default");
+    let done = ClusterInitialization { infrastructure_provisioned: Some(true) };
+    cluster.status = Some(ClusterStatus { initialization: Some(done), ..ClusterStatus::default() });
+    cluster
 }
 
 pub(crate) fn names() -> Names {
@@ -190,6 +196,7 @@ pub(crate) fn demand() -> Demand {
             machine: "worker-1".into(),
             cluster: "c1".into(),
             pool: "workers".into(),
+            reuse_group: None,
             candidate: Ok(HostName::parse("host-2").unwrap()),
             bootstrap_secret: Some("join".into()),
             bootstrap_edit: BootstrapEdit::Unchanged,

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use coordinator_api::cluster::BaremetalCluster;
+use coordinator_api::cluster::{BaremetalCluster, Endpoint};
 use coordinator_api::conditions::set_conditions;
+use coordinator_core::assignment::effect_failed;
 use coordinator_core::cluster::{self, Decision};
 use coordinator_core::load_balancer;
 use kube::api::{Patch, PatchParams};
@@ -14,7 +15,8 @@ use serde_json::json;
 
 use super::index::Key;
 use super::{Context, balancer};
-use crate::store::{StoreError, kind_name, status};
+use crate::store::{Class, StoreError, kind_name, status};
+use crate::telemetry::chain;
 
 /// Decides, writes the endpoint, projects the status.
 ///
@@ -28,13 +30,13 @@ pub async fn reconcile_cluster(
     let owner = cluster.owner_references().iter().find(|owner| owner.kind == "Cluster");
     let owner = owner.and_then(|owner| context.cache.find_cluster(&Key::new(&*key.namespace, &*owner.name)));
     let decision = cluster::decide_cluster(&cluster, owner.as_deref());
+    if decision == Decision::ExternallyManaged || !context.serves(&*cluster) {
+        return Ok(Action::await_change());
+    }
     if let Decision::Fill(endpoint) = &decision {
-        let api: Api<BaremetalCluster> = Api::namespaced(context.client.clone(), &key.namespace);
-        let patch = json!({ "spec": { "controlPlaneEndpoint": endpoint } });
-        let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        let kind = kind_name::<BaremetalCluster>();
-        written.map_err(StoreError::request("write the endpoint of", kind, &key.name))?;
-        tracing::info!(host = endpoint.host, port = endpoint.port, "endpoint taken from the load balancer");
+        if let Err(error) = fill_endpoint(&context, &key, endpoint).await {
+            return Err(show_failure(&context, &cluster, error).await);
+        }
         // The change comes back as an event, and with it the status.
         return Ok(Action::await_change());
     }
@@ -42,8 +44,10 @@ pub async fn reconcile_cluster(
     if let (Decision::Rest, Some(owner)) = (&decision, &owner) {
         updates.extend(balancer::distribute_duties(&context, &cluster, &Key::of(&**owner)).await?);
     }
+    let domains = owner.map(|owner| context.index.failure_domains(&Key::of(&*owner))).unwrap_or_default();
+    let domains = cluster::render_domains(&domains, &context.versions.cluster.version);
     let now = context.clock.now();
-    let mut projected = cluster::cluster_status(&cluster, &decision, now);
+    let mut projected = cluster::cluster_status(&cluster, &decision, domains, now);
     set_conditions(&mut projected.conditions, &updates, cluster.metadata.generation, now);
     let written = status::write_status(&context.client, &*cluster, &projected).await?;
     let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
@@ -52,3 +56,27 @@ pub async fn reconcile_cluster(
     }
     Ok(Action::await_change())
 }
+
+async fn fill_endpoint(context: &Context, key: &Key, endpoint: &Endpoint) -> Result<(), StoreError> {
+    let api: Api<BaremetalCluster> = Api::namespaced(context.client.clone(), &key.namespace);
+    let patch = json!({ "spec": { "controlPlaneEndpoint": endpoint } });
+    let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let kind = kind_name::<BaremetalCluster>();
+    written.map_err(StoreError::request("write the endpoint of", kind, &key.name))?;
+    tracing::info!(host = endpoint.host, port = endpoint.port, "endpoint taken from the load balancer");
+    Ok(())
+}
+
+/// What a conflict interrupted shows itself with the next reconcile.
+async fn show_failure(context: &Context, cluster: &BaremetalCluster, error: StoreError) -> StoreError {
+    if error.class() == Class::Conflict {
+        return error;
+    }
+    let failed = effect_failed(&chain(&error));
+    let projected = cluster::failed_status(cluster, failed, context.clock.now());
+    let shown = status::write_status(&context.client, cluster, &projected).await;
+    shown.err().unwrap_or(error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -87,6 +87,9 @@ pub async fn reconcile_machine<K: FrontDoor>(
     machine: Arc<K>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
+    if !context.serves(&*machine) {
+        return Ok(Action::await_change());
+    }
     let key = Key::of(&*machine);
     // Registered as waiting before the caches are read, so that no event is missed.
     context.index.set_waiting(&key, true);

@@ -95,7 +95,7 @@ struct Gathered<'a> {
     is_member: bool,
     is_paused: bool,
     is_cluster_missing: bool,
-    /// The claim is of a kind that this coordinator does not serve.
+    /// The claim is of a kind or an object that this coordinator does not serve.
     is_foreign: bool,
     replica_died: Option<Timestamp>,
     now: Timestamp,
@@ -109,6 +109,7 @@ impl<'a> Gathered<'a> {
             context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
         });
         let is_member = machine.as_ref().is_some_and(|machine| balancer::is_member(machine, &record));
+        let is_filtered = machine.as_ref().is_some_and(|machine| !context.serves(&**machine));
         let machine = machine.map(|machine| machine::read_claiming(context, &machine));
         let named_cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
         let owner_cluster = named_cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
@@ -117,7 +118,7 @@ impl<'a> Gathered<'a> {
             || machine.as_ref().is_some_and(|machine| machine.is_paused);
         let replica_died =
             record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
-        let is_foreign = claim.is_some_and(|claim| claim.kind != KIND);
+        let is_foreign = is_filtered || claim.is_some_and(|claim| claim.kind != KIND);
         Self {
             inventory,
             record,

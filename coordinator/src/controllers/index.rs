@@ -15,12 +15,13 @@ mod pools;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::label;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::demand::baremetal_machine::KIND;
@@ -107,6 +108,9 @@ struct Inner {
     clusters: HashMap<Key, machines::ClusterFacts>,
     rosters: HashMap<Key, Roster>,
     pools_by_member: Groups<Key, Key>,
+    pools_by_cluster: Groups<Key, Key>,
+    /// Those with a selector, by namespace.
+    selecting_pools: Groups<String, Key>,
     /// Members that a pool lists and no pool holds.
     unheld: Groups<Key, String>,
     registrations_by_seed_image: HashMap<Key, Key>,
@@ -219,6 +223,28 @@ impl Index {
     /// Reads the roster of a pool.
     pub fn read_roster<T>(&self, pool: &Key, read: impl FnOnce(&Roster) -> T) -> Option<T> {
         self.read_inner().rosters.get(pool).map(read)
+    }
+
+    /// Failure domains of the hosts of a Cluster, and whether each is for its control
+    /// plane: those of the pools that are labelled so, or all where none is.
+    #[must_use]
+    pub fn failure_domains(&self, cluster: &Key) -> BTreeMap<String, bool> {
+        let inner = self.read_inner();
+        let rosters: Vec<_> = inner
+            .pools_by_cluster
+            .group_members(cluster)
+            .filter_map(|pool| inner.rosters.get(pool))
+            .collect();
+        let is_labelled = |roster: &Roster| roster.pool().labels().contains_key(label::CONTROL_PLANE);
+        let is_any_labelled = rosters.iter().any(|roster| is_labelled(roster));
+        let mut domains = BTreeMap::new();
+        for roster in rosters {
+            let is_control_plane = !is_any_labelled || is_labelled(roster);
+            for domain in roster.failure_domains() {
+                *domains.entry(domain.to_owned()).or_default() |= is_control_plane;
+            }
+        }
+        domains
     }
 
     /// Members of a pool that no pool holds: it may take them.

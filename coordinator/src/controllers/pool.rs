@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::conditions;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
+use coordinator_core::assignment::effect_failed;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
@@ -14,6 +16,7 @@ use tokio::time::Instant;
 use super::Context;
 use super::index::Key;
 use crate::store::{Class, StoreError, host, kind_name, status};
+use crate::telemetry::chain;
 
 /// Two writes of the counters are at least so far apart. A change that comes
 /// earlier waits for the rest of it, however many follow.
@@ -45,8 +48,10 @@ impl Throttle {
 /// [`StoreError`].
 pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -> Result<Action, StoreError> {
     let key = Key::of(&*pool);
-    if pool.metadata.deletion_timestamp.is_none() {
-        take_members(&key, &context).await?;
+    if pool.metadata.deletion_timestamp.is_none()
+        && let Err(error) = take_members(&key, &context).await
+    {
+        return Err(show_failure(&key, &context, error).await);
     }
     if let Some(remaining) = context.pool_writes.remaining(&key) {
         return Ok(Action::requeue(remaining));
@@ -60,6 +65,21 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
         context.pool_writes.record_write(&key);
     }
     Ok(Action::await_change())
+}
+
+/// The counters, and what the API server refused. A conflict shows itself with the
+/// next reconcile.
+async fn show_failure(key: &Key, context: &Context, error: StoreError) -> StoreError {
+    let now = context.clock.now();
+    let projected =
+        context.index.read_roster(key, |roster| (roster.pool().clone(), roster.project_status(now)));
+    let Some((pool, mut projected)) = projected.filter(|_| error.class() != Class::Conflict) else {
+        return error;
+    };
+    let failed = effect_failed(&chain(&error));
+    conditions::set_conditions(&mut projected.conditions, &[failed], pool.metadata.generation, now);
+    let shown = status::write_status(&context.client, &*pool, &projected).await;
+    shown.err().unwrap_or(error)
 }
 
 /// One that changes meanwhile is decided again with its event.

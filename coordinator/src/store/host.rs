@@ -31,7 +31,7 @@ pub async fn claim(
 ) -> Result<(), StoreError> {
     let state: &str = AllocationState::Allocated.into();
     let kind = (machine.kind != coordinator_core::demand::baremetal_machine::KIND).then_some(machine.kind);
-    let annotations = json!({
+    let mut annotations = json!({
         annotation::OWNER_BAREMETAL_MACHINE: machine.name,
         annotation::OWNER_KIND: kind,
         annotation::OWNER_UID: machine.uid.as_ref().map(Uid::as_str),
@@ -42,6 +42,9 @@ pub async fn claim(
         annotation::ALLOCATION_STATE: state,
         annotation::ABANDONED: null,
     });
+    if let Some(group) = &names.reuse_group {
+        annotations[annotation::NODE_REUSE_GROUP] = json!(group);
+    }
     let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
     patch(client, inventory, "claim", &annotations, Some(finalizers)).await.map(drop)
 }

@@ -10,6 +10,7 @@ use coordinator::controllers::index::{Index, Key};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
+use coordinator_core::pool::Wish;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -104,10 +105,9 @@ impl Sample {
             Operation::Choice => {
                 let machine = Key::new(NAMESPACE, "machine");
                 self.index.with_roster(&machine, POOL, |roster, is_reserved| {
-                    black_box(
-                        roster
-                            .map(|roster| roster.choose_member(is_reserved).map(|member| member.name.len())),
-                    );
+                    black_box(roster.map(|roster| {
+                        roster.choose_member(&Wish::default(), is_reserved).map(|member| member.name.len())
+                    }));
                 });
             }
             Operation::Recount => {

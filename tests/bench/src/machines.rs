@@ -5,7 +5,7 @@ use control_plane::apply;
 use coordinator_api::capi;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
@@ -35,6 +35,7 @@ kind: Cluster
 metadata: {name: lab, namespace: default}
 spec:
   infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: BaremetalCluster, name: lab}
+  controlPlaneRef: {apiGroup: controlplane.cluster.x-k8s.io, kind: KubeadmControlPlane, name: lab}
 ";
 
 pub(crate) fn machine_name(number: usize) -> String {
@@ -42,6 +43,10 @@ pub(crate) fn machine_name(number: usize) -> String {
 }
 
 impl Site {
+    fn clusters(&self) -> Api<DynamicObject> {
+        Api::namespaced_with(self.admin.clone(), NAMESPACE, &capi::cluster_resource("v1beta2"))
+    }
+
     fn machines(&self) -> Api<DynamicObject> {
         Api::namespaced_with(self.admin.clone(), NAMESPACE, &capi::machine("v1beta2"))
     }
@@ -54,6 +59,8 @@ impl Site {
     /// Cluster, catalog, bootstrap data, and a pool of the first `hosts` hosts.
     pub(crate) async fn create_cluster(&self, hosts: usize) -> anyhow::Result<()> {
         apply::manifest(&self.admin, CLUSTER).await?;
+        let provisioned = json!({ "status": { "initialization": { "infrastructureProvisioned": true } } });
+        self.clusters().patch_status("lab", &PatchParams::default(), &Patch::Merge(provisioned)).await?;
         let members: Vec<Value> = (0..hosts).map(|number| json!({ "name": host_name(number) })).collect();
         let objects = [
             json!({
@@ -92,6 +99,9 @@ impl Site {
             },
         }))?;
         let created = self.machines().create(&PostParams::default(), &machine).await?;
+        // Its Node is found as soon as it is there.
+        let found = json!({ "status": { "nodeRef": { "name": name } } });
+        self.machines().patch_status(&name, &PatchParams::default(), &Patch::Merge(found)).await?;
         created.metadata.uid.context("a Machine without UID")
     }
 

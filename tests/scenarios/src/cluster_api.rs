@@ -103,11 +103,19 @@ impl World {
         let metadata = json!({ "annotations": registry, "finalizers": [CLUSTER_FINALIZER] });
         let cluster = json!({ "metadata": metadata, "spec": spec });
         let uid = self.create("Cluster", name, cluster).await;
+        self.set_infrastructure_provisioned(name, true);
         let spec = json!({ "controlPlaneEndpoint": { "host": "10.0.2.2", "port": 6443 } });
         let owners = json!({ "metadata": { "ownerReferences": [owner("Cluster", name, &uid)] } });
         let mut object = json!({ "spec": spec });
         merge(&mut object, owners);
         self.create("BaremetalCluster", name, object).await;
+    }
+
+    /// What Cluster API read of the infrastructure of a Cluster.
+    pub fn set_infrastructure_provisioned(&self, cluster: &str, is: bool) {
+        self.fake.edit(("clusters.cluster.x-k8s.io", NAMESPACE, cluster), |object| {
+            object["status"]["initialization"] = json!({ "infrastructureProvisioned": is });
+        });
     }
 
     /// A pool of these hosts, and a catalog with `v1` and `v2`.

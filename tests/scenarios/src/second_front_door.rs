@@ -109,6 +109,7 @@ fn read_demand(
         machine: machine.name_any(),
         cluster: String::new(),
         pool: String::new(),
+        reuse_group: None,
         candidate: Ok(host),
         bootstrap_secret: Some(machine.spec.user_data_secret.clone()),
         bootstrap_edit: BootstrapEdit::Unchanged,

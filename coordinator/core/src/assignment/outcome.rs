@@ -100,6 +100,7 @@ pub struct ClaimNames {
     pub machine: String,
     pub cluster: String,
     pub pool: String,
+    pub reuse_group: Option<String>,
     /// Plans of a higher generation belong to the claim.
     pub generation: u64,
 }

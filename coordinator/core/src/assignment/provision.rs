@@ -71,7 +71,8 @@ fn may_choose_again(host: &HostRecord) -> bool {
 
 fn claim_effect(node: &NodeDemand, generation: u64) -> Effect {
     let (machine, cluster, pool) = (node.machine.clone(), node.cluster.clone(), node.pool.clone());
-    Effect::Claim { names: ClaimNames { machine, cluster, pool, generation } }
+    let reuse_group = node.reuse_group.clone();
+    Effect::Claim { names: ClaimNames { machine, cluster, pool, reuse_group, generation } }
 }
 
 /// The machine has a providerID and its host no claim of it. Where the host

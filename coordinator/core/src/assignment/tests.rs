@@ -95,6 +95,7 @@ fn machine_chooses_then_claims() {
         machine: "worker-1".into(),
         cluster: "c1".into(),
         pool: "workers".into(),
+        reuse_group: None,
         generation: 0,
     };
     assert_eq!(outcome(&demand, Some(&free()), &read()).effect, Some(Effect::Claim { names }));

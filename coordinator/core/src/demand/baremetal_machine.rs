@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coordinator_api::capi::{Cluster, InfrastructureRef, Machine};
+use coordinator_api::capi::{Cluster, ClusterStatus, InfrastructureRef, Machine};
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
-use coordinator_api::names::{annotation, finalizer};
+use coordinator_api::names::{annotation, finalizer, label};
 use kube::ResourceExt as _;
 
 use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want};
@@ -16,7 +16,7 @@ use crate::ids::{HostName, Uid};
 use crate::image_catalog::{self, ImageError};
 use crate::node_link::{self, Expected, UUID_LABEL};
 use crate::plan::Names;
-use crate::pool::Roster;
+use crate::pool::{Roster, Wish};
 use crate::provider_id::ProviderId;
 
 pub const KIND: &str = "BaremetalMachine";
@@ -79,10 +79,27 @@ fn pause_blocker(inputs: &Inputs<'_>) -> Option<Blocker> {
     if cluster::is_paused(inputs.machine, inputs.cluster) {
         return Some(Blocker::waiting_for(Type::Paused, Reason::Paused, cluster::PAUSED_MESSAGE));
     }
+    let owner = inputs.owner?;
     // A cluster that is not found is not a cluster that is not paused.
-    let owner = inputs.owner.filter(|_| inputs.cluster.is_none())?;
-    let message = format!("Cluster {} is not found: create or restore it", owner.spec.cluster_name);
-    Some(Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message))
+    let Some(cluster) = inputs.cluster else {
+        let message = format!("Cluster {} is not found: create or restore it", owner.spec.cluster_name);
+        return Some(Blocker::waiting_for(Type::Ready, Reason::OwnerWaiting, message));
+    };
+    infrastructure_blocker(inputs.machine, cluster)
+}
+
+/// Cluster API's contract: a machine waits for the infrastructure of its Cluster.
+fn infrastructure_blocker(machine: &BaremetalMachine, cluster: &Cluster) -> Option<Blocker> {
+    let is_begun = machine.spec.provider_id.is_some() || machine.metadata.deletion_timestamp.is_some();
+    let is_provisioned = cluster.status.as_ref().is_some_and(ClusterStatus::is_infrastructure_provisioned);
+    let message = || {
+        format!(
+            "the infrastructure of Cluster {} is not provisioned yet: see the conditions of its infrastructure object",
+            cluster.name_any()
+        )
+    };
+    let waiting = || Blocker::waiting_for(Type::Ready, Reason::ClusterInfrastructureWaiting, message());
+    (!is_begun && !is_provisioned).then(waiting)
 }
 
 fn owner_missing() -> Blocker {
@@ -118,6 +135,7 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         cluster: owner.spec.cluster_name.clone(),
         candidate: choose_candidate(inputs, owner, &pool, is_reserved),
         pool,
+        reuse_group: reuse_group(inputs, owner),
         bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
         bootstrap_edit: BootstrapEdit::Kubeadm,
         image: resolve_image(inputs, owner),
@@ -177,8 +195,21 @@ fn choose_candidate(
         let message = format!("no member of MachineInventoryPool {pool} is available: {excluded}");
         blocked(Reason::PoolExhausted, message)
     };
-    let member = roster.choose_member(is_reserved).map_err(exhausted)?;
+    let group = reuse_group(inputs, owner);
+    let wish = Wish { failure_domain: owner.spec.failure_domain.as_deref(), reuse_group: group.as_deref() };
+    let member = roster.choose_member(&wish, is_reserved).map_err(exhausted)?;
     HostName::parse(&member.name).ok_or_else(|| exhausted("a member has no name".to_owned()))
+}
+
+/// The control plane or deployment of the machine, where its pool reuses nodes.
+fn reuse_group(inputs: &Inputs<'_>, owner: &Machine) -> Option<String> {
+    inputs.roster.filter(|roster| roster.pool().spec.node_reuse == Some(true))?;
+    let kinds = [
+        ("control-plane", label::CONTROL_PLANE_NAME),
+        ("deployment", label::DEPLOYMENT_NAME),
+        ("set", label::SET_NAME),
+    ];
+    kinds.into_iter().find_map(|(kind, label)| Some(format!("{kind}/{}", owner.labels().get(label)?)))
 }
 
 fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Image, Blocker> {

@@ -125,13 +125,13 @@ fn standing_follows_claim_plan_and_session() {
 #[test]
 fn first_available_member_is_chosen() {
     let mut roster = Roster::new(samples::pool(&["z", "a", "m"]));
-    assert!(roster.choose_member(|_| false).is_err());
+    assert!(roster.choose_member(&Wish::default(), |_| false).is_err());
     assert!(roster.set_standing("a", Standing::Available));
     assert!(roster.set_standing("m", Standing::Available));
-    assert_eq!(roster.choose_member(|_| false).unwrap().name, "a");
-    assert_eq!(roster.choose_member(|name| name == "a").unwrap().name, "m");
+    assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "a");
+    assert_eq!(roster.choose_member(&Wish::default(), |name| name == "a").unwrap().name, "m");
     assert!(roster.set_standing("z", Standing::Available));
-    assert_eq!(roster.choose_member(|_| false).unwrap().name, "z");
+    assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "z");
     assert!(!roster.set_standing("z", Standing::Available), "nothing changed");
     assert!(!roster.set_standing("unlisted", Standing::Available), "not listed");
 }
@@ -141,16 +141,16 @@ fn exhausted_pool_counts_its_exclusions() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
     roster.set_standing("a", Standing::Allocated);
     assert_eq!(
-        roster.choose_member(|_| false).unwrap_err(),
+        roster.choose_member(&Wish::default(), |_| false).unwrap_err(),
         "of 3 members: 1 allocated, 2 missing; add a host to it or free one"
     );
     roster.set_standing("b", Standing::Available);
     assert_eq!(
-        roster.choose_member(|_| true).unwrap_err(),
+        roster.choose_member(&Wish::default(), |_| true).unwrap_err(),
         "of 3 members: 1 reserved for other machines, 1 allocated, 1 missing; add a host to it or free one"
     );
     let empty = Roster::new(samples::pool(&[]));
-    assert!(empty.choose_member(|_| false).unwrap_err().contains("add machineInventories"));
+    assert!(empty.choose_member(&Wish::default(), |_| false).unwrap_err().contains("add machineInventories"));
 }
 
 #[test]
@@ -194,4 +194,77 @@ fn members_are_valid_while_they_can_be_used_or_run_a_plan() {
         let status = if want == Reason::MembersFound { "True" } else { "False" };
         assert_eq!((valid.status.as_str(), valid.reason.as_str()), (status, want.as_str()), "{standing:?}");
     }
+}
+
+fn selecting(members: &[&str]) -> Roster {
+    let mut pool = Arc::unwrap_or_clone(samples::pool(members));
+    pool.spec.selector =
+        Some(serde_json::from_value(serde_json::json!({ "matchLabels": { "rack": "r1" } })).unwrap());
+    Roster::new(Arc::new(pool))
+}
+
+#[test]
+fn selected_members_follow_the_listed_ones_by_name() {
+    let mut roster = selecting(&["z"]);
+    let labels = |rack: &str| BTreeMap::from([("rack".to_owned(), rack.to_owned())]);
+    assert!(roster.selects(&labels("r1")) && !roster.selects(&labels("r2")));
+    for host in ["c", "b", "z"] {
+        assert_eq!(roster.set_selected(host, true), host != "z", "a listed one is a member already");
+        roster.set_standing(host, Standing::Available);
+    }
+    let choose = |roster: &Roster, taken: &[&str]| {
+        roster.choose_member(&Wish::default(), |name| taken.contains(&name)).map(|member| member.name.clone())
+    };
+    assert_eq!(choose(&roster, &[]).as_deref(), Ok("z"));
+    assert_eq!(choose(&roster, &["z"]).as_deref(), Ok("b"));
+    assert_eq!(roster.project_status(Timestamp::UNIX_EPOCH).total, 3);
+    assert!(roster.set_selected("b", false) && !roster.set_selected("b", false));
+    assert_eq!(choose(&roster, &["z"]).as_deref(), Ok("c"));
+    assert!(!roster.set_selected("z", false), "the list still has it");
+    let status = roster.project_status(Timestamp::UNIX_EPOCH);
+    assert_eq!((status.total, status.available), (2, 2));
+}
+
+#[test]
+fn selector_that_cannot_be_used_is_shown() {
+    let mut pool = Arc::unwrap_or_clone(samples::pool(&[]));
+    let selector = serde_json::json!({ "matchExpressions": [{ "key": "rack", "operator": "Near" }] });
+    pool.spec.selector = Some(serde_json::from_value(selector).unwrap());
+    let roster = Roster::new(Arc::new(pool));
+    assert!(!roster.selects(&BTreeMap::new()));
+    let status = roster.project_status(Timestamp::UNIX_EPOCH);
+    assert_eq!(status.conditions[0].reason, Reason::SelectorInvalid.as_str());
+}
+
+#[test]
+fn wish_binds_to_a_domain_and_prefers_former_hosts() {
+    let mut roster = Roster::new(samples::pool(&["a", "b", "c", "d"]));
+    for (host, domain, group) in
+        [("a", "d1", Some("other")), ("b", "d1", None), ("c", "d1", Some("mine")), ("d", "d2", None)]
+    {
+        roster.set_standing(host, Standing::Available);
+        let traits =
+            Traits { failure_domain: Some(domain.to_owned()), reuse_group: group.map(str::to_owned) };
+        assert!(roster.set_traits(host, traits.clone()) && !roster.set_traits(host, traits));
+    }
+    let choose = |failure_domain, reuse_group, taken: &[&str]| {
+        let wish = Wish { failure_domain, reuse_group };
+        roster.choose_member(&wish, |name| taken.contains(&name)).map(|member| member.name.as_str())
+    };
+    for (name, domain, group, taken, want) in [
+        ("anything", None, None, &[][..], "a"),
+        ("domain", Some("d2"), None, &[], "d"),
+        ("its own", None, Some("mine"), &[], "c"),
+        ("one of none", None, Some("mine"), &["c"], "b"),
+        ("one of another", Some("d1"), Some("mine"), &["b", "c"], "a"),
+    ] {
+        assert_eq!(choose(domain, group, taken), Ok(want), "{name}");
+    }
+    let full = choose(Some("d2"), None, &["d"]).unwrap_err();
+    assert!(full.contains("of 1 members in failure domain d2: 1 reserved for other machines"), "{full}");
+    let unknown = choose(Some("d3"), None, &[]).unwrap_err();
+    assert!(unknown.contains("none of its members is in failure domain d3"), "{unknown}");
+    assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1", "d2"]);
+    roster.set_traits("d", Traits::default());
+    assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1"]);
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use coordinator_api::capi::Cluster;
+use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, label};
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
@@ -47,7 +47,8 @@ impl MachineFacts {
 pub(super) struct ClusterFacts {
     is_paused: bool,
     registry: Option<String>,
-    /// The `BaremetalCluster`.
+    is_provisioned: bool,
+    /// Its `BaremetalCluster`.
     pub(super) infrastructure: Option<Key>,
 }
 
@@ -56,6 +57,7 @@ impl ClusterFacts {
         Self {
             is_paused: cluster.spec.paused == Some(true),
             registry: cluster.annotations().get(annotation::REGISTRY_ADDRESS).cloned(),
+            is_provisioned: cluster.status.as_ref().is_some_and(ClusterStatus::is_infrastructure_provisioned),
             infrastructure: infrastructure_of(cluster),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::host::HostRecord;
-use coordinator_core::pool::{self, Roster, Standing};
+use coordinator_core::pool::{self, Roster, Standing, Traits};
 
 use super::{Inner, Key, Triggers};
 
@@ -28,14 +28,14 @@ impl Inner {
     }
 
     fn replace_roster(&mut self, key: &Key, roster: Option<Roster>, triggers: &mut Triggers) {
+        let mut roster = roster;
+        if let Some(roster) = roster.as_mut().filter(|roster| roster.has_selector()) {
+            self.select_members(key, roster);
+        }
+        let is_selecting = roster.as_ref().is_some_and(Roster::has_selector);
+        self.note_pool(key, roster.as_ref().map(|roster| &**roster.pool()), is_selecting, triggers);
         let listed = |roster: &Roster| -> BTreeSet<Key> {
-            roster
-                .pool()
-                .spec
-                .machine_inventories
-                .iter()
-                .map(|member| key.in_namespace_of(&member.name))
-                .collect()
+            roster.member_names().map(|name| key.in_namespace_of(name)).collect()
         };
         let new = roster.as_ref().map(listed).unwrap_or_default();
         let old_roster = match roster {
@@ -51,7 +51,7 @@ impl Inner {
             self.pools_by_member.insert_member(host, key);
         }
         for host in &new {
-            self.update_standing(key, host);
+            self.update_standing(key, host, triggers);
         }
         for host in old.union(&new) {
             self.update_holder(host, triggers);
@@ -59,11 +59,67 @@ impl Inner {
         triggers.machines.extend(self.machines_by_pool.group_members(key).cloned());
     }
 
-    /// After a change of a host: its state in the pools that list it.
+    /// The hosts that a new roster selects.
+    fn select_members(&self, pool: &Key, roster: &mut Roster) {
+        for (host, record) in &self.hosts {
+            if host.namespace == pool.namespace && roster.selects(&record.labels) {
+                roster.set_selected(&host.name, true);
+            }
+        }
+    }
+
+    /// The pool is found by its cluster, and by its namespace where it selects hosts.
+    fn note_pool(
+        &mut self,
+        key: &Key,
+        pool: Option<&MachineInventoryPool>,
+        is_selecting: bool,
+        triggers: &mut Triggers,
+    ) {
+        let cluster = |pool: &MachineInventoryPool| key.in_namespace_of(&pool.spec.cluster_name);
+        let old = self.rosters.get(key).map(|roster| cluster(roster.pool()));
+        let new = pool.map(cluster);
+        self.pools_by_cluster.replace_group(old.as_ref(), new.as_ref(), key);
+        for cluster in [old, new].iter().flatten() {
+            self.trigger_infrastructure(cluster, triggers);
+        }
+        if is_selecting {
+            self.selecting_pools.insert_member(&key.namespace, key);
+        } else {
+            self.selecting_pools.remove_member(&key.namespace, key);
+        }
+    }
+
+    fn trigger_infrastructure(&self, cluster: &Key, triggers: &mut Triggers) {
+        let facts = self.clusters.get(cluster);
+        triggers.clusters.extend(facts.and_then(|facts| facts.infrastructure.clone()));
+    }
+
+    /// After a change of a host: which pools select it.
+    fn update_selection(&mut self, host: &Key, triggers: &mut Triggers) {
+        let pools: Vec<Key> = self.selecting_pools.group_members(&host.namespace).cloned().collect();
+        for pool in pools {
+            let Some(roster) = self.rosters.get_mut(&pool) else { continue };
+            let is_selected = self.hosts.get(host).is_some_and(|record| roster.selects(&record.labels));
+            if !roster.set_selected(&host.name, is_selected) {
+                continue;
+            }
+            if is_selected {
+                self.pools_by_member.insert_member(host, &pool);
+            } else {
+                self.pools_by_member.remove_member(host, &pool);
+                self.set_unheld(&pool, host, false);
+            }
+            triggers.pools.insert(pool);
+        }
+    }
+
+    /// After a change of a host: its state in the pools that have it.
     pub(super) fn update_member(&mut self, host: &Key, triggers: &mut Triggers) {
+        self.update_selection(host, triggers);
         let pools: Vec<Key> = self.pools_by_member.group_members(host).cloned().collect();
         for pool in pools {
-            let Some(standing) = self.update_standing(&pool, host) else { continue };
+            let Some(standing) = self.update_standing(&pool, host, triggers) else { continue };
             if standing == Standing::Available {
                 triggers.machines.extend(self.waiting.for_pool(&pool));
             }
@@ -72,12 +128,19 @@ impl Inner {
         self.update_holder(host, triggers);
     }
 
-    /// The new standing, when it changed.
-    fn update_standing(&mut self, pool: &Key, host: &Key) -> Option<Standing> {
+    /// The standing, when it or a trait changed.
+    fn update_standing(&mut self, pool: &Key, host: &Key, triggers: &mut Triggers) -> Option<Standing> {
         self.count_touched();
         let standing = pool::host_standing(&pool.name, self.hosts.get(host).map(Arc::as_ref));
+        let traits = Traits::of_host(self.hosts.get(host).map(Arc::as_ref));
         let roster = self.rosters.get_mut(pool)?;
-        roster.set_standing(&host.name, standing).then_some(standing)
+        let has_other_traits = roster.set_traits(&host.name, traits);
+        let has_changed = roster.set_standing(&host.name, standing);
+        if has_other_traits {
+            let cluster = pool.in_namespace_of(&roster.pool().spec.cluster_name);
+            self.trigger_infrastructure(&cluster, triggers);
+        }
+        (has_changed || has_other_traits).then_some(standing)
     }
 
     /// Whether the pools that list `host` may take it.

@@ -95,7 +95,7 @@ fn cluster(paused: Option<bool>) -> Cluster {
 
 fn choose(index: &Index, for_machine: &str) -> Option<String> {
     index.with_roster(&key(for_machine), "p1", |roster, is_reserved| {
-        Some(roster?.choose_member(is_reserved).ok()?.name.clone())
+        Some(roster?.choose_member(&coordinator_core::pool::Wish::default(), is_reserved).ok()?.name.clone())
     })
 }
 

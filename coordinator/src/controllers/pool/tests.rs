@@ -123,3 +123,42 @@ async fn unreadable_pool_keeps_its_members() {
     assert_eq!(read_total(&setting, "workers"), 1, "the other pool is reconciled");
     assert_eq!(read_holder(&setting, "host-1").as_deref(), Some("unreadable"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn refused_hold_is_shown() {
+    let setting = Setting::leading().await;
+    let writes = fake_apiserver::Matching::writes().user("coordinator").resource("machineinventories");
+    let refused = setting.fake.faults().fail(writes.subresource(""), 5, fake_apiserver::Refusal::Forbidden);
+    create_host(&setting, "h1", json!({})).await;
+    create_pool(&setting, "p1", &["h1"]).await;
+    let shown = || {
+        let pool = setting.fake.look(POOLS, NAMESPACE, "p1").unwrap();
+        let conditions = pool["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.into_iter().any(|condition| condition["reason"] == "ApiRequestFailed")
+    };
+    setting.settle().await;
+    assert!(refused.is_met() && shown());
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    assert!(!shown() && read_holder(&setting, "h1").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pool_takes_the_hosts_that_its_selector_fits() {
+    let setting = Setting::leading().await;
+    create_host(&setting, "h1", json!({})).await;
+    create_host(&setting, "h2", json!({})).await;
+    let label = |rack: Value| json!({ "metadata": { "labels": { "rack": rack } } });
+    setting.patch("MachineInventory", "h1", label(json!("r1"))).await;
+    let selector = json!({ "matchLabels": { "rack": "r1" } });
+    let spec = json!({ "clusterName": "c1", "machineInventories": [], "selector": selector });
+    setting.create("MachineInventoryPool", "p1", json!({ "spec": spec })).await;
+    setting.settle().await;
+    let held = || ["h1", "h2"].map(|host| read_holder(&setting, host));
+    assert_eq!((held(), read_total(&setting, "p1")), ([Some("p1".to_owned()), None], json!(1)));
+    setting.patch("MachineInventory", "h2", label(json!("r1"))).await;
+    setting.settle().await;
+    assert_eq!((held()[1].as_deref(), read_total(&setting, "p1")), (Some("p1"), json!(2)));
+    setting.patch("MachineInventory", "h1", label(json!(null))).await;
+    setting.settle().await;
+    assert_eq!(read_total(&setting, "p1"), json!(1));
+}

@@ -5,10 +5,22 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::{
     BaremetalMachine, BaremetalMachineStatus, Initialization, LocalRef, MachineAddress, Phase,
 };
+use coordinator_api::names::label;
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use crate::assignment::State;
 use crate::cluster;
+
+/// Every condition of a machine, but `Paused`.
+const TYPES: [Type; 6] = [
+    Type::Ready,
+    Type::InventoryAllocated,
+    Type::BootstrapReady,
+    Type::ImageResolved,
+    Type::PlanApplied,
+    Type::NodeLinked,
+];
 
 /// The status that follows from a state. `updates` are its conditions.
 #[must_use]
@@ -29,6 +41,7 @@ pub fn project_status(
         project_host(&mut status, machine, state, inventory);
     }
     conditions::set_conditions(&mut status.conditions, &shown, generation, now);
+    conditions::set_undecided(&mut status.conditions, &TYPES, generation, now);
     status
 }
 
@@ -50,6 +63,9 @@ fn project_host(
     if status.ready {
         status.initialization = Some(Initialization { provisioned: Some(true) });
     }
+    status.failure_domain = inventory
+        .filter(|_| state.host.is_some())
+        .and_then(|inventory| inventory.labels().get(label::FAILURE_DOMAIN).cloned());
     status.machine_inventory_ref = state.host.as_ref().map(|host| LocalRef { name: host.to_string() });
     let Some(inventory) = inventory.filter(|_| state.host.is_some()) else {
         return;
