@@ -19,6 +19,7 @@ use crate::ca::{Authority, CaError};
 use crate::cache::{self, ApiVersions, Cache, Observer, Sinks};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::controllers::metal3::index::Metal3Index;
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
 use crate::controllers::{self, index::Index};
@@ -190,6 +191,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let known_hosts = Arc::<KnownHosts>::default();
     let sinks = Sinks {
         index: index.clone(),
+        metal3: Metal3Index::default(),
         router: router.clone(),
         replicas: replicas.clone(),
         inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone()),

@@ -50,6 +50,8 @@ pub enum Reason {
     PoolMissing,
     /// No member of the pool can be claimed.
     PoolExhausted,
+    /// Ours, `IPPool`: a field has a value that no address can be taken from.
+    PoolInvalid,
     /// The pool belongs to another Cluster.
     PoolOfOtherCluster,
     /// No bootstrap data yet.

@@ -18,6 +18,7 @@ pub mod host;
 pub mod ids;
 pub mod image_catalog;
 pub mod inventory;
+pub mod metal3;
 pub mod network;
 pub mod plan;
 pub mod pool;

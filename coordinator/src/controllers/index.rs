@@ -29,6 +29,7 @@ use coordinator_core::pool::Roster;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::{Resource, ResourceExt};
 
+use super::metal3;
 use crate::cache::Presence;
 use groups::Groups;
 
@@ -83,6 +84,7 @@ pub struct Triggers {
     pub clusters: BTreeSet<Key>,
     pub registrations: BTreeSet<Key>,
     pub seed_images: BTreeSet<Key>,
+    pub metal3: BTreeSet<(metal3::index::Kind, Key)>,
 }
 
 /// The index of the process. Clones are the same one.

@@ -52,6 +52,7 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
         "Machine" | "Cluster" => ("cluster.x-k8s.io", CAPI),
         "MachineInventory" | "MachineRegistration" | "SeedImage" => (ELEMENTAL, "v1beta1"),
         "Secret" | "ConfigMap" => ("", "v1"),
+        "IPPool" | "IPClaim" | "IPAddress" => ("ipam.metal3.io", "v1alpha1"),
         "NamedHostMachine" => ("test.baremetal.cluster.io", "v1"),
         _ => (INFRASTRUCTURE, "v1beta1"),
     };

@@ -1,0 +1,3 @@
+//! Decisions of the Metal3 kinds.
+
+pub mod ipam;
