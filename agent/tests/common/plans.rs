@@ -22,6 +22,7 @@ pub(crate) fn reprovision(generation: u64) -> Plan {
             uuid: "u-1".into(),
             provider_id: "baremetal:///host-1".into(),
         },
+        meta_data: std::collections::BTreeMap::new(),
     };
     render(&PlanInputs::Reprovision(inputs), generation)
 }

@@ -31,6 +31,9 @@ pub struct MachineSpec {
     pub version: Option<String>,
     /// The infrastructure machine.
     pub infrastructure_ref: InfrastructureRef,
+    /// Failure domain that the machine is to be in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
 }
 
 /// The infrastructure object of a Machine or Cluster, in the same namespace.

@@ -40,6 +40,14 @@ pub enum Type {
     AdmissionOpen,
     /// `MachineRegistration`: hosts with its token were refused lately.
     HostsRefused,
+    /// `Metal3Machine`: a `BareMetalHost` is its own.
+    AssociateBareMetalHost,
+    /// `Metal3Machine`: the data of its template is rendered.
+    Metal3DataReady,
+    /// `Metal3Machine`: its host is provisioned.
+    HostProvisioned,
+    /// `Metal3Cluster`: the control-plane endpoint is known.
+    BaremetalInfrastructureReady,
 }
 
 /// Reasons of conditions, over all kinds.
@@ -109,6 +117,28 @@ pub enum Reason {
     /// `SeedImage`: `cleanupAfterMinutes` is over.
     SeedImageBuildDeadline,
     // Ours.
+    /// `BareMetalHost`: something else owns the inventory that it names.
+    InventoryTaken,
+    /// `Metal3Machine`: no Machine owns it yet.
+    WaitingForMetal3MachineOwnerRef,
+    /// `Metal3Machine`: the `Metal3Cluster` does not exist.
+    WaitingforMetal3Cluster,
+    /// `Metal3Machine`: the `Metal3Cluster` is not ready.
+    WaitingForClusterInfrastructureReady,
+    /// `Metal3Machine`: no bootstrap data yet.
+    WaitingForBootstrapData,
+    /// `Metal3Machine`: a host is its own.
+    AssociateBareMetalHostSuccess,
+    /// `Metal3Machine`: no host can be chosen.
+    NoHostAvailable,
+    /// `Metal3Machine`: `spec.hostSelector` cannot be read.
+    SelectorInvalid,
+    /// `Metal3Machine`: the data of its template is not rendered yet.
+    WaitingForMetal3Data,
+    /// `Metal3Machine`: the data of its template is rendered.
+    Metal3DataSecretsReady,
+    /// `Metal3Machine`: its host is not provisioned yet.
+    HostNotProvisioned,
     /// `SeedImage`: the base cannot be used as it is written.
     BaseImageInvalid,
     /// `SeedImage`: the host of the base has no address.

@@ -53,6 +53,8 @@ pub struct Host<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
     pub bootstrap: SecretRead,
+    pub meta_data: SecretRead,
+    pub network_data: SecretRead,
     /// `None` until it was read.
     pub plan: Option<StoredPlan>,
 }

@@ -63,6 +63,10 @@ pub struct NodeDemand {
     /// Name of the Secret with the bootstrap data, once there is one.
     pub bootstrap_secret: Option<String>,
     pub bootstrap_edit: BootstrapEdit,
+    /// Name of the Secret with meta-data that replaces the defaults, if any.
+    pub meta_data_secret: Option<String>,
+    /// Name of the Secret with the network of the node; the host's without it.
+    pub network_data_secret: Option<String>,
     pub image: Result<Image, Blocker>,
     /// Known once the machine names a host.
     pub names: Option<Names>,

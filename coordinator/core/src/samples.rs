@@ -1,5 +1,6 @@
 //! Objects that the tests of this crate start from.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator_api::capi::{self, Cluster, ClusterSpec, Machine, MachineSpec};
@@ -148,6 +149,7 @@ pub(crate) fn owner() -> Machine {
             kind: "BaremetalMachine".into(),
             name: "worker-1".into(),
         },
+        ..MachineSpec::default()
     };
     let mut owner = Machine::new("worker-1", &capi::machine("v1beta2"), spec).within("default");
     owner.metadata.uid = Some("uid-of-owner".into());
@@ -191,6 +193,8 @@ pub(crate) fn demand() -> Demand {
             candidate: Ok(HostName::parse("host-2").unwrap()),
             bootstrap_secret: Some("join".into()),
             bootstrap_edit: BootstrapEdit::Unchanged,
+            meta_data_secret: None,
+            network_data_secret: None,
             image: Ok(image()),
             names: Some(names()),
         })),
@@ -219,6 +223,7 @@ pub(crate) fn reprovision() -> PlanInputs {
         user_data: bootstrap(),
         network: HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() },
         names: names(),
+        meta_data: BTreeMap::new(),
     })
 }
 

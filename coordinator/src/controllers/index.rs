@@ -8,7 +8,7 @@
 //! Every `apply_*` compares the new facts of an object with those that it knew,
 //! so that a removal wakes whatever depended on the old ones.
 
-mod groups;
+pub(super) mod groups;
 mod hosts;
 mod machines;
 mod pools;

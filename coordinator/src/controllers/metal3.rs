@@ -1,8 +1,14 @@
 //! Controllers of the Metal3 kinds.
 
+mod cluster;
+mod data;
+mod data_claim;
+mod data_template;
+pub(super) mod host;
 pub mod index;
 mod ip_claim;
 mod ip_pool;
+mod machine;
 mod slots;
 
 use std::sync::Arc;
@@ -34,6 +40,28 @@ pub(super) fn start_all(
 ) {
     let (send_pool, pools) = open_queue();
     let (send_claim, claims) = open_queue();
+    let (send_host, hosts) = open_queue();
+    let (send_machine, machines) = open_queue();
+    let (send_cluster, clusters) = open_queue();
+    let (send_template, templates) = open_queue();
+    let (send_data_claim, data_claims) = open_queue();
+    let (send_data, data_keys) = open_queue();
+    tasks.spawn(run_controller(
+        data_template::reconcile,
+        context.clone(),
+        cache.data_templates.clone(),
+        templates,
+    ));
+    tasks.spawn(run_controller(
+        data_claim::reconcile,
+        context.clone(),
+        cache.data_claims.clone(),
+        data_claims,
+    ));
+    tasks.spawn(run_controller(data::reconcile, context.clone(), cache.data.clone(), data_keys));
+    tasks.spawn(run_controller(host::reconcile, context.clone(), cache.hosts.clone(), hosts));
+    tasks.spawn(run_controller(machine::reconcile, context.clone(), cache.machines.clone(), machines));
+    tasks.spawn(run_controller(cluster::reconcile, context.clone(), cache.clusters.clone(), clusters));
     tasks.spawn(run_controller(ip_pool::reconcile, context.clone(), cache.ip_pools.clone(), pools));
     tasks.spawn(run_controller(ip_claim::reconcile, context.clone(), cache.ip_claims.clone(), claims));
     tasks.spawn(async move {
@@ -41,6 +69,12 @@ pub(super) fn start_all(
             match kind {
                 Kind::IpPool => send_pool(key),
                 Kind::IpClaim => send_claim(key),
+                Kind::Host => send_host(key),
+                Kind::DataTemplate => send_template(key),
+                Kind::DataClaim => send_data_claim(key),
+                Kind::Data => send_data(key),
+                Kind::Machine => send_machine(key),
+                Kind::Cluster => send_cluster(key),
             }
         }
         // The queue is closed with the leadership: the controllers end by themselves.

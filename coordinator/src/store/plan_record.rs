@@ -39,7 +39,7 @@ pub struct StoredSecret {
     results: BTreeMap<String, Vec<u8>>,
 }
 
-/// Reads one key of a Secret by name; `None` when there is no such key.
+/// Reads a Secret by name, the first of these keys; `None` when it has none.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -47,11 +47,12 @@ pub async fn read_key(
     client: &Client,
     namespace: &str,
     name: &str,
-    key: &str,
+    keys: &[&str],
 ) -> Result<Option<Secret>, StoreError> {
     let api: Api<KubeSecret> = Api::namespaced(client.clone(), namespace);
     let secret = api.get_opt(name).await.map_err(StoreError::request("get", KIND, name))?;
-    let value = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(key));
+    let data = secret.and_then(|secret| secret.data);
+    let value = data.and_then(|mut data| keys.iter().find_map(|key| data.remove(*key)));
     Ok(value.map(|ByteString(value)| Secret::new(value)))
 }
 

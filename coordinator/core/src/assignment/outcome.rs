@@ -67,8 +67,12 @@ pub struct Assignment {
 /// Which Secret is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretRef {
-    /// By name; key `value`.
+    /// By name; key `value`, of other kinds than `BaremetalMachine` also `userData`.
     Bootstrap(String),
+    /// By name; key `metaData` or `value`.
+    MetaData(String),
+    /// By name; key `networkData` or `value`.
+    NetworkData(String),
     /// Of the host.
     Plan,
 }

@@ -54,7 +54,11 @@ fn running_host() -> MachineInventory {
 }
 
 fn read() -> Secrets {
-    Secrets { bootstrap: SecretRead::Read(samples::bootstrap()), plan: Some(StoredPlan::Empty) }
+    Secrets {
+        bootstrap: SecretRead::Read(samples::bootstrap()),
+        plan: Some(StoredPlan::Empty),
+        ..Secrets::default()
+    }
 }
 
 fn node(demand: &mut Demand) -> &mut NodeDemand {

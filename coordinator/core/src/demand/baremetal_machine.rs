@@ -118,6 +118,8 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         pool,
         bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
         bootstrap_edit: BootstrapEdit::Kubeadm,
+        meta_data_secret: None,
+        network_data_secret: None,
         image: resolve_image(inputs, owner),
         names: inputs.inventory.and_then(|inventory| read_names(inputs, owner, inventory)),
     }

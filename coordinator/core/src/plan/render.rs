@@ -54,6 +54,10 @@ fn derive_id(
             for name in [&names.hostname, &names.machine, &names.namespace, &names.uuid, &names.provider_id] {
                 part(name.as_bytes());
             }
+            for (key, value) in &inputs.meta_data {
+                part(key.as_bytes());
+                part(value.as_bytes());
+            }
             &inputs.network
         }
         PlanInputs::Clean(inputs) => &inputs.network,
@@ -84,6 +88,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
                     provider_id: inputs.names.provider_id.clone(),
                     machine: inputs.names.machine.clone(),
                     namespace: inputs.names.namespace.clone(),
+                    replaced: inputs.meta_data.clone(),
                 }),
                 network_config: inputs.network.network_config.clone(),
                 connections: inputs.network.connections.clone(),
