@@ -12,6 +12,7 @@
 mod follow;
 mod kinds;
 mod listing;
+pub mod metal3;
 
 use std::sync::Arc;
 
@@ -30,14 +31,16 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use tokio::task::JoinSet;
 
-use crate::config::Config;
+use crate::config::{Config, Metal3};
 use crate::controllers::index::{Index, Key};
+use crate::controllers::metal3::index::Metal3Index;
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
 use crate::lease::replica::LABEL_SELECTOR;
 use crate::metrics::Metrics;
 use crate::workload::WorkloadClients;
 use follow::Watch;
+use metal3::Metal3Cache;
 
 /// Versions at which the kinds of Cluster API are served.
 #[derive(Clone, Debug)]
@@ -59,6 +62,8 @@ pub struct Cache {
     pub clusters: Store<Cluster>,
     pub catalog: Store<ConfigMap>,
     pub leases: Store<Lease>,
+    /// With `--metal3` alone.
+    pub metal3: Option<Metal3Cache>,
     versions: ApiVersions,
 }
 
@@ -94,6 +99,9 @@ impl Cache {
             self.catalog.wait_until_ready(),
             self.leases.wait_until_ready(),
         );
+        if let Some(metal3) = &self.metal3 {
+            metal3.wait_until_filled().await;
+        }
     }
 }
 
@@ -112,6 +120,7 @@ pub type Observer<K> = Arc<dyn Fn(&K, Presence) + Send + Sync>;
 #[derive(Clone)]
 pub struct Sinks {
     pub index: Index,
+    pub metal3: Metal3Index,
     pub router: Router,
     pub replicas: ReplicaTracker,
     pub inventory_changes: Observer<MachineInventory>,
@@ -148,6 +157,7 @@ pub fn start_watches(
         clusters: watch.follow_versioned(versions.cluster.clone()),
         catalog: watch.follow_kind(vec![catalogs], &one, ()),
         leases: watch.follow_kind(vec![own], &replicas, ()),
+        metal3: (config.metal3 == Metal3::Full).then(|| Metal3Cache::start(&mut watch)),
         versions: versions.clone(),
     }
 }

@@ -50,6 +50,10 @@ pub struct Config {
     /// without a namespace it is in the coordinator's own.
     #[arg(long, env = "IMAGE_CATALOG", value_parser = parse_catalog, default_value = names::IMAGE_CATALOG)]
     pub image_catalog: CatalogName,
+    /// Whether the kinds of Cluster API Provider Metal3 are served: `off`, or `full`,
+    /// which needs the definitions and roles of `config/metal3`.
+    #[arg(long, env = "METAL3", value_enum, default_value = "off")]
+    pub metal3: Metal3,
     /// Create a new certificate authority although hosts are registered. They
     /// trust the former one: each has to boot a new seed ISO.
     #[arg(long, env = "CREATE_AUTHORITY")]
@@ -68,6 +72,14 @@ pub struct Config {
     pub base_images: BaseImageLimits,
     #[command(flatten)]
     pub connections: ConnectionLimits,
+}
+
+/// Which kinds of Cluster API Provider Metal3 are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Metal3 {
+    #[default]
+    Off,
+    Full,
 }
 
 /// What base images may take.

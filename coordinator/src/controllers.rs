@@ -7,6 +7,7 @@ pub mod front_door;
 pub mod host;
 pub mod index;
 pub mod machine;
+pub mod metal3;
 pub mod pool;
 pub mod registration;
 pub mod replicas;
@@ -107,6 +108,9 @@ fn start_all(context: &Context) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let cache = context.cache.clone();
     let context = Arc::new(context.clone());
+    if let Some(metal3) = &cache.metal3 {
+        metal3::start_all(&mut tasks, &context, metal3, keys.metal3);
+    }
     let expiry = context.replicas.clone().watch_expiry(context.index.clone(), context.router.clone());
     tasks.spawn(expiry);
     tasks.spawn(run_controller(host::reconcile_host, context.clone(), cache.inventories, keys.hosts));

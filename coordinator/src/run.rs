@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::controllers;
 use crate::controllers::index::{Index, Key, Triggers};
+use crate::controllers::metal3::index::Metal3Index;
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
 use crate::events::Events;
@@ -196,6 +197,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let (known_hosts, networks) = (Arc::<KnownHosts>::default(), Arc::<HostNetworks>::default());
     let sinks = Sinks {
         index: index.clone(),
+        metal3: Metal3Index::default(),
         router: router.clone(),
         replicas: replicas.clone(),
         inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone(), networks.clone()),

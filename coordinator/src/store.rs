@@ -5,6 +5,7 @@
 
 pub mod host;
 pub mod machine;
+pub mod metal3;
 pub mod plan_record;
 pub mod registration;
 pub mod registration_admission;

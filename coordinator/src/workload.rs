@@ -171,7 +171,7 @@ impl WorkloadClients {
         cluster: &Key,
     ) -> Result<Result<Client, Problem>, StoreError> {
         let name = format!("{}{SECRET_SUFFIX}", cluster.name);
-        let read = plan_record::read_key(management, &cluster.namespace, &name, SECRET_KEY).await?;
+        let read = plan_record::read_key(management, &cluster.namespace, &name, &[SECRET_KEY]).await?;
         let Some(kubeconfig) = read else {
             self.forget_cluster(cluster);
             let message = format!(

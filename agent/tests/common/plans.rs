@@ -35,6 +35,7 @@ fn reprovision_with(network: HostNetwork, generation: u64) -> Plan {
             uuid: "u-1".into(),
             provider_id: "baremetal:///host-1".into(),
         },
+        meta_data: std::collections::BTreeMap::new(),
     };
     render(&PlanInputs::Reprovision(inputs), generation)
 }

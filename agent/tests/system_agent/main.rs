@@ -49,6 +49,7 @@ fn reprovision(network_config: Option<&str>) -> PlanRecord {
             uuid: "u-1".into(),
             provider_id: "baremetal:///host-1".into(),
         },
+        meta_data: std::collections::BTreeMap::new(),
     }))
 }
 

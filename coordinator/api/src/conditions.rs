@@ -54,6 +54,14 @@ pub enum Type {
     /// `BaremetalCluster`: address, router id and the hosts' addresses fit
     /// together.
     NetworkConfigValid,
+    /// `Metal3Machine`: a `BareMetalHost` is its own.
+    AssociateBareMetalHost,
+    /// `Metal3Machine`: the data of its template is rendered.
+    Metal3DataReady,
+    /// `Metal3Machine`: its host is provisioned.
+    HostProvisioned,
+    /// `Metal3Cluster`: the control-plane endpoint is known.
+    BaremetalInfrastructureReady,
 }
 
 /// Reasons of conditions, over all kinds.
@@ -64,6 +72,8 @@ pub enum Reason {
     PoolMissing,
     /// No member of the pool can be claimed.
     PoolExhausted,
+    /// Ours, `IPPool`: a field has a value that no address can be taken from.
+    PoolInvalid,
     /// The pool belongs to another Cluster.
     PoolOfOtherCluster,
     /// No bootstrap data yet.
@@ -127,6 +137,29 @@ pub enum Reason {
     /// `SeedImage`: `cleanupAfterMinutes` is over.
     SeedImageBuildDeadline,
     // Ours.
+    /// `BareMetalHost`: something else owns the inventory that it names.
+    InventoryTaken,
+    /// `Metal3Machine`: no Machine owns it yet.
+    WaitingForMetal3MachineOwnerRef,
+    /// `Metal3Machine`: the `Metal3Cluster` does not exist.
+    WaitingforMetal3Cluster,
+    /// `Metal3Machine`: the `Metal3Cluster` is not ready.
+    WaitingForClusterInfrastructureReady,
+    /// `Metal3Machine`: no bootstrap data yet.
+    WaitingForBootstrapData,
+    /// `Metal3Machine`: a host is its own.
+    AssociateBareMetalHostSuccess,
+    /// `Metal3Machine`: no host can be chosen.
+    NoHostAvailable,
+    /// A selector of hosts cannot be read: `spec.hostSelector` of a `Metal3Machine`,
+    /// `spec.selector` of a pool.
+    SelectorInvalid,
+    /// `Metal3Machine`: the data of its template is not rendered yet.
+    WaitingForMetal3Data,
+    /// `Metal3Machine`: the data of its template is rendered.
+    Metal3DataSecretsReady,
+    /// `Metal3Machine`: its host is not provisioned yet.
+    HostNotProvisioned,
     /// `SeedImage`: the base cannot be used as it is written.
     BaseImageInvalid,
     /// `SeedImage`: the host of the base has no address.
@@ -241,8 +274,6 @@ pub enum Reason {
     MemberNotReady,
     /// Another pool holds a member.
     MemberInAnotherPool,
-    /// `spec.selector` of the pool cannot be used.
-    SelectorInvalid,
     /// Every member exists and belongs to this pool alone.
     MembersFound,
     /// The infrastructure of the Cluster is not provisioned yet.

@@ -36,17 +36,22 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     ];
     for crd in &mut crds {
         make_spec_optional(crd);
-        let labels = crd.metadata.labels.get_or_insert_default();
-        labels.insert(label::CLUSTERCTL.to_owned(), String::new());
-        labels.insert(label::CLUSTERCTL_MOVE.to_owned(), String::new());
-        if crd.spec.group == INFRASTRUCTURE_GROUP {
-            crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);
-            for contract in CONTRACTS {
-                labels.insert(contract.to_owned(), crate::names::VERSION.to_owned());
-            }
-        }
+        label_definition(crd);
     }
     crds
+}
+
+/// The labels by which Cluster API knows a definition.
+pub(crate) fn label_definition(crd: &mut CustomResourceDefinition) {
+    let labels = crd.metadata.labels.get_or_insert_default();
+    labels.insert(label::CLUSTERCTL.to_owned(), String::new());
+    labels.insert(label::CLUSTERCTL_MOVE.to_owned(), String::new());
+    if crd.spec.group == INFRASTRUCTURE_GROUP {
+        crd.spec.names.categories = Some(vec![CATEGORY.to_owned()]);
+        for contract in CONTRACTS {
+            labels.insert(contract.to_owned(), crate::names::VERSION.to_owned());
+        }
+    }
 }
 
 fn schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {

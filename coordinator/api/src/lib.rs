@@ -16,6 +16,7 @@ pub mod conditions;
 pub mod crds;
 pub mod inventory;
 pub mod machine;
+pub mod metal3;
 pub mod names;
 pub mod network;
 pub mod pool;

@@ -15,6 +15,8 @@ pub mod annotation {
     /// Ours: kind of the machine that holds the claim; absent for a
     /// `BaremetalMachine`.
     pub const OWNER_KIND: &str = "baremetal.cluster.io/owner-kind";
+    /// Ours: name of the `BareMetalHost` that names the inventory; no pool has it.
+    pub const OWNER_BARE_METAL_HOST: &str = "baremetal.cluster.io/owner-baremetalhost";
     /// Ours: UID of the machine that holds the claim. A hint: names decide, and
     /// a UID that differs after a restore or a move is updated.
     pub const OWNER_UID: &str = "baremetal.cluster.io/owner-uid";

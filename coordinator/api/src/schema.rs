@@ -13,6 +13,11 @@ pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true })
 }
 
+/// A list of anything, kept as it is.
+pub(crate) fn any_list(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "items": { "x-kubernetes-preserve-unknown-fields": true } })
+}
+
 /// A Kubernetes quantity.
 pub(crate) fn quantity_value(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -59,6 +59,8 @@ pub struct Secrets {
     pub bootstrap: SecretRead,
     /// As a whole: what is used of it depends on the image.
     pub registry: SecretRead<Box<KubeSecret>>,
+    pub meta_data: SecretRead,
+    pub network_data: SecretRead,
     /// `None` until it was read.
     pub plan: Option<StoredPlan>,
     pub nodes: NodesRead,

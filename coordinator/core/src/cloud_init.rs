@@ -1,7 +1,11 @@
 //! The `NoCloud` seed's files, apart from the network.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::provider_id::ProviderId;
 
 /// meta-data of a node: the keys of decision D15, so that templates
 /// written for CAPM3 render.
@@ -19,52 +23,61 @@ pub struct MetaData {
     pub machine: String,
     /// Namespace of the `BaremetalMachine`.
     pub namespace: String,
+    /// Further keys, and those that replace one of the others. The instance is
+    /// always the plan.
+    pub replaced: BTreeMap<String, String>,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(rename = "instance-id")]
-    instance_id: &'a str,
-    #[serde(flatten)]
-    node: Option<Node<'a>>,
-}
+/// Key of the instance.
+const INSTANCE: &str = "instance-id";
 
-#[derive(Serialize)]
-struct Node<'a> {
-    #[serde(rename = "local-hostname")]
-    local_hostname: &'a str,
-    #[serde(rename = "local_hostname")]
-    local_hostname_for_templates: &'a str,
-    name: &'a str,
-    uuid: &'a str,
-    providerid: &'a str,
-    #[serde(rename = "metal3-name")]
-    metal3_name: &'a str,
-    #[serde(rename = "metal3-namespace")]
-    metal3_namespace: &'a str,
+/// Keys and values in their order.
+struct Document<'a>(Vec<(&'a str, &'a str)>);
+
+impl Serialize for Document<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
 }
 
 /// meta-data of a node.
 #[must_use]
 pub fn meta_data(data: &MetaData) -> String {
-    to_yaml(&Document {
-        instance_id: &data.instance_id,
-        node: Some(Node {
-            local_hostname: &data.hostname,
-            local_hostname_for_templates: &data.hostname,
-            name: &data.hostname,
-            uuid: &data.uuid,
-            providerid: &data.provider_id,
-            metal3_name: &data.machine,
-            metal3_namespace: &data.namespace,
-        }),
-    })
+    let mut keys = vec![
+        (INSTANCE, data.instance_id.as_str()),
+        ("local-hostname", &data.hostname),
+        ("local_hostname", &data.hostname),
+        ("name", &data.hostname),
+        ("uuid", &data.uuid),
+        ("providerid", ProviderId::without_scheme(&data.provider_id)),
+        ("metal3-name", &data.machine),
+        ("metal3-namespace", &data.namespace),
+    ];
+    let replaced = |key: &str| key != INSTANCE && data.replaced.contains_key(key);
+    keys.retain(|(key, _)| !replaced(key));
+    let further = data.replaced.iter().filter(|(key, _)| *key != INSTANCE);
+    keys.extend(further.map(|(key, value)| (key.as_str(), value.as_str())));
+    to_yaml(&Document(keys))
+}
+
+/// meta-data as a Secret holds it: a map of texts, in YAML or JSON. `None` for
+/// anything else.
+#[must_use]
+pub fn parse_meta_data(text: &str) -> Option<BTreeMap<String, String>> {
+    let Value::Object(map) = serde_norway::from_str(text).ok()? else { return None };
+    let text = |value| match value {
+        Value::String(text) => Some(text),
+        Value::Null => Some(String::new()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Array(_) | Value::Object(_) => None,
+    };
+    map.into_iter().map(|(key, value)| Some((key, text(value)?))).collect()
 }
 
 /// meta-data of a host that is no node: it only identifies the seed.
 #[must_use]
 pub fn neutral_meta_data(instance_id: &str) -> String {
-    to_yaml(&Document { instance_id, node: None })
+    to_yaml(&Document(vec![(INSTANCE, instance_id)]))
 }
 
 /// user-data of a cloud-config that is held as a value.
@@ -98,6 +111,7 @@ mod tests {
             provider_id: "baremetal:///rack-1".into(),
             machine: "workers-abc".into(),
             namespace: "metal".into(),
+            replaced: BTreeMap::new(),
         };
         assert_eq!(
             meta_data(&data),
@@ -110,6 +124,26 @@ mod tests {
              metal3-name: workers-abc\n\
              metal3-namespace: metal\n"
         );
+    }
+
+    #[test]
+    fn given_keys_replace_all_but_the_instance() {
+        let replaced = parse_meta_data("{name: other, instance-id: mine, rack: 7, empty: null}").unwrap();
+        let data = MetaData {
+            instance_id: "plan-1".into(),
+            hostname: "node-1".into(),
+            provider_id: "metal3://fleet/host-1/m-1".into(),
+            replaced,
+            ..MetaData::default()
+        };
+        let text = meta_data(&data);
+        for line in ["instance-id: plan-1", "name: other", "rack: \"7\"", "providerid: fleet/host-1/m-1"] {
+            assert!(text.lines().any(|known| known == line), "{line}: {text}");
+        }
+        assert!(!text.contains("mine") && text.matches("\nname:").count() == 1, "{text}");
+        for text in ["[]", "a: [1]", "a: {b: c}", "{"] {
+            assert_eq!(parse_meta_data(text), None, "{text}");
+        }
     }
 
     #[test]

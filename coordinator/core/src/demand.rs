@@ -69,6 +69,10 @@ pub struct NodeDemand {
     /// Name of the Secret with the bootstrap data, once there is one.
     pub bootstrap_secret: Option<String>,
     pub bootstrap_edit: BootstrapEdit,
+    /// Name of the Secret with meta-data that replaces the defaults, if any.
+    pub meta_data_secret: Option<String>,
+    /// Name of the Secret with the network of the node; the host's without it.
+    pub network_data_secret: Option<String>,
     pub image: Result<Image, Blocker>,
     /// Name of the Secret by which the host reaches the registry of the image.
     pub registry_secret: Option<String>,

@@ -44,6 +44,8 @@ pub struct HostRecord {
     pub allocation: AllocationState,
     /// The pool that holds it.
     pub pool: Option<String>,
+    /// The `BareMetalHost` that names it.
+    pub bare_metal_host: Option<String>,
     /// The plan that was announced last.
     pub plan: Option<AnnouncedPlan>,
     /// The Secret of its plan record, once it was created.
@@ -114,6 +116,7 @@ impl HostRecord {
             claim: inventory.claim(),
             allocation: inventory.allocation_state(),
             pool: inventory.annotations().get(annotation::POOL).filter(|pool| !pool.is_empty()).cloned(),
+            bare_metal_host: inventory.annotations().get(annotation::OWNER_BARE_METAL_HOST).cloned(),
             plan: plan.and_then(AnnouncedPlan::parse),
             plan_secret: plan.and_then(|plan| plan.secret_ref.as_ref()?.name.clone()),
             session: host.and_then(|host| host.session.clone()),

@@ -20,6 +20,7 @@ pub mod ids;
 pub mod image_catalog;
 pub mod inventory;
 pub mod load_balancer;
+pub mod metal3;
 pub mod network;
 pub mod node_link;
 pub mod plan;

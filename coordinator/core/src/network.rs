@@ -14,6 +14,7 @@ mod explicit;
 mod keyfile;
 mod model;
 mod observed;
+mod openstack;
 mod render_config;
 mod render_keyfiles;
 mod single_hosts;
@@ -79,6 +80,16 @@ pub struct LiveNetwork {
     network_config: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     connections: BTreeMap<String, String>,
+}
+
+/// The network of OpenStack's `network_data.json`, for a host whose network was
+/// `observed`.
+///
+/// # Errors
+/// [`NetworkError`], which names the place and the next action.
+pub fn network_data(text: &str, observed: Option<&ObservedNetwork>) -> Result<HostNetwork, NetworkError> {
+    let network = openstack::parse_network_data(text, observed)?;
+    render_network(&network, BTreeMap::new(), &[], |_| true)
 }
 
 /// What a registration says of the network of each of its hosts: they boot

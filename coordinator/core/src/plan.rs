@@ -19,6 +19,8 @@ mod results;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use proto::plan::{Generation, Image, Plan, RegistryAccess, Secret};
 
 use crate::network::HostNetwork;
@@ -46,6 +48,8 @@ pub struct Reprovision {
     pub user_data: Secret,
     pub network: HostNetwork,
     pub names: Names,
+    /// Keys that replace those of the names.
+    pub meta_data: BTreeMap<String, String>,
 }
 
 /// A host that keeps its address and nothing else.

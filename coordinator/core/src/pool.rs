@@ -48,6 +48,8 @@ pub enum Exclusion {
     ManagedDisks,
     #[strum(serialize = "held by another pool")]
     OtherPool,
+    #[strum(serialize = "named by a BareMetalHost")]
+    BareMetalHost,
     #[strum(serialize = "not attached")]
     NotAttached,
     #[strum(serialize = "carrying a node")]
@@ -71,6 +73,9 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     };
     if host.pool.as_deref().is_some_and(|holder| holder != pool) {
         return Unavailable(Exclusion::OtherPool);
+    }
+    if host.bare_metal_host.is_some() && !pool.is_empty() {
+        return Unavailable(Exclusion::BareMetalHost);
     }
     if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none()) {
         return match plan.kind {
@@ -414,6 +419,11 @@ impl Roster {
                 Exclusion::NoPlanSecret,
                 Reason::PlanSecretMissing,
                 "it has no plan Secret: boot the seed ISO on the host to have it created",
+            ),
+            (
+                Exclusion::BareMetalHost,
+                Reason::InventoryTaken,
+                "a BareMetalHost names it: remove the entry, or the annotation of that",
             ),
             (Exclusion::Deleting, Reason::MemberNotReady, "it is being deleted: remove the entry"),
             (

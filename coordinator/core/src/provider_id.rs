@@ -5,8 +5,10 @@ use std::fmt;
 use crate::ids::HostName;
 
 const PREFIX: &str = "baremetal:///";
+const METAL3: &str = "metal3://";
 
-/// `baremetal:///<inventory>`.
+/// `baremetal:///<inventory>`, or of a host of Metal3 `metal3://<namespace>/<host>/<machine>`
+/// and the older `metal3://<UID of the host>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProviderId(String);
 
@@ -16,11 +18,37 @@ impl ProviderId {
         Self(format!("{PREFIX}{host}"))
     }
 
-    /// `None` for one of another provider.
+    #[must_use]
+    pub fn of_metal3(namespace: &str, host: &str, machine: &str) -> Self {
+        Self(format!("{METAL3}{namespace}/{host}/{machine}"))
+    }
+
+    /// The older form of Metal3.
+    #[must_use]
+    pub fn of_uid(uid: &str) -> Self {
+        Self(format!("{METAL3}{uid}"))
+    }
+
+    /// `None` for one of another provider, and for a form that was proposed for
+    /// Metal3 and never used (`metal3://<namespace>/<host>?owner=<machine>`).
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let name = text.strip_prefix(PREFIX)?;
-        (!name.is_empty() && !name.contains('/')).then(|| Self(text.to_owned()))
+        let parts = |name: &str| {
+            let parts: Vec<_> = name.split('/').collect();
+            (!name.contains('?') && parts.iter().all(|part| !part.is_empty())).then_some(parts.len())
+        };
+        let is_known = match (text.strip_prefix(PREFIX), text.strip_prefix(METAL3)) {
+            (Some(name), _) => parts(name) == Some(1),
+            (None, Some(name)) => matches!(parts(name), Some(1 | 3)),
+            (None, None) => false,
+        };
+        is_known.then(|| Self(text.to_owned()))
+    }
+
+    /// Without the scheme of Metal3, as its metadata has it.
+    #[must_use]
+    pub fn without_scheme(text: &str) -> &str {
+        text.strip_prefix(METAL3).unwrap_or(text)
     }
 
     /// The host that it names.
@@ -50,7 +78,16 @@ mod tests {
         let host = HostName::parse("rack-1").unwrap();
         let id = ProviderId::of_host(&host);
         assert_eq!((id.as_str(), id.host()), ("baremetal:///rack-1", Some(host)));
-        let cases = [("baremetal:///rack-1", true), ("baremetal:///", false), ("metal3://rack-1", false)];
+        let cases = [
+            ("baremetal:///rack-1", true),
+            ("baremetal:///", false),
+            ("metal3://d668eb95-5df6-4c10-a01a-fc69f4299fc6", true),
+            ("metal3://fleet/rack-1/m-1", true),
+            ("metal3://fleet/rack-1", false),
+            ("metal3://fleet//m-1", false),
+            ("metal3://fleet/rack-1?owner=m-1", false),
+            ("aws:///rack-1", false),
+        ];
         for (text, valid) in cases {
             assert_eq!(ProviderId::parse(text).is_some(), valid, "{text}");
         }

@@ -1,5 +1,6 @@
 //! Objects that the tests of this crate start from.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coordinator_api::capi::{
@@ -200,6 +201,8 @@ pub(crate) fn demand() -> Demand {
             candidate: Ok(HostName::parse("host-2").unwrap()),
             bootstrap_secret: Some("join".into()),
             bootstrap_edit: BootstrapEdit::Unchanged,
+            meta_data_secret: None,
+            network_data_secret: None,
             image: Ok(image()),
             registry_secret: None,
             names: Some(names()),
@@ -242,6 +245,7 @@ pub(crate) fn reprovision() -> PlanInputs {
         user_data: bootstrap(),
         network: HostNetwork { network_config: Some("version: 2\n".into()), ..HostNetwork::default() },
         names: names(),
+        meta_data: BTreeMap::new(),
     })
 }
 

@@ -15,13 +15,16 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::follow::Watched;
 use super::{Presence, Sinks};
 use crate::controllers::index::{Index, Key, Triggers};
+use crate::controllers::metal3::index::Metal3Index;
 
 impl Watched for MachineInventory {
     const KIND: &'static str = "MachineInventory";
 
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         (sinks.inventory_changes)(this, presence);
-        sinks.index.apply_host(this, presence)
+        let mut triggers = sinks.index.apply_host(this, presence);
+        triggers.metal3.extend(sinks.metal3.hosts_of_inventory(&Key::of(&**this)).metal3);
+        triggers
     }
 }
 
@@ -45,7 +48,9 @@ impl Watched for Machine {
     const KIND: &'static str = "Machine";
 
     fn record_change(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
-        Index::apply_owner(this)
+        let mut triggers = Index::apply_owner(this);
+        triggers.metal3.extend(Metal3Index::apply_owner(this).metal3);
+        triggers
     }
 }
 
@@ -56,7 +61,9 @@ impl Watched for Cluster {
         if presence == Presence::Deleted {
             sinks.workloads.forget_cluster(&Key::of(&**this));
         }
-        sinks.index.apply_cluster(this, presence)
+        let mut triggers = sinks.index.apply_cluster(this, presence);
+        triggers.metal3.extend(sinks.metal3.apply_cluster(this).metal3);
+        triggers
     }
 }
 
@@ -90,7 +97,9 @@ impl Watched for ConfigMap {
     const KIND: &'static str = "ConfigMap";
 
     fn record_change(_: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
-        sinks.index.apply_catalog()
+        let mut triggers = sinks.index.apply_catalog();
+        triggers.metal3.extend(sinks.metal3.apply_catalog().metal3);
+        triggers
     }
 }
 

@@ -16,12 +16,15 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_core::assignment::{
     self, Effect, Host, Outcome, SecretRead, SecretRef, Secrets, Situation, State, Wake,
 };
+use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::demand::{Blocker, Demand, Severity};
 use coordinator_core::host::HostRecord;
+use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::Context;
 use super::index::Key;
@@ -30,10 +33,10 @@ use crate::store::plan_record::StoredSecret;
 use crate::store::{Class, StoreError, plan_record, status};
 use crate::telemetry::chain;
 
-/// Key of a bootstrap Secret.
-const BOOTSTRAP: &str = "value";
+/// Key of a bootstrap Secret of Cluster API.
+const VALUE: &str = "value";
 /// Secrets and Nodes that one decision may ask for.
-const READS: usize = 4;
+const READS: usize = 6;
 /// A host that is reserved for another machine is free again by then, or
 /// claimed.
 const RESERVATION_RECHECK: Duration = Duration::from_secs(5);
@@ -55,6 +58,16 @@ pub trait FrontDoor: Machine + Serialize + Send + Sync + 'static {
 
     /// Reason and message of the condition `Ready` as it is.
     fn ready_reason(&self) -> Option<(String, String)>;
+
+    /// The change by which the machine records its providerID.
+    fn provide_change(&self, provider_id: &ProviderId) -> Value {
+        json!({ "spec": { "providerID": provider_id.as_str() } })
+    }
+
+    /// What the machine forgets of a host when it has given it back.
+    fn release_change(&self) -> Value {
+        json!({})
+    }
 }
 
 /// What a decision is made of.
@@ -127,9 +140,15 @@ async fn decide_outcome(
         let outcome = assignment::decide_outcome(&gathered.situation(&secrets));
         match &outcome.effect {
             Some(Effect::ReadSecret(SecretRef::Bootstrap(name))) => {
-                let namespace = &gathered.demand.machine.namespace;
-                let read = plan_record::read_key(&context.client, namespace, name, BOOTSTRAP).await?;
-                secrets.bootstrap = read.map_or(SecretRead::Missing, SecretRead::Read);
+                let keys =
+                    if gathered.demand.machine.kind == KIND { &[VALUE][..] } else { &["userData", VALUE] };
+                secrets.bootstrap = read_secret(context, gathered, name, keys).await?;
+            }
+            Some(Effect::ReadSecret(SecretRef::MetaData(name))) => {
+                secrets.meta_data = read_secret(context, gathered, name, &["metaData", VALUE]).await?;
+            }
+            Some(Effect::ReadSecret(SecretRef::NetworkData(name))) => {
+                secrets.network_data = read_secret(context, gathered, name, &["networkData", VALUE]).await?;
             }
             Some(Effect::ReadSecret(SecretRef::Registry(name))) => {
                 let namespace = &gathered.demand.machine.namespace;
@@ -151,6 +170,17 @@ async fn decide_outcome(
         }
     }
     Ok((assignment::decide_outcome(&gathered.situation(&secrets)), stored))
+}
+
+async fn read_secret(
+    context: &Context,
+    gathered: &Gathered,
+    name: &str,
+    keys: &[&str],
+) -> Result<SecretRead, StoreError> {
+    let namespace = &gathered.demand.machine.namespace;
+    let read = plan_record::read_key(&context.client, namespace, name, keys).await?;
+    Ok(read.map_or(SecretRead::Missing, SecretRead::Read))
 }
 
 /// Reserves a host that is chosen; releases the reservation once the machine

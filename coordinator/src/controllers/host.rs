@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::conditions::{Type, condition_false};
-use coordinator_api::inventory::{AllocationState, MachineInventory};
+use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::names::annotation;
 use coordinator_core::assignment::{self, Assignment, Wake};
 use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
@@ -14,13 +14,14 @@ use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::{HostRecord, Problem, facts};
 use coordinator_core::plan::custom::read_custom;
 use coordinator_core::load_balancer::end_duty;
+use coordinator_core::metal3::host::KIND as BARE_METAL_HOST;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
 use super::front_door::write_plan;
 use super::index::Key;
-use super::{Context, balancer, machine};
+use super::{Context, balancer, machine, metal3};
 use crate::store::plan_record::{self, StoredSecret};
 use crate::store::{Class, StoreError, host};
 use crate::telemetry::chain;
@@ -105,12 +106,14 @@ impl<'a> Gathered<'a> {
     fn read(context: &Context, inventory: &'a MachineInventory, record: HostRecord, now: Timestamp) -> Self {
         let beside = |name: &str| Key::new(&*record.namespace, name);
         let claim = record.claim.as_ref();
-        let machine = claim.and_then(|claim| {
+        let baremetal = claim.and_then(|claim| {
             context.cache.baremetal_machines.get(&beside(&claim.baremetal_machine).object_ref())
         });
-        let is_member = machine.as_ref().is_some_and(|machine| balancer::is_member(machine, &record));
-        let is_filtered = machine.as_ref().is_some_and(|machine| !context.serves(&**machine));
-        let machine = machine.map(|machine| machine::read_claiming(context, &machine));
+        let baremetal = baremetal.filter(|_| claim.is_some_and(|claim| claim.kind == KIND));
+        let is_member = baremetal.as_ref().is_some_and(|machine| balancer::is_member(machine, &record));
+        let is_filtered = baremetal.as_ref().is_some_and(|machine| !context.serves(&**machine));
+        let machine =
+            claim.and_then(|claim| find_claiming(context, claim, &beside(&claim.baremetal_machine)));
         let named_cluster = claim.map(|claim| claim.cluster.as_str()).filter(|name| !name.is_empty());
         let owner_cluster = named_cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
         let is_cluster_missing = named_cluster.is_some() && owner_cluster.is_none();
@@ -118,7 +121,9 @@ impl<'a> Gathered<'a> {
             || machine.as_ref().is_some_and(|machine| machine.is_paused);
         let replica_died =
             record.session.as_ref().and_then(|session| context.replicas.died_at(&session.replica));
-        let is_foreign = is_filtered || claim.is_some_and(|claim| claim.kind != KIND);
+        let is_host = |kind: &str| kind == BARE_METAL_HOST && context.cache.metal3.is_some();
+        let is_foreign =
+            is_filtered || claim.is_some_and(|claim| claim.kind != KIND && !is_host(&claim.kind));
         Self {
             inventory,
             record,
@@ -184,10 +189,24 @@ impl<'a> Gathered<'a> {
     async fn look_up_machine(&mut self, context: &Context) -> Result<(), StoreError> {
         let Some(claim) = &self.record.claim else { return Ok(()) };
         let key = Key::new(&*self.record.namespace, &*claim.baremetal_machine);
-        self.machine = machine::look_up(context, key).await?;
+        self.machine = if claim.kind == BARE_METAL_HOST {
+            metal3::host::look_up(context, key).await?
+        } else {
+            machine::look_up(context, key).await?
+        };
         self.is_paused |= self.machine.as_ref().is_some_and(|machine| machine.is_paused);
         Ok(())
     }
+}
+
+/// The machine of a claim, as the cache has it.
+fn find_claiming(context: &Context, claim: &Claim, key: &Key) -> Option<ClaimingMachine> {
+    if claim.kind == BARE_METAL_HOST {
+        let host = context.cache.metal3.as_ref()?.hosts.get(&key.object_ref())?;
+        return Some(metal3::host::read_claiming(context, &host));
+    }
+    let machine = context.cache.baremetal_machines.get(&key.object_ref())?;
+    Some(machine::read_claiming(context, &machine))
 }
 
 async fn apply_effect(

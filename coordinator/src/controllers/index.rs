@@ -8,7 +8,7 @@
 //! Every `apply_*` compares the new facts of an object with those that it knew,
 //! so that a removal wakes whatever depended on the old ones.
 
-mod groups;
+pub(super) mod groups;
 mod hosts;
 mod machines;
 mod pools;
@@ -30,6 +30,7 @@ use coordinator_core::pool::Roster;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::{Resource, ResourceExt};
 
+use super::metal3;
 use crate::cache::Presence;
 use groups::Groups;
 
@@ -84,6 +85,7 @@ pub struct Triggers {
     pub clusters: BTreeSet<Key>,
     pub registrations: BTreeSet<Key>,
     pub seed_images: BTreeSet<Key>,
+    pub metal3: BTreeSet<(metal3::index::Kind, Key)>,
 }
 
 /// The index of the process. Clones are the same one.

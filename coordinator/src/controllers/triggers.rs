@@ -13,6 +13,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::index::{Key, Triggers};
+use super::metal3::index::Kind;
 
 /// Where the controllers get their keys. The controllers take every key at once
 /// and drop repeats, so that no queue grows beyond a burst.
@@ -24,6 +25,7 @@ pub(super) struct Keys {
     pub clusters: UnboundedReceiver<ObjectRef<BaremetalCluster>>,
     pub registrations: UnboundedReceiver<ObjectRef<MachineRegistration>>,
     pub seed_images: UnboundedReceiver<ObjectRef<SeedImage>>,
+    pub metal3: UnboundedReceiver<(Kind, Key)>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,6 +36,7 @@ struct Queues {
     clusters: UnboundedSender<ObjectRef<BaremetalCluster>>,
     registrations: UnboundedSender<ObjectRef<MachineRegistration>>,
     seed_images: UnboundedSender<ObjectRef<SeedImage>>,
+    metal3: UnboundedSender<(Kind, Key)>,
 }
 
 /// The queues of the controllers while this replica leads. Without them keys
@@ -50,7 +53,8 @@ impl Router {
         let (clusters, cluster_keys) = unbounded_channel();
         let (registrations, registration_keys) = unbounded_channel();
         let (seed_images, seed_image_keys) = unbounded_channel();
-        let queues = Queues { hosts, machines, pools, clusters, registrations, seed_images };
+        let (metal3, metal3_keys) = unbounded_channel();
+        let queues = Queues { hosts, machines, pools, clusters, registrations, seed_images, metal3 };
         self.set_queues(Some(queues));
         Keys {
             hosts: host_keys,
@@ -59,6 +63,7 @@ impl Router {
             clusters: cluster_keys,
             registrations: registration_keys,
             seed_images: seed_image_keys,
+            metal3: metal3_keys,
         }
     }
 
@@ -80,6 +85,10 @@ impl Router {
         send_keys(&queues.clusters, &triggers.clusters);
         send_keys(&queues.registrations, &triggers.registrations);
         send_keys(&queues.seed_images, &triggers.seed_images);
+        for subject in &triggers.metal3 {
+            // A closed queue is a leadership that has just ended.
+            let _ = queues.metal3.send(subject.clone());
+        }
     }
 }
 

@@ -164,6 +164,25 @@ pub async fn hold_in_pool(
     patch(client, inventory, "record the pool of", &annotations, None).await.map(drop)
 }
 
+/// Makes the inventory that of a `BareMetalHost`: one compare-and-swap. No pool
+/// holds it any more.
+///
+/// # Errors
+/// Conflict when the inventory has changed: another host may own it.
+pub async fn take(client: &Client, inventory: &MachineInventory, host: &str) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::OWNER_BARE_METAL_HOST: host, annotation::POOL: null });
+    patch(client, inventory, "take", &annotations, None).await.map(drop)
+}
+
+/// Lets pools and other hosts have the inventory.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn give_back(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::OWNER_BARE_METAL_HOST: null });
+    patch(client, inventory, "give back", &annotations, None).await.map(drop)
+}
+
 /// Makes the network that was reported last the intended one, whole: what the
 /// host has no more must not stay.
 ///

@@ -9,11 +9,10 @@ use coordinator_core::assignment::is_claimed_by;
 use coordinator_core::demand::Demand;
 use coordinator_core::host::HostRecord;
 use coordinator_core::ids::HostName;
-use coordinator_core::provider_id::ProviderId;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{StoreError, patch, with_finalizer, without_finalizer};
 
@@ -50,6 +49,7 @@ pub async fn remove_finalizer<K: Machine>(
     client: &Client,
     machine: &K,
     demand: &Demand,
+    change: Value,
 ) -> Result<(), StoreError> {
     if let Some(host) = &demand.host {
         let inventories: Api<MachineInventory> =
@@ -61,29 +61,33 @@ pub async fn remove_finalizer<K: Machine>(
             return Err(StoreError::Changed { kind: "MachineInventory", name: host.to_string() });
         }
     }
-    drop_finalizer(client, machine).await
+    drop_finalizer(client, machine, change).await
 }
 
-/// Removes the finalizer; the caller knows that no host is lost by it.
+/// Removes the finalizer, and makes the change that belongs to it; the caller knows
+/// that no host is lost by it.
 ///
 /// # Errors
 /// Conflict when the machine has changed.
-pub async fn drop_finalizer<K: Machine>(client: &Client, machine: &K) -> Result<(), StoreError> {
+pub async fn drop_finalizer<K: Machine>(
+    client: &Client,
+    machine: &K,
+    mut change: Value,
+) -> Result<(), StoreError> {
     let finalizers = without_finalizer(machine.finalizers(), finalizer::BAREMETAL_MACHINE);
-    let change = json!({ "metadata": { "finalizers": finalizers } });
+    change["metadata"]["finalizers"] = json!(finalizers);
     patch(client, machine, "remove the finalizer of", change).await.map(drop)
 }
 
-/// Writes `spec.providerID`, once.
+/// Writes the providerID, once, by the change that is the kind's own.
 ///
 /// # Errors
 /// Terminal when the machine has another one.
 pub async fn set_provider_id<K: Machine>(
     client: &Client,
     machine: &K,
-    provider_id: &ProviderId,
+    change: Value,
 ) -> Result<(), StoreError> {
-    let change = json!({ "spec": { "providerID": provider_id.as_str() } });
     patch(client, machine, "set spec.providerID of", change).await.map(drop)
 }
 

@@ -52,7 +52,7 @@ pub async fn read_secret(
     api.get_opt(name).await.map_err(StoreError::request("get", KIND, name))
 }
 
-/// Reads one key of a Secret by name; `None` when there is no such key.
+/// Reads a Secret by name, the first of these keys; `None` when it has none.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -60,10 +60,10 @@ pub async fn read_key(
     client: &Client,
     namespace: &str,
     name: &str,
-    key: &str,
+    keys: &[&str],
 ) -> Result<Option<Secret>, StoreError> {
-    let secret = read_secret(client, namespace, name).await?;
-    let value = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(key));
+    let data = read_secret(client, namespace, name).await?.and_then(|secret| secret.data);
+    let value = data.and_then(|mut data| keys.iter().find_map(|key| data.remove(*key)));
     Ok(value.map(|ByteString(value)| Secret::new(value)))
 }
 

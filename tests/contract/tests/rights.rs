@@ -20,6 +20,7 @@ const RIGHTS: &str = concat!(
     "---\n",
     include_str!("../../../coordinator/config/all-namespaces.yaml")
 );
+const METAL3_RIGHTS: &str = include_str!("../../../coordinator/config/metal3/rbac.yaml");
 const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
 const NAME: &str = "baremetal-coordinator";
 
@@ -50,8 +51,8 @@ fn strings(value: &Value) -> impl Iterator<Item = &str> {
 
 /// One verb on one resource: `verb group/resource`, behind the namespace of a
 /// Role.
-fn list_rights() -> BTreeSet<String> {
-    let roles = documents(RIGHTS).into_iter().filter(|document| document["metadata"]["name"] == NAME);
+fn list_rights(text: &str, name: &str) -> BTreeSet<String> {
+    let roles = documents(text).into_iter().filter(|document| document["metadata"]["name"] == name);
     let mut rights = BTreeSet::new();
     for role in roles {
         let namespace = role["metadata"]["namespace"].as_str().unwrap_or("*");
@@ -121,16 +122,48 @@ async fn apply_balanced_cluster(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn every_right_is_used() {
-    let (rights, used) = (list_rights(), record_requests().await);
+    let (rights, used) = (list_rights(RIGHTS, NAME), record_requests().await);
     assert!(rights.len() > 40 && used.len() > 40, "{} rights, {} requests", rights.len(), used.len());
+    check_unused(&rights, &used, &OUTSIDE_SCENARIOS);
+}
+
+/// Every right is used, but for those that are known with their calls.
+fn check_unused(rights: &BTreeSet<String>, used: &BTreeSet<String>, known: &[(&str, &str, &str)]) {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../coordinator/src");
-    for (right, file, call) in OUTSIDE_SCENARIOS {
+    for (right, file, call) in known {
         let code = std::fs::read_to_string(sources.join(file)).unwrap();
         assert!(code.contains(call), "{right}: {file} does not call {call} any more");
     }
-    let known: BTreeSet<_> = OUTSIDE_SCENARIOS.into_iter().map(|(right, ..)| right.to_owned()).collect();
-    let unused: BTreeSet<_> = rights.difference(&used).cloned().collect();
+    let known: BTreeSet<_> = known.iter().map(|(right, ..)| (*right).to_owned()).collect();
+    let unused: BTreeSet<_> = rights.difference(used).cloned().collect();
     assert_eq!(unused, known, "rights that no request uses, beside those that are known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_right_on_metal3_kinds_is_used() {
+    let rights = list_rights(METAL3_RIGHTS, "baremetal-coordinator-metal3");
+    assert!(rights.len() > 20, "{}", rights.len());
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    let pool = json!({ "namePrefix": "net", "pools": [{ "subnet": "10.66.0.0/24" }] });
+    world.create("IPPool", "net", json!({ "spec": pool })).await;
+    let meta = json!({ "metaData": { "ipAddressesFromIPPool": [{ "key": "ip", "name": "net" }] } });
+    world.create("Metal3DataTemplate", "workers", json!({ "spec": meta })).await;
+    world.apply_metal3_machine("m-1", json!({ "spec": { "dataTemplate": { "name": "workers" } } })).await;
+    world.wait_metal3_ready("m-1").await;
+    world.delete_metal3_machine("m-1").await;
+    world.wait_idle().await;
+    let entries = world.fake.journal().entries();
+    let ours = entries.iter().filter(|entry| entry.request.user == "coordinator");
+    let used = ours.flat_map(|entry| describe(&entry.request)).collect();
+    // A claim of that name exists already.
+    let known = [(
+        "* get ipam.metal3.io/ipclaims",
+        "controllers/metal3/data.rs",
+        "metal3::create(&context.client, &key.namespace, &claim)",
+    )];
+    check_unused(&rights, &used, &known);
 }
 
 #[test]
@@ -142,6 +175,9 @@ fn policy_names_what_the_code_writes() {
         registration_secret::SUFFIX,
         label::MANAGED,
         "baremetal-coordinator-ca",
+        coordinator_api::metal3::names::DATA_SECRET,
+        "-metadata",
+        "-networkdata",
         &format!("system:serviceaccount:baremetal-system:{NAME}"),
     ] {
         assert!(policy.contains(&format!("'{name}'")), "{name}: {policy}");

@@ -52,6 +52,8 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
         "Machine" | "Cluster" => ("cluster.x-k8s.io", CAPI),
         "MachineInventory" | "MachineRegistration" | "SeedImage" => (ELEMENTAL, "v1beta1"),
         "Secret" | "ConfigMap" | "Node" => ("", "v1"),
+        "BareMetalHost" => ("metal3.io", "v1alpha1"),
+        "IPPool" | "IPClaim" | "IPAddress" => ("ipam.metal3.io", "v1alpha1"),
         "NamedHostMachine" => ("test.baremetal.cluster.io", "v1"),
         _ => (INFRASTRUCTURE, "v1beta1"),
     };
@@ -213,7 +215,8 @@ impl World {
         for machine in self.fake.look_at_all("machines.cluster.x-k8s.io") {
             let name = text(&machine, "/metadata/name").to_owned();
             let is_deleted = !machine["metadata"]["deletionTimestamp"].is_null();
-            if is_deleted && self.machine(&name).is_none() {
+            let is_used = self.machine(&name).is_some() || self.metal3_machine(&name).is_some();
+            if is_deleted && !is_used {
                 self.fake.edit(("machines.cluster.x-k8s.io", NAMESPACE, &name), |object| {
                     object["metadata"]["finalizers"] = json!([]);
                 });
@@ -222,12 +225,12 @@ impl World {
     }
 }
 
-fn owner(kind: &str, name: &str, uid: &str) -> Value {
+pub(crate) fn owner(kind: &str, name: &str, uid: &str) -> Value {
     let version = resource(kind).api_version;
     json!({ "apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": true })
 }
 
-fn merge(into: &mut Value, from: Value) {
+pub(crate) fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {

@@ -47,6 +47,8 @@ pub(crate) enum FrontDoors {
     Baremetal,
     /// And the kind of the tests.
     WithNamedHosts,
+    /// And those of Metal3.
+    WithMetal3,
 }
 
 /// What every coordinator of a world shares.
@@ -75,11 +77,13 @@ fn virtual_clock() -> Clock {
 impl Site {
     pub(crate) fn new(fake: FakeApi, network: Network, directory: &Path, front_doors: FrontDoors) -> Self {
         let cache = directory.join("cache").display().to_string();
+        let metal3 = if front_doors == FrontDoors::WithMetal3 { "full" } else { "off" };
         let config = Config::parse_from([
             "coordinator",
             "--server-url=https://coordinator.example:8443",
             &format!("--own-namespace={OWN_NAMESPACE}"),
             &format!("--cache-directory={cache}"),
+            &format!("--metal3={metal3}"),
         ]);
         Self { fake, workload: FakeApi::new(), network, config, clock: virtual_clock(), front_doors }
     }
@@ -129,7 +133,7 @@ async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
     let never = std::future::pending::<()>;
     let named_hosts = async {
         match site.front_doors {
-            FrontDoors::Baremetal => never().await,
+            FrontDoors::Baremetal | FrontDoors::WithMetal3 => never().await,
             FrontDoors::WithNamedHosts => second_front_door::run(parts.context.clone()).await,
         }
     };

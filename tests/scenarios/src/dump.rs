@@ -10,13 +10,16 @@ use crate::world::World;
 const LINES: usize = 40;
 /// Characters of each of them.
 const WIDTH: usize = 240;
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 9] = [
     "machineregistrations.elemental.cattle.io",
     "machineinventories.elemental.cattle.io",
     "machineinventorypools.infrastructure.cluster.x-k8s.io",
     "baremetalmachines.infrastructure.cluster.x-k8s.io",
     "machines.cluster.x-k8s.io",
     "clusters.cluster.x-k8s.io",
+    "baremetalhosts.metal3.io",
+    "metal3machines.infrastructure.cluster.x-k8s.io",
+    "ipclaims.ipam.metal3.io",
 ];
 
 impl World {

@@ -21,6 +21,7 @@ mod history;
 mod host;
 mod killable_client;
 mod log;
+mod metal3;
 mod network;
 mod operator;
 mod outcome;

@@ -113,6 +113,8 @@ fn read_demand(
         candidate: Ok(host),
         bootstrap_secret: Some(machine.spec.user_data_secret.clone()),
         bootstrap_edit: BootstrapEdit::Unchanged,
+        meta_data_secret: None,
+        network_data_secret: None,
         image: Ok(image),
         registry_secret: None,
         names,

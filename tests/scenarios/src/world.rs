@@ -27,6 +27,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The only coordinator of most scenarios.
 const COORDINATOR: &str = "coordinator";
 
+/// What is applied in addition for the Metal3 kinds.
+const METAL3_RIGHTS: &str = concat!(
+    "\n---\n",
+    include_str!("../../../coordinator/config/metal3/rbac.yaml"),
+    "---\n",
+    include_str!("../../../coordinator/config/metal3/all-namespaces.yaml")
+);
+
 /// One scenario: API server, coordinators and hosts.
 pub struct World {
     /// The API server.
@@ -72,6 +80,14 @@ impl World {
         world
     }
 
+    /// As [`World::new`], and coordinators also serve the Metal3 kinds.
+    pub async fn with_metal3() -> Self {
+        let world = Self::serving(FrontDoors::WithMetal3);
+        world.start_coordinator(COORDINATOR);
+        world.wait_idle().await;
+        world
+    }
+
     fn serving(front_doors: FrontDoors) -> Self {
         let log = Log::default();
         let caught = log.catch();
@@ -81,6 +97,11 @@ impl World {
         }
         if front_doors == FrontDoors::WithNamedHosts {
             fake.register_crd(&<second_front_door::NamedHostMachine as kube::CustomResourceExt>::crd());
+        }
+        if front_doors == FrontDoors::WithMetal3 {
+            for crd in coordinator_api::metal3::crds() {
+                fake.register_crd(&crd);
+            }
         }
         for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
             fake.register(Kind::namespaced("cluster.x-k8s.io", CAPI, kind, plural).with_status());
@@ -101,7 +122,11 @@ impl World {
             "---\n",
             include_str!("../../../coordinator/config/all-namespaces.yaml")
         );
-        let rules = Rules::of_service_account(rights, "baremetal-system", "baremetal-coordinator").unwrap();
+        let mut rights = rights.to_owned();
+        if front_doors == FrontDoors::WithMetal3 {
+            rights.push_str(METAL3_RIGHTS);
+        }
+        let rules = Rules::of_service_account(&rights, "baremetal-system", "baremetal-coordinator").unwrap();
         let rules = rules.with_cluster_role(&second_front_door::rights());
         Self {
             operator: fake.client("operator"),

@@ -86,10 +86,14 @@ pub struct NodeRef {
 /// Which Secret is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretRef {
-    /// By name; key `value`.
+    /// By name; key `value`, of other kinds than `BaremetalMachine` also `userData`.
     Bootstrap(String),
     /// By name: for the registry of the image.
     Registry(String),
+    /// By name; key `metaData` or `value`.
+    MetaData(String),
+    /// By name; key `networkData` or `value`.
+    NetworkData(String),
     /// Of the host.
     Plan,
 }

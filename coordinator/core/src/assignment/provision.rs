@@ -12,8 +12,10 @@ use super::{
     assign_plan, host_network,
 };
 use crate::bootstrap::{self, NodeNames};
+use crate::cloud_init::parse_meta_data;
 use crate::demand::{Blocker, BootstrapEdit, NodeDemand};
 use crate::host::{AnnouncedPlan, HostRecord};
+use crate::network::{self, HostNetwork};
 use crate::plan::{Names, PlanInputs, Reprovision, StoredPlan};
 use crate::pool::{self, Exclusion, Standing};
 use crate::provider_id::ProviderId;
@@ -236,14 +238,16 @@ enum Next {
     Blocked(Blocker, Wake),
 }
 
-/// What Secrets hold for a plan.
+/// What a plan is made of.
 struct Inputs<'a> {
     data: &'a Secret,
+    meta_data: Option<&'a Secret>,
+    network_data: Option<&'a Secret>,
     registry: Option<Box<RegistryAccess>>,
     stored: &'a StoredPlan,
 }
 
-/// The contents of Secrets, once everything that a plan is made of is there.
+/// The Secrets, once everything that a plan is made of is there.
 fn gather_inputs<'a>(
     situation: &Situation<'a>,
     node: &NodeDemand,
@@ -262,19 +266,17 @@ fn gather_inputs<'a>(
     if let Err(blocker) = &node.image {
         return Err(blocked(blocker.clone()));
     }
-    let data = match &situation.secrets.bootstrap {
-        SecretRead::NotRead => return Err(Next::Read(SecretRef::Bootstrap(name.clone()))),
-        SecretRead::Missing => {
-            let message =
-                format!("Secret {name} with the bootstrap data is missing or has no key value: create it");
-            let missing = waiting(Type::BootstrapReady, Reason::BootstrapWaiting, message);
-            return Err(Next::Blocked(missing, Wake::Backoff));
-        }
-        SecretRead::Read(data) => data,
+    let secrets = situation.secrets;
+    let data = find_secret(&secrets.bootstrap, name, "bootstrap data", SecretRef::Bootstrap)?;
+    let optional = |name: &Option<String>, read: &'a SecretRead, what, reference: fn(String) -> SecretRef| {
+        name.as_ref().map(|name| find_secret(read, name, what, reference)).transpose()
     };
+    let meta_data = optional(&node.meta_data_secret, &secrets.meta_data, "meta-data", SecretRef::MetaData)?;
+    let network_data =
+        optional(&node.network_data_secret, &secrets.network_data, "network data", SecretRef::NetworkData)?;
     let registry = read_registry(situation, node)?;
-    let stored = situation.secrets.plan.as_ref().ok_or(Next::Read(SecretRef::Plan))?;
-    Ok(Inputs { data, registry, stored })
+    let stored = secrets.plan.as_ref().ok_or(Next::Read(SecretRef::Plan))?;
+    Ok(Inputs { data, meta_data, network_data, registry, stored })
 }
 
 /// Nothing announces a change of that Secret.
@@ -297,6 +299,23 @@ fn read_registry(situation: &Situation<'_>, node: &NodeDemand) -> Result<Option<
     }
 }
 
+fn find_secret<'a>(
+    read: &'a SecretRead,
+    name: &str,
+    what: &str,
+    reference: fn(String) -> SecretRef,
+) -> Result<&'a Secret, Next> {
+    match read {
+        SecretRead::NotRead => Err(Next::Read(reference(name.to_owned()))),
+        SecretRead::Missing => {
+            let message = format!("Secret {name} with the {what} is missing or has no key value: create it");
+            let missing = Blocker::waiting_for(Type::BootstrapReady, Reason::BootstrapWaiting, message);
+            Err(Next::Blocked(missing, Wake::Backoff))
+        }
+        SecretRead::Read(data) => Ok(data),
+    }
+}
+
 fn assign_reprovision(node: &NodeDemand, host: Host<'_>, inputs: &Inputs<'_>) -> Result<Assignment, Blocker> {
     let image = node.image.clone()?;
     let invalid = |message| Blocker::failed_with(Type::BootstrapReady, Reason::BootstrapInvalid, message);
@@ -304,10 +323,27 @@ fn assign_reprovision(node: &NodeDemand, host: Host<'_>, inputs: &Inputs<'_>) ->
         return Err(invalid("the node has no name".to_owned()));
     };
     let user_data = edit_bootstrap(node.bootstrap_edit, inputs.data, names).map_err(invalid)?;
-    let network = host_network(host.spec)?;
+    let network = match inputs.network_data {
+        Some(data) => given_network(data, host)?,
+        None => host_network(host.spec)?,
+    };
+    let meta_data = inputs.meta_data.map(|data| {
+        let text = std::str::from_utf8(data.expose()).ok();
+        let message = "the meta-data is not a map of texts in YAML or JSON: correct the Secret";
+        text.and_then(parse_meta_data).ok_or_else(|| invalid(message.to_owned()))
+    });
+    let meta_data = meta_data.transpose()?.unwrap_or_default();
     let registry = inputs.registry.clone();
-    let plan = Reprovision { image, registry, user_data, network, names: names.clone() };
+    let plan = Reprovision { image, registry, user_data, network, names: names.clone(), meta_data };
     assign_plan(host.record, &PlanInputs::Reprovision(plan), inputs.stored)
+}
+
+/// The network of a Secret, instead of the host's own.
+fn given_network(data: &Secret, host: Host<'_>) -> Result<HostNetwork, Blocker> {
+    let text = String::from_utf8_lossy(data.expose());
+    network::network_data(&text, host.spec.observed_network.as_ref()).map_err(|error| {
+        Blocker::failed_with(Type::BootstrapReady, Reason::NetworkInvalid, error.to_string())
+    })
 }
 
 fn edit_bootstrap(edit: BootstrapEdit, data: &Secret, names: &Names) -> Result<Secret, String> {

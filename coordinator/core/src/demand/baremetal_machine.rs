@@ -138,6 +138,8 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         reuse_group: reuse_group(inputs, owner),
         bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
         bootstrap_edit: BootstrapEdit::Kubeadm,
+        meta_data_secret: None,
+        network_data_secret: None,
         image: resolve_image(inputs, owner),
         registry_secret: registry_secret(inputs),
         names: inputs.inventory.and_then(|inventory| read_names(inputs, owner, inventory)),

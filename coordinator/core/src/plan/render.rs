@@ -59,6 +59,10 @@ fn derive_id(
             for content in inputs.registry.iter().flat_map(|access| list_contents(access)) {
                 part(content.1);
             }
+            for (key, value) in &inputs.meta_data {
+                part(key.as_bytes());
+                part(value.as_bytes());
+            }
             &inputs.network
         }
         PlanInputs::Clean(inputs) => &inputs.network,
@@ -89,6 +93,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
                     provider_id: inputs.names.provider_id.clone(),
                     machine: inputs.names.machine.clone(),
                     namespace: inputs.names.namespace.clone(),
+                    replaced: inputs.meta_data.clone(),
                 }),
                 network_config: inputs.network.network_config.clone(),
                 connections: inputs.network.connections.clone(),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::clock::Clock;
 use crate::controllers::index::{Index, Key};
+use crate::controllers::metal3::index::Metal3Index;
 use crate::controllers::replicas::ReplicaTracker;
 use crate::controllers::triggers::Router;
 use crate::metrics::Metrics;
@@ -14,6 +15,7 @@ use crate::workload::WorkloadClients;
 fn sinks() -> Sinks {
     Sinks {
         index: Index::default(),
+        metal3: Metal3Index::default(),
         router: Router::default(),
         replicas: ReplicaTracker::new("a-1", Clock::system()),
         inventory_changes: Arc::new(|_, _| {}),

@@ -23,7 +23,9 @@ pub(super) async fn apply_effect<K: FrontDoor>(
     let client = &context.client;
     match (effect, gathered.inventory.as_deref()) {
         (Effect::Choose { host }, _) => machine::choose(client, machine, host).await,
-        (Effect::RemoveFinalizer, _) => machine::remove_finalizer(client, machine, &gathered.demand).await,
+        (Effect::RemoveFinalizer, _) => {
+            machine::remove_finalizer(client, machine, &gathered.demand, machine.release_change()).await
+        }
         (Effect::ReadSecret(_) | Effect::FindNodes(_), _) | (_, None) => Ok(()),
         (Effect::LinkNode { node, provider_id }, _) => {
             link_node(context, machine, gathered, node, provider_id).await
@@ -109,7 +111,7 @@ async fn provide_machine<K: FrontDoor>(
     if inventory.allocation_state() != AllocationState::Allocated {
         host::mark(&context.client, inventory, AllocationState::Allocated).await?;
     }
-    machine::set_provider_id(&context.client, machine, provider_id).await?;
+    machine::set_provider_id(&context.client, machine, machine.provide_change(provider_id)).await?;
     context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
     tracing::info!(inventory = inventory.name_any(), %provider_id, "machine provisioned");
     Ok(())
@@ -166,5 +168,5 @@ async fn abandon_host<K: FrontDoor>(
         context.events.warning(inventory, "ReleasedWithoutClean", &note).await;
         tracing::warn!(inventory = inventory.name_any(), "host abandoned");
     }
-    machine::drop_finalizer(&context.client, machine).await
+    machine::drop_finalizer(&context.client, machine, machine.release_change()).await
 }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 #[derive(Clone, Debug)]
-pub(super) struct Groups<K, V>(HashMap<K, HashSet<V>>);
+pub(in crate::controllers) struct Groups<K, V>(HashMap<K, HashSet<V>>);
 
 impl<K, V> Default for Groups<K, V> {
     fn default() -> Self {
@@ -16,11 +16,11 @@ impl<K, V> Default for Groups<K, V> {
 
 impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     /// Whether it was not a member before.
-    pub(super) fn insert_member(&mut self, key: &K, value: &V) -> bool {
+    pub(in crate::controllers) fn insert_member(&mut self, key: &K, value: &V) -> bool {
         self.0.entry(key.clone()).or_default().insert(value.clone())
     }
 
-    pub(super) fn remove_member(&mut self, key: &K, value: &V) {
+    pub(in crate::controllers) fn remove_member(&mut self, key: &K, value: &V) {
         if let Some(members) = self.0.get_mut(key) {
             members.remove(value);
             if members.is_empty() {
@@ -30,7 +30,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     }
 
     /// Moves `value` from the group `old` to the group `new`.
-    pub(super) fn replace_group(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
+    pub(in crate::controllers) fn replace_group(&mut self, old: Option<&K>, new: Option<&K>, value: &V) {
         if old == new {
             return;
         }
@@ -43,11 +43,11 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     }
 
     /// In no order.
-    pub(super) fn group_members(&self, key: &K) -> impl Iterator<Item = &V> {
+    pub(in crate::controllers) fn group_members(&self, key: &K) -> impl Iterator<Item = &V> + Clone {
         self.0.get(key).into_iter().flatten()
     }
 
-    pub(super) fn contains_member(&self, key: &K, value: &V) -> bool {
+    pub(in crate::controllers) fn contains_member(&self, key: &K, value: &V) -> bool {
         self.0.get(key).is_some_and(|members| members.contains(value))
     }
 }

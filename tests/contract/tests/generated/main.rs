@@ -45,4 +45,9 @@ fn the_definitions_are_generated_from_the_kinds() {
         let name = crd.metadata.name.unwrap();
         committed(&format!("coordinator/config/crd/{name}.yaml"), &want);
     }
+    for crd in coordinator_api::metal3::crds() {
+        let want = format!("{HEADER}{}", coordinator_api::crds::yaml(&crd).unwrap());
+        let name = crd.metadata.name.unwrap();
+        committed(&format!("coordinator/config/metal3/crd/{name}.yaml"), &want);
+    }
 }

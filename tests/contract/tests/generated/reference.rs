@@ -11,6 +11,7 @@ use super::source::{Entry, find_block, find_literal, read_entries, read_source};
 use super::{checkout, committed};
 
 const NAMES: &str = "coordinator/api/src/names.rs";
+const METAL3_NAMES: &str = "coordinator/api/src/metal3.rs";
 const CONDITIONS: &str = "coordinator/api/src/conditions.rs";
 
 pub(super) fn header(title: &str, source: &str) -> String {
@@ -66,6 +67,14 @@ fn names_are_documented() {
         };
         table(&mut text, &["name", "meaning"], entries.iter().map(row));
     }
+    text.push_str("\n## On objects of Metal3\n");
+    let metal3 = read_source(METAL3_NAMES);
+    let entries = read_entries(find_block(&metal3, "pub mod names {", "\n}"), [';', ';']);
+    let row = |entry: &Entry| {
+        let values = entry.declaration.split('"').skip(1).step_by(2).map(code);
+        vec![values.collect::<Vec<_>>().join(", "), entry.doc.clone()]
+    };
+    table(&mut text, &["name", "meaning"], entries.iter().map(row));
     committed("docs/reference/names.md", &text);
 }
 
@@ -111,7 +120,7 @@ fn flags_are_documented() {
 fn fields_are_documented() {
     let mut text = header("Fields", "coordinator/api");
     text.push_str("\nFields of `spec` and `status`; `[]` is an element of a list, `*` a key of a map. `kubectl explain KIND` shows the same.\n");
-    for crd in coordinator_api::crds::all() {
+    for crd in coordinator_api::crds::all().into_iter().chain(coordinator_api::metal3::crds()) {
         let crd = serde_json::to_value(&crd).unwrap();
         let names = &crd["spec"]["names"];
         let _ = write!(

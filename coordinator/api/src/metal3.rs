@@ -1,0 +1,148 @@
+//! The kinds of Cluster API Provider Metal3 and of its address manager, for
+//! hosts without a BMC. Names, fields and defaults are theirs.
+
+pub mod cluster;
+pub mod data;
+pub mod data_template;
+pub mod host;
+pub mod ipam;
+pub mod machine;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt as _;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::crds;
+
+/// Every definition that `--metal3=full` needs.
+#[must_use]
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    let mut crds = vec![
+        host::BareMetalHost::crd(),
+        cluster::Metal3Cluster::crd(),
+        machine::Metal3Machine::crd(),
+        machine::Metal3MachineTemplate::crd(),
+        data_template::Metal3DataTemplate::crd(),
+        data::Metal3DataClaim::crd(),
+        data::Metal3Data::crd(),
+        ipam::IPPool::crd(),
+        ipam::IPClaim::crd(),
+        ipam::IPAddress::crd(),
+    ];
+    for crd in &mut crds {
+        crds::label_definition(crd);
+    }
+    crds
+}
+
+/// A reference to an object; its kind follows from the field.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectRef {
+    /// Name of the object.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// Namespace of the object; that of the referring one where it is not set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Written by CAPM3; not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Written by CAPM3; not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Written by CAPM3; not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+impl ObjectRef {
+    /// An object of this namespace.
+    #[must_use]
+    pub fn within(namespace: &str, name: &str) -> Self {
+        Self { name: name.to_owned(), namespace: Some(namespace.to_owned()), ..Self::default() }
+    }
+}
+
+/// A reference to a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretRef {
+    /// Name of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Namespace of the Secret: that of the referring object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// Who uses a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Consumer {
+    /// Group and version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// Namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// Names on Metal3 objects.
+pub mod names {
+    /// Finalizer of a `BareMetalHost` that names an inventory: held until other
+    /// owners can have the inventory.
+    pub const HOST_FINALIZER: &str = "baremetalhost.baremetal.cluster.io";
+    /// Finalizer of a `Metal3Machine`: held until its host is free.
+    pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
+    /// Finalizer of a `Metal3Cluster`: held while machines of it exist.
+    pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.io";
+    /// Ours, annotation of a `BareMetalHost`: the providerID of the node that runs.
+    pub const PROVIDER_ID: &str = "baremetal.cluster.io/provider-id";
+    /// Ours, annotation of a `BareMetalHost`: the image that runs. Another one in the
+    /// spec is written after the node was removed.
+    pub const PROVISIONED_IMAGE: &str = "baremetal.cluster.io/provisioned-image";
+    /// Ours, annotation of a `Metal3Machine`: its image is that of the image catalog for
+    /// the version of its Machine.
+    pub const IMAGE_FROM_CATALOG: &str = "baremetal.cluster.io/image-from-catalog";
+    /// Annotation of a `Metal3Machine`: its host, as NAMESPACE/NAME.
+    pub const HOST_OF_MACHINE: &str = "metal3.io/BareMetalHost";
+    /// Annotations of a `BareMetalHost` while which nothing is done.
+    pub const HOST_PAUSES: [&str; 2] = ["baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/detached"];
+    /// Annotations of a `BareMetalHost` that no machine chooses.
+    pub const HOST_UNHEALTHY: [&str; 2] = ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
+    /// Label of a `BareMetalHost` that is kept for the successors of a machine.
+    pub const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
+    /// Ours, annotation of a `Metal3DataClaim`: the index that was chosen, written
+    /// before the data, so that a stale cache never gives a claim a second one.
+    pub const CHOSEN_INDEX: &str = "baremetal.cluster.io/data-index";
+    /// Finalizer of a `Metal3DataClaim`: held until its data is gone.
+    pub const DATA_CLAIM_FINALIZER: &str = "metal3dataclaim.infrastructure.cluster.x-k8s.io";
+    /// Finalizer of a `Metal3Data`: held until its addresses are given back.
+    pub const DATA_FINALIZER: &str = "metal3data.infrastructure.cluster.x-k8s.io";
+    /// Finalizer of a `Metal3DataTemplate`: held while data of it exists.
+    pub const DATA_TEMPLATE_FINALIZER: &str = "metal3datatemplate.infrastructure.cluster.x-k8s.io";
+    /// Type of the Secrets that are rendered.
+    pub const DATA_SECRET: &str = "infrastructure.cluster.x-k8s.io/secret";
+    /// Label of an `IPClaim` with the name of its `Metal3Data`.
+    pub const DATA_NAME: &str = "infrastructure.cluster.x-k8s.io/data-name";
+    /// Label of an `IPClaim` with the name of its pool.
+    pub const POOL_NAME: &str = "infrastructure.cluster.x-k8s.io/pool-name";
+    /// Label of a `BareMetalHost` with its failure domain.
+    pub const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";
+    /// Annotation of an `IPClaim`: the address that is wanted.
+    pub const REQUESTED_ADDRESS: &str = "ipAddress";
+    /// Ours, annotation of an `IPClaim`: the address that was chosen, written before
+    /// the `IPAddress`, so that a stale cache never gives a claim a second one.
+    pub const CHOSEN_ADDRESS: &str = "baremetal.cluster.io/ip-address";
+    /// Finalizer of an `IPClaim`: held until its address is free again.
+    pub const CLAIM_FINALIZER: &str = "ipclaim.ipam.metal3.io";
+    /// Finalizer of an `IPAddress`: held while its claim exists.
+    pub const ADDRESS_FINALIZER: &str = "ipaddress.ipam.metal3.io";
+    /// Finalizer of an `IPPool`: held while an address of it is in use.
+    pub const POOL_FINALIZER: &str = "ippool.ipam.metal3.io";
+}

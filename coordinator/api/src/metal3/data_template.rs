@@ -1,0 +1,483 @@
+//! `Metal3DataTemplate`: what is rendered for each machine.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What is rendered for each machine.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "Metal3DataTemplate",
+    plural = "metal3datatemplates",
+    shortname = "m3dt",
+    shortname = "m3datatemplate",
+    shortname = "m3datatemplates",
+    shortname = "metal3dt",
+    category = "cluster-api",
+    namespaced,
+    status = "Metal3DataTemplateStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(
+        name = "Cluster",
+        type_ = "string",
+        json_path = ".metadata.labels.cluster\\.x-k8s\\.io/cluster-name"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.metaData) == has(oldSelf.metaData) && (!has(self.metaData) || self.metaData == oldSelf.metaData)").message("metaData is immutable"))]
+#[x_kube(validation = Rule::new("has(self.networkData) == has(oldSelf.networkData) && (!has(self.networkData) || self.networkData == oldSelf.networkData)").message("networkData is immutable"))]
+pub struct Metal3DataTemplateSpec {
+    /// The Cluster that the template belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    /// Templates with one reference share their indexes; its name is that of the
+    /// template that they replace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_reference: Option<String>,
+    /// Meta-data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta_data: Option<MetaDataSpec>,
+    /// Network data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<NetworkDataSpec>,
+}
+
+/// Indexes in use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Metal3DataTemplateStatus {
+    /// When `indexes` changed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_updated: Option<Time>,
+    /// Indexes by the names of their claims.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub indexes: BTreeMap<String, i64>,
+}
+
+/// Meta-data: each item is one key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetaDataSpec {
+    /// Texts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub strings: Vec<KeyValue>,
+    /// Names of objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub object_names: Vec<KeyObject>,
+    /// The index of the machine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<KeyIndex>,
+    /// The namespace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub namespaces: Vec<Key>,
+    /// Addresses of pools.
+    #[serde(rename = "ipAddressesFromIPPool", skip_serializing_if = "Vec::is_empty")]
+    pub ip_addresses_from_ip_pool: Vec<KeyPool>,
+    /// Prefix lengths of pools.
+    #[serde(rename = "prefixesFromIPPool", skip_serializing_if = "Vec::is_empty")]
+    pub prefixes_from_ip_pool: Vec<KeyPool>,
+    /// Gateways of pools.
+    #[serde(rename = "gatewaysFromIPPool", skip_serializing_if = "Vec::is_empty")]
+    pub gateways_from_ip_pool: Vec<KeyPool>,
+    /// DNS servers of pools, separated by commas.
+    #[serde(rename = "dnsServersFromIPPool", skip_serializing_if = "Vec::is_empty")]
+    pub dns_servers_from_ip_pool: Vec<KeyPool>,
+    /// MAC addresses of the host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from_host_interfaces: Vec<KeyInterface>,
+    /// Labels of objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from_labels: Vec<KeyLabel>,
+    /// Annotations of objects.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from_annotations: Vec<KeyAnnotation>,
+}
+
+/// A key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Key {
+    /// Key in the meta-data.
+    pub key: String,
+}
+
+/// A text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyValue {
+    /// Key in the meta-data.
+    pub key: String,
+    /// The text.
+    pub value: String,
+}
+
+/// The name of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyObject {
+    /// Key in the meta-data.
+    pub key: String,
+    /// The object.
+    pub object: Source,
+}
+
+/// The object that a value is taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The Machine of Cluster API.
+    Machine,
+    /// The `Metal3Machine`.
+    Metal3Machine,
+    /// The `BareMetalHost`.
+    BareMetalHost,
+}
+
+/// `prefix`, then `offset` + `step` × index, then `suffix`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyIndex {
+    /// Key in the meta-data.
+    pub key: String,
+    /// Added to the index.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub offset: i64,
+    /// Factor of the index; 0 counts as 1.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0))]
+    pub step: i64,
+    /// Before the number.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prefix: String,
+    /// After the number.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub suffix: String,
+}
+
+fn one() -> i64 {
+    1
+}
+
+/// A value of an `IPPool`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyPool {
+    /// Key in the meta-data.
+    pub key: String,
+    /// Name of the pool.
+    pub name: String,
+    /// Only `ipam.metal3.io`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Only `IPPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+/// A MAC address of the host.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.interface) != (has(self.fromBootMAC) && self.fromBootMAC)").message("exactly one of interface and fromBootMAC is required"))]
+pub struct KeyInterface {
+    /// Key in the meta-data.
+    pub key: String,
+    /// Name of the interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// `spec.bootMACAddress` of the host.
+    #[serde(default, rename = "fromBootMAC", skip_serializing_if = "std::ops::Not::not")]
+    pub from_boot_mac: bool,
+}
+
+/// A label of an object; empty where it is absent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyLabel {
+    /// Key in the meta-data.
+    pub key: String,
+    /// The object.
+    pub object: Source,
+    /// Key of the label.
+    pub label: String,
+}
+
+/// An annotation of an object; empty where it is absent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KeyAnnotation {
+    /// Key in the meta-data.
+    pub key: String,
+    /// The object.
+    pub object: Source,
+    /// Key of the annotation.
+    pub annotation: String,
+}
+
+/// An annotation of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FromAnnotation {
+    /// The object.
+    pub object: Source,
+    /// Key of the annotation.
+    pub annotation: String,
+}
+
+/// Network data, as OpenStack has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct NetworkDataSpec {
+    /// Devices.
+    pub links: Links,
+    /// Addresses and routes of devices.
+    pub networks: Networks,
+    /// DNS servers of the host.
+    pub services: Services,
+}
+
+/// Devices by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Links {
+    /// Network cards.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ethernets: Vec<Ethernet>,
+    /// Bonds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bonds: Vec<Bond>,
+    /// VLANs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub vlans: Vec<Vlan>,
+}
+
+/// A network card.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ethernet {
+    /// Kind of the card.
+    #[serde(rename = "type")]
+    #[schemars(schema_with = "ethernet_type")]
+    pub kind: String,
+    /// Name in this document.
+    pub id: String,
+    /// Name on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
+    pub name: Option<String>,
+    /// Bytes.
+    #[serde(default = "default_mtu")]
+    #[schemars(range(max = 9000))]
+    pub mtu: i64,
+    /// By which the card is found.
+    pub mac_address: MacAddress,
+}
+
+fn ethernet_type(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let kinds = ["bridge", "dvs", "hw_veb", "hyperv", "ovs", "tap", "vhostuser", "vif", "phy"];
+    schemars::json_schema!({ "type": "string", "enum": kinds })
+}
+
+fn bond_mode(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let modes =
+        ["balance-rr", "active-backup", "balance-xor", "broadcast", "balance-tlb", "balance-alb", "802.3ad"];
+    schemars::json_schema!({ "type": "string", "enum": modes })
+}
+
+fn hash_policy(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({ "type": "string", "enum": ["layer2", "layer3+4", "layer2+3"] })
+}
+
+fn default_mtu() -> i64 {
+    1500
+}
+
+/// A MAC address; the first that is set counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MacAddress {
+    /// The address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub string: Option<String>,
+    /// Name of an interface of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_host_interface: Option<String>,
+    /// An annotation with the address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_annotation: Option<FromAnnotation>,
+}
+
+/// A bond.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Bond {
+    /// Mode.
+    #[schemars(schema_with = "bond_mode")]
+    pub bond_mode: String,
+    /// Hash policy of balance-xor and 802.3ad.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "hash_policy")]
+    pub bond_xmit_hash_policy: Option<String>,
+    /// Name in this document.
+    pub id: String,
+    /// Name on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
+    pub name: Option<String>,
+    /// Bytes.
+    #[serde(default = "default_mtu")]
+    #[schemars(range(max = 9000))]
+    pub mtu: i64,
+    /// The bond's own address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<MacAddress>,
+    /// Further parameters without `bond_`: miimon, lacp_rate, primary.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub parameters: BTreeMap<String, Value>,
+    /// Ids of the members.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bond_links: Vec<String>,
+}
+
+/// A VLAN.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Vlan {
+    /// Id of the VLAN.
+    #[serde(rename = "vlanID")]
+    #[schemars(range(min = 0, max = 4096))]
+    pub vlan_id: i64,
+    /// Name in this document.
+    pub id: String,
+    /// Name on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 15), regex(pattern = r"^[a-zA-Z][a-zA-Z0-9._-]*$"))]
+    pub name: Option<String>,
+    /// Bytes.
+    #[serde(default = "default_mtu")]
+    #[schemars(range(max = 9000))]
+    pub mtu: i64,
+    /// In `network_data.json` alone: the device has the address of its link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<MacAddress>,
+    /// Id of the link below.
+    pub vlan_link: String,
+}
+
+/// Addresses by family and origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Networks {
+    /// IPv4, static.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ipv4: Vec<StaticNetwork>,
+    /// IPv6, static.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ipv6: Vec<StaticNetwork>,
+    /// IPv4 by DHCP.
+    #[serde(rename = "ipv4DHCP", skip_serializing_if = "Vec::is_empty")]
+    pub ipv4_dhcp: Vec<DynamicNetwork>,
+    /// IPv6 by DHCP.
+    #[serde(rename = "ipv6DHCP", skip_serializing_if = "Vec::is_empty")]
+    pub ipv6_dhcp: Vec<DynamicNetwork>,
+    /// IPv6 by router advertisements.
+    #[serde(rename = "ipv6SLAAC", skip_serializing_if = "Vec::is_empty")]
+    pub ipv6_slaac: Vec<DynamicNetwork>,
+}
+
+/// An address of a pool on a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StaticNetwork {
+    /// Name in this document.
+    pub id: String,
+    /// Id of the link.
+    pub link: String,
+    /// Name of the `IPPool`.
+    #[serde(default, rename = "ipAddressFromIPPool", skip_serializing_if = "Option::is_none")]
+    pub ip_address_from_ip_pool: Option<String>,
+    /// The pool; wins over the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_pool_ref: Option<PoolRef>,
+    /// An annotation with the name of the pool; wins over both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_pool_annotation: Option<FromAnnotation>,
+    /// Routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteSpec>,
+}
+
+/// A link that gets its address from the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DynamicNetwork {
+    /// Name in this document.
+    pub id: String,
+    /// Id of the link.
+    pub link: String,
+    /// Routes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<RouteSpec>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolRef {
+    /// Name of the pool.
+    pub name: String,
+    /// Only `ipam.metal3.io`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Only `IPPool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+}
+
+/// A route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RouteSpec {
+    /// Address of the network.
+    pub network: String,
+    /// Prefix length.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 128))]
+    pub prefix: i32,
+    /// Next hop.
+    #[serde(default)]
+    pub gateway: Gateway,
+    /// DNS servers.
+    #[serde(default)]
+    pub services: Services,
+}
+
+/// A gateway; the first that is set counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Gateway {
+    /// The address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub string: Option<String>,
+    /// An annotation with the name of the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_pool_annotation: Option<FromAnnotation>,
+    /// A pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from_pool_ref: Option<PoolRef>,
+    /// Name of the `IPPool`.
+    #[serde(rename = "fromIPPool", skip_serializing_if = "Option::is_none")]
+    pub from_ip_pool: Option<String>,
+}
+
+/// DNS servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Services {
+    /// Addresses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<String>,
+    /// Name of the `IPPool` whose servers follow.
+    #[serde(rename = "dnsFromIPPool", skip_serializing_if = "Option::is_none")]
+    pub dns_from_ip_pool: Option<String>,
+}

@@ -1,0 +1,211 @@
+//! `IPPool`, `IPClaim`, `IPAddress` of `ipam.metal3.io`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::ObjectRef;
+
+/// Addresses that claims are given.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "ipam.metal3.io",
+    version = "v1alpha1",
+    kind = "IPPool",
+    plural = "ippools",
+    shortname = "ipp",
+    shortname = "ippool",
+    shortname = "m3ipp",
+    shortname = "m3ippool",
+    shortname = "m3ippools",
+    shortname = "metal3ipp",
+    shortname = "metal3ippool",
+    shortname = "metal3ippools",
+    category = "cluster-api",
+    namespaced,
+    status = "IPPoolStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(
+        name = "Cluster",
+        type_ = "string",
+        json_path = ".metadata.labels.cluster\\.x-k8s\\.io/cluster-name"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.namePrefix == oldSelf.namePrefix").message("namePrefix cannot be modified"))]
+#[x_kube(validation = Rule::new("(has(self.allocationStrategy) ? self.allocationStrategy : 'sequential') == (has(oldSelf.allocationStrategy) ? oldSelf.allocationStrategy : 'sequential')").message("allocationStrategy cannot be modified after creation"))]
+pub struct IPPoolSpec {
+    /// The Cluster that the pool belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    /// Ranges, in the order in which they are used.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<AddressRange>,
+    /// Which free address a claim is given.
+    #[serde(default)]
+    pub allocation_strategy: AllocationStrategy,
+    /// Addresses by the names of the claims that they are kept for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pre_allocations: BTreeMap<String, String>,
+    /// Prefix length of ranges without their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 128))]
+    pub prefix: Option<i32>,
+    /// Gateway of ranges without their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// DNS servers of ranges without their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_servers: Vec<String>,
+    /// Before the names of `IPAddress` objects.
+    #[schemars(length(min = 1))]
+    pub name_prefix: String,
+}
+
+/// A range of addresses.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.start) || has(self.end) || has(self.subnet)").message("at least one of start, end and subnet is required"))]
+pub struct AddressRange {
+    /// First address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// Last address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// Network that addresses have to be in; without `start` they begin one above
+    /// its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
+    /// Prefix length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 128))]
+    pub prefix: Option<i32>,
+    /// Gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// DNS servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_servers: Vec<String>,
+}
+
+/// Which free address a claim is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AllocationStrategy {
+    /// The lowest of the first range that has one.
+    #[default]
+    Sequential,
+    /// One that follows from the name of the claim.
+    Random,
+}
+
+/// What of a pool is in use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IPPoolStatus {
+    /// When `indexes` changed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_updated: Option<Time>,
+    /// Addresses by the names of their claims.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub indexes: BTreeMap<String, String>,
+    /// Ours: Ready.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Asks for one address of a pool.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "ipam.metal3.io",
+    version = "v1alpha1",
+    kind = "IPClaim",
+    plural = "ipclaims",
+    shortname = "ipc",
+    shortname = "ipclaim",
+    shortname = "m3ipc",
+    shortname = "m3ipclaim",
+    shortname = "m3ipclaims",
+    shortname = "metal3ipc",
+    shortname = "metal3ipclaim",
+    shortname = "metal3ipclaims",
+    category = "cluster-api",
+    namespaced,
+    status = "IPClaimStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool.name"),
+    printcolumn(name = "Address", type_ = "string", json_path = ".status.address.name"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Error", type_ = "string", json_path = ".status.errorMessage")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.pool == oldSelf.pool").message("pool cannot be modified"))]
+pub struct IPClaimSpec {
+    /// The `IPPool`, of the same namespace.
+    pub pool: ObjectRef,
+}
+
+/// The outcome of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IPClaimStatus {
+    /// The `IPAddress`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<ObjectRef>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_message: Option<String>,
+}
+
+/// An address in use. Its name follows from the address, so that it exists once.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "ipam.metal3.io",
+    version = "v1alpha1",
+    kind = "IPAddress",
+    plural = "ipaddresses",
+    shortname = "ipa",
+    shortname = "ipaddress",
+    shortname = "m3ipa",
+    shortname = "m3ipaddress",
+    shortname = "m3ipaddresses",
+    shortname = "metal3ipa",
+    shortname = "metal3ipaddress",
+    shortname = "metal3ipaddresses",
+    category = "cluster-api",
+    namespaced,
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Address", type_ = "string", json_path = ".spec.address"),
+    printcolumn(name = "Claim", type_ = "string", json_path = ".spec.claim.name"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.address == oldSelf.address && self.pool == oldSelf.pool && self.claim == oldSelf.claim").message("address, pool and claim cannot be modified"))]
+pub struct IPAddressSpec {
+    /// The claim that it was given to.
+    pub claim: ObjectRef,
+    /// The pool that it is from.
+    pub pool: ObjectRef,
+    /// Prefix length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 128))]
+    pub prefix: Option<i32>,
+    /// Gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// The address.
+    pub address: String,
+    /// DNS servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns_servers: Vec<String>,
+}

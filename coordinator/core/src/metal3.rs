@@ -1,0 +1,8 @@
+//! Decisions of the Metal3 kinds.
+
+pub mod cluster;
+pub mod data;
+pub mod host;
+pub mod ipam;
+pub mod machine;
+mod selector;

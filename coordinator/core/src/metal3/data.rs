@@ -1,0 +1,205 @@
+//! `Metal3DataTemplate`: an index for each machine, and what is rendered with it.
+//!
+//! The name of a `Metal3Data` follows from template and index: whichever claim
+//! creates it first has the index.
+
+mod claim;
+mod meta_data;
+mod network_data;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coordinator_api::capi::Machine;
+use coordinator_api::metal3::data_template::{
+    FromAnnotation, Metal3DataTemplate, Metal3DataTemplateSpec, PoolRef, Services, Source,
+};
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::ipam::IPAddressSpec;
+use coordinator_api::metal3::machine::Metal3Machine;
+use kube::ResourceExt as _;
+
+pub use claim::{ClaimStep, data_name, decide_claim, group_of_data, group_of_template, project_template};
+pub use meta_data::render_meta_data;
+pub use network_data::render_network_data;
+
+/// Key of the Secret with meta-data, and suffix of its name.
+pub const META_DATA: (&str, &str) = ("metaData", "-metadata");
+/// Key of the Secret with network data, and suffix of its name.
+pub const NETWORK_DATA: (&str, &str) = ("networkData", "-networkdata");
+
+/// The objects that values are taken from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    pub machine: &'a Machine,
+    pub metal3_machine: &'a Metal3Machine,
+    pub host: &'a BareMetalHost,
+    pub index: i64,
+    /// By name of the pool.
+    pub addresses: &'a BTreeMap<String, IPAddressSpec>,
+}
+
+/// Why nothing can be rendered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataError {
+    #[error(
+        "{item}: the host has no interface {name:?}: correct the template, or see status.hardware of the BareMetalHost"
+    )]
+    NoInterface { item: String, name: String },
+    #[error("{item}: the BareMetalHost has no spec.bootMACAddress: set it")]
+    NoBootMac { item: String },
+    #[error("{item}: {value:?} is no MAC address: correct it")]
+    BadMac { item: String, value: String },
+    #[error("{item}: no pool is named: name one in the template, or set the annotation that it names")]
+    NoPool { item: String },
+    #[error(
+        "{item}: pool {name} is a {kind} and only IPPool of ipam.metal3.io is supported: create such a pool"
+    )]
+    ForeignPool { item: String, name: String, kind: String },
+    #[error("{item}: no address of pool {name} was claimed")]
+    NoAddress { item: String, name: String },
+    #[error("{item}: {value:?} is no IP address: correct it")]
+    BadAddress { item: String, value: String },
+    #[error("{item}: parameter {parameter} is set by a field of its own: remove it")]
+    IllegalParameter { item: String, parameter: String },
+}
+
+impl Sources<'_> {
+    fn name(&self, source: Source) -> String {
+        match source {
+            Source::Machine => self.machine.name_any(),
+            Source::Metal3Machine => self.metal3_machine.name_any(),
+            Source::BareMetalHost => self.host.name_any(),
+        }
+    }
+
+    fn labels(&self, source: Source) -> &BTreeMap<String, String> {
+        match source {
+            Source::Machine => self.machine.labels(),
+            Source::Metal3Machine => self.metal3_machine.labels(),
+            Source::BareMetalHost => self.host.labels(),
+        }
+    }
+
+    fn annotations(&self, source: Source) -> &BTreeMap<String, String> {
+        match source {
+            Source::Machine => self.machine.annotations(),
+            Source::Metal3Machine => self.metal3_machine.annotations(),
+            Source::BareMetalHost => self.host.annotations(),
+        }
+    }
+
+    fn annotation(&self, from: &FromAnnotation) -> &str {
+        self.annotations(from.object).get(&from.annotation).map(String::as_str).unwrap_or_default()
+    }
+
+    /// MAC address of an interface of the host.
+    fn mac(&self, item: &str, name: &str) -> Result<String, DataError> {
+        let hardware = self.host.status.as_ref().and_then(|status| status.hardware.as_ref());
+        let mut nics = hardware.into_iter().flat_map(|hardware| &hardware.nics);
+        let nic = nics.find(|nic| nic.name == name);
+        nic.map(|nic| nic.mac.clone())
+            .ok_or_else(|| DataError::NoInterface { item: item.to_owned(), name: name.to_owned() })
+    }
+
+    fn address(&self, item: &str, pool: &str) -> Result<&IPAddressSpec, DataError> {
+        let missing = || DataError::NoAddress { item: item.to_owned(), name: pool.to_owned() };
+        self.addresses.get(pool).ok_or_else(missing)
+    }
+
+    /// The pool of an item: by annotation, else by reference, else by name.
+    fn pool(
+        &self,
+        item: &str,
+        annotation: Option<&FromAnnotation>,
+        reference: Option<&PoolRef>,
+        name: Option<&String>,
+    ) -> Result<String, DataError> {
+        let found = match (annotation, reference) {
+            (Some(annotation), _) => self.annotation(annotation).to_owned(),
+            (None, Some(reference)) => {
+                check_pool(item, &reference.name, reference.api_group.as_ref(), reference.kind.as_ref())?;
+                reference.name.clone()
+            }
+            (None, None) => name.cloned().unwrap_or_default(),
+        };
+        if found.is_empty() { Err(DataError::NoPool { item: item.to_owned() }) } else { Ok(found) }
+    }
+}
+
+fn check_pool(
+    item: &str,
+    name: &str,
+    group: Option<&String>,
+    kind: Option<&String>,
+) -> Result<(), DataError> {
+    let group = group.map(String::as_str).filter(|group| !group.is_empty()).unwrap_or("ipam.metal3.io");
+    let kind = kind.map(String::as_str).filter(|kind| !kind.is_empty()).unwrap_or("IPPool");
+    if group == "ipam.metal3.io" && kind == "IPPool" {
+        return Ok(());
+    }
+    let kind = format!("{kind} of {group}");
+    Err(DataError::ForeignPool { item: item.to_owned(), name: name.to_owned(), kind })
+}
+
+/// The pools that the template takes addresses from; one address of each.
+///
+/// # Errors
+/// [`DataError`], which names the item.
+pub fn list_pools(
+    spec: &Metal3DataTemplateSpec,
+    sources: &Sources<'_>,
+) -> Result<BTreeSet<String>, DataError> {
+    let mut pools = BTreeSet::new();
+    if let Some(meta) = &spec.meta_data {
+        let lists = [
+            &meta.ip_addresses_from_ip_pool,
+            &meta.prefixes_from_ip_pool,
+            &meta.gateways_from_ip_pool,
+            &meta.dns_servers_from_ip_pool,
+        ];
+        for item in lists.into_iter().flatten() {
+            check_pool(&item.key, &item.name, item.api_group.as_ref(), item.kind.as_ref())?;
+            pools.insert(item.name.clone());
+        }
+    }
+    let Some(network) = &spec.network_data else { return Ok(pools) };
+    let networks = &network.networks;
+    let services = |services: &Services| services.dns_from_ip_pool.clone();
+    pools.extend(services(&network.services));
+    for layer in networks.ipv4.iter().chain(&networks.ipv6) {
+        pools.insert(network_data::pool_of(layer, sources)?);
+    }
+    let fixed = networks.ipv4.iter().chain(&networks.ipv6).flat_map(|layer| &layer.routes);
+    let dynamic = networks.ipv4_dhcp.iter().chain(&networks.ipv6_dhcp).chain(&networks.ipv6_slaac);
+    for route in fixed.chain(dynamic.flat_map(|layer| &layer.routes)) {
+        pools.extend(services(&route.services));
+        pools.extend(network_data::gateway_pool(route, sources)?);
+    }
+    Ok(pools)
+}
+
+/// What is rendered: the contents of the two Secrets, each where the template asks
+/// for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    pub meta_data: Option<String>,
+    pub network_data: Option<String>,
+}
+
+/// Renders the template for a machine.
+///
+/// # Errors
+/// [`DataError`], which names the item.
+pub fn render_data(template: &Metal3DataTemplate, sources: &Sources<'_>) -> Result<Rendered, DataError> {
+    let spec = &template.spec;
+    let meta_data = spec.meta_data.as_ref().map(|spec| render_meta_data(spec, sources)).transpose()?;
+    let network_data =
+        spec.network_data.as_ref().map(|spec| render_network_data(spec, sources)).transpose()?;
+    // Maps of texts always have a YAML form.
+    Ok(Rendered {
+        meta_data: meta_data.map(|data| crate::yaml::to_yaml(&data).unwrap_or_default()),
+        network_data: network_data.map(|data| crate::yaml::to_yaml(&data).unwrap_or_default()),
+    })
+}

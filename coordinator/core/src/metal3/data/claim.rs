@@ -1,0 +1,141 @@
+//! What is due for a `Metal3DataClaim`, and the status of a template.
+
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim, Metal3DataClaimStatus, Metal3DataSpec};
+use coordinator_api::metal3::data_template::{Metal3DataTemplate, Metal3DataTemplateStatus};
+use coordinator_api::metal3::{ObjectRef, SecretRef, names};
+use coordinator_api::names::annotation;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+
+use super::{META_DATA, NETWORK_DATA};
+
+/// The one change that is due for a claim.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClaimStep {
+    Rest,
+    /// Choose the lowest index that is free and record it on the claim, before
+    /// anything is created.
+    Choose,
+    /// Create the data of the recorded index.
+    Create(Box<Metal3Data>),
+    Report(Metal3DataClaimStatus),
+    /// Delete the data of this name.
+    Release(String),
+    /// Nothing of the claim is left.
+    RemoveFinalizer,
+}
+
+/// Whose indexes the template shares: those of the template that it replaces.
+#[must_use]
+pub fn group_of_template(template: &Metal3DataTemplate) -> String {
+    let reference = template.spec.template_reference.clone().filter(|name| !name.is_empty());
+    reference.unwrap_or_else(|| template.name_any())
+}
+
+/// The same for data.
+#[must_use]
+pub fn group_of_data(data: &Metal3Data) -> String {
+    let reference = data.spec.template_reference.clone().filter(|name| !name.is_empty());
+    reference.unwrap_or_else(|| data.spec.template.name.clone())
+}
+
+/// Name of the data with an index.
+#[must_use]
+pub fn data_name(template: &Metal3DataTemplate, index: i64) -> String {
+    format!("{}-{index}", group_of_template(template))
+}
+
+/// Decides. `find_data` looks a `Metal3Data` up by its name; `own` is the one of this
+/// claim, by whatever name.
+#[must_use]
+pub fn decide_claim<'a>(
+    claim: &Metal3DataClaim,
+    template: Option<&Metal3DataTemplate>,
+    own: Option<&Metal3Data>,
+    find_data: impl Fn(&str) -> Option<&'a Metal3Data>,
+) -> ClaimStep {
+    if claim.annotations().contains_key(annotation::PAUSED) {
+        return ClaimStep::Rest;
+    }
+    let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse::<i64>().ok());
+    if claim.metadata.deletion_timestamp.is_some() {
+        let is_held = claim.finalizers().iter().any(|name| name == names::DATA_CLAIM_FINALIZER);
+        let derived = template.zip(chosen).map(|(template, index)| data_name(template, index));
+        let derived = derived.filter(|name| find_data(name).is_some_and(|data| is_of_claim(data, claim)));
+        return match own.map(|data| data.name_any()).or(derived) {
+            Some(name) => ClaimStep::Release(name),
+            None if is_held => ClaimStep::RemoveFinalizer,
+            None => ClaimStep::Rest,
+        };
+    }
+    let name = &claim.spec.template.name;
+    let foreign = claim.spec.template.namespace.as_ref().filter(|namespace| !namespace.is_empty());
+    if foreign.is_some_and(|namespace| Some(namespace) != claim.metadata.namespace.as_ref()) {
+        return refuse(claim, "the template is not in this namespace: name one that is".to_owned());
+    }
+    let Some(template) = template else {
+        return refuse(claim, format!("no Metal3DataTemplate {name} in this namespace: create it"));
+    };
+    let Some(index) = chosen else { return ClaimStep::Choose };
+    match find_data(&data_name(template, index)) {
+        None => ClaimStep::Create(Box::new(new_data(claim, template, index))),
+        Some(data) if is_of_claim(data, claim) => {
+            let reference = ObjectRef::within(&claim.namespace().unwrap_or_default(), &data.name_any());
+            report(claim, Metal3DataClaimStatus { rendered_data: Some(reference), error_message: None })
+        }
+        Some(_) => ClaimStep::Choose,
+    }
+}
+
+/// Names decide: UIDs change with a restore.
+fn is_of_claim(data: &Metal3Data, claim: &Metal3DataClaim) -> bool {
+    data.spec.claim.name == claim.name_any()
+}
+
+fn new_data(claim: &Metal3DataClaim, template: &Metal3DataTemplate, index: i64) -> Metal3Data {
+    let namespace = claim.namespace().unwrap_or_default();
+    // A claim has the name of its machine.
+    let machine = claim.name_any();
+    let secret = |suffix: &str| SecretRef {
+        name: Some(format!("{machine}{suffix}")),
+        namespace: Some(namespace.clone()),
+    };
+    let spec = Metal3DataSpec {
+        index,
+        template_reference: template.spec.template_reference.clone(),
+        meta_data: template.spec.meta_data.as_ref().map(|_| secret(META_DATA.1)),
+        network_data: template.spec.network_data.as_ref().map(|_| secret(NETWORK_DATA.1)),
+        claim: ObjectRef::within(&namespace, &claim.name_any()),
+        template: ObjectRef::within(&namespace, &template.name_any()),
+    };
+    let mut data = Metal3Data::new(&data_name(template, index), spec);
+    data.metadata.labels = claim.metadata.labels.clone();
+    data.metadata.finalizers = Some(vec![names::DATA_FINALIZER.to_owned()]);
+    data
+}
+
+fn refuse(claim: &Metal3DataClaim, message: String) -> ClaimStep {
+    let rendered_data = claim.status.as_ref().and_then(|status| status.rendered_data.clone());
+    report(claim, Metal3DataClaimStatus { rendered_data, error_message: Some(message) })
+}
+
+fn report(claim: &Metal3DataClaim, status: Metal3DataClaimStatus) -> ClaimStep {
+    if claim.status.as_ref() == Some(&status) { ClaimStep::Rest } else { ClaimStep::Report(status) }
+}
+
+/// The status of a template whose indexes `used` have these claims.
+#[must_use]
+pub fn project_template(
+    template: &Metal3DataTemplate,
+    used: Vec<(i64, String)>,
+    now: Timestamp,
+) -> Metal3DataTemplateStatus {
+    let mut status = template.status.clone().unwrap_or_default();
+    let indexes = used.into_iter().map(|(index, claim)| (claim, index)).collect();
+    if status.indexes != indexes {
+        status.indexes = indexes;
+        status.last_updated = Some(Time(now));
+    }
+    status
+}

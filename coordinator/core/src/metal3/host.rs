@@ -1,0 +1,259 @@
+//! `BareMetalHost`: an inventory by another name. One that names an inventory is
+//! provisioned by our plans; every other one belongs to another manager.
+
+mod status;
+#[cfg(test)]
+mod tests;
+
+use coordinator_api::capi::Cluster;
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::metal3::host::{BareMetalHost, Image};
+use coordinator_api::metal3::names;
+use coordinator_api::names::{annotation, finalizer, label};
+use kube::ResourceExt as _;
+
+use crate::cluster;
+use crate::demand::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
+use crate::host::HostRecord;
+use crate::ids::{HostName, Uid};
+use crate::plan::Names;
+use crate::provider_id::ProviderId;
+
+pub use status::project_status;
+
+pub const KIND: &str = "BareMetalHost";
+
+/// What is due for a host before, beside and after its plans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostStep {
+    /// It names no inventory: another manager's.
+    Ignore,
+    /// Hold it by a finalizer: the inventory is about to be its own.
+    Hold,
+    /// Make the inventory its own, with the inventory's version as precondition.
+    Take,
+    /// The assignment decides.
+    Drive,
+    /// Let other owners have the inventory.
+    GiveBack,
+    /// Remove the finalizer.
+    Forget,
+    /// Nothing may be done.
+    Refuse(Blocker),
+}
+
+/// The inventory that the host names; only its annotation does.
+#[must_use]
+pub fn named_inventory(host: &BareMetalHost) -> Option<HostName> {
+    HostName::parse(host.annotations().get(annotation::MACHINE_INVENTORY)?)
+}
+
+/// Decides; `record` is the inventory that the host names.
+#[must_use]
+pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostStep {
+    let Some(named) = named_inventory(host) else { return HostStep::Ignore };
+    let has = |finalizer: &str| host.finalizers().iter().any(|held| held == finalizer);
+    let name = host.name_any();
+    let owner = record.and_then(|record| record.bare_metal_host.as_deref());
+    let is_owner = owner == Some(name.as_str());
+    let claim = record.and_then(|record| record.claim.as_ref());
+    let is_claimed = claim.is_some_and(|claim| claim.kind == KIND && claim.baremetal_machine == name);
+    if is_claimed || has(finalizer::BAREMETAL_MACHINE) {
+        return HostStep::Drive;
+    }
+    if host.metadata.deletion_timestamp.is_some() {
+        return match (is_owner, has(names::HOST_FINALIZER)) {
+            (true, _) => HostStep::GiveBack,
+            (false, true) => HostStep::Forget,
+            (false, false) => HostStep::Ignore,
+        };
+    }
+    let refuse = |reason, message| {
+        HostStep::Refuse(Blocker::needs_operator(Type::InventoryAllocated, reason, message))
+    };
+    if let Some(field) = unsupported_field(host) {
+        let message = format!(
+            "{field} is set and a MachineInventory is named: the host is driven by its agent alone; remove {field}, or the annotation {}",
+            annotation::MACHINE_INVENTORY
+        );
+        return refuse(Reason::FieldUnsupported, message);
+    }
+    if record.is_none() {
+        let message = format!(
+            "MachineInventory {named} does not exist: boot the host from a seed ISO, or correct the annotation"
+        );
+        return refuse(Reason::InventoryMissing, message);
+    }
+    if let Some(owner) = owner.filter(|_| !is_owner) {
+        let message = format!(
+            "BareMetalHost {owner} names MachineInventory {named} too: remove the annotation from one of them"
+        );
+        return refuse(Reason::InventoryTaken, message);
+    }
+    if let Some(claim) = claim {
+        let message = format!(
+            "MachineInventory {named} is claimed by {} {}: wait until that is deleted, or name another inventory",
+            claim.kind, claim.baremetal_machine
+        );
+        return refuse(Reason::InventoryTaken, message);
+    }
+    match (has(names::HOST_FINALIZER), is_owner) {
+        (false, _) => HostStep::Hold,
+        (true, false) => HostStep::Take,
+        (true, true) => HostStep::Drive,
+    }
+}
+
+/// A field that only a BMC, or Ironic, could carry out.
+fn unsupported_field(host: &BareMetalHost) -> Option<&'static str> {
+    let spec = &host.spec;
+    let has_bmc = spec.bmc.as_ref().is_some_and(|bmc| !bmc.address.is_empty());
+    [
+        (has_bmc, "spec.bmc"),
+        (spec.custom_deploy.is_some(), "spec.customDeploy"),
+        (spec.externally_provisioned == Some(true), "spec.externallyProvisioned"),
+        (spec.firmware.is_some(), "spec.firmware"),
+        (spec.raid.is_some(), "spec.raid"),
+        (spec.root_device_hints.is_some(), "spec.rootDeviceHints"),
+        (spec.preprovisioning_network_data_name.is_some(), "spec.preprovisioningNetworkDataName"),
+        (!spec.taints.is_empty(), "spec.taints"),
+    ]
+    .into_iter()
+    .find_map(|(is_set, field)| is_set.then_some(field))
+}
+
+/// The image that runs or is being written, where it was recorded.
+fn recorded_image(host: &BareMetalHost) -> Option<&String> {
+    host.annotations().get(names::PROVISIONED_IMAGE)
+}
+
+/// The demand on the inventory that the host names.
+#[must_use]
+pub fn read_demand(
+    host: &BareMetalHost,
+    inventory: Option<&MachineInventory>,
+    cluster: Option<&Cluster>,
+) -> Demand {
+    let annotated = |key| host.annotations().contains_key(key);
+    let has_finalizer = host.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
+    // Another image is written after the node of the former one is gone.
+    let is_wanted = |image: &&Image| recorded_image(host).is_none_or(|recorded| *recorded == image.url);
+    let image = host.spec.image.as_ref().filter(is_wanted);
+    let image = image.filter(|_| host.metadata.deletion_timestamp.is_none());
+    let named = named_inventory(host);
+    let want = match (image, &named) {
+        (Some(image), Some(named)) => Want::Node(Box::new(read_node(host, named, image, inventory))),
+        _ => Want::Release,
+    };
+    Demand {
+        machine: MachineKey {
+            kind: KIND,
+            namespace: host.namespace().unwrap_or_default(),
+            name: host.name_any(),
+            uid: host.uid().as_deref().and_then(Uid::parse),
+        },
+        // Chosen once the finalizer holds the host.
+        host: named.filter(|_| has_finalizer),
+        provider_id: host.annotations().get(names::PROVIDER_ID).and_then(|id| ProviderId::parse(id)),
+        has_finalizer,
+        retry_clean: annotated(annotation::RETRY_PLAN),
+        release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
+        abandon_after: None,
+        leftover_cluster: None,
+        hold: find_pause(host, cluster),
+        want,
+    }
+}
+
+/// Its own annotations, and the pause of the Cluster that uses it.
+fn find_pause(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Blocker> {
+    let key = names::HOST_PAUSES.into_iter().find(|key| host.annotations().contains_key(*key));
+    let message = match key {
+        Some(key) => format!("the annotation {key} is set: remove it"),
+        None if cluster::is_paused(host, cluster) => cluster::PAUSED_MESSAGE.to_owned(),
+        None => return None,
+    };
+    Some(Blocker::waiting_for(Type::Paused, Reason::Paused, message))
+}
+
+fn read_node(
+    host: &BareMetalHost,
+    named: &HostName,
+    image: &Image,
+    inventory: Option<&MachineInventory>,
+) -> NodeDemand {
+    let name = host.name_any();
+    let namespace = host.namespace().unwrap_or_default();
+    let consumer = host.spec.consumer_ref.as_ref().map(|consumer| consumer.name.clone());
+    let uuid = host.uid().unwrap_or_default();
+    let secret = |reference: &Option<coordinator_api::metal3::SecretRef>| {
+        reference.as_ref().and_then(|reference| reference.name.clone())
+    };
+    NodeDemand {
+        machine: consumer.unwrap_or_else(|| name.clone()),
+        cluster: host.labels().get(label::CLUSTER_NAME).cloned().unwrap_or_default(),
+        pool: String::new(),
+        reuse_group: None,
+        candidate: Ok(named.clone()),
+        bootstrap_secret: secret(&host.spec.user_data),
+        bootstrap_edit: BootstrapEdit::Unchanged,
+        meta_data_secret: secret(&host.spec.meta_data),
+        network_data_secret: secret(&host.spec.network_data),
+        image: resolve_image(image),
+        registry_secret: host.annotations().get(annotation::REGISTRY_SECRET).cloned(),
+        link: None,
+        names: inventory.map(|_| Names {
+            hostname: name.clone(),
+            machine: name.clone(),
+            namespace: namespace.clone(),
+            provider_id: provider_id(host),
+            uuid,
+        }),
+    }
+}
+
+/// Of the machine that uses the host; of the host itself where none does.
+#[must_use]
+pub fn provider_id(host: &BareMetalHost) -> String {
+    let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == super::machine::KIND);
+    match consumer {
+        Some(consumer) => {
+            ProviderId::of_metal3(&host.namespace().unwrap_or_default(), &host.name_any(), &consumer.name)
+        }
+        None => ProviderId::of_uid(&host.uid().unwrap_or_default()),
+    }
+    .to_string()
+}
+
+/// Only images that the hosts' `elemental` can install.
+///
+/// # Errors
+/// A blocker that names the field and the next action.
+pub fn resolve_image(image: &Image) -> Result<proto::plan::Image, Blocker> {
+    let failed = |reason, message: String| Blocker::failed_with(Type::ImageResolved, reason, message);
+    let unsupported = |message: &str| failed(Reason::FieldUnsupported, message.to_owned());
+    if let Some(format) = &image.format {
+        let message = format!(
+            "spec.image.format {format}: whole-disk images are not written, as the host keeps its system and its identity: name an OS image as oci://REGISTRY/IMAGE:TAG without format, or set the annotation {} on the Metal3Machine",
+            names::IMAGE_FROM_CATALOG
+        );
+        return Err(failed(Reason::FieldUnsupported, message));
+    }
+    let scheme = image.url.get(..6).filter(|scheme| scheme.eq_ignore_ascii_case("oci://"));
+    if scheme.is_none() {
+        let message = format!(
+            "spec.image.url: only oci://REGISTRY/IMAGE:TAG is supported: name such an image, or set the annotation {} on the Metal3Machine",
+            names::IMAGE_FROM_CATALOG
+        );
+        return Err(failed(Reason::FieldUnsupported, message));
+    }
+    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    if is_set(&image.checksum) || is_set(&image.checksum_type) {
+        return Err(unsupported(
+            "spec.image.checksum and checksumType must be empty for OCI images: write the digest into spec.image.url, as IMAGE@sha256:…",
+        ));
+    }
+    proto::plan::Image::parse(&image.url[6..])
+        .map_err(|error| failed(Reason::FieldUnsupported, format!("spec.image.url: {error}: correct it")))
+}

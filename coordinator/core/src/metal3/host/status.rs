@@ -1,0 +1,142 @@
+//! The status of a `BareMetalHost`: a projection of its inventory.
+
+use coordinator_api::conditions::{self, ConditionUpdate, Type};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::Phase;
+use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus, Hardware, Nic};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+
+use crate::assignment::State;
+use crate::cluster;
+use crate::demand::{Blocker, Severity};
+use crate::host::HostRecord;
+use crate::pool::{Standing, host_standing};
+
+/// The status that follows. `state` is that of the assignment, where it has one;
+/// `blocker` is why nothing is done at all.
+#[must_use]
+pub fn project_status(
+    host: &BareMetalHost,
+    state: Option<&State>,
+    updates: &[ConditionUpdate],
+    inventory: Option<&MachineInventory>,
+    now: Timestamp,
+) -> BareMetalHostStatus {
+    let before = host.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    let record = inventory.and_then(HostRecord::parse);
+    let blocker = state.and_then(|state| state.blocker.as_ref());
+    if blocker.is_some_and(|blocker| blocker.condition == Type::Paused) {
+        let shown = [cluster::paused_condition(true)];
+        conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
+        return status;
+    }
+    status.provisioning.state = choose_state(host, state, record.as_ref(), &before);
+    status.provisioning.id = inventory.and_then(ResourceExt::uid).unwrap_or_default();
+    status.provisioning.image = match status.provisioning.state.as_str() {
+        "provisioning" | "provisioned" => host.spec.image.clone(),
+        "deprovisioning" => before.provisioning.image.clone(),
+        _ => None,
+    };
+    status.powered_on = record.as_ref().is_some_and(HostRecord::is_attached);
+    status.hardware = inventory.map(list_hardware);
+    let error = find_error(blocker, state, record.as_ref(), &status.provisioning.state, now);
+    if error.is_some() && error.as_deref() != Some(before.error_message.as_str()) {
+        status.error_count += 1;
+    }
+    status.error_type = error.as_ref().map(|_| error_type(&status.provisioning.state).to_owned());
+    status.operational_status = if error.is_some() { "error" } else { "OK" }.to_owned();
+    if error.is_none() {
+        status.error_count = 0;
+    }
+    status.error_message = error.unwrap_or_default();
+    let mut shown = vec![cluster::paused_condition(false)];
+    shown.extend(updates.iter().cloned());
+    conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
+    if status != before {
+        status.last_updated = Some(Time(now));
+    }
+    status
+}
+
+fn choose_state(
+    host: &BareMetalHost,
+    state: Option<&State>,
+    record: Option<&HostRecord>,
+    before: &BareMetalHostStatus,
+) -> String {
+    let is_deleted = host.metadata.deletion_timestamp.is_some();
+    let is_release = is_deleted || host.spec.image.is_none();
+    let text = match (state.map(|state| state.phase), record) {
+        (_, None) => "registering",
+        (Some(None), _) if before.provisioning.state.is_empty() => "registering",
+        (Some(None), _) => return before.provisioning.state.clone(),
+        (Some(Some(Phase::Preparing)), _) => "deprovisioning",
+        (Some(Some(Phase::Failed)), _) if is_release => "deprovisioning",
+        (Some(Some(Phase::Running)), _) => "provisioned",
+        (Some(Some(_)), _) => "provisioning",
+        (None, _) if is_deleted => "deleting",
+        (None, Some(record)) if record.bare_metal_host.as_deref() != Some(&host.name_any()) => "registering",
+        (None, Some(record)) if record.carried.is_none() => "inspecting",
+        (None, Some(_)) => "available",
+    };
+    text.to_owned()
+}
+
+fn error_type(state: &str) -> &'static str {
+    match state {
+        "registering" => "registration error",
+        "inspecting" => "inspection error",
+        _ => "provisioning error",
+    }
+}
+
+/// Why the host is of no use now: it is not chosen while it has an error.
+fn find_error(
+    blocker: Option<&Blocker>,
+    state: Option<&State>,
+    record: Option<&HostRecord>,
+    text: &str,
+    now: Timestamp,
+) -> Option<String> {
+    if let Some(blocker) = blocker.filter(|blocker| blocker.severity != Severity::Waiting) {
+        return Some(blocker.message.clone());
+    }
+    let record = record?;
+    if let Some(problem) = record.find_problem(now) {
+        return Some(problem.message);
+    }
+    if state.is_some() || text != "available" {
+        return None;
+    }
+    match host_standing("", Some(record)) {
+        Standing::Unavailable(exclusion) => {
+            let why: &str = exclusion.into();
+            Some(format!("MachineInventory {} is {why}: see its conditions", record.name))
+        }
+        _ => None,
+    }
+}
+
+/// One entry for each address, as the baremetal-operator lists them.
+fn list_hardware(inventory: &MachineInventory) -> Hardware {
+    let status = inventory.status.as_ref();
+    let network = status
+        .and_then(|status| status.observed_network.as_ref())
+        .or(inventory.spec.observed_network.as_ref());
+    let interfaces = network.map(|network| network.interfaces.as_slice()).unwrap_or_default();
+    let nics = interfaces.iter().flat_map(|interface| {
+        let mac = interface.permanent_mac.clone().or_else(|| interface.mac.clone()).unwrap_or_default();
+        let nic = move |ip: Option<String>| Nic { name: interface.name.clone(), mac: mac.clone(), ip };
+        let address = |text: &String| text.split('/').next().map(str::to_owned);
+        let mut entries: Vec<_> = interface.addresses.iter().map(|text| nic(address(text))).collect();
+        if entries.is_empty() {
+            entries.push(nic(None));
+        }
+        entries
+    });
+    let host = status.and_then(|status| status.host.as_ref());
+    Hardware { hostname: host.map(|host| host.hostname.clone()).unwrap_or_default(), nics: nics.collect() }
+}

@@ -1,0 +1,190 @@
+use super::*;
+use crate::samples;
+use coordinator_api::metal3::Consumer;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+fn host() -> BareMetalHost {
+    serde_json::from_value(json!({
+        "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+        "metadata": {
+            "name": "bmh-1", "namespace": "default", "uid": "uid-of-bmh-1",
+            "annotations": { annotation::MACHINE_INVENTORY: "host-1" },
+            "finalizers": [names::HOST_FINALIZER],
+        },
+        "spec": { "online": true },
+    }))
+    .unwrap()
+}
+
+fn owned(owner: &str) -> MachineInventory {
+    let mut inventory = samples::inventory("host-1");
+    inventory.annotations_mut().insert(annotation::OWNER_BARE_METAL_HOST.into(), owner.into());
+    inventory
+}
+
+fn provisioning() -> BareMetalHost {
+    let mut host = host();
+    host.spec.image = Some(Image { url: "oci://registry.example/os:v1".into(), ..Image::default() });
+    host
+}
+
+#[test]
+fn a_host_takes_the_inventory_that_it_names() {
+    let free = samples::inventory("host-1");
+    let mut claimed = samples::inventory("host-1");
+    claimed.annotations_mut().insert(annotation::OWNER_BAREMETAL_MACHINE.into(), "m-1".into());
+    let mut foreign = host();
+    foreign.metadata.annotations = None;
+    let mut new = host();
+    new.metadata.finalizers = None;
+    let mut deleted = host();
+    deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    let mut driven = deleted.clone();
+    driven.finalizers_mut().push(finalizer::BAREMETAL_MACHINE.into());
+    let mut with_bmc = host();
+    with_bmc.spec.bmc =
+        Some(coordinator_api::metal3::host::Bmc { address: "redfish://x".into(), ..Default::default() });
+    let mut with_raid = host();
+    with_raid.spec.raid = Some(json!({}));
+    for (name, host, inventory, want) in [
+        ("another manager's", &foreign, Some(&free), "Ignore"),
+        ("new", &new, Some(&free), "Hold"),
+        ("held", &host(), Some(&free), "Take"),
+        ("owner", &host(), Some(&owned("bmh-1")), "Drive"),
+        ("owned by another", &host(), Some(&owned("bmh-2")), "InventoryTaken"),
+        ("claimed by a machine", &host(), Some(&claimed), "InventoryTaken"),
+        ("no inventory", &host(), None, "InventoryMissing"),
+        ("with a BMC", &with_bmc, Some(&free), "FieldUnsupported"),
+        ("with RAID", &with_raid, Some(&free), "FieldUnsupported"),
+        ("deleted, owner", &deleted, Some(&owned("bmh-1")), "GiveBack"),
+        ("deleted, given back", &deleted, Some(&free), "Forget"),
+        ("deleted, owned by another", &deleted, Some(&owned("bmh-2")), "Forget"),
+        ("deleted, with a node", &driven, Some(&owned("bmh-1")), "Drive"),
+    ] {
+        let record = inventory.map(samples::record);
+        let step = match decide_step(host, record.as_ref()) {
+            HostStep::Refuse(blocker) => blocker.reason.as_str().to_owned(),
+            step => format!("{step:?}"),
+        };
+        assert_eq!(step, want, "{name}");
+    }
+}
+
+#[test]
+fn only_images_that_hosts_can_install_are_taken() {
+    let image = |url: &str| Image { url: url.into(), ..Image::default() };
+    let checked = Image { checksum: Some("5".into()), ..image("oci://r.example/os:1") };
+    let raw = Image { format: Some("raw".into()), ..image("https://x/os.raw") };
+    let live = Image { format: Some("live-iso".into()), ..image("https://x/os.iso") };
+    for (image, want) in [
+        (image("oci://r.example/os:1"), "r.example/os:1"),
+        (image("OCI://r.example/os@sha256:0"), "r.example/os@sha256:0"),
+        (image("https://x/os.raw"), "only oci://"),
+        (image("oci"), "only oci://"),
+        (image("oci://"), "correct it"),
+        (checked, "must be empty for OCI images"),
+        (raw, "whole-disk images are not written"),
+        (live, "live-iso"),
+    ] {
+        let found = match resolve_image(&image) {
+            Ok(found) => found.as_str().to_owned(),
+            Err(blocker) => blocker.message,
+        };
+        assert!(found.contains(want), "{want}: {found}");
+    }
+}
+
+#[test]
+fn the_demand_follows_image_and_deletion() {
+    let inventory = owned("bmh-1");
+    let wants_node =
+        |host: &BareMetalHost| matches!(read_demand(host, Some(&inventory), None).want, Want::Node(_));
+    assert!(!wants_node(&host()), "no image");
+    let mut host = provisioning();
+    assert!(wants_node(&host));
+    host.annotations_mut().insert(names::PROVISIONED_IMAGE.into(), "oci://registry.example/os:v1".into());
+    assert!(wants_node(&host), "the same image");
+    host.annotations_mut().insert(names::PROVISIONED_IMAGE.into(), "oci://registry.example/os:v0".into());
+    assert!(!wants_node(&host), "the node of the former image goes first");
+    let mut host = provisioning();
+    host.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert!(!wants_node(&host), "deleted");
+}
+
+#[test]
+fn the_provider_id_names_the_machine_that_uses_the_host() {
+    let mut host = host();
+    assert_eq!(provider_id(&host), "metal3://uid-of-bmh-1");
+    host.spec.consumer_ref =
+        Some(Consumer { kind: "Metal3Machine".into(), name: "m-1".into(), ..Consumer::default() });
+    assert_eq!(provider_id(&host), "metal3://default/bmh-1/m-1");
+    let demand = read_demand(&provisioning(), Some(&owned("bmh-1")), None);
+    let Want::Node(node) = demand.want else { panic!("no node") };
+    let names = node.names.unwrap();
+    assert_eq!((names.uuid.as_str(), names.hostname.as_str()), ("uid-of-bmh-1", "bmh-1"));
+}
+
+#[test]
+fn a_paused_host_is_left_alone() {
+    for key in names::HOST_PAUSES {
+        let mut host = provisioning();
+        host.annotations_mut().insert(key.into(), String::new());
+        let hold = read_demand(&host, Some(&owned("bmh-1")), None).hold.unwrap();
+        assert!(hold.message.contains(key), "{}", hold.message);
+    }
+}
+
+#[test]
+fn the_state_is_that_of_the_baremetal_operator() {
+    use crate::assignment::State;
+    use coordinator_api::machine::Phase;
+    let state = |phase| State {
+        phase: Some(phase),
+        host: None,
+        has_inputs: false,
+        is_applied: false,
+        plan_checksum: None,
+        bootstrap_hash: None,
+        blocker: None,
+    };
+    let mut uninstalled = owned("bmh-1");
+    samples::host_status(&mut uninstalled).carried = None;
+    let taken = owned("bmh-2");
+    let mut deleted = host();
+    deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    for (name, host, inventory, phase, want) in [
+        ("no inventory", &host(), None, None, "registering"),
+        ("not its own", &host(), Some(&taken), None, "registering"),
+        ("not installed", &host(), Some(&uninstalled), None, "inspecting"),
+        ("free", &host(), Some(&owned("bmh-1")), None, "available"),
+        ("claimed", &provisioning(), Some(&owned("bmh-1")), Some(Phase::Allocated), "provisioning"),
+        ("written", &provisioning(), Some(&owned("bmh-1")), Some(Phase::Reprovisioning), "provisioning"),
+        ("failed", &provisioning(), Some(&owned("bmh-1")), Some(Phase::Failed), "provisioning"),
+        ("runs", &provisioning(), Some(&owned("bmh-1")), Some(Phase::Running), "provisioned"),
+        ("cleaned", &host(), Some(&owned("bmh-1")), Some(Phase::Preparing), "deprovisioning"),
+        ("clean failed", &host(), Some(&owned("bmh-1")), Some(Phase::Failed), "deprovisioning"),
+        ("deleted", &deleted, Some(&owned("bmh-1")), None, "deleting"),
+    ] {
+        let state = phase.map(state);
+        let status = project_status(host, state.as_ref(), &[], inventory, Timestamp::UNIX_EPOCH);
+        assert_eq!(status.provisioning.state, want, "{name}");
+        assert_eq!(status.operational_status, "OK", "{name}: {}", status.error_message);
+    }
+}
+
+#[test]
+fn a_host_that_cannot_be_used_has_an_error() {
+    let mut inventory = owned("bmh-1");
+    inventory.annotations_mut().insert(annotation::ALLOCATION_STATE.into(), "Unavailable".into());
+    let mut host = host();
+    for count in [1, 1] {
+        let status = project_status(&host, None, &[], Some(&inventory), Timestamp::UNIX_EPOCH);
+        assert!(status.error_message.contains("marked Unavailable"), "{}", status.error_message);
+        assert_eq!((status.error_count, status.operational_status.as_str()), (count, "error"));
+        host.status = Some(status);
+    }
+    let status = project_status(&host, None, &[], Some(&owned("bmh-1")), Timestamp::UNIX_EPOCH);
+    assert_eq!((status.error_message.as_str(), status.error_count), ("", 0));
+}

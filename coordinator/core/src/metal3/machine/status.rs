@@ -1,0 +1,120 @@
+//! The status of a `Metal3Machine`: a projection of its host.
+
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::machine::{Initialization, MachineAddress};
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::machine::Metal3MachineStatus;
+use coordinator_api::metal3::{ObjectRef, SecretRef};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
+
+use super::{Situation, is_consumer};
+use crate::cluster;
+use crate::demand::Blocker;
+
+/// The status that follows. `failure` is an effect that the API server refused.
+#[must_use]
+pub fn project_status(
+    situation: &Situation<'_>,
+    blocker: Option<&Blocker>,
+    failure: Option<ConditionUpdate>,
+    now: Timestamp,
+) -> Metal3MachineStatus {
+    let machine = situation.machine;
+    let before = machine.status.clone().unwrap_or_default();
+    let mut status = before.clone();
+    let is_paused = blocker.is_some_and(|blocker| blocker.condition == Type::Paused);
+    let mut shown = vec![cluster::paused_condition(is_paused)];
+    if !is_paused {
+        project_machine(&mut status, situation);
+        shown.extend(project_conditions(situation, blocker, failure));
+        if status.addresses != before.addresses {
+            status.last_updated = Some(Time(now));
+        }
+    }
+    conditions::set_conditions(&mut status.conditions, &shown, machine.metadata.generation, now);
+    status
+}
+
+fn project_machine(status: &mut Metal3MachineStatus, situation: &Situation<'_>) {
+    let machine = situation.machine;
+    // Never false again: Cluster API takes it as a one-way door.
+    status.ready |= machine.spec.provider_id.is_some();
+    if status.ready {
+        status.initialization = Some(Initialization { provisioned: Some(true) });
+    }
+    let Some(host) = situation.host.filter(|host| is_consumer(host, machine)) else {
+        status.phase = None;
+        return;
+    };
+    let host_status = host.status.clone().unwrap_or_default();
+    status.phase = Some(host_status.provisioning.state).filter(|state| !state.is_empty());
+    let named =
+        |reference: &Option<SecretRef>| reference.clone().filter(|reference| reference.name.is_some());
+    if host.spec.image.is_some() {
+        status.user_data = named(&host.spec.user_data);
+        status.meta_data = named(&host.spec.meta_data);
+        status.network_data = named(&host.spec.network_data);
+    }
+    let rendered = situation.data.filter(|_| machine.spec.data_template.is_some());
+    status.rendered_data =
+        rendered.map(|data| ObjectRef::within(&machine.namespace().unwrap_or_default(), &data.name_any()));
+    let addresses = list_addresses(host);
+    if !addresses.is_empty() {
+        status.addresses = addresses;
+    }
+}
+
+fn list_addresses(host: &BareMetalHost) -> Vec<MachineAddress> {
+    let hardware = host.status.as_ref().and_then(|status| status.hardware.clone()).unwrap_or_default();
+    let address = |kind: &str, address: String| MachineAddress { kind: kind.to_owned(), address };
+    let ips = hardware.nics.into_iter().filter_map(|nic| nic.ip).filter(|ip| !ip.is_empty());
+    let mut addresses: Vec<_> = ips.map(|ip| address("InternalIP", ip)).collect();
+    if !hardware.hostname.is_empty() {
+        addresses.push(address("Hostname", hardware.hostname.clone()));
+        addresses.push(address("InternalDNS", hardware.hostname));
+    }
+    addresses
+}
+
+/// What lies before a blocker holds, what the blocker names does not.
+fn project_conditions(
+    situation: &Situation<'_>,
+    blocker: Option<&Blocker>,
+    failure: Option<ConditionUpdate>,
+) -> Vec<ConditionUpdate> {
+    let machine = situation.machine;
+    let mut updates = vec![];
+    if let Some(host) = situation.host.filter(|host| is_consumer(host, machine)) {
+        let message = format!("BareMetalHost {}", host.name_any());
+        updates.push(condition_true(
+            Type::AssociateBareMetalHost,
+            Reason::AssociateBareMetalHostSuccess,
+            message,
+        ));
+    }
+    let is_rendered = situation.data.and_then(|data| data.status.as_ref()).is_some_and(|status| status.ready);
+    if is_rendered && machine.spec.data_template.is_some() {
+        updates.push(condition_true(Type::Metal3DataReady, Reason::Metal3DataSecretsReady, ""));
+    }
+    if machine.spec.provider_id.is_some() {
+        updates.push(condition_true(Type::HostProvisioned, Reason::Running, ""));
+    }
+    let mut ready = match blocker {
+        Some(blocker) => condition_false(Type::Ready, blocker.reason, blocker.message.clone()),
+        None if machine.spec.provider_id.is_some() => condition_true(Type::Ready, Reason::Running, ""),
+        None => {
+            condition_false(Type::Ready, Reason::HostNotProvisioned, "the host is about to be provisioned")
+        }
+    };
+    if let Some(blocker) = blocker.filter(|blocker| blocker.condition != Type::Ready) {
+        updates.retain(|update| update.kind != blocker.condition);
+        updates.push(condition_false(blocker.condition, blocker.reason, blocker.message.clone()));
+    }
+    if let Some(failure) = failure {
+        ready = failure;
+    }
+    updates.push(ready);
+    updates
+}

@@ -1,0 +1,158 @@
+//! `hostSelector`: which hosts a machine can have, by their labels.
+
+use std::collections::BTreeMap;
+
+use coordinator_api::metal3::machine::{HostRequirement, HostSelector};
+
+/// A selector, parsed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Selector(Vec<(String, Operation)>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Operation {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    Absent,
+    Above(i64),
+    Below(i64),
+}
+
+/// A selector that matches nothing, as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("spec.hostSelector.matchExpressions, key {key}: {problem}: correct the template")]
+pub(super) struct SelectorError {
+    key: String,
+    problem: String,
+}
+
+impl Selector {
+    /// # Errors
+    /// [`SelectorError`], which names the expression.
+    pub(super) fn parse(selector: &HostSelector) -> Result<Self, SelectorError> {
+        let labels = selector.match_labels.iter();
+        let labels = labels.map(|(key, value)| Ok((key.clone(), Operation::In(vec![value.clone()]))));
+        let expressions = selector.match_expressions.iter().map(parse_requirement);
+        labels.chain(expressions).collect::<Result<_, _>>().map(Self)
+    }
+
+    #[must_use]
+    pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|(key, operation)| operation.matches(labels.get(key)))
+    }
+}
+
+impl Operation {
+    /// As Kubernetes: a label that is absent is not in any set.
+    fn matches(&self, value: Option<&String>) -> bool {
+        let number = || value.and_then(|text| text.parse::<i64>().ok());
+        match self {
+            Self::In(values) => value.is_some_and(|value| values.contains(value)),
+            Self::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            Self::Exists => value.is_some(),
+            Self::Absent => value.is_none(),
+            Self::Above(bound) => number().is_some_and(|number| number > *bound),
+            Self::Below(bound) => number().is_some_and(|number| number < *bound),
+        }
+    }
+}
+
+fn parse_requirement(given: &HostRequirement) -> Result<(String, Operation), SelectorError> {
+    let failed = |problem: String| SelectorError { key: given.key.clone(), problem };
+    let values = || given.values.clone();
+    let single = || match given.values.as_slice() {
+        [value] => Ok(value.clone()),
+        _ => Err(failed(format!("operator {} takes exactly one value", given.operator))),
+    };
+    let number = || {
+        let value = single()?;
+        value.parse::<i64>().map_err(|_| failed(format!("{value:?} is not an integer")))
+    };
+    let some = |operation: Operation| {
+        if given.values.is_empty() {
+            return Err(failed(format!("operator {} takes values", given.operator)));
+        }
+        Ok(operation)
+    };
+    let operation = match given.operator.to_lowercase().as_str() {
+        "in" => some(Operation::In(values()))?,
+        "notin" => some(Operation::NotIn(values()))?,
+        "=" | "==" => Operation::In(vec![single()?]),
+        "!=" => Operation::NotIn(vec![single()?]),
+        "exists" => Operation::Exists,
+        "!" => Operation::Absent,
+        "gt" => Operation::Above(number()?),
+        "lt" => Operation::Below(number()?),
+        other => {
+            return Err(failed(format!("{other:?} is none of in, notin, exists, !, =, ==, !=, gt, lt")));
+        }
+    };
+    Ok((given.key.clone(), operation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selector(expression: (&str, &[&str])) -> Result<Selector, SelectorError> {
+        let values = expression.1.iter().map(|value| (*value).to_owned()).collect();
+        let requirement = HostRequirement { key: "k".into(), operator: expression.0.into(), values };
+        Selector::parse(&HostSelector { match_expressions: vec![requirement], ..HostSelector::default() })
+    }
+
+    #[test]
+    fn operators_are_those_of_kubernetes() {
+        for (operator, values, value, want) in [
+            ("in", &["a", "b"][..], Some("b"), true),
+            ("In", &["a"], Some("b"), false),
+            ("in", &["a"], None, false),
+            ("notin", &["a"], Some("b"), true),
+            ("NotIn", &["a"], Some("a"), false),
+            ("notin", &["a"], None, true),
+            ("exists", &[], Some(""), true),
+            ("exists", &[], None, false),
+            ("!", &[], None, true),
+            ("!", &[], Some("a"), false),
+            ("=", &["a"], Some("a"), true),
+            ("==", &["a"], Some("b"), false),
+            ("!=", &["a"], Some("b"), true),
+            ("!=", &["a"], None, true),
+            ("gt", &["5"], Some("6"), true),
+            ("gt", &["5"], Some("5"), false),
+            ("lt", &["5"], Some("4"), true),
+            ("lt", &["5"], Some("x"), false),
+            ("gt", &["5"], None, false),
+        ] {
+            let labels = value.map(|value| ("k".to_owned(), value.to_owned())).into_iter().collect();
+            let selector = selector((operator, values)).unwrap();
+            assert_eq!(selector.matches(&labels), want, "{operator} {values:?} {value:?}");
+        }
+    }
+
+    #[test]
+    fn unusable_expressions_name_their_key() {
+        for (operator, values) in
+            [("near", &["a"][..]), ("in", &[]), ("=", &["a", "b"]), ("gt", &["x"]), ("lt", &[])]
+        {
+            let error = selector((operator, values)).unwrap_err().to_string();
+            assert!(error.contains("key k") && error.contains("correct the template"), "{error}");
+        }
+    }
+
+    #[test]
+    fn all_parts_have_to_hold() {
+        let mut given = HostSelector::default();
+        assert!(Selector::parse(&given).unwrap().matches(&BTreeMap::new()), "an empty one allows every host");
+        given.match_labels.insert("a".into(), "1".into());
+        given.match_labels.insert("b".into(), "2".into());
+        let selector = Selector::parse(&given).unwrap();
+        let labels = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+        };
+        assert!(selector.matches(&labels(&[("a", "1"), ("b", "2"), ("c", "3")])));
+        assert!(!selector.matches(&labels(&[("a", "1")])));
+    }
+}

@@ -1,0 +1,147 @@
+//! The stores of the Metal3 kinds.
+
+use std::sync::Arc;
+
+use coordinator_api::metal3::cluster::Metal3Cluster;
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
+use coordinator_api::metal3::data_template::Metal3DataTemplate;
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
+use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
+use kube::runtime::reflector::Store;
+
+use super::follow::{Watch, Watched};
+use super::{Presence, Sinks};
+use crate::controllers::index::Triggers;
+use crate::controllers::metal3::index::Metal3Index;
+
+/// The stores, and what in them concerns what.
+#[derive(Clone, Debug)]
+pub struct Metal3Cache {
+    pub index: Metal3Index,
+    pub hosts: Store<BareMetalHost>,
+    pub machines: Store<Metal3Machine>,
+    pub templates: Store<Metal3MachineTemplate>,
+    pub clusters: Store<Metal3Cluster>,
+    pub data_templates: Store<Metal3DataTemplate>,
+    pub data_claims: Store<Metal3DataClaim>,
+    pub data: Store<Metal3Data>,
+    pub ip_pools: Store<IPPool>,
+    pub ip_claims: Store<IPClaim>,
+    pub ip_addresses: Store<IPAddress>,
+}
+
+impl Metal3Cache {
+    pub(super) fn start(watch: &mut Watch<'_>) -> Self {
+        Self {
+            index: watch.sinks.metal3.clone(),
+            hosts: watch.follow_objects(),
+            machines: watch.follow_objects(),
+            templates: watch.follow_objects(),
+            clusters: watch.follow_objects(),
+            data_templates: watch.follow_objects(),
+            data_claims: watch.follow_objects(),
+            data: watch.follow_objects(),
+            ip_pools: watch.follow_objects(),
+            ip_claims: watch.follow_objects(),
+            ip_addresses: watch.follow_objects(),
+        }
+    }
+
+    pub(super) async fn wait_until_filled(&self) {
+        // An error is a watch that ended with the process.
+        let _ = tokio::join!(
+            self.hosts.wait_until_ready(),
+            self.machines.wait_until_ready(),
+            self.templates.wait_until_ready(),
+            self.clusters.wait_until_ready(),
+            self.data_templates.wait_until_ready(),
+            self.data_claims.wait_until_ready(),
+            self.data.wait_until_ready(),
+            self.ip_pools.wait_until_ready(),
+            self.ip_claims.wait_until_ready(),
+            self.ip_addresses.wait_until_ready(),
+        );
+    }
+}
+
+impl Watched for BareMetalHost {
+    const KIND: &'static str = "BareMetalHost";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_host(this, presence)
+    }
+}
+
+impl Watched for Metal3Machine {
+    const KIND: &'static str = "Metal3Machine";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_machine(this, presence)
+    }
+}
+
+/// Read when a machine of it is deleted.
+impl Watched for Metal3MachineTemplate {
+    const KIND: &'static str = "Metal3MachineTemplate";
+
+    fn record_change(_: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
+        Triggers::default()
+    }
+}
+
+impl Watched for Metal3Cluster {
+    const KIND: &'static str = "Metal3Cluster";
+
+    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_infrastructure(this)
+    }
+}
+
+impl Watched for Metal3DataTemplate {
+    const KIND: &'static str = "Metal3DataTemplate";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_data_template(this, presence)
+    }
+}
+
+impl Watched for Metal3DataClaim {
+    const KIND: &'static str = "Metal3DataClaim";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_data_claim(this, presence)
+    }
+}
+
+impl Watched for Metal3Data {
+    const KIND: &'static str = "Metal3Data";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_data(this, presence)
+    }
+}
+
+impl Watched for IPPool {
+    const KIND: &'static str = "IPPool";
+
+    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_ip_pool(this)
+    }
+}
+
+impl Watched for IPClaim {
+    const KIND: &'static str = "IPClaim";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_ip_claim(this, presence)
+    }
+}
+
+impl Watched for IPAddress {
+    const KIND: &'static str = "IPAddress";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_ip_address(this, presence)
+    }
+}

@@ -1,0 +1,107 @@
+//! `Metal3DataClaim`: an index of a template is chosen, its data created and given
+//! back.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
+use coordinator_api::metal3::names;
+use coordinator_core::metal3::data::{ClaimStep, decide_claim, group_of_template};
+use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
+
+use crate::controllers::Context;
+use crate::controllers::index::Key;
+use crate::store::{StoreError, metal3, status};
+
+/// Decides, applies one step.
+///
+/// # Errors
+/// [`StoreError`].
+pub(super) async fn reconcile(
+    claim: Arc<Metal3DataClaim>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
+    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let key = Key::of(&*claim);
+    let beside = |name: &str| key.in_namespace_of(name);
+    let template = cache.data_templates.get(&beside(&claim.spec.template.name).object_ref());
+    let own = cache.index.data_of_claim(&key).and_then(|data| cache.data.get(&data.object_ref()));
+    let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
+    let known = chosen.zip(template.as_ref()).and_then(|(index, template)| {
+        let name = coordinator_core::metal3::data::data_name(template, index);
+        cache.data.get(&beside(&name).object_ref())
+    });
+    let find = |name: &str| known.as_deref().filter(|data| data.name_any() == name);
+    match decide_claim(&claim, template.as_deref(), own.as_deref(), find) {
+        ClaimStep::Rest => {}
+        ClaimStep::Choose => {
+            let Some(template) = template else { return Ok(Action::await_change()) };
+            let group = beside(&group_of_template(&template));
+            let index = cache.index.choose_index(&group, &key, lowest_free);
+            let note = (names::CHOSEN_INDEX, index.to_string());
+            metal3::record_choice(&context.client, &*claim, note, names::DATA_CLAIM_FINALIZER).await?;
+        }
+        ClaimStep::Create(data) => create_data(&context, &claim, &data).await?,
+        ClaimStep::Report(projected) => {
+            status::write_status(&context.client, &*claim, &projected).await?;
+        }
+        ClaimStep::Release(name) => release_data(&context, &claim, &name).await?,
+        ClaimStep::RemoveFinalizer => {
+            let rendered = claim.status.as_ref().and_then(|status| status.rendered_data.as_ref());
+            let derived = chosen.zip(template.as_ref());
+            let derived =
+                derived.map(|(index, template)| coordinator_core::metal3::data::data_name(template, index));
+            // The cache may not have seen the data yet.
+            for name in derived.iter().chain(rendered.map(|rendered| &rendered.name)) {
+                if find_data(&context, &claim, name).await?.is_some() {
+                    return Err(StoreError::Changed { kind: "Metal3Data", name: name.clone() });
+                }
+            }
+            metal3::drop_finalizer(&context.client, &*claim, names::DATA_CLAIM_FINALIZER).await?;
+        }
+    }
+    Ok(Action::await_change())
+}
+
+fn lowest_free(is_taken: &dyn Fn(&i64) -> bool) -> Result<i64, Infallible> {
+    Ok((0..).find(|index| !is_taken(index)).unwrap_or_default())
+}
+
+/// Of two claims that chose one index, the one whose data is created has it.
+async fn create_data(
+    context: &Context,
+    claim: &Metal3DataClaim,
+    data: &Metal3Data,
+) -> Result<(), StoreError> {
+    let namespace = claim.namespace().unwrap_or_default();
+    let Some(existing) = metal3::create(&context.client, &namespace, data).await? else {
+        tracing::info!(data = data.name_any(), "index given");
+        return Ok(());
+    };
+    if existing.spec.claim.name == claim.name_any() {
+        return Ok(());
+    }
+    metal3::drop_choice(&context.client, claim, names::CHOSEN_INDEX).await
+}
+
+/// The data of this claim, as the API server has it.
+async fn find_data(
+    context: &Context,
+    claim: &Metal3DataClaim,
+    name: &str,
+) -> Result<Option<Metal3Data>, StoreError> {
+    let api: Api<Metal3Data> =
+        Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default());
+    let found = api.get_opt(name).await.map_err(StoreError::request("get", "Metal3Data", name))?;
+    Ok(found.filter(|data| data.spec.claim.name == claim.name_any()))
+}
+
+/// Its own finalizer holds the data until its addresses are free.
+async fn release_data(context: &Context, claim: &Metal3DataClaim, name: &str) -> Result<(), StoreError> {
+    let found = find_data(context, claim, name).await?;
+    match found.filter(|data| data.metadata.deletion_timestamp.is_none()) {
+        Some(data) => metal3::delete(&context.client, &data).await.map(drop),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,40 @@
+//! `Metal3DataTemplate`: held while data of it exists; its status lists the indexes.
+
+use std::sync::Arc;
+
+use coordinator_api::metal3::data_template::Metal3DataTemplate;
+use coordinator_api::metal3::names;
+use coordinator_core::metal3::data::{group_of_template, project_template};
+use kube::ResourceExt as _;
+use kube::runtime::controller::Action;
+
+use crate::controllers::Context;
+use crate::controllers::index::Key;
+use crate::store::{StoreError, metal3, status};
+
+/// Adds or removes the finalizer, projects the status.
+///
+/// # Errors
+/// [`StoreError`].
+pub(super) async fn reconcile(
+    template: Arc<Metal3DataTemplate>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
+    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let key = Key::of(&*template);
+    let used = cache.index.used_indexes(&key.in_namespace_of(&group_of_template(&template)));
+    let is_held = template.finalizers().iter().any(|name| name == names::DATA_TEMPLATE_FINALIZER);
+    let is_deleted = template.metadata.deletion_timestamp.is_some();
+    if !is_deleted && !is_held {
+        metal3::add_finalizer(&context.client, &*template, names::DATA_TEMPLATE_FINALIZER).await?;
+        return Ok(Action::await_change());
+    }
+    if is_deleted && is_held && used.is_empty() {
+        metal3::drop_finalizer(&context.client, &*template, names::DATA_TEMPLATE_FINALIZER).await?;
+        return Ok(Action::await_change());
+    }
+    let used = used.into_iter().map(|(index, claim)| (index, claim.name)).collect();
+    let projected = project_template(&template, used, context.clock.now());
+    status::write_status(&context.client, &*template, &projected).await?;
+    Ok(Action::await_change())
+}

@@ -1,0 +1,183 @@
+//! `BareMetalHost`: takes the inventory that it names, and is a front door of the
+//! host engine from then on.
+
+use std::sync::Arc;
+
+use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus};
+use coordinator_api::metal3::names;
+use coordinator_api::names::{finalizer, label};
+use coordinator_core::assignment::{self, State};
+use coordinator_core::claim::ClaimingMachine;
+use coordinator_core::demand::Blocker;
+use coordinator_core::host::HostRecord;
+use coordinator_core::metal3::host::{
+    HostStep, KIND, decide_step, named_inventory, project_status, read_demand,
+};
+use coordinator_core::provider_id::ProviderId;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+
+use crate::controllers::Context;
+use crate::controllers::front_door::{self, FrontDoor, Gathered};
+use crate::controllers::index::Key;
+use crate::store::{StoreError, host as inventories, metal3, status};
+
+impl FrontDoor for BareMetalHost {
+    type Status = BareMetalHostStatus;
+
+    /// Its objects name their inventories.
+    const CHOOSES: bool = false;
+
+    fn gather_inputs(&self, context: &Context) -> Gathered {
+        let key = Key::of(self);
+        let inventory = find_inventory(self, context);
+        let cluster = self.labels().get(label::CLUSTER_NAME);
+        let cluster = cluster.and_then(|name| context.cache.find_cluster(&key.in_namespace_of(name)));
+        let demand = read_demand(self, inventory.as_deref(), cluster.as_deref());
+        Gathered::new(demand, inventory, context.clock.now())
+    }
+
+    fn project_status(
+        &self,
+        state: &State,
+        updates: &[ConditionUpdate],
+        gathered: &Gathered,
+    ) -> Self::Status {
+        project_status(self, Some(state), updates, gathered.inventory.as_deref(), gathered.now)
+    }
+
+    fn ready_reason(&self) -> Option<(String, String)> {
+        let ready = find_condition(&self.status.as_ref()?.conditions, Type::Ready)?;
+        Some((ready.reason.clone(), ready.message.clone()))
+    }
+
+    /// The kind has no field for it: the annotations are what is stored.
+    fn provide_change(&self, provider_id: &ProviderId) -> Value {
+        let image = self.spec.image.as_ref().map(|image| &image.url);
+        json!({ "metadata": { "annotations": {
+            names::PROVIDER_ID: provider_id.as_str(),
+            names::PROVISIONED_IMAGE: image,
+        } } })
+    }
+
+    fn release_change(&self) -> Value {
+        json!({ "metadata": { "annotations": { names::PROVIDER_ID: null, names::PROVISIONED_IMAGE: null } } })
+    }
+}
+
+fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<Arc<MachineInventory>> {
+    let key = Key::of(host).in_namespace_of(named_inventory(host)?.as_str());
+    context.cache.inventories.get(&key.object_ref())
+}
+
+/// Decides, applies one step.
+///
+/// # Errors
+/// [`StoreError`].
+pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
+    let inventory = find_inventory(&host, &context);
+    let record = inventory.as_deref().and_then(HostRecord::parse);
+    let client = &context.client;
+    match (decide_step(&host, record.as_ref()), inventory) {
+        (HostStep::Ignore, _) => {}
+        (HostStep::Hold, _) => metal3::add_finalizer(client, &*host, names::HOST_FINALIZER).await?,
+        (HostStep::Forget, _) => metal3::drop_finalizer(client, &*host, names::HOST_FINALIZER).await?,
+        (HostStep::Take, Some(inventory)) => {
+            inventories::take(client, &inventory, &host.name_any()).await?;
+            let note = format!("MachineInventory {} is this host's own", inventory.name_any());
+            context.events.normal(&*host, "InventoryTaken", &note).await;
+        }
+        (HostStep::GiveBack, Some(inventory)) => inventories::give_back(client, &inventory).await?,
+        (HostStep::Take | HostStep::GiveBack, None) => {}
+        (HostStep::Refuse(blocker), inventory) => {
+            refuse_host(&context, &host, inventory.as_deref(), blocker).await?;
+        }
+        (HostStep::Drive, inventory) if is_idle(&host, record.as_ref()) => {
+            show_idle(&context, &host, inventory.as_deref()).await?;
+            let grace = record.and_then(|record| record.grace_ends(context.clock.now()));
+            let wait = grace.map(|at| at.duration_since(context.clock.now()));
+            let wait = wait.and_then(|wait| std::time::Duration::try_from(wait).ok());
+            return Ok(wait.map_or_else(Action::await_change, Action::requeue));
+        }
+        (HostStep::Drive, _) => return front_door::reconcile_machine(host, context).await,
+    }
+    Ok(Action::await_change())
+}
+
+/// Neither a node nor the wish for one.
+fn is_idle(host: &BareMetalHost, record: Option<&HostRecord>) -> bool {
+    let is_held = host.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
+    let is_claimed = record.is_some_and(|record| record.claim.is_some());
+    !is_held && !is_claimed && host.spec.image.is_none()
+}
+
+async fn show_idle(
+    context: &Context,
+    host: &BareMetalHost,
+    inventory: Option<&MachineInventory>,
+) -> Result<(), StoreError> {
+    let ready = inventory.and_then(|inventory| find_condition(inventory.conditions(), Type::Ready));
+    let ready = ready.and_then(|ready| {
+        let reason = ready.reason.parse().ok()?;
+        let make = if ready.status == "True" {
+            coordinator_api::conditions::condition_true
+        } else {
+            coordinator_api::conditions::condition_false
+        };
+        Some(make(Type::Ready, reason, ready.message.clone()))
+    });
+    let updates: Vec<_> = ready.into_iter().collect();
+    let projected = project_status(host, None, &updates, inventory, context.clock.now());
+    status::write_status(&context.client, host, &projected).await.map(drop)
+}
+
+async fn refuse_host(
+    context: &Context,
+    host: &BareMetalHost,
+    inventory: Option<&MachineInventory>,
+    blocker: Blocker,
+) -> Result<(), StoreError> {
+    let before = host.ready_reason();
+    let now = (blocker.reason.as_str().to_owned(), blocker.message.clone());
+    let state = State {
+        phase: None,
+        host: None,
+        has_inputs: false,
+        is_applied: false,
+        plan_checksum: None,
+        bootstrap_hash: None,
+        blocker: Some(blocker),
+        node: None,
+    };
+    let updates = assignment::project_conditions(&state);
+    let projected = project_status(host, Some(&state), &updates, inventory, context.clock.now());
+    let written = status::write_status(&context.client, host, &projected).await?;
+    if written.is_some() && before.as_ref() != Some(&now) {
+        context.events.warning(host, &now.0, &now.1).await;
+    }
+    Ok(())
+}
+
+/// Looks up the host of a claim in the API server itself.
+pub(in crate::controllers) fn look_up(
+    context: &Context,
+    key: Key,
+) -> BoxFuture<'_, Result<Option<ClaimingMachine>, StoreError>> {
+    async move {
+        let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &key.namespace);
+        let found = api.get_opt(&key.name).await.map_err(StoreError::request("get", KIND, &key.name))?;
+        Ok(found.map(|host| read_claiming(context, &host)))
+    }
+    .boxed()
+}
+
+/// Fields of a host that a claim needs.
+pub(in crate::controllers) fn read_claiming(context: &Context, host: &BareMetalHost) -> ClaimingMachine {
+    let gathered = host.gather_inputs(context);
+    ClaimingMachine { host: named_inventory(host), is_paused: gathered.demand.hold.is_some() }
+}

@@ -1,0 +1,36 @@
+//! `IPPool`: held while an address of it is in use; its status lists them.
+
+use std::sync::Arc;
+
+use coordinator_api::metal3::ipam::IPPool;
+use coordinator_api::metal3::names;
+use coordinator_core::metal3::ipam::project_pool;
+use kube::ResourceExt as _;
+use kube::runtime::controller::Action;
+
+use crate::controllers::Context;
+use crate::controllers::index::Key;
+use crate::store::{StoreError, metal3, status};
+
+/// Adds or removes the finalizer, projects the status.
+///
+/// # Errors
+/// [`StoreError`].
+pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, StoreError> {
+    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let used = cache.index.used_addresses(&Key::of(&*pool));
+    let is_held = pool.finalizers().iter().any(|name| name == names::POOL_FINALIZER);
+    let is_deleted = pool.metadata.deletion_timestamp.is_some();
+    if !is_deleted && !is_held {
+        metal3::add_finalizer(&context.client, &*pool, names::POOL_FINALIZER).await?;
+        return Ok(Action::await_change());
+    }
+    if is_deleted && is_held && used.is_empty() {
+        metal3::drop_finalizer(&context.client, &*pool, names::POOL_FINALIZER).await?;
+        return Ok(Action::await_change());
+    }
+    let used = used.into_iter().map(|(address, claim)| (address, claim.name)).collect();
+    let projected = project_pool(&pool, used, context.clock.now());
+    status::write_status(&context.client, &*pool, &projected).await?;
+    Ok(Action::await_change())
+}

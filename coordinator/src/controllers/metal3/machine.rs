@@ -1,0 +1,225 @@
+//! `Metal3Machine`: chooses a `BareMetalHost`, claims it, gives it image and data,
+//! and gives it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::conditions::{Reason, Type, find_condition};
+use coordinator_api::metal3::cluster::Metal3Cluster;
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
+use coordinator_api::metal3::names;
+use coordinator_api::names::label;
+use coordinator_core::assignment::effect_failed;
+use coordinator_core::demand::{Blocker, Severity};
+use coordinator_core::metal3::machine::{
+    Outcome, Situation, Step, choose_host, decide_machine, is_consumer, named_host, project_status,
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::runtime::controller::Action;
+use serde_json::json;
+
+use crate::cache::metal3::Metal3Cache;
+use crate::controllers::Context;
+use crate::controllers::index::Key;
+use crate::store::{self, Class, StoreError, metal3, status};
+use crate::telemetry::chain;
+
+/// A host that is reserved for another machine is free again by then, or claimed.
+const RECHECK: Duration = Duration::from_secs(5);
+/// Annotation of what Cluster API clones, with the name of the template.
+const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
+
+/// The objects of a decision, out of the stores.
+struct Gathered {
+    machine: Arc<Metal3Machine>,
+    owner: Option<Arc<Machine>>,
+    cluster: Option<Arc<Cluster>>,
+    infrastructure: Option<Arc<Metal3Cluster>>,
+    template: Option<Arc<Metal3MachineTemplate>>,
+    host: Option<Arc<BareMetalHost>>,
+    catalog: Option<Arc<ConfigMap>>,
+    data_claim: Option<Arc<Metal3DataClaim>>,
+    data: Option<Arc<Metal3Data>>,
+}
+
+impl Gathered {
+    fn read(machine: Arc<Metal3Machine>, context: &Context, cache: &Metal3Cache) -> Self {
+        let key = Key::of(&*machine);
+        let beside = |name: &str| key.in_namespace_of(name);
+        let owner = machine.owner_references().iter().find(|owner| owner.kind == "Machine");
+        let owner = owner.and_then(|owner| context.cache.find_machine(&beside(&owner.name)));
+        let cluster = machine.labels().get(label::CLUSTER_NAME).map(String::as_str);
+        let cluster = cluster.or_else(|| owner.as_ref().map(|owner| owner.spec.cluster_name.as_str()));
+        let cluster = cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
+        let reference = cluster.as_ref().and_then(|cluster| cluster.spec.infrastructure_ref.as_ref());
+        let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
+        let template = machine.annotations().get(CLONED_FROM);
+        Self {
+            infrastructure: infrastructure
+                .and_then(|reference| cache.clusters.get(&beside(&reference.name).object_ref())),
+            template: template.and_then(|name| cache.templates.get(&beside(name).object_ref())),
+            host: named_host(&machine).and_then(|name| cache.hosts.get(&beside(name).object_ref())),
+            catalog: context.cache.image_catalog(),
+            data_claim: cache.data_claims.get(&key.object_ref()),
+            data: cache.index.data_of_claim(&key).and_then(|data| cache.data.get(&data.object_ref())),
+            machine,
+            owner,
+            cluster,
+        }
+    }
+
+    fn situation(&self) -> Situation<'_> {
+        Situation {
+            machine: &self.machine,
+            owner: self.owner.as_deref(),
+            cluster: self.cluster.as_deref(),
+            infrastructure: self.infrastructure.as_deref(),
+            template: self.template.as_deref(),
+            host: self.host.as_deref(),
+            catalog: self.catalog.as_ref().and_then(|catalog| catalog.data.as_ref()),
+            data_claim: self.data_claim.as_deref(),
+            data: self.data.as_deref(),
+        }
+    }
+}
+
+/// Gathers, decides, applies one step, writes the status.
+///
+/// # Errors
+/// [`StoreError`] of the step or the status.
+pub(super) async fn reconcile(
+    machine: Arc<Metal3Machine>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
+    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let key = Key::of(&*machine);
+    // Registered as waiting before the stores are read, so that no event is missed.
+    cache.index.set_waiting(&key, true);
+    let gathered = Gathered::read(machine, &context, cache);
+    let Outcome { step, mut blocker } = decide_machine(&gathered.situation());
+    let applied = apply_step(&context, cache, &gathered, &step).await;
+    let failure = match &applied {
+        Err(error) if error.class() == Class::Conflict => return applied.map(|_| Action::await_change()),
+        Err(error) => Some(effect_failed(&chain(error))),
+        Ok(refused) => {
+            blocker = refused.clone().or(blocker);
+            None
+        }
+    };
+    cache
+        .index
+        .set_waiting(&key, blocker.as_ref().is_some_and(|blocker| blocker.severity != Severity::Waiting));
+    // After any other step the change comes back as an event, and with it the status.
+    if step == Step::Rest || blocker.is_some() || failure.is_some() {
+        let shown = project_status(&gathered.situation(), blocker.as_ref(), failure, context.clock.now());
+        let written = status::write_status(&context.client, &*gathered.machine, &shown).await?;
+        if let (Some(_), Some(blocker)) = (written, &blocker) {
+            announce_blocker(&context, &gathered.machine, blocker).await;
+        }
+    }
+    applied?;
+    let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
+    Ok(if is_exhausted { Action::requeue(RECHECK) } else { Action::await_change() })
+}
+
+/// An Event for what an operator has to act on, once per cause.
+async fn announce_blocker(context: &Context, machine: &Metal3Machine, blocker: &Blocker) {
+    let conditions = machine.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let before = find_condition(conditions, Type::Ready);
+    let is_new = before.is_none_or(|ready| ready.message != blocker.message);
+    if blocker.severity != Severity::Waiting && is_new {
+        context.events.warning(machine, blocker.reason.as_str(), &blocker.message).await;
+    }
+}
+
+/// Applies a step; a blocker where no host can be chosen.
+async fn apply_step(
+    context: &Context,
+    cache: &Metal3Cache,
+    gathered: &Gathered,
+    step: &Step,
+) -> Result<Option<Blocker>, StoreError> {
+    let (client, machine) = (&context.client, &*gathered.machine);
+    match step {
+        Step::Rest => {}
+        Step::Choose => return choose(context, cache, gathered).await,
+        Step::Unchoose => {
+            cache.index.release_host(&Key::of(machine));
+            metal3::drop_choice(client, machine, names::HOST_OF_MACHINE).await?;
+        }
+        Step::ChangeHost { change, event } => {
+            let Some(host) = gathered.host.as_deref() else { return Ok(None) };
+            store::patch(client, host, "change", change.clone()).await?;
+            let note = format!("BareMetalHost {}", host.name_any());
+            context.events.normal(machine, event, &note).await;
+            tracing::info!(host = host.name_any(), event, "host changed");
+        }
+        Step::ClaimData(claim) => {
+            metal3::create(client, &machine.namespace().unwrap_or_default(), &**claim).await?;
+        }
+        Step::ReleaseData => {
+            if let Some(claim) = gathered.data_claim.as_deref() {
+                metal3::delete(client, claim).await?;
+            }
+        }
+        Step::Provide(provider_id) => {
+            let change = json!({ "spec": { "providerID": provider_id } });
+            store::patch(client, machine, "set spec.providerID of", change).await?;
+            context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
+            tracing::info!(provider_id, "machine provisioned");
+        }
+        Step::RemoveFinalizer => remove_finalizer(context, gathered).await?,
+    }
+    Ok(None)
+}
+
+/// Records which host the machine will claim. From a stale cache it cannot choose
+/// a second one.
+async fn choose(
+    context: &Context,
+    cache: &Metal3Cache,
+    gathered: &Gathered,
+) -> Result<Option<Blocker>, StoreError> {
+    let (machine, Some(owner)) = (&*gathered.machine, gathered.owner.as_deref()) else { return Ok(None) };
+    let key = Key::of(machine);
+    let mut hosts: Vec<_> = cache.hosts.state();
+    hosts.retain(|host| host.metadata.namespace.as_deref() == Some(&key.namespace));
+    hosts.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    let chosen = cache.index.choose_host(&key, |is_reserved| {
+        choose_host(machine, owner, hosts.iter().map(|host| &**host), is_reserved)
+    });
+    match chosen {
+        Ok(host) => {
+            let note = (names::HOST_OF_MACHINE, format!("{}/{host}", key.namespace));
+            metal3::record_choice(&context.client, machine, note, names::MACHINE_FINALIZER).await?;
+            Ok(None)
+        }
+        Err(blocker) => Ok(Some(blocker)),
+    }
+}
+
+/// Unless the host turns out to be the machine's own: the cache may not have seen
+/// the claim yet.
+async fn remove_finalizer(context: &Context, gathered: &Gathered) -> Result<(), StoreError> {
+    let machine = &*gathered.machine;
+    if let Some(name) = named_host(machine) {
+        let api: kube::Api<BareMetalHost> =
+            kube::Api::namespaced(context.client.clone(), &machine.namespace().unwrap_or_default());
+        let found = api.get_opt(name).await.map_err(StoreError::request("get", "BareMetalHost", name))?;
+        if found.is_some_and(|host| is_consumer(&host, machine)) {
+            return Err(StoreError::Changed { kind: "BareMetalHost", name: name.to_owned() });
+        }
+    }
+    // Nor its claim on data.
+    let (name, namespace) = (machine.name_any(), machine.namespace().unwrap_or_default());
+    let claims: kube::Api<Metal3DataClaim> = kube::Api::namespaced(context.client.clone(), &namespace);
+    let claim = claims.get_opt(&name).await.map_err(StoreError::request("get", "Metal3DataClaim", &name))?;
+    if claim.is_some() {
+        return Err(StoreError::Changed { kind: "Metal3DataClaim", name });
+    }
+    metal3::drop_finalizer(&context.client, machine, names::MACHINE_FINALIZER).await
+}

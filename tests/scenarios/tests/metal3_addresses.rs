@@ -1,0 +1,149 @@
+//! Addresses of `IPPool`s: given once, given back, given again.
+
+use std::collections::BTreeSet;
+
+use fake_apiserver::Side;
+use scenarios::{NAMESPACE, World};
+use serde_json::{Value, json};
+
+const POOLS: &str = "ippools.ipam.metal3.io";
+const CLAIMS: &str = "ipclaims.ipam.metal3.io";
+const ADDRESSES: &str = "ipaddresses.ipam.metal3.io";
+
+async fn apply_pool(world: &World, name: &str, spec: Value) {
+    let mut whole = json!({ "namePrefix": name });
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    world.create("IPPool", name, json!({ "spec": whole })).await;
+}
+
+async fn apply_claim(world: &World, name: &str, pool: &str) {
+    world.create("IPClaim", name, json!({ "spec": { "pool": { "name": pool } } })).await;
+}
+
+/// The address that a claim reports, once its object exists.
+fn address_of(world: &World, claim: &str) -> Option<String> {
+    let claim = world.get_object(CLAIMS, claim)?;
+    let object = world.get_object(ADDRESSES, claim["status"]["address"]["name"].as_str()?)?;
+    assert_eq!(object["spec"]["claim"]["name"], claim["metadata"]["name"]);
+    object["spec"]["address"].as_str().map(str::to_owned)
+}
+
+fn error_of(world: &World, claim: &str) -> String {
+    let claim = world.get_object(CLAIMS, claim).unwrap();
+    claim["status"]["errorMessage"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_get_addresses_and_give_them_back() {
+    let world = World::with_metal3().await;
+    let ranges = json!([{ "start": "10.0.0.1", "end": "10.0.0.2" }]);
+    let spec = json!({ "pools": ranges, "prefix": 24, "gateway": "10.0.0.254", "dnsServers": ["10.0.0.53"] });
+    apply_pool(&world, "net", spec).await;
+    for claim in ["a", "b", "c"] {
+        apply_claim(&world, claim, "net").await;
+        world.wait_idle().await;
+    }
+    let given = |claim| address_of(&world, claim);
+    assert_eq!([given("a"), given("b")].map(Option::unwrap), ["10.0.0.1", "10.0.0.2"]);
+    assert!(error_of(&world, "c").starts_with("Exhausted IP Pools"), "{}", error_of(&world, "c"));
+    let object = world.get_object(ADDRESSES, "net-10-0-0-1").unwrap();
+    let spec = &object["spec"];
+    assert_eq!(
+        (&spec["prefix"], &spec["gateway"], &spec["dnsServers"]),
+        (&json!(24), &json!("10.0.0.254"), &json!(["10.0.0.53"]))
+    );
+    let indexes = world.get_object(POOLS, "net").unwrap()["status"]["indexes"].clone();
+    assert_eq!(indexes, json!({ "a": "10.0.0.1", "b": "10.0.0.2" }));
+    world.delete("IPClaim", "a").await;
+    world
+        .wait_until("c has the address of a", |world| address_of(world, "c").as_deref() == Some("10.0.0.1"))
+        .await;
+    assert_eq!((error_of(&world, "c").as_str(), world.get_object(CLAIMS, "a")), ("", None));
+    world.delete("IPPool", "net").await;
+    world.wait_idle().await;
+    assert!(world.get_object(POOLS, "net").is_some(), "held while addresses are in use");
+    for claim in ["b", "c"] {
+        world.delete("IPClaim", claim).await;
+    }
+    world.wait_until("the pool is gone", |world| world.get_object(POOLS, "net").is_none()).await;
+    assert!(world.fake.look_at_all(ADDRESSES).is_empty());
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_at_once_never_share_an_address() {
+    let world = World::with_metal3().await;
+    // Two leaders at a time, and caches that are behind.
+    world.start_coordinator("second");
+    world.fake.faults().latency(std::time::Duration::from_millis(5));
+    world.fake.faults().lag(std::time::Duration::from_millis(100));
+    apply_pool(&world, "net", json!({ "pools": [{ "subnet": "10.0.0.0/26" }] })).await;
+    let names: Vec<_> = (0..40).map(|number| format!("claim-{number}")).collect();
+    futures::future::join_all(names.iter().map(|name| apply_claim(&world, name, "net"))).await;
+    world
+        .wait_until("every claim has an address", |world| {
+            names.iter().all(|name| address_of(world, name).is_some())
+        })
+        .await;
+    world.wait_idle().await;
+    let given: BTreeSet<_> = names.iter().filter_map(|name| address_of(&world, name)).collect();
+    assert_eq!((given.len(), world.fake.look_at_all(ADDRESSES).len()), (40, 40), "{given:?}");
+    for name in &names {
+        world.delete("IPClaim", name).await;
+    }
+    world.wait_until("every address is free", |world| world.fake.look_at_all(ADDRESSES).is_empty()).await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_leaks_no_address() {
+    for write in 1..=8 {
+        for side in [Side::Before, Side::After] {
+            let world = World::with_metal3().await;
+            apply_pool(&world, "net", json!({ "pools": [{ "start": "10.0.0.1", "end": "10.0.0.1" }] })).await;
+            world.wait_idle().await;
+            world.stop_coordinator_at(write, side);
+            apply_claim(&world, "a", "net").await;
+            world.wait_until("a has the address", |world| address_of(world, "a").is_some()).await;
+            world.delete("IPClaim", "a").await;
+            world.wait_until("a is gone", |world| world.get_object(CLAIMS, "a").is_none()).await;
+            apply_claim(&world, "b", "net").await;
+            world.wait_until("b has the address", |world| address_of(world, "b").is_some()).await;
+            assert!(world.all_stops_reached(), "{write} {side:?}");
+            world.check_invariants().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn restored_claims_keep_their_addresses() {
+    let world = World::with_metal3().await;
+    apply_pool(&world, "net", json!({ "pools": [{ "start": "10.0.0.1", "end": "10.0.0.9" }] })).await;
+    apply_claim(&world, "a", "net").await;
+    apply_claim(&world, "b", "net").await;
+    world
+        .wait_until("both have addresses", |world| {
+            ["a", "b"].iter().all(|claim| address_of(world, claim).is_some())
+        })
+        .await;
+    world.wait_idle().await;
+    let before = [address_of(&world, "a"), address_of(&world, "b")];
+    // Another UID, no status, and the objects of the addresses are restored last.
+    for name in ["a", "b"] {
+        world.fake.edit((CLAIMS, NAMESPACE, name), |object| {
+            object["metadata"]["uid"] = json!(format!("restored-{name}"));
+            object.as_object_mut().unwrap().remove("status");
+        });
+    }
+    world.fake.take_out(ADDRESSES, NAMESPACE, "net-10-0-0-1");
+    apply_claim(&world, "c", "net").await;
+    world.wait_until("c has an address", |world| address_of(world, "c").is_some()).await;
+    world
+        .wait_until("both have addresses again", |world| {
+            ["a", "b"].iter().all(|claim| address_of(world, claim).is_some())
+        })
+        .await;
+    assert_eq!([address_of(&world, "a"), address_of(&world, "b")], before);
+    assert_eq!(address_of(&world, "c").as_deref(), Some("10.0.0.3"));
+    world.check_invariants().await;
+}

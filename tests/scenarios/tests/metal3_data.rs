@@ -1,0 +1,160 @@
+//! Data of machines: an index, addresses, rendered Secrets.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use scenarios::{NAMESPACE, World};
+use serde_json::{Value, json};
+
+const DATA: &str = "metal3datas.infrastructure.cluster.x-k8s.io";
+const CLAIMS: &str = "metal3dataclaims.infrastructure.cluster.x-k8s.io";
+const TEMPLATES: &str = "metal3datatemplates.infrastructure.cluster.x-k8s.io";
+const ADDRESSES: &str = "ipaddresses.ipam.metal3.io";
+
+async fn apply_template(world: &World, name: &str, rest: Value) {
+    let mut spec = json!({
+        "metaData": {
+            "indexes": [{ "key": "index", "prefix": "n-" }],
+            "ipAddressesFromIPPool": [{ "key": "ip", "name": "net" }],
+            "fromHostInterfaces": [{ "key": "mac", "interface": "ens4" }],
+            "objectNames": [{ "key": "machine", "object": "machine" }],
+        },
+        "networkData": {
+            "links": { "ethernets": [{ "type": "phy", "id": "ens4", "macAddress": { "fromHostInterface": "ens4" } }] },
+            "networks": { "ipv4": [{ "id": "n", "link": "ens4", "ipAddressFromIPPool": "net", "routes": [
+                { "network": "0.0.0.0", "gateway": { "fromIPPool": "net" }, "services": { "dnsFromIPPool": "net" } },
+            ] }] },
+        },
+    });
+    spec.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    world.create("Metal3DataTemplate", name, json!({ "spec": spec })).await;
+}
+
+async fn prepare(hosts: &[&str]) -> World {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(hosts).await;
+    world.apply_metal3_cluster("c1").await;
+    let ranges = json!([{ "start": "10.66.0.10", "end": "10.66.0.19" }]);
+    let pool = json!({ "namePrefix": "net", "pools": ranges, "prefix": 24, "gateway": "10.66.0.1", "dnsServers": ["10.66.0.53"] });
+    world.create("IPPool", "net", json!({ "spec": pool })).await;
+    world
+}
+
+fn with_template(name: &str) -> Value {
+    json!({ "spec": { "dataTemplate": { "name": name } } })
+}
+
+fn secret(world: &World, name: &str, key: &str) -> String {
+    let secret = world.fake.look("secrets", NAMESPACE, name).unwrap();
+    String::from_utf8(STANDARD.decode(secret["data"][key].as_str().unwrap()).unwrap()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rendered_data_reaches_the_host_and_is_given_back() {
+    let world = prepare(&["host-1"]).await;
+    apply_template(&world, "workers", json!({})).await;
+    world.apply_metal3_machine("m-1", with_template("workers")).await;
+    world.wait_metal3_ready("m-1").await;
+    world.wait_idle().await;
+    let data = world.get_object(DATA, "workers-0").unwrap();
+    assert_eq!((&data["status"]["ready"], &data["spec"]["claim"]["name"]), (&json!(true), &json!("m-1")));
+    let indexes = world.get_object(TEMPLATES, "workers").unwrap()["status"]["indexes"].clone();
+    assert_eq!(indexes, json!({ "m-1": 0 }));
+    let meta = secret(&world, "m-1-metadata", "metaData");
+    for line in ["index: n-0", "ip: 10.66.0.10", "machine: m-1", "providerid: fleet/bmh-host-1/m-1"] {
+        assert!(meta.replace('"', "").contains(line), "{line}: {meta}");
+    }
+    assert!(secret(&world, "m-1-networkdata", "networkData").contains("10.66.0.10"));
+    let seed = world.host("host-1").disk().nocloud_seed();
+    let read = |file: &str| std::fs::read_to_string(seed.join(file)).unwrap();
+    assert!(read("meta-data").contains("index: n-0"), "{}", read("meta-data"));
+    let network = read("network-config").replace('"', "");
+    for part in ["10.66.0.10/24", "via: 10.66.0.1", "10.66.0.53"] {
+        assert!(network.contains(part), "{part}: {network}");
+    }
+    assert_eq!(world.metal3_machine("m-1").unwrap()["status"]["renderedData"]["name"], "workers-0");
+    world.delete_metal3_machine("m-1").await;
+    for kind in [DATA, CLAIMS, "ipclaims.ipam.metal3.io", ADDRESSES] {
+        assert!(world.fake.look_at_all(kind).is_empty(), "{kind}");
+    }
+    assert!(world.fake.look("secrets", NAMESPACE, "m-1-metadata").is_none());
+    world.delete("Metal3DataTemplate", "workers").await;
+    world.wait_until("the template is gone", |world| world.get_object(TEMPLATES, "workers").is_none()).await;
+    world.wait_until("the host is available", |world| world.host_state("bmh-host-1") == "available").await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_at_once_get_an_index_each() {
+    let hosts = ["host-1", "host-2", "host-3"];
+    let world = prepare(&hosts).await;
+    world.start_coordinator("second");
+    world.fake.faults().latency(std::time::Duration::from_millis(5));
+    world.fake.faults().lag(std::time::Duration::from_millis(100));
+    apply_template(&world, "workers", json!({})).await;
+    let machines = ["m-1", "m-2", "m-3"];
+    futures::future::join_all(
+        machines.map(|name| world.apply_metal3_machine(name, with_template("workers"))),
+    )
+    .await;
+    for machine in machines {
+        world.wait_metal3_ready(machine).await;
+    }
+    world.wait_idle().await;
+    let mut indexes: Vec<_> =
+        world.fake.look_at_all(DATA).iter().map(|data| data["spec"]["index"].clone()).collect();
+    indexes.sort_by_key(|index| index.as_i64());
+    assert_eq!(json!(indexes), json!([0, 1, 2]));
+    assert_eq!(world.fake.look_at_all(ADDRESSES).len(), 3);
+    // The lowest index that is free is given again, also by a template that replaces the first.
+    let freed = world.fake.look_at_all(DATA).into_iter().find(|data| data["spec"]["index"] == 1).unwrap();
+    let freed = freed["spec"]["claim"]["name"].as_str().unwrap().to_owned();
+    world.delete_metal3_machine(&freed).await;
+    apply_template(&world, "workers-2", json!({ "templateReference": "workers" })).await;
+    world.apply_metal3_machine("m-4", with_template("workers-2")).await;
+    world.wait_metal3_ready("m-4").await;
+    let data = world.get_object(DATA, "workers-1").unwrap();
+    assert_eq!(
+        (&data["spec"]["claim"]["name"], &data["spec"]["template"]["name"]),
+        (&json!("m-4"), &json!("workers-2"))
+    );
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_waits_for_its_template_and_pool() {
+    let world = prepare(&["host-1"]).await;
+    world.delete("IPPool", "net").await;
+    world.apply_metal3_machine("m-1", with_template("workers")).await;
+    let message = world.wait_metal3_reason("m-1", "WaitingForMetal3Data").await;
+    assert!(message.contains("Metal3DataTemplate workers"), "{message}");
+    apply_template(&world, "workers", json!({})).await;
+    world
+        .wait_until("the pool is missed", |world| {
+            world.metal3_machine("m-1").unwrap()["status"]
+                .to_string()
+                .contains("no IPPool net in this namespace")
+        })
+        .await;
+    let pool = json!({ "namePrefix": "net", "pools": [{ "subnet": "10.66.0.0/24" }] });
+    world.create("IPPool", "net", json!({ "spec": pool })).await;
+    world.wait_metal3_ready("m-1").await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_deleted_is_rendered_again() {
+    let world = prepare(&["host-1"]).await;
+    apply_template(&world, "workers", json!({})).await;
+    world.apply_metal3_machine("m-1", with_template("workers")).await;
+    world.wait_metal3_ready("m-1").await;
+    let before = secret(&world, "m-1-metadata", "metaData");
+    world.fake.take_out("secrets", NAMESPACE, "m-1-metadata");
+    world.restart_coordinator();
+    world
+        .wait_until("the Secret is there again", |world| {
+            world.fake.look("secrets", NAMESPACE, "m-1-metadata").is_some()
+        })
+        .await;
+    assert_eq!(secret(&world, "m-1-metadata", "metaData"), before);
+    world.check_invariants().await;
+}
