@@ -171,7 +171,7 @@ impl Pool {
                     .unwrap_or_default(),
             },
         );
-        object.metadata.labels = pool.metadata.labels.clone();
+        object.metadata.labels.clone_from(&pool.metadata.labels);
         object.metadata.finalizers = Some(vec![names::ADDRESS_FINALIZER.to_owned()]);
         object
     }
