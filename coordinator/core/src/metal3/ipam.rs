@@ -1,6 +1,6 @@
 //! Which address of an `IPPool` a claim is given.
 //!
-//! The name of an `IPAddress` follows from its address: whoever creates it first
+//! The name of an `IPAddress` follows from its address: the claim that creates it first
 //! has it. What is chosen here is only the next name to try.
 
 use std::collections::BTreeMap;
