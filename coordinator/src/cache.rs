@@ -157,7 +157,7 @@ pub fn start_watches(
         clusters: watch.follow_versioned(versions.cluster.clone()),
         catalog: watch.follow_kind(vec![catalogs], &one, ()),
         leases: watch.follow_kind(vec![own], &replicas, ()),
-        metal3: (config.metal3 == Metal3::Full).then(|| Metal3Cache::start(&mut watch)),
+        metal3: (config.metal3 != Metal3::Off).then(|| Metal3Cache::start(&mut watch, config.metal3)),
         versions: versions.clone(),
     }
 }

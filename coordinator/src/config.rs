@@ -50,8 +50,9 @@ pub struct Config {
     /// without a namespace it is in the coordinator's own.
     #[arg(long, env = "IMAGE_CATALOG", value_parser = parse_catalog, default_value = names::IMAGE_CATALOG)]
     pub image_catalog: CatalogName,
-    /// Whether the kinds of Cluster API Provider Metal3 are served: `off`, or `full`,
-    /// which needs the definitions and roles of `config/metal3`.
+    /// Which kinds of Metal3 are served: `off`; `hosts`, `BareMetalHosts` that name an
+    /// inventory alone, beside Cluster API Provider Metal3; `full`, its kinds too. The
+    /// roles, and for `full` the definitions, are in `config/metal3`.
     #[arg(long, env = "METAL3", value_enum, default_value = "off")]
     pub metal3: Metal3,
     /// Create a new certificate authority although hosts are registered. They
@@ -79,6 +80,7 @@ pub struct Config {
 pub enum Metal3 {
     #[default]
     Off,
+    Hosts,
     Full,
 }
 

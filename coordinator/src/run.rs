@@ -192,9 +192,9 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let replicas = ReplicaTracker::new(&replica, clock.clone());
     let (index, router) = (Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
-    let downloads = Arc::<DownloadTokens>::default();
+    let (downloads, known_hosts) = (Arc::<DownloadTokens>::default(), Arc::<KnownHosts>::default());
     let (seed_images, registrations) = (downloads.clone(), tokens.clone());
-    let (known_hosts, networks) = (Arc::<KnownHosts>::default(), Arc::<HostNetworks>::default());
+    let networks = Arc::<HostNetworks>::default();
     let sinks = Sinks {
         index: index.clone(),
         metal3: Metal3Index::default(),

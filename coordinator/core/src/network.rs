@@ -82,7 +82,7 @@ pub struct LiveNetwork {
     connections: BTreeMap<String, String>,
 }
 
-/// The network of OpenStack's `network_data.json`, for a host whose network was
+/// The network of `OpenStack`'s `network_data.json`, for a host whose network was
 /// `observed`.
 ///
 /// # Errors

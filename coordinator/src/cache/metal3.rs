@@ -8,10 +8,14 @@ use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
 
 use super::follow::{Watch, Watched};
 use super::{Presence, Sinks};
+use crate::config::Metal3;
 use crate::controllers::index::Triggers;
 use crate::controllers::metal3::index::Metal3Index;
 
@@ -19,6 +23,8 @@ use crate::controllers::metal3::index::Metal3Index;
 #[derive(Clone, Debug)]
 pub struct Metal3Cache {
     pub index: Metal3Index,
+    /// All kinds are served; else only hosts.
+    pub is_full: bool,
     pub hosts: Store<BareMetalHost>,
     pub machines: Store<Metal3Machine>,
     pub templates: Store<Metal3MachineTemplate>,
@@ -32,26 +38,31 @@ pub struct Metal3Cache {
 }
 
 impl Metal3Cache {
-    pub(super) fn start(watch: &mut Watch<'_>) -> Self {
+    pub(super) fn start(watch: &mut Watch<'_>, served: Metal3) -> Self {
+        let is_full = served == Metal3::Full;
         Self {
             index: watch.sinks.metal3.clone(),
+            is_full,
             hosts: watch.follow_objects(),
-            machines: watch.follow_objects(),
-            templates: watch.follow_objects(),
-            clusters: watch.follow_objects(),
-            data_templates: watch.follow_objects(),
-            data_claims: watch.follow_objects(),
-            data: watch.follow_objects(),
-            ip_pools: watch.follow_objects(),
-            ip_claims: watch.follow_objects(),
-            ip_addresses: watch.follow_objects(),
+            machines: follow_if(watch, is_full),
+            templates: follow_if(watch, is_full),
+            clusters: follow_if(watch, is_full),
+            data_templates: follow_if(watch, is_full),
+            data_claims: follow_if(watch, is_full),
+            data: follow_if(watch, is_full),
+            ip_pools: follow_if(watch, is_full),
+            ip_claims: follow_if(watch, is_full),
+            ip_addresses: follow_if(watch, is_full),
         }
     }
 
     pub(super) async fn wait_until_filled(&self) {
         // An error is a watch that ended with the process.
+        let _ = self.hosts.wait_until_ready().await;
+        if !self.is_full {
+            return;
+        }
         let _ = tokio::join!(
-            self.hosts.wait_until_ready(),
             self.machines.wait_until_ready(),
             self.templates.wait_until_ready(),
             self.clusters.wait_until_ready(),
@@ -63,6 +74,14 @@ impl Metal3Cache {
             self.ip_addresses.wait_until_ready(),
         );
     }
+}
+
+/// A store that stays empty where the kind is not served.
+fn follow_if<K>(watch: &mut Watch<'_>, is_served: bool) -> Store<K>
+where
+    K: Watched + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    if is_served { watch.follow_objects() } else { Writer::<K>::default().as_reader() }
 }
 
 impl Watched for BareMetalHost {

@@ -31,53 +31,58 @@ fn open_queue<K: Resource<DynamicType = ()>>() -> (impl Fn(Key), UnboundedReceiv
     (send, receiver)
 }
 
-/// Starts every controller of the kinds that are watched.
+/// Starts the controllers of the kinds that are served.
 pub(super) fn start_all(
     tasks: &mut JoinSet<()>,
     context: &Arc<Context>,
     cache: &Metal3Cache,
     mut keys: UnboundedReceiver<(Kind, Key)>,
 ) {
-    let (send_pool, pools) = open_queue();
-    let (send_claim, claims) = open_queue();
     let (send_host, hosts) = open_queue();
-    let (send_machine, machines) = open_queue();
-    let (send_cluster, clusters) = open_queue();
-    let (send_template, templates) = open_queue();
-    let (send_data_claim, data_claims) = open_queue();
-    let (send_data, data_keys) = open_queue();
-    tasks.spawn(run_controller(
-        data_template::reconcile,
-        context.clone(),
-        cache.data_templates.clone(),
-        templates,
-    ));
-    tasks.spawn(run_controller(
-        data_claim::reconcile,
-        context.clone(),
-        cache.data_claims.clone(),
-        data_claims,
-    ));
-    tasks.spawn(run_controller(data::reconcile, context.clone(), cache.data.clone(), data_keys));
     tasks.spawn(run_controller(host::reconcile, context.clone(), cache.hosts.clone(), hosts));
-    tasks.spawn(run_controller(machine::reconcile, context.clone(), cache.machines.clone(), machines));
-    tasks.spawn(run_controller(cluster::reconcile, context.clone(), cache.clusters.clone(), clusters));
-    tasks.spawn(run_controller(ip_pool::reconcile, context.clone(), cache.ip_pools.clone(), pools));
-    tasks.spawn(run_controller(ip_claim::reconcile, context.clone(), cache.ip_claims.clone(), claims));
+    let send_other = cache.is_full.then(|| start_full(tasks, context, cache));
     tasks.spawn(async move {
         while let Some((kind, key)) = keys.recv().await {
-            match kind {
-                Kind::IpPool => send_pool(key),
-                Kind::IpClaim => send_claim(key),
-                Kind::Host => send_host(key),
-                Kind::DataTemplate => send_template(key),
-                Kind::DataClaim => send_data_claim(key),
-                Kind::Data => send_data(key),
-                Kind::Machine => send_machine(key),
-                Kind::Cluster => send_cluster(key),
+            match (kind, &send_other) {
+                (Kind::Host, _) => send_host(key),
+                (kind, Some(send)) => send(kind, key),
+                (_, None) => {}
             }
         }
         // The queue is closed with the leadership: the controllers end by themselves.
         std::future::pending::<()>().await;
     });
+}
+
+/// Starts the controllers of all kinds but hosts; sends their keys.
+fn start_full(
+    tasks: &mut JoinSet<()>,
+    context: &Arc<Context>,
+    cache: &Metal3Cache,
+) -> impl Fn(Kind, Key) + use<> {
+    let (pool, pools) = open_queue();
+    let (claim, claims) = open_queue();
+    let (machine, machines) = open_queue();
+    let (cluster, clusters) = open_queue();
+    let (template, templates) = open_queue();
+    let (data_claim, data_claims) = open_queue();
+    let (data, data_keys) = open_queue();
+    let all = || context.clone();
+    tasks.spawn(run_controller(ip_pool::reconcile, all(), cache.ip_pools.clone(), pools));
+    tasks.spawn(run_controller(ip_claim::reconcile, all(), cache.ip_claims.clone(), claims));
+    tasks.spawn(run_controller(machine::reconcile, all(), cache.machines.clone(), machines));
+    tasks.spawn(run_controller(cluster::reconcile, all(), cache.clusters.clone(), clusters));
+    tasks.spawn(run_controller(data_template::reconcile, all(), cache.data_templates.clone(), templates));
+    tasks.spawn(run_controller(data_claim::reconcile, all(), cache.data_claims.clone(), data_claims));
+    tasks.spawn(run_controller(data::reconcile, all(), cache.data.clone(), data_keys));
+    move |kind, key| match kind {
+        Kind::Host => {}
+        Kind::IpPool => pool(key),
+        Kind::IpClaim => claim(key),
+        Kind::Machine => machine(key),
+        Kind::Cluster => cluster(key),
+        Kind::DataTemplate => template(key),
+        Kind::DataClaim => data_claim(key),
+        Kind::Data => data(key),
+    }
 }

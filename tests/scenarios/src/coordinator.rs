@@ -49,6 +49,8 @@ pub(crate) enum FrontDoors {
     WithNamedHosts,
     /// And those of Metal3.
     WithMetal3,
+    /// And `BareMetalHost`, beside another manager of the other kinds.
+    WithBareMetalHosts,
 }
 
 /// What every coordinator of a world shares.
@@ -77,7 +79,11 @@ fn virtual_clock() -> Clock {
 impl Site {
     pub(crate) fn new(fake: FakeApi, network: Network, directory: &Path, front_doors: FrontDoors) -> Self {
         let cache = directory.join("cache").display().to_string();
-        let metal3 = if front_doors == FrontDoors::WithMetal3 { "full" } else { "off" };
+        let metal3 = match front_doors {
+            FrontDoors::WithMetal3 => "full",
+            FrontDoors::WithBareMetalHosts => "hosts",
+            FrontDoors::Baremetal | FrontDoors::WithNamedHosts => "off",
+        };
         let config = Config::parse_from([
             "coordinator",
             "--server-url=https://coordinator.example:8443",
@@ -133,8 +139,8 @@ async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
     let never = std::future::pending::<()>;
     let named_hosts = async {
         match site.front_doors {
-            FrontDoors::Baremetal | FrontDoors::WithMetal3 => never().await,
             FrontDoors::WithNamedHosts => second_front_door::run(parts.context.clone()).await,
+            _ => never().await,
         }
     };
     tokio::join!(

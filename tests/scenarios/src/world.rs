@@ -27,6 +27,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The only coordinator of most scenarios.
 const COORDINATOR: &str = "coordinator";
 
+/// What is applied in addition for `BareMetalHost` alone.
+const HOST_RIGHTS: &str = concat!("\n---\n", include_str!("../../../coordinator/config/metal3/hosts.yaml"));
 /// What is applied in addition for the Metal3 kinds.
 const METAL3_RIGHTS: &str = concat!(
     "\n---\n",
@@ -88,6 +90,14 @@ impl World {
         world
     }
 
+    /// As [`World::new`], and coordinators also serve `BareMetalHost`.
+    pub async fn with_bare_metal_hosts() -> Self {
+        let world = Self::serving(FrontDoors::WithBareMetalHosts);
+        world.start_coordinator(COORDINATOR);
+        world.wait_idle().await;
+        world
+    }
+
     fn serving(front_doors: FrontDoors) -> Self {
         let log = Log::default();
         let caught = log.catch();
@@ -98,7 +108,7 @@ impl World {
         if front_doors == FrontDoors::WithNamedHosts {
             fake.register_crd(&<second_front_door::NamedHostMachine as kube::CustomResourceExt>::crd());
         }
-        if front_doors == FrontDoors::WithMetal3 {
+        if matches!(front_doors, FrontDoors::WithMetal3 | FrontDoors::WithBareMetalHosts) {
             for crd in coordinator_api::metal3::crds() {
                 fake.register_crd(&crd);
             }
@@ -125,6 +135,9 @@ impl World {
         let mut rights = rights.to_owned();
         if front_doors == FrontDoors::WithMetal3 {
             rights.push_str(METAL3_RIGHTS);
+        }
+        if front_doors == FrontDoors::WithBareMetalHosts {
+            rights.push_str(HOST_RIGHTS);
         }
         let rules = Rules::of_service_account(&rights, "baremetal-system", "baremetal-coordinator").unwrap();
         let rules = rules.with_cluster_role(&second_front_door::rights());

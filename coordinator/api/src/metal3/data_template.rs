@@ -225,7 +225,7 @@ pub struct FromAnnotation {
     pub annotation: String,
 }
 
-/// Network data, as OpenStack has it.
+/// Network data, as `OpenStack` has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct NetworkDataSpec {
@@ -332,7 +332,7 @@ pub struct Bond {
     /// The bond's own address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac_address: Option<MacAddress>,
-    /// Further parameters without `bond_`: miimon, lacp_rate, primary.
+    /// Further parameters without `bond_`: `miimon`, `lacp_rate`, `primary`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "crate::schema::any_object")]
     pub parameters: BTreeMap<String, Value>,

@@ -1,6 +1,6 @@
 //! Which address of an `IPPool` a claim is given.
 //!
-//! The name of an `IPAddress` follows from its address: whoever creates it first
+//! The name of an `IPAddress` follows from its address: the claim that creates it first
 //! has it. What is chosen here is only the next name to try.
 
 use std::collections::BTreeMap;
@@ -171,7 +171,7 @@ impl Pool {
                     .unwrap_or_default(),
             },
         );
-        object.metadata.labels = pool.metadata.labels.clone();
+        object.metadata.labels.clone_from(&pool.metadata.labels);
         object.metadata.finalizers = Some(vec![names::ADDRESS_FINALIZER.to_owned()]);
         object
     }

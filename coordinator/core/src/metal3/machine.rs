@@ -5,6 +5,8 @@
 //! decided by its own controller, which may be another manager's.
 
 mod choice;
+mod provision;
+mod release;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -14,34 +16,20 @@ use std::collections::BTreeMap;
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::cluster::Metal3Cluster;
-use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim, Metal3DataClaimSpec};
-use coordinator_api::metal3::host::{BareMetalHost, Image};
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
+use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
-use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef, names};
-use coordinator_api::names::{annotation, label};
+use coordinator_api::metal3::names;
 use kube::ResourceExt as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cluster;
 use crate::demand::Blocker;
-use crate::image_catalog;
-use crate::provider_id::ProviderId;
 
 pub use choice::{Choice, choose_host, is_candidate};
 pub use status::project_status;
 
 pub const KIND: &str = "Metal3Machine";
-
-/// States in which a host is not free yet after its image was removed.
-const BUSY: [&str; 7] = [
-    "preparing",
-    "provisioning",
-    "provisioned",
-    "deprovisioning",
-    "powering off before delete",
-    "deleting",
-    "externally provisioned",
-];
 
 /// The objects that a decision looks at.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +118,7 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         return Outcome::of_blocker(blocker);
     }
     if situation.machine.metadata.deletion_timestamp.is_some() {
-        return release_host(situation);
+        return release::release_host(situation);
     }
     let Some(owner) = situation.owner else {
         let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment or a control plane, not this object";
@@ -139,9 +127,9 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
     if situation.machine.spec.provider_id.is_some() {
         return Outcome::of_step(Step::Rest);
     }
-    match find_missing(situation, owner) {
+    match provision::find_missing(situation, owner) {
         Some(blocker) => Outcome::of_blocker(blocker),
-        None => provision_host(situation, owner),
+        None => provision::provision_host(situation, owner),
     }
 }
 
@@ -164,260 +152,5 @@ fn find_hold(situation: &Situation<'_>) -> Option<Blocker> {
     (is_deleted && is_kept && named_host(situation.machine).is_some()).then(|| {
         let message = "this object is in deletion and its Machine is not: the host is left as it is; to clean it, delete the Machine";
         Blocker::needs_operator(Type::Ready, Reason::OwnerMismatch, message)
-    })
-}
-
-/// What has to be there before a host is chosen.
-fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option<Blocker> {
-    let waiting =
-        |reason, message: String| Some(Blocker::waiting_for(Type::AssociateBareMetalHost, reason, message));
-    let Some(infrastructure) = situation.infrastructure else {
-        let message = "the Metal3Cluster that the Cluster names does not exist: create it".to_owned();
-        return waiting(Reason::WaitingforMetal3Cluster, message);
-    };
-    if !infrastructure.status.as_ref().is_some_and(|status| status.ready) {
-        let message = format!("Metal3Cluster {} is not ready: see its conditions", infrastructure.name_any());
-        return waiting(Reason::WaitingForClusterInfrastructureReady, message);
-    }
-    if owner.spec.bootstrap.data_secret_name.is_none() {
-        let message = "the Machine has no spec.bootstrap.dataSecretName yet: wait for its bootstrap provider, or set it";
-        return waiting(Reason::WaitingForBootstrapData, message.to_owned());
-    }
-    let spec = &situation.machine.spec;
-    let refuse = |message: String| {
-        Some(Blocker::failed_with(Type::AssociateBareMetalHost, Reason::FieldUnsupported, message))
-    };
-    if spec.custom_deploy.is_some() {
-        return refuse(
-            "spec.customDeploy: there is no agent of Ironic: name spec.image in the template".to_owned(),
-        );
-    }
-    let references = [
-        (&spec.meta_data, "spec.metaData"),
-        (&spec.network_data, "spec.networkData"),
-        (&spec.user_data, "spec.userData"),
-    ];
-    let own = situation.machine.namespace();
-    let is_foreign = |reference: &SecretRef| {
-        reference
-            .namespace
-            .as_ref()
-            .is_some_and(|namespace| !namespace.is_empty() && Some(namespace) != own.as_ref())
-    };
-    for (reference, field) in references {
-        if reference.as_ref().is_some_and(is_foreign) {
-            return refuse(format!("{field}.namespace is not that of this object: remove it"));
-        }
-    }
-    choose_image(situation, owner).err()
-}
-
-/// The image for the host.
-fn choose_image(situation: &Situation<'_>, owner: &Machine) -> Result<Image, Blocker> {
-    let failed =
-        |reason, message: String| Blocker::failed_with(Type::AssociateBareMetalHost, reason, message);
-    if situation.machine.annotations().contains_key(names::IMAGE_FROM_CATALOG) {
-        let version = owner.spec.version.as_deref().ok_or_else(|| {
-            let message = "the Machine has no spec.version: set it on the MachineDeployment or control plane";
-            failed(Reason::VersionMissing, message.to_owned())
-        })?;
-        let annotations = situation.cluster.map(|cluster| cluster.annotations());
-        let registry = annotations.and_then(|annotations| annotations.get(annotation::REGISTRY_ADDRESS));
-        let empty = BTreeMap::new();
-        let catalog = situation.catalog.unwrap_or(&empty);
-        let image = image_catalog::resolve_image(catalog, version, registry.map(String::as_str))
-            .map_err(|error| failed(Reason::ImageCatalogMiss, error.to_string()))?;
-        return Ok(Image { url: format!("oci://{}", image.as_str()), ..Image::default() });
-    }
-    let Some(image) = &situation.machine.spec.image else {
-        let message = "either image or customDeploy is required: name spec.image in the template";
-        return Err(failed(Reason::FieldUnsupported, message.to_owned()));
-    };
-    let refused = super::host::resolve_image(image);
-    refused.map_err(|blocker| Blocker { condition: Type::AssociateBareMetalHost, ..blocker })?;
-    Ok(image.clone())
-}
-
-fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outcome {
-    let machine = situation.machine;
-    let Some(name) = named_host(machine) else { return Outcome::of_step(Step::Choose) };
-    let Some(host) = situation.host else {
-        let message = format!(
-            "BareMetalHost {name} does not exist: restore it, or remove the annotation {} to choose another host",
-            names::HOST_OF_MACHINE
-        );
-        let reason = Reason::InventoryMissing;
-        return Outcome::of_blocker(Blocker::needs_operator(Type::AssociateBareMetalHost, reason, message));
-    };
-    if !is_consumer(host, machine) {
-        return claim_host(situation, host, owner);
-    }
-    if host.spec.image.is_none() {
-        if let Some(outcome) = await_data(situation) {
-            return outcome;
-        }
-        return match choose_image(situation, owner) {
-            Ok(image) => change_host(provision_change(situation, owner, &image), "ImageSet"),
-            Err(blocker) => Outcome::of_blocker(blocker),
-        };
-    }
-    let status = host.status.clone().unwrap_or_default();
-    if status.provisioning.state == "provisioned" {
-        return Outcome::of_step(Step::Provide(provider_id(machine, host)));
-    }
-    let state = if status.provisioning.state.is_empty() { "not known" } else { &status.provisioning.state };
-    let message = match status.error_message.as_str() {
-        "" => format!("BareMetalHost {name} is {state}"),
-        error => format!("BareMetalHost {name} is {state}: {error}"),
-    };
-    Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, Reason::HostNotProvisioned, message))
-}
-
-/// What is due before the data of the template is there.
-fn await_data(situation: &Situation<'_>) -> Option<Outcome> {
-    let machine = situation.machine;
-    let spec = &machine.spec;
-    let template = spec.data_template.as_ref()?;
-    // Both are given by the operator.
-    if spec.meta_data.is_some() && spec.network_data.is_some() {
-        return None;
-    }
-    let Some(claim) = situation.data_claim else {
-        let template = ObjectRef {
-            name: template.name.clone(),
-            namespace: template.namespace.clone(),
-            ..ObjectRef::default()
-        };
-        let mut claim = Metal3DataClaim::new(&machine.name_any(), Metal3DataClaimSpec { template });
-        claim.metadata.labels = machine.metadata.labels.clone();
-        return Some(Outcome::of_step(Step::ClaimData(Box::new(claim))));
-    };
-    let data = situation.data.and_then(|data| data.status.as_ref());
-    if data.is_some_and(|data| data.ready) {
-        return None;
-    }
-    let status = claim.status.as_ref();
-    let error = data.and_then(|data| data.error_message.clone());
-    let error = error.or_else(|| status.and_then(|status| status.error_message.clone()));
-    let message = match error {
-        Some(error) => {
-            format!("the data of Metal3DataTemplate {} cannot be rendered: {error}", template.name)
-        }
-        None => format!("the data of Metal3DataTemplate {} is not rendered yet: wait", template.name),
-    };
-    let reason = Reason::WaitingForMetal3Data;
-    Some(Outcome::of_blocker(Blocker::waiting_for(Type::Metal3DataReady, reason, message)))
-}
-
-/// The format that is written since CAPM3 1.12.
-fn provider_id(machine: &Metal3Machine, host: &BareMetalHost) -> String {
-    let namespace = machine.namespace().unwrap_or_default();
-    ProviderId::of_metal3(&namespace, &host.name_any(), &machine.name_any()).to_string()
-}
-
-fn change_host(change: Value, event: &'static str) -> Outcome {
-    Outcome::of_step(Step::ChangeHost { change, event })
-}
-
-/// One compare-and-swap; of two machines that chose one host, the first has it.
-fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) -> Outcome {
-    let machine = situation.machine;
-    let reuse = choice::reuse_value(owner);
-    if !is_candidate(host) || !choice::is_reusable(host, reuse.as_deref()) {
-        return Outcome::of_step(Step::Unchoose);
-    }
-    let consumer = Consumer {
-        api_version: Some("infrastructure.cluster.x-k8s.io/v1beta1".to_owned()),
-        kind: KIND.to_owned(),
-        name: machine.name_any(),
-        namespace: machine.namespace(),
-    };
-    let change = json!({
-        "metadata": { "labels": {
-            label::CLUSTER_NAME: owner.spec.cluster_name,
-            names::NODE_REUSE: null,
-        } },
-        "spec": { "consumerRef": consumer },
-    });
-    change_host(change, "HostAssociated")
-}
-
-fn provision_change(situation: &Situation<'_>, owner: &Machine, image: &Image) -> Value {
-    let spec = &situation.machine.spec;
-    let namespace = situation.machine.namespace();
-    let within = |reference: &SecretRef| SecretRef { namespace: namespace.clone(), ..reference.clone() };
-    let user_data = owner.spec.bootstrap.data_secret_name.clone();
-    let mut change = json!({
-        "image": image,
-        "userData": SecretRef { name: user_data, namespace: namespace.clone() },
-        "online": true,
-    });
-    let rendered = situation.data.filter(|_| spec.data_template.is_some()).map(|data| &data.spec);
-    let meta_data = spec.meta_data.as_ref().or_else(|| rendered?.meta_data.as_ref());
-    let network_data = spec.network_data.as_ref().or_else(|| rendered?.network_data.as_ref());
-    // What the operator of the host has set stays where nothing replaces it.
-    if let Some(meta_data) = meta_data {
-        change["metaData"] = json!(within(meta_data));
-    }
-    if let Some(network_data) = network_data {
-        change["networkData"] = json!(within(network_data));
-    }
-    if let Some(mode) = spec.automated_cleaning_mode {
-        change["automatedCleaningMode"] = json!(mode);
-    }
-    json!({ "spec": change })
-}
-
-fn release_host(situation: &Situation<'_>) -> Outcome {
-    let machine = situation.machine;
-    if !machine.finalizers().iter().any(|name| name == names::MACHINE_FINALIZER) {
-        return Outcome::of_step(Step::Rest);
-    }
-    let Some(host) = situation.host.filter(|host| is_consumer(host, machine)) else {
-        return release_data(situation);
-    };
-    if host.spec.image.is_some() {
-        let change =
-            json!({ "spec": { "image": null, "userData": null, "metaData": null, "networkData": null } });
-        return change_host(change, "ImageRemoved");
-    }
-    let status = host.status.clone().unwrap_or_default();
-    let state = status.provisioning.state.as_str();
-    if BUSY.contains(&state) {
-        let error = Some(status.error_message).filter(|error| !error.is_empty());
-        let error = error.map(|error| format!(": {error}")).unwrap_or_default();
-        let message = format!("BareMetalHost {} is {state}{error}", host.name_any());
-        return Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, Reason::Cleaning, message));
-    }
-    change_host(release_change(situation), "HostReleased")
-}
-
-/// The addresses are given back once no node has them any more.
-fn release_data(situation: &Situation<'_>) -> Outcome {
-    match situation.data_claim {
-        Some(claim) if claim.metadata.deletion_timestamp.is_none() => Outcome::of_step(Step::ReleaseData),
-        Some(claim) => {
-            let message = format!("Metal3DataClaim {} is in deletion: wait", claim.name_any());
-            let reason = Reason::WaitingForMetal3Data;
-            Outcome::of_blocker(Blocker::waiting_for(Type::Metal3DataReady, reason, message))
-        }
-        None => Outcome::of_step(Step::RemoveFinalizer),
-    }
-}
-
-/// A host that is kept for the successor of its machine is held by the Cluster.
-fn release_change(situation: &Situation<'_>) -> Value {
-    let is_kept = situation.template.is_some_and(|template| template.spec.node_reuse)
-        && situation.cluster.is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_none());
-    let reuse = situation.owner.and_then(choice::reuse_value).filter(|_| is_kept);
-    let holder = reuse.as_ref().zip(situation.cluster).map(|(_, cluster)| Consumer {
-        api_version: Some("cluster.x-k8s.io/v1beta1".to_owned()),
-        kind: "Cluster".to_owned(),
-        name: cluster.name_any(),
-        namespace: cluster.namespace(),
-    });
-    json!({
-        "metadata": { "labels": { label::CLUSTER_NAME: null, names::NODE_REUSE: reuse } },
-        "spec": { "consumerRef": holder },
     })
 }

@@ -1,4 +1,4 @@
-//! OpenStack's `network_data.json`, as Metal3 renders it. Devices get the names
+//! `OpenStack`'s `network_data.json`, as Metal3 renders it. Devices get the names
 //! that cloud-init's own converter gives them.
 
 use std::collections::BTreeMap;
@@ -33,7 +33,8 @@ struct Link {
     mtu: Option<i64>,
     ethernet_mac_address: Option<String>,
     bond_links: Option<Vec<String>>,
-    vlan_link: Option<String>,
+    #[serde(rename = "vlan_link")]
+    parent: Option<String>,
     vlan_id: Option<i64>,
     #[serde(flatten)]
     rest: Map<String, Value>,
@@ -147,7 +148,7 @@ fn name_links(
         insert_name(&mut names, link, generated)?;
     }
     for link in links.iter().filter(|link| link.kind == "vlan") {
-        let parent = link.vlan_link.as_deref().unwrap_or_default();
+        let parent = link.parent.as_deref().unwrap_or_default();
         let parent = names.get(parent).ok_or_else(|| missing_value(&link.id, "parent", parent))?;
         let id = link.vlan_id.ok_or_else(|| bad_value(&link.id, "", "vlan_id"))?;
         let generated = format!("{parent}.{id}");
@@ -193,7 +194,7 @@ fn device_kind(link: &Link, names: &BTreeMap<String, String>) -> Result<Kind, Ne
             Ok(Kind::Bond { mac: mac()?, members, parameters: bond_parameters(link)? })
         }
         "vlan" => {
-            let parent = link.vlan_link.as_deref().unwrap_or_default();
+            let parent = link.parent.as_deref().unwrap_or_default();
             let parent = names.get(parent).ok_or_else(|| missing_value(&link.id, "parent", parent))?;
             let id = link.vlan_id.filter(|id| (1..=4094).contains(id));
             let text = link.vlan_id.unwrap_or_default().to_string();

@@ -1,7 +1,6 @@
 //! `Metal3DataClaim`: an index of a template is chosen, its data created and given
 //! back.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
@@ -64,8 +63,8 @@ pub(super) async fn reconcile(
     Ok(Action::await_change())
 }
 
-fn lowest_free(is_taken: &dyn Fn(&i64) -> bool) -> Result<i64, Infallible> {
-    Ok((0..).find(|index| !is_taken(index)).unwrap_or_default())
+fn lowest_free(is_taken: &dyn Fn(&i64) -> bool) -> i64 {
+    (0..=i64::MAX).find(|index| !is_taken(index)).unwrap_or_default()
 }
 
 /// Of two claims that chose one index, the one whose data is created has it.

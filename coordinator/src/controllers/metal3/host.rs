@@ -84,7 +84,7 @@ pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -
     let record = inventory.as_deref().and_then(HostRecord::parse);
     let client = &context.client;
     match (decide_step(&host, record.as_ref()), inventory) {
-        (HostStep::Ignore, _) => {}
+        (HostStep::Ignore, _) | (HostStep::Take | HostStep::GiveBack, None) => {}
         (HostStep::Hold, _) => metal3::add_finalizer(client, &*host, names::HOST_FINALIZER).await?,
         (HostStep::Forget, _) => metal3::drop_finalizer(client, &*host, names::HOST_FINALIZER).await?,
         (HostStep::Take, Some(inventory)) => {
@@ -93,7 +93,6 @@ pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -
             context.events.normal(&*host, "InventoryTaken", &note).await;
         }
         (HostStep::GiveBack, Some(inventory)) => inventories::give_back(client, &inventory).await?,
-        (HostStep::Take | HostStep::GiveBack, None) => {}
         (HostStep::Refuse(blocker), inventory) => {
             refuse_host(&context, &host, inventory.as_deref(), blocker).await?;
         }

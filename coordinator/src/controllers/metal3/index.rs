@@ -193,8 +193,9 @@ impl Metal3Index {
         &self,
         group: &Key,
         claim: &Key,
-        choose: impl FnOnce(&dyn Fn(&i64) -> bool) -> Result<i64, Infallible>,
+        choose: impl FnOnce(&dyn Fn(&i64) -> bool) -> i64,
     ) -> i64 {
+        let choose = |is_taken: &dyn Fn(&i64) -> bool| Ok::<_, Infallible>(choose(is_taken));
         let Ok(index) = self.write_inner().indexes.choose(group, claim, choose);
         index
     }

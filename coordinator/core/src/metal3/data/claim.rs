@@ -6,7 +6,7 @@ use coordinator_api::metal3::{ObjectRef, SecretRef, names};
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 
 use super::{META_DATA, NETWORK_DATA};
 
@@ -63,7 +63,7 @@ pub fn decide_claim<'a>(
         let is_held = claim.finalizers().iter().any(|name| name == names::DATA_CLAIM_FINALIZER);
         let derived = template.zip(chosen).map(|(template, index)| data_name(template, index));
         let derived = derived.filter(|name| find_data(name).is_some_and(|data| is_of_claim(data, claim)));
-        return match own.map(|data| data.name_any()).or(derived) {
+        return match own.map(ResourceExt::name_any).or(derived) {
             Some(name) => ClaimStep::Release(name),
             None if is_held => ClaimStep::RemoveFinalizer,
             None => ClaimStep::Rest,
@@ -110,7 +110,7 @@ fn new_data(claim: &Metal3DataClaim, template: &Metal3DataTemplate, index: i64) 
         template: ObjectRef::within(&namespace, &template.name_any()),
     };
     let mut data = Metal3Data::new(&data_name(template, index), spec);
-    data.metadata.labels = claim.metadata.labels.clone();
+    data.metadata.labels.clone_from(&claim.metadata.labels);
     data.metadata.finalizers = Some(vec![names::DATA_FINALIZER.to_owned()]);
     data
 }

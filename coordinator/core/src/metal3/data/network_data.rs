@@ -1,4 +1,4 @@
-//! Network data in the form of OpenStack's `network_data.json`.
+//! Network data in the form of `OpenStack`'s `network_data.json`.
 
 use std::net::IpAddr;
 
@@ -142,7 +142,7 @@ fn render_static(kind: &str, layer: &StaticNetwork, sources: &Sources<'_>) -> Re
     }))
 }
 
-/// A mask, as OpenStack writes it in both families.
+/// A mask, as `OpenStack` writes it in both families.
 fn netmask(address: IpAddr, prefix: i32) -> String {
     let prefix = u8::try_from(prefix).unwrap_or_default();
     IpNet::new(address, prefix).map(|net| net.netmask().to_string()).unwrap_or_default()

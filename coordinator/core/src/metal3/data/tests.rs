@@ -251,6 +251,7 @@ fn what_cannot_be_rendered_names_the_item() {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "literals of tests")]
 fn claim(metadata: Value) -> Metal3DataClaim {
     let mut object = json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3DataClaim",

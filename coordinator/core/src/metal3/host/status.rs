@@ -47,7 +47,8 @@ pub fn project_status(
         status.error_count += 1;
     }
     status.error_type = error.as_ref().map(|_| error_type(&status.provisioning.state).to_owned());
-    status.operational_status = if error.is_some() { "error" } else { "OK" }.to_owned();
+    let operational = if error.is_some() { "error" } else { "OK" };
+    operational.clone_into(&mut status.operational_status);
     if error.is_none() {
         status.error_count = 0;
     }

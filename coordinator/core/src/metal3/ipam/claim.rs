@@ -125,6 +125,7 @@ mod tests {
         .unwrap()
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "literals of tests")]
     fn claim(metadata: Value, status: Value) -> IPClaim {
         let mut object = json!({
             "apiVersion": "ipam.metal3.io/v1alpha1", "kind": "IPClaim",

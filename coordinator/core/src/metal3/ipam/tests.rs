@@ -1,6 +1,7 @@
 use super::*;
 use serde_json::{Value, json};
 
+#[allow(clippy::needless_pass_by_value, reason = "literals of tests")]
 fn spec(value: Value) -> IPPoolSpec {
     let mut whole = json!({ "namePrefix": "net" });
     whole.as_object_mut().unwrap().extend(value.as_object().unwrap().clone());

@@ -7,7 +7,7 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::names;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 
 use super::super::selector::Selector;
 use super::is_consumer;
@@ -16,7 +16,7 @@ use crate::demand::Blocker;
 /// A host, or why there is none.
 pub type Choice = Result<String, Blocker>;
 
-/// Label of Machines with the name of their MachineDeployment.
+/// Label of Machines with the name of their `MachineDeployment`.
 const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 const CONTROL_PLANE_GROUP: &str = "controlplane.cluster.x-k8s.io/";
 
@@ -108,7 +108,7 @@ pub fn choose_host<'a>(
     };
     let preferred = domain.and_then(|_| hosts.clone().find(|host| fits(host) && in_domain(host)));
     let chosen = preferred.or_else(|| hosts.clone().find(&fits));
-    chosen.map(|host| host.name_any()).ok_or_else(|| {
+    chosen.map(ResourceExt::name_any).ok_or_else(|| {
         let message = format!(
             "no BareMetalHost can be chosen: {}",
             count_exclusions(hosts, &selector, reuse.as_deref())

@@ -1,7 +1,11 @@
 use super::*;
 use coordinator_api::capi::{self, Bootstrap, ClusterSpec, MachineSpec};
+use coordinator_api::metal3::data::Metal3DataClaimSpec;
+use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef};
+use coordinator_api::names::annotation;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use serde_json::json;
 
 fn machine() -> Metal3Machine {
     serde_json::from_value(json!({
@@ -55,6 +59,7 @@ fn infrastructure() -> Metal3Cluster {
     cluster
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "literals of tests")]
 fn host(spec: Value, state: &str) -> BareMetalHost {
     serde_json::from_value(json!({
         "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
@@ -115,7 +120,7 @@ fn name(outcome: &Outcome) -> String {
 
 #[test]
 fn a_machine_goes_from_choice_to_provider_id() {
-    for (what, machine, host, want) in [
+    for (what, machine, host, want) in vec![
         ("new", machine(), None, "Choose"),
         ("chosen", chosen(), Some(host(json!({}), "available")), "HostAssociated"),
         ("chosen, no host", chosen(), None, "InventoryMissing"),
@@ -254,29 +259,67 @@ fn label_host(host: &mut BareMetalHost, key: &str, value: &str) {
     host.labels_mut().insert(key.into(), value.into());
 }
 
+type Case =
+    (&'static str, Metal3Machine, Vec<BareMetalHost>, &'static str, Result<&'static str, &'static str>);
+
+fn free(name: &str) -> BareMetalHost {
+    named(name, |_| {})
+}
+
+fn kept(name: &str, value: &str, state: &str) -> BareMetalHost {
+    named(name, |host| {
+        label_host(host, names::NODE_REUSE, value);
+        host.spec.consumer_ref = Some(Consumer { kind: "Cluster".into(), ..Consumer::default() });
+        host.status.as_mut().unwrap().provisioning.state = state.into();
+    })
+}
+
+fn rack() -> BareMetalHost {
+    named("rack", |host| label_host(host, names::FAILURE_DOMAIN, "rack-1"))
+}
+
+fn selecting() -> Metal3Machine {
+    let mut machine = machine();
+    machine.spec.host_selector.match_labels.insert(names::FAILURE_DOMAIN.into(), "rack-1".into());
+    machine
+}
+
+fn preferring(domain: &str) -> Metal3Machine {
+    let mut machine = machine();
+    machine.spec.failure_domain = Some(domain.into());
+    machine
+}
+
+fn check_choices(cases: Vec<Case>) {
+    for (what, machine, hosts, reserved, want) in cases {
+        let found = choose_host(&machine, &owner(), hosts.iter(), |name| name == reserved);
+        match (found, want) {
+            (Ok(found), Ok(want)) => assert_eq!(found, want, "{what}"),
+            (Err(blocker), Err(want)) => {
+                assert!(blocker.message.contains(want), "{what}: {}", blocker.message);
+            }
+            (found, want) => panic!("{what}: {found:?}, {want:?}"),
+        }
+    }
+}
+
 #[test]
 fn hosts_are_chosen_in_the_order_of_capm3() {
-    let free = |name: &str| named(name, |_| {});
     let own = named("own", |host| host.spec.consumer_ref = serde_json::from_value(consumer()).unwrap());
-    let kept = |name: &str, value: &str, state: &str| {
-        named(name, |host| {
-            label_host(host, names::NODE_REUSE, value);
-            host.spec.consumer_ref = Some(Consumer { kind: "Cluster".into(), ..Consumer::default() });
-            host.status.as_mut().unwrap().provisioning.state = state.into();
-        })
-    };
-    let rack = named("rack", |host| label_host(host, names::FAILURE_DOMAIN, "rack-1"));
-    let mut preferring = machine();
-    preferring.spec.failure_domain = Some("rack-1".into());
-    let mut selecting = machine();
-    selecting.spec.host_selector.match_labels.insert(names::FAILURE_DOMAIN.into(), "rack-1".into());
-    let mut elsewhere = machine();
-    elsewhere.spec.failure_domain = Some("rack-9".into());
-    for (what, machine, hosts, reserved, want) in [
+    check_choices(vec![
         ("the first free one", machine(), vec![free("a"), free("b")], "", Ok("a")),
         ("not what is reserved", machine(), vec![free("a"), free("b")], "a", Ok("b")),
         ("its own", machine(), vec![free("a"), own], "", Ok("own")),
         ("kept for it", machine(), vec![free("a"), kept("b", "md-workers", "available")], "", Ok("b")),
+        ("of its failure domain", preferring("rack-1"), vec![free("a"), rack()], "", Ok("rack")),
+        ("of another failure domain", preferring("rack-9"), vec![free("a")], "", Ok("a")),
+        ("selected", selecting(), vec![free("a"), rack()], "", Ok("rack")),
+    ]);
+}
+
+#[test]
+fn hosts_that_cannot_be_chosen_are_counted_by_cause() {
+    check_choices(vec![
         (
             "kept for others",
             machine(),
@@ -291,10 +334,7 @@ fn hosts_are_chosen_in_the_order_of_capm3() {
             "",
             Err("not available yet"),
         ),
-        ("of its failure domain", preferring, vec![free("a"), rack.clone()], "", Ok("rack")),
-        ("of another failure domain", elsewhere, vec![free("a")], "", Ok("a")),
-        ("selected", selecting.clone(), vec![free("a"), rack], "", Ok("rack")),
-        ("not selected", selecting, vec![free("a")], "", Err("1 not selected")),
+        ("not selected", selecting(), vec![free("a")], "", Err("1 not selected")),
         ("none", machine(), vec![], "", Err("there is none")),
         (
             "in use",
@@ -337,16 +377,7 @@ fn hosts_are_chosen_in_the_order_of_capm3() {
             "",
             Err("1 not available"),
         ),
-    ] {
-        let found = choose_host(&machine, &owner(), hosts.iter(), |name| name == reserved);
-        match (found, want) {
-            (Ok(found), Ok(want)) => assert_eq!(found, want, "{what}"),
-            (Err(blocker), Err(want)) => {
-                assert!(blocker.message.contains(want), "{what}: {}", blocker.message)
-            }
-            (found, want) => panic!("{what}: {found:?}, {want:?}"),
-        }
-    }
+    ]);
 }
 
 #[test]
@@ -429,7 +460,7 @@ fn addresses_are_given_back_after_the_node_is_gone() {
         let mut world = world(deleted(chosen()), host);
         world.owner = Some(deleted_owner());
         let mut claim = claim();
-        claim.metadata.deletion_timestamp = deleted_claim.then(|| Time(Timestamp::UNIX_EPOCH));
+        claim.metadata.deletion_timestamp = deleted_claim.then_some(Time(Timestamp::UNIX_EPOCH));
         world.data_claim = Some(claim);
         assert_eq!(name(&decide(&world)), want, "{what}");
     }
