@@ -216,12 +216,8 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
     let isos = Arc::new(open_isos(config, client, &cache, downloads, &authority)?.with_networks(networks));
-    let caches = rpc::Caches {
-        inventories: cache.inventories.clone(),
-        registrations: cache.registrations.clone(),
-        notifications,
-        tokens,
-    };
+    let (inventories, registrations) = (cache.inventories.clone(), cache.registrations.clone());
+    let caches = rpc::Caches { inventories, registrations, notifications, tokens };
     let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone());
     let context = controllers::Context {
         client: client.clone(),

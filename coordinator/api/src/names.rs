@@ -63,7 +63,7 @@ pub mod annotation {
     /// Ours: present while two live hosts claim one identity; removed by an
     /// operator.
     pub const QUARANTINED: &str = "baremetal.cluster.io/quarantined";
-    /// On a Cluster: registry for images without a host.
+    /// On a Cluster: registry of its images, in place of one that the catalog names.
     pub const REGISTRY_ADDRESS: &str = "cpaas.io/registry-address";
     /// Ours: on a machine, else its Cluster, and on a `MachineRegistration`: the
     /// Secret in its namespace by which hosts reach the registry of their image.
@@ -95,9 +95,9 @@ pub mod label {
     pub const CONTROL_PLANE: &str = "cluster.x-k8s.io/control-plane";
     /// Cluster API's label with the name of the control plane of a machine.
     pub const CONTROL_PLANE_NAME: &str = "cluster.x-k8s.io/control-plane-name";
-    /// Cluster API's label with the name of the MachineDeployment of a machine.
+    /// Cluster API's label with the name of the `MachineDeployment` of a machine.
     pub const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
-    /// Cluster API's label with the name of the MachineSet of a machine.
+    /// Cluster API's label with the name of the `MachineSet` of a machine.
     pub const SET_NAME: &str = "cluster.x-k8s.io/set-name";
     /// Ours: on a `MachineInventory`, the failure domain of the host.
     pub const FAILURE_DOMAIN: &str = "infrastructure.cluster.x-k8s.io/failure-domain";

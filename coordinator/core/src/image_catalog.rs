@@ -49,8 +49,8 @@ pub enum ImageError {
     },
 }
 
-/// The image of a version: exactly the catalog's, with `registry` before it
-/// when it names no host of its own.
+/// The image of a version: the catalog's, on `registry` where one is given, whatever
+/// host it names itself. Name, tag and digest stay.
 ///
 /// # Errors
 /// [`ImageError`], which names the next action.
@@ -67,10 +67,14 @@ pub fn resolve_image(
     let (scheme, reference) = split_image(image);
     // A reference that is none must not become one by the registry before it.
     Image::parse(reference).map_err(invalid)?;
-    if LOCAL.contains(&scheme) || has_host(reference) {
+    let registry = registry.map(registry_address).filter(|registry| !registry.is_empty());
+    if LOCAL.contains(&scheme) || (registry.is_none() && has_host(reference)) {
         return Image::parse(image).map_err(invalid);
     }
-    let registry = registry.map(registry_address).filter(|registry| !registry.is_empty());
+    let reference = match reference.split_once('/') {
+        Some((_, path)) if has_host(reference) => path,
+        _ => reference,
+    };
     let registry = registry.ok_or_else(|| ImageError::RegistryMissing {
         version: version.to_owned(),
         image: image.to_owned(),
@@ -125,11 +129,17 @@ mod tests {
         let registry = Some("https://registry.example:5000/");
         let missing = |image: &str| ImageError::RegistryMissing { version: "v1".into(), image: image.into() };
         let invalid = || ImageError::Invalid { version: "v1".into(), source: proto::plan::PlanError::Image };
-        let cases: [Case; 15] = [
+        let cases: [Case; 16] = [
             ("a host with a dot", "a.b/os:v1", None, Ok("a.b/os:v1")),
             ("a host with a port", "a:5000/os", None, Ok("a:5000/os")),
-            ("this host", "localhost/os", registry, Ok("localhost/os")),
-            ("its own host wins", "a.b/os@sha256:00", registry, Ok("a.b/os@sha256:00")),
+            ("this host", "localhost/os", None, Ok("localhost/os")),
+            ("another host", "a.b/os@sha256:00", registry, Ok("registry.example:5000/os@sha256:00")),
+            (
+                "a scheme and another host",
+                "oci://a:5000/c/os:v1",
+                registry,
+                Ok("oci://registry.example:5000/c/os:v1"),
+            ),
             ("no host", "base/os:v1.34.5", registry, Ok("registry.example:5000/base/os:v1.34.5")),
             ("only a name and a tag", "os:v1", registry, Ok("registry.example:5000/os:v1")),
             ("a scheme and no host", "oci:base/os:v1", registry, Ok("oci:registry.example:5000/base/os:v1")),

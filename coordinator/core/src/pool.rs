@@ -162,16 +162,17 @@ impl Roster {
     #[must_use]
     pub fn new(pool: Arc<MachineInventoryPool>) -> Self {
         let selector = pool.spec.selector.clone().and_then(|selector| Selector::try_from(selector).ok());
+        let listed: Vec<_> = pool.spec.machine_inventories.iter().map(|member| member.name.clone()).collect();
         let mut roster = Self {
             selector,
             selected: BTreeMap::new(),
             members: HashMap::new(),
             places: BTreeMap::new(),
             domains: BTreeMap::new(),
-            pool: pool.clone(),
+            pool,
         };
-        for (index, member) in pool.spec.machine_inventories.iter().enumerate() {
-            roster.add_member(&member.name, (index, String::new()));
+        for (index, name) in listed.iter().enumerate() {
+            roster.add_member(name, (index, String::new()));
         }
         roster
     }
@@ -286,9 +287,10 @@ impl Roster {
         let Some(member) = self.members.get_mut(host).filter(|member| member.traits != traits) else {
             return false;
         };
-        let old = std::mem::replace(&mut member.traits, traits.clone());
+        let domain = traits.failure_domain.clone();
+        let old = std::mem::replace(&mut member.traits, traits);
         self.count_domain(old.failure_domain.as_ref(), false);
-        self.count_domain(traits.failure_domain.as_ref(), true);
+        self.count_domain(domain.as_ref(), true);
         true
     }
 

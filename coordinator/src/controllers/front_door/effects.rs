@@ -126,8 +126,8 @@ async fn link_node<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     let namespace = &gathered.demand.machine.namespace;
     context.workloads.set_provider_id(&context.client, namespace, node, provider_id).await?;
-    let note = format!("Node {} of Cluster {} has the providerID {provider_id}", node.name, node.cluster);
-    context.events.normal(machine, "NodeLinked", &note).await;
+    let message = format!("Node {} of Cluster {} has the providerID {provider_id}", node.name, node.cluster);
+    context.events.normal(machine, "NodeLinked", &message).await;
     tracing::info!(node = node.name, provider_id, "providerID written");
     Ok(())
 }
@@ -140,8 +140,9 @@ async fn remove_node<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     let namespace = &gathered.demand.machine.namespace;
     context.workloads.delete_node(&context.client, namespace, node).await?;
-    let note = format!("Node {} was deleted from Cluster {}: its host was cleaned", node.name, node.cluster);
-    context.events.normal(machine, "NodeRemoved", &note).await;
+    let message =
+        format!("Node {} was deleted from Cluster {}: its host was cleaned", node.name, node.cluster);
+    context.events.normal(machine, "NodeRemoved", &message).await;
     tracing::info!(node = node.name, "node of a cleaned host deleted");
     Ok(())
 }
