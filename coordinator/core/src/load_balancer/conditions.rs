@@ -1,9 +1,7 @@
 //! What the conditions of a cluster say about its load balancer.
 
-use coordinator_api::cluster::{BaremetalCluster, LoadBalancer, LoadBalancerType};
-use coordinator_api::conditions::{
-    ConditionUpdate, Reason, Type, condition_false, condition_true, find_condition,
-};
+use coordinator_api::cluster::{BaremetalCluster, LoadBalancerType};
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::LoadBalancerReport;
 
 use super::{Candidate, Decision, DeviceProblem};
@@ -15,18 +13,18 @@ pub fn project_conditions(decision: &Decision, candidates: &[Candidate<'_>]) -> 
 }
 
 /// The condition about fields of the other type of load balancer; `None` where
-/// none was ever set.
+/// none can be left over.
 #[must_use]
 pub fn ignored_condition(cluster: &BaremetalCluster) -> Option<ConditionUpdate> {
-    let balancer = cluster.spec.control_plane_load_balancer.as_ref();
-    let is_external = |balancer: &&LoadBalancer| balancer.kind == LoadBalancerType::External;
-    if balancer.filter(is_external).is_some_and(|balancer| balancer.vrid.is_some()) {
-        let message = "spec.controlPlaneLoadBalancer.vrid has no effect with type External: remove it";
-        return Some(condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message));
+    let balancer = cluster.spec.control_plane_load_balancer.as_ref()?;
+    if balancer.kind != LoadBalancerType::External {
+        return None;
     }
-    let known = cluster.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    find_condition(known, Type::FieldsIgnored)?;
-    Some(condition_false(Type::FieldsIgnored, Reason::FieldsSupported, ""))
+    if balancer.vrid.is_none() {
+        return Some(condition_false(Type::FieldsIgnored, Reason::FieldsSupported, ""));
+    }
+    let message = "spec.controlPlaneLoadBalancer.vrid has no effect with type External: remove it";
+    Some(condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message))
 }
 
 /// `networkDevice` of the members.

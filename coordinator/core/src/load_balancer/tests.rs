@@ -236,5 +236,7 @@ fn a_field_of_the_other_type_is_a_warning() {
     external.spec.control_plane_load_balancer.as_mut().unwrap().kind = LoadBalancerType::External;
     let warning = ignored_condition(&external).unwrap();
     assert_eq!((warning.status, warning.reason), (ConditionStatus::True, Reason::FieldWithoutEffect));
+    external.spec.control_plane_load_balancer.as_mut().unwrap().vrid = None;
+    assert_eq!(ignored_condition(&external).unwrap().status, ConditionStatus::False);
     assert_eq!(ignored_condition(&cluster("c1", "10.0.0.100", 0)), None);
 }

@@ -110,9 +110,9 @@ async fn known_manifests_are_accepted_and_immutable_fields_kept() {
         ),
         ("a cluster", cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443}}"), Ok(())),
         (
-            "vrid of an external balancer",
+            "vrid of an external balancer, a warning",
             cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443, vrid: 7}}"),
-            Err("vrid is for type Internal only"),
+            Ok(()),
         ),
         (
             "a port that is none",
