@@ -186,9 +186,7 @@ async fn bind_listener(address: SocketAddr) -> Result<TcpListener, RunError> {
 /// [`RunError`], but for the ports.
 pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let Setup { config, client, metrics, clock, readiness, .. } = setup;
-    // A restart of the container has the name of the pod again, not its streams.
-    let suffix = uuid::Uuid::new_v4().simple().to_string();
-    let replica = format!("{}-{}", config.instance, &suffix[..8]);
+    let replica = name_replica(&config.instance);
     let replicas = ReplicaTracker::new(&replica, clock.clone());
     let (index, router) = (Index::default(), Router::default());
     let (notifications, tokens) = (Arc::<PlanNotifications>::default(), Arc::<RegistrationTokens>::default());
@@ -215,7 +213,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
-    let isos = Arc::new(open_isos(config, client, &cache, downloads, &authority)?.with_networks(networks));
+    let isos = open_isos(config, client, &cache, (downloads, networks), &authority)?;
     let (inventories, registrations) = (cache.inventories.clone(), cache.registrations.clone());
     let caches = rpc::Caches { inventories, registrations, notifications, tokens };
     let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone());
@@ -245,6 +243,12 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         replica,
         tasks,
     })
+}
+
+/// A restart of the container has the name of the pod again, not its streams.
+fn name_replica(instance: &str) -> String {
+    let suffix = uuid::Uuid::new_v4().simple().to_string();
+    format!("{instance}-{}", &suffix[..8])
 }
 
 fn follow_inventories(
@@ -288,12 +292,13 @@ fn open_isos(
     config: &Config,
     client: &Client,
     cache: &Cache,
-    downloads: Arc<DownloadTokens>,
+    (downloads, networks): (Arc<DownloadTokens>, Arc<HostNetworks>),
     authority: &Arc<Authority>,
-) -> Result<SeedIsos, RunError> {
+) -> Result<Arc<SeedIsos>, RunError> {
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let bases = bases.with_secrets(client.clone());
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
     let bases = (bases, config.agent_path.clone());
-    Ok(SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone()))
+    let isos = SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone());
+    Ok(Arc::new(isos.with_networks(networks)))
 }

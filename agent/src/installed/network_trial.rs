@@ -21,7 +21,7 @@ use crate::plan::executor::REBOOT_DEADLINE;
 const DEADLINE: Duration = Duration::from_mins(10);
 /// How long another server, or a closed port, may answer in the coordinator's
 /// place: it may be restarting, behind a load balancer.
-const ANSWERED_DEADLINE: Duration = Duration::from_mins(60);
+const ANSWERED_DEADLINE: Duration = Duration::from_hours(1);
 /// How long an agent tries at least: it may have started late.
 const PATIENCE: Duration = Duration::from_mins(2);
 

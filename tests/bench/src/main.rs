@@ -12,6 +12,7 @@ mod lifecycle;
 mod machines;
 mod protocol;
 mod registration;
+mod seed_image;
 mod site;
 mod streams;
 mod usage;
@@ -51,6 +52,8 @@ enum Benchmark {
     Lifecycle,
     /// Server CPU and API requests of a registration.
     Registration,
+    /// Bytes, CPU and first byte of seed ISOs, against xorriso.
+    SeedImage,
     /// Memory and CPU of idle streams.
     Streams,
     /// From a machine to the plan on its host.
@@ -90,6 +93,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
             Benchmark::Index => index::run(),
             Benchmark::Lifecycle => lifecycle::run(),
             Benchmark::Registration => runtime.block_on(registration::run(&binary)),
+            Benchmark::SeedImage => runtime.block_on(seed_image::run()),
             Benchmark::Streams => runtime.block_on(streams::run(&binary, arguments.streams)),
             Benchmark::Dispatch => runtime.block_on(dispatch::run(&binary)),
             Benchmark::Failover => runtime.block_on(failover::run(&binary)),

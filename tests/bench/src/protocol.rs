@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent::tpm::Attestor;
 use anyhow::Context as _;
 use hyper_util::rt::TokioIo;
 use proto::proof::{self, Exporter, NONCE_BYTES};
@@ -19,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint as HttpEndpoint};
+use wire::begin_request::Attestation;
 use wire::host_client::HostClient;
 use wire::host_message::Message;
 use wire::registration_client::RegistrationClient;
@@ -118,30 +120,48 @@ pub(crate) fn host_name(number: usize) -> String {
 
 /// Registers a host with a new key.
 pub(crate) async fn register(endpoint: &Endpoint, number: usize) -> anyhow::Result<Registered> {
+    register_by(endpoint, number, None).await
+}
+
+/// Registers a host by its TPM, where it has one.
+pub(crate) async fn register_by(
+    endpoint: &Endpoint,
+    number: usize,
+    attestor: Option<Attestor>,
+) -> anyhow::Result<Registered> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let public_key = key.subject_public_key_info();
+    let (public_key, attestation) = match &attestor {
+        Some(attestor) => (attestor.public_key.clone(), Attestation::TpmKeys(attestor.keys.clone())),
+        None => (key.subject_public_key_info(), Attestation::SoftwareKey(wire::SoftwareKey {})),
+    };
     let (channel, exporter) = endpoint.connect(endpoint.tls(None)?).await?;
     let mut client = RegistrationClient::new(channel);
-    let begun = client
-        .begin(wire::BeginRequest {
-            registration_token: endpoint.token.to_string(),
-            public_key: public_key.clone(),
-            attestation: Some(wire::begin_request::Attestation::SoftwareKey(wire::SoftwareKey {})),
-        })
-        .await?;
-    let nonce: [u8; NONCE_BYTES] =
-        begun.into_inner().nonce.try_into().ok().context("the nonce has another length")?;
-    let completed = client
-        .complete(wire::CompleteRequest {
-            proof: key.sign(&proof::binding(&nonce, &exporter, &public_key))?,
-            certificate_request: certificate_request(&key)?,
-            facts: Some(facts(number)),
-            observed_network: Some(network(number)),
-            boot_id: format!("live-{number}"),
-            tpm_quote: None,
-        })
-        .await?
-        .into_inner();
+    let begin = wire::BeginRequest {
+        registration_token: endpoint.token.to_string(),
+        public_key: public_key.clone(),
+        attestation: Some(attestation),
+    };
+    let opened = client.begin(begin).await?.into_inner();
+    let nonce: [u8; NONCE_BYTES] = opened.nonce.try_into().ok().context("the nonce has another length")?;
+    let certificate_request = certificate_request(&key)?;
+    let (proof, tpm_quote) = match attestor {
+        None => (key.sign(&proof::binding(&nonce, &exporter, &public_key))?, None),
+        Some(attestor) => {
+            let challenge = opened.tpm_challenge.context("no challenge for the TPM")?;
+            let binding = proof::tpm_binding(&nonce, &exporter, &public_key, &certificate_request);
+            let (proof, quote) = attestor.answer(challenge, binding).await?;
+            (proof, Some(quote))
+        }
+    };
+    let answer = wire::CompleteRequest {
+        proof,
+        certificate_request,
+        facts: Some(facts(number)),
+        observed_network: Some(network(number)),
+        boot_id: format!("live-{number}"),
+        tpm_quote,
+    };
+    let completed = client.complete(answer).await?.into_inner();
     let (name, chain) = (completed.inventory_name, completed.certificate_chain);
     Ok(Registered { endpoint: endpoint.clone(), key, name, chain })
 }

@@ -3,10 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use agent::tpm::Attestor;
+use anyhow::Context as _;
 use coordinator_api::inventory::MachineInventory;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::PostParams;
 use serde_json::json;
+use swtpm::Swtpm;
 
 use crate::as_f64;
 use crate::figure::{Figure, median};
@@ -22,9 +25,18 @@ const MANY: usize = 10_000;
 const BATCH: usize = 250;
 const ROUNDS: usize = 4;
 const CONCURRENT: usize = 16;
+/// Hosts with a TPM.
+const TPMS: usize = 40;
 /// Numbers of hosts that only exist as objects.
 const FIRST_IDLE: usize = 50_000;
 const PATIENCE: Duration = Duration::from_mins(10);
+
+/// What a registration by a TPM costs.
+struct TpmCosts {
+    cpu: f64,
+    requests: f64,
+    writes: f64,
+}
 
 struct Bench {
     site: Site,
@@ -67,6 +79,28 @@ impl Bench {
         Ok((self.coordinator.cpu()? - before) * 1e3 / as_f64(BATCH))
     }
 
+    /// The same by TPMs, each of which is another host.
+    async fn register_tpms(&mut self) -> anyhow::Result<TpmCosts> {
+        let tpms: Vec<_> = (0..TPMS).map(|_| Swtpm::start()).collect();
+        let mut attestors = vec![];
+        // Making keys takes a TPM seconds, and is not the coordinator's cost.
+        for tpm in &tpms {
+            let root = tpm.host_root();
+            let key = agent::tpm::read_identity(&root).await?.context("swtpm has no endorsement key")?;
+            attestors.push(Attestor::load(&root, &key).await?);
+        }
+        let (before, mark) = (self.coordinator.cpu()?, self.site.mark()?);
+        for attestor in attestors {
+            protocol::register_by(&self.endpoint, self.registered, Some(attestor)).await?;
+            self.registered += 1;
+        }
+        let cpu = (self.coordinator.cpu()? - before) * 1e3 / as_f64(TPMS);
+        let requests = self.site.requests_since(mark).await?;
+        let per_host = |count: u64| as_f64(usize::try_from(count).unwrap_or(usize::MAX)) / as_f64(TPMS);
+        let (requests, writes) = (per_host(requests.requests), per_host(requests.writes));
+        Ok(TpmCosts { cpu, requests, writes })
+    }
+
     async fn rounds(&mut self) -> anyhow::Result<Vec<f64>> {
         self.register().await?;
         let mut costs = vec![];
@@ -90,6 +124,8 @@ pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
     let requests = bench.site.requests_since(mark).await?;
     let registered = as_f64(bench.registered);
     let per_host = |count: u64| as_f64(usize::try_from(count).unwrap_or(usize::MAX)) / registered;
+    eprintln!("  registering {TPMS} TPMs");
+    let tpm = bench.register_tpms().await?;
     eprintln!("  creating {MANY} inventories");
     bench.fill(MANY).await?;
     let many = bench.rounds().await?;
@@ -106,5 +142,9 @@ pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
             .with_note(requests.details),
         Figure::at_most("registration: API writes", per_host(requests.writes), 3.0, "per host"),
         Figure::at_most("registration: LISTs", per_host(requests.lists), 0.0, "per host"),
+        Figure::measured("registration: CPU with TPM", tpm.cpu, "ms"),
+        Figure::measured("registration: CPU, TPM to software key", tpm.cpu / median(&few), "ratio"),
+        Figure::at_most("registration: API requests with TPM", tpm.requests, 4.0, "per host"),
+        Figure::at_most("registration: API writes with TPM", tpm.writes, 3.0, "per host"),
     ])
 }

@@ -16,11 +16,13 @@ use e2e::lifecycle::Lifecycle;
 use e2e::progress::Progress;
 use e2e::serve::serve;
 use e2e::watching::{Watching, until};
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
 const LONG: Duration = Duration::from_mins(12);
+/// Two boots, and ten minutes of silence between them.
+const TRIAL: Duration = Duration::from_mins(45);
 
 /// Puts a window behind the OS switch, before anything is flushed: `then` runs
 /// in it.
@@ -185,5 +187,52 @@ async fn real_host_survives_faults() {
     a_new_image_that_does_not_boot(&mut lifecycle, &environment, &inventory).await;
     progress.step("fault: the new image boots after its plan has failed");
     a_new_image_that_boots_too_late(&mut lifecycle, &environment, &inventory).await;
+    progress.end();
+}
+
+// Fault: the network of a plan does not reach the coordinator.
+// Shown: `PlanApplied`: `NetworkReverted`; the host is attached with its former network.
+#[tokio::test(flavor = "multi_thread")]
+async fn real_host_returns_from_a_silent_network() {
+    let inputs = ImageInputs::from_env().expect(
+        "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
+    );
+    let progress = Arc::new(Progress::default());
+    let base = ::qemu::build(Image::Iso, &inputs).await.unwrap();
+    let environment = Environment::start(Reach::Guests, &progress).await.unwrap();
+    let _watching = Watching::start(&environment.management.admin, &progress);
+    let base = serve(base).await.unwrap();
+    let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await.unwrap()));
+    let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
+    let iso = lifecycle.create_seed(&base).await.unwrap();
+    let inventory = lifecycle.register(&iso).await.unwrap();
+    progress.step("fault: the network of a plan does not reach the coordinator");
+    let card = |mac: &str, address: &str| json!({ "match": { "macaddress": mac }, "addresses": [address] });
+    let cards = json!({
+        "first": card("52:54:00:4c:01:01", "192.0.2.66/24"),
+        "second": card("52:54:00:4c:01:02", "198.51.100.66/24"),
+    });
+    let set_network = async |network: serde_json::Value| {
+        let patch = Patch::Merge(json!({ "spec": { "network": network } }));
+        let name = inventory.name_any();
+        inventories(&environment).patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    };
+    set_network(json!({ "configurator": "none", "config": { "version": 2, "ethernets": cards } })).await;
+    lifecycle.apply_cluster(&[inventory.name_any()], 1).await.unwrap();
+    let is_reverted = |inventory: &MachineInventory| {
+        inventory.plan().is_some_and(|plan| plan.reason.as_deref() == Some("NetworkReverted"))
+    };
+    let seen = until(&inventories(&environment), &inventory.name_any(), TRIAL, is_reverted).await.unwrap();
+    let message = seen.plan().and_then(|plan| plan.message.clone()).unwrap_or_default();
+    assert!(message.contains("no coordinator for 1"), "{message}");
+    let host = lifecycle.qemu().unwrap();
+    let addresses = host.inside("ip -o -4 address show scope global").await.unwrap();
+    for (address, want) in [("10.0.2.15/24", true), ("10.77.0.10/24", true), ("66/24", false)] {
+        assert_eq!(addresses.contains(address), want, "{address}: {addresses}");
+    }
+    let joined = host.inside("ls /etc/kubernetes/kubelet.conf 2>&1 | grep -c 'No such'").await.unwrap();
+    assert_eq!(joined.trim(), "1", "a node runs with a network that is not its own");
+    set_network(serde_json::Value::Null).await;
+    lifecycle.scale_down(&inventory).await.unwrap();
     progress.end();
 }

@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn inventory(spec: Value) -> MachineInventory {
+    fn inventory(spec: &Value) -> MachineInventory {
         let object = json!({
             "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",
             "metadata": { "name": "h", "namespace": "fleet" }, "spec": spec,
@@ -120,15 +120,16 @@ mod tests {
         json!({ "config": { "version": 2, "ethernets": { "eno1": card } } })
     }
 
-    fn registration(network: Option<Value>) -> MachineRegistration {
+    fn registration(network: Option<&Value>) -> MachineRegistration {
         let mut registration = MachineRegistration::default();
-        let network = network.map(|network| serde_json::from_value(network).unwrap());
+        let network = network.map(|network| serde_json::from_value(network.clone()).unwrap());
         registration.spec.config = Some(Config { network, ..Config::default() });
         registration
     }
 
     #[test]
     fn hosts_are_found_by_cards_and_uuid() {
+        type Case<'a> = (&'a str, Value, Option<&'a str>, Option<&'a [&'a str]>);
         let keyfile = "[connection]\ntype=ethernet\ninterface-name=eno2\n[ethernet]\nmac-address=02:00:00:00:00:0B\n[ipv4]\nmethod=auto\n";
         let observed = json!({
             "interfaces": [
@@ -141,7 +142,6 @@ mod tests {
         let explicit = static_card("02:00:00:00:00:0C", "192.0.2.7/24");
         let unbound = json!({ "config": { "version": 2, "ethernets": { "eno1": { "dhcp4": true } } } });
         let broken = json!({ "config": { "version": 1 } });
-        type Case<'a> = (&'a str, Value, Option<&'a str>, Option<&'a [&'a str]>);
         let cases: [Case<'_>; 8] = [
             ("nothing", json!({}), Some("U-1"), None),
             ("reported, without keyfiles", json!({ "observedNetwork": plain }), Some("U-1"), None),
@@ -158,7 +158,7 @@ mod tests {
             ("not rendered", json!({ "network": broken }), Some("U-1"), None),
         ];
         for (name, spec, uuid, want) in cases {
-            let mut given = inventory(spec);
+            let mut given = inventory(&spec);
             if let Some(uuid) = uuid {
                 given.annotations_mut().insert(annotation::SYSTEM_UUID.into(), uuid.into());
             }
@@ -174,11 +174,11 @@ mod tests {
     #[test]
     fn only_networks_of_their_own_are_in_the_file() {
         let own = |address: &str| {
-            single_host(&inventory(json!({ "network": static_card("02:00:00:00:00:0c", address) }))).unwrap()
+            single_host(&inventory(&json!({ "network": static_card("02:00:00:00:00:0c", address) }))).unwrap()
         };
         let hosts = [own("192.0.2.7/24"), own("192.0.2.8/24")];
         assert_eq!(render_single_hosts([], &registration(None)), Ok(None));
-        let shared = registration(Some(static_card("02:00:00:00:00:0c", "192.0.2.7/24")));
+        let shared = registration(Some(&static_card("02:00:00:00:00:0c", "192.0.2.7/24")));
         let text = render_single_hosts(&hosts, &shared).unwrap().unwrap();
         assert!(text.contains("192.0.2.8/24") && !text.contains("192.0.2.7/24"), "{text}");
         let text = render_single_hosts(&hosts, &registration(None)).unwrap().unwrap();
