@@ -4,4 +4,5 @@ mod carried;
 pub mod link;
 pub mod mailbox;
 pub mod pace;
+mod settings;
 pub mod worker;

@@ -225,7 +225,7 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Vec<NewFile>, SeedIsoError> {
-        let mut files = config::render_files(seed, registration, self.authority.certificate())?;
+        let mut files = config::render_files(seed, registration, self.authority.certificates())?;
         if let Some(path) = &self.agent {
             let metadata = std::fs::metadata(path);
             let metadata = metadata.map_err(|source| SeedIsoError::Agent { path: path.clone(), source })?;

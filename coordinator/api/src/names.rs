@@ -49,6 +49,9 @@ pub mod annotation {
     pub const RELEASE_WITHOUT_CLEAN: &str = "baremetal.cluster.io/release-without-clean";
     /// Ours: the disk to install to, set by an operator.
     pub const INSTALL_DEVICE: &str = "baremetal.cluster.io/install-device";
+    /// Ours: set by an operator on a `MachineInventory` that no machine holds: the disk
+    /// with its system, which the next seed ISO installs again; removed when it has.
+    pub const REINSTALL: &str = "baremetal.cluster.io/reinstall";
     /// Ours: set by an operator to take the network reported last as intended.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
     /// Ours: one of the [`crate::inventory::Approval`] values. `Pending` until an

@@ -177,7 +177,7 @@ async fn a_seed_is_its_base_with_files_added() {
     assert!(iso[base.len()..].starts_with(b"elemental:"), "files are appended");
     let held = served.isos.held_iso(&served.seed).unwrap().overlay.stored();
     let config =
-        config::render_files(&served.seed, &served.registration, served.isos.authority.certificate());
+        config::render_files(&served.seed, &served.registration, served.isos.authority.certificates());
     let config: u64 = config.unwrap().iter().map(|file| content_len(&file.content)).sum();
     assert!(held < config + 16 * 2048, "{held} bytes are held for {config} of configuration");
     let (_, _, sum) = served.get(&format!("secret/{}.sha256", prepared.file), None).await;
