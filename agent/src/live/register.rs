@@ -162,10 +162,10 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
     };
     match (found, registered.next) {
         (Some(found), Next::Install(request)) if !request.reinstall.is_empty() => {
-            install_again(live, found, &request).await?;
+            Box::pin(install_again(live, found, &request)).await?;
         }
         (Some(found), next) => boot_disk(live, found, &next).await?,
-        (None, Next::Install(request)) => install_host(live, &request).await?,
+        (None, Next::Install(request)) => Box::pin(install_host(live, &request)).await?,
         (None, Next::BootDisk(_)) => disk_missing(live).await?,
     }
     Ok(())

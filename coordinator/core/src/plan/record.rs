@@ -100,15 +100,15 @@ pub(super) enum TypedStep {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct TypedRegistry {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) docker_config_file: Option<usize>,
+    pub(super) docker_config: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) authorities_file: Option<usize>,
+    pub(super) authorities: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) https_proxy_file: Option<usize>,
+    pub(super) https_proxy: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) http_proxy_file: Option<usize>,
+    pub(super) http_proxy: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) no_proxy_file: Option<usize>,
+    pub(super) no_proxy: Option<usize>,
 }
 
 /// Why bytes are not a plan record.
@@ -258,11 +258,11 @@ fn read_registry(
         Ok(file.map(|file| read_content(step, file, files)).transpose()?.map(Secret::new))
     };
     Ok(Box::new(RegistryAccess {
-        docker_config: secret(registry.docker_config_file)?,
-        authorities: text(registry.authorities_file)?,
-        https_proxy: secret(registry.https_proxy_file)?,
-        http_proxy: secret(registry.http_proxy_file)?,
-        no_proxy: text(registry.no_proxy_file)?,
+        docker_config: secret(registry.docker_config)?,
+        authorities: text(registry.authorities)?,
+        https_proxy: secret(registry.https_proxy)?,
+        http_proxy: secret(registry.http_proxy)?,
+        no_proxy: text(registry.no_proxy)?,
     }))
 }
 
