@@ -6,4 +6,5 @@ pub mod link;
 pub mod mailbox;
 mod network_trial;
 pub mod pace;
+mod settings;
 pub mod worker;

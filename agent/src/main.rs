@@ -167,7 +167,7 @@ fn print_failure(error: &(impl NextAction + 'static)) -> ExitCode {
 async fn register_host(root: &Root) -> ExitCode {
     let system = Elemental::new(root.clone());
     let network = SettledNetwork::new(KernelNetwork::below(root));
-    match register::register(root, &system, &KernelMounts::below(root), &network).await {
+    match Box::pin(register::register(root, &system, &KernelMounts::below(root), &network)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => print_failure(&error),
     }

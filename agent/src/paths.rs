@@ -194,6 +194,13 @@ impl StateDir {
         self.0.join("config.yaml")
     }
 
+    /// The configuration that the coordinator announced, until the host attached
+    /// by it.
+    #[must_use]
+    pub fn next_config(&self) -> PathBuf {
+        self.0.join("next-config.yaml")
+    }
+
     /// Which plan, and how far.
     #[must_use]
     pub fn journal(&self) -> PathBuf {

@@ -203,7 +203,7 @@ impl BaseImages {
     }
 
     fn pointer_path(&self, key: &str) -> PathBuf {
-        self.directory.join(format!("{}.url", hex::encode(Sha256::digest(key))))
+        self.directory.join(format!("{}{}", hex::encode(Sha256::digest(key)), ledger::POINTER))
     }
 
     async fn find_stored(&self, key: &str, digest: Option<&str>) -> Option<BaseImage> {

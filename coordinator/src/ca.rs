@@ -76,8 +76,12 @@ pub enum CaError {
 
 /// The authority.
 pub struct Authority {
+    /// Its own, PEM.
     certificate: String,
+    /// Its own first, and those that hosts trust beside it.
+    certificates: String,
     der: CertificateDer<'static>,
+    trusted: Vec<CertificateDer<'static>>,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -161,7 +165,8 @@ impl Authority {
         Self::parse(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// Reads a stored authority, both parts PEM.
+    /// Reads a stored authority, both parts PEM. Of several certificates the first is
+    /// its own, the others are trusted beside it.
     ///
     /// # Errors
     /// [`CaError::Stored`].
@@ -169,8 +174,16 @@ impl Authority {
         let stored = |reason: String| CaError::Stored { reason };
         let key = KeyPair::from_pkcs8_pem_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256)
             .map_err(|error| stored(format!("key: {error}")))?;
-        let der = CertificateDer::from_pem_slice(certificate.as_bytes())
+        let mut all = CertificateDer::pem_slice_iter(certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
             .map_err(|error| stored(format!("certificate: {error}")))?;
+        if all.is_empty() {
+            return Err(stored("certificate: none was found".to_owned()));
+        }
+        let der = all.remove(0);
+        if all.iter().any(|other| x509_parser::parse_x509_certificate(other).is_err()) {
+            return Err(stored("a certificate after the first cannot be read".to_owned()));
+        }
         let ours = x509_parser::parse_x509_certificate(&der)
             .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info());
         if !ours {
@@ -178,19 +191,19 @@ impl Authority {
         }
         let issuer =
             Issuer::from_ca_cert_der(&der, key).map_err(|error| stored(format!("certificate: {error}")))?;
-        Ok(Self { certificate: certificate.to_owned(), der, issuer })
+        let own = first_certificate(certificate).to_owned();
+        Ok(Self { certificate: own, certificates: certificate.to_owned(), der, trusted: all, issuer })
     }
 
-    /// The certificate, PEM: what goes into seed ISOs.
+    /// All certificates, PEM: what hosts trust, and what goes into seed ISOs.
     #[must_use]
-    pub fn certificate(&self) -> &str {
-        &self.certificate
+    pub fn certificates(&self) -> &str {
+        &self.certificates
     }
 
-    /// The certificate, DER.
-    #[must_use]
-    pub fn certificate_der(&self) -> &CertificateDer<'static> {
-        &self.der
+    /// Those that sign for hosts, DER: its own, and those that are trusted beside it.
+    pub fn roots(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        std::iter::once(&self.der).chain(&self.trusted)
     }
 
     /// Since when it is valid.
@@ -244,6 +257,11 @@ impl Authority {
         let certificate = params.signed_by(&public_key, &self.issuer).map_err(failed)?;
         Ok(format!("{}{}", certificate.pem(), self.certificate))
     }
+}
+
+fn first_certificate(pem: &str) -> &str {
+    const END: &str = "-----END CERTIFICATE-----\n";
+    pem.find(END).map_or(pem, |end| &pem[..end + END.len()])
 }
 
 fn timestamp(at: Timestamp) -> Result<OffsetDateTime, CaError> {

@@ -250,7 +250,7 @@ impl SeedIsos {
         registration: &MachineRegistration,
     ) -> Result<Vec<NewFile>, SeedIsoError> {
         let hosts = self.networks.published(registration);
-        let mut files = config::render_files(seed, registration, self.authority.certificate(), &hosts)?;
+        let mut files = config::render_files(seed, registration, self.authority.certificates(), &hosts)?;
         if let Some(path) = &self.agent {
             let metadata = std::fs::metadata(path);
             let metadata = metadata.map_err(|source| SeedIsoError::Agent { path: path.clone(), source })?;

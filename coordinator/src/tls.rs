@@ -153,7 +153,9 @@ impl Acceptor {
     pub fn new(authority: &Authority, identity: ServerIdentity) -> Result<Self, TlsError> {
         let provider = Arc::new(default_provider());
         let mut roots = RootCertStore::empty();
-        roots.add(authority.certificate_der().clone()).map_err(TlsError::Setup)?;
+        for root in authority.roots() {
+            roots.add(root.clone()).map_err(TlsError::Setup)?;
+        }
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
             .allow_unauthenticated()
             .build()

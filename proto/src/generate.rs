@@ -7,8 +7,15 @@ const FILES: [&str; 7] = ["balancer", "facts", "host", "network", "plan", "regis
 
 /// Messages whose derived `Debug` would publish secrets; `wire.rs` has the
 /// careful one.
-const SECRET: [&str; 6] =
-    ["Seed", "Keyfile", "WriteCustomFile", "RunCustomInstruction", "RegistryAccess", "BeginRequest"];
+const SECRET: [&str; 7] = [
+    "Seed",
+    "Keyfile",
+    "WriteCustomFile",
+    "RunCustomInstruction",
+    "RegistryAccess",
+    "CoordinatorSettings",
+    "BeginRequest",
+];
 
 /// Renders `src/generated/baremetal.v1alpha1.rs` from the `.proto` files below
 /// `root` into the folder `out`.

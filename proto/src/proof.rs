@@ -22,6 +22,15 @@ pub type Exporter = [u8; EXPORTER_BYTES];
 /// Fresh randomness of the coordinator, valid once.
 pub type Nonce = [u8; NONCE_BYTES];
 
+/// Checksum of the settings by which a host reaches its coordinator.
+#[must_use]
+pub fn settings(registration_url: &str, authorities: &str) -> String {
+    let mut bytes = registration_url.as_bytes().to_vec();
+    bytes.push(0);
+    bytes.extend_from_slice(authorities.trim().as_bytes());
+    identity(&bytes)
+}
+
 /// The bytes that the identity key signs.
 #[must_use]
 pub fn binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8]) -> [u8; 32] {

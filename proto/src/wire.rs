@@ -248,6 +248,12 @@ impl fmt::Debug for wire::RegistryAccess {
     }
 }
 
+impl fmt::Debug for wire::CoordinatorSettings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("CoordinatorSettings(…)")
+    }
+}
+
 impl fmt::Debug for wire::BeginRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("BeginRequest(…)")

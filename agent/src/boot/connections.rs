@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use proto::plan::Secret;
@@ -43,10 +44,21 @@ pub(super) fn place_connections(root: &Root, wanted: &BTreeMap<String, Secret>) 
         }
     }
     for (name, content) in &wanted {
+        let path = directory.join(name);
+        // NetworkManager takes a file that was written again for another connection.
+        if is_written(&path, content.expose()) {
+            continue;
+        }
         durable::create_directory_with_mode(&directory, 0o755)?;
-        durable::write_with_mode(&directory.join(name), content.expose(), durable::SECRET)?;
+        durable::write_with_mode(&path, content.expose(), durable::SECRET)?;
     }
     Ok(!wanted.is_empty())
+}
+
+fn is_written(path: &Path, content: &[u8]) -> bool {
+    let is_ours =
+        |file: fs::Metadata| file.is_file() && file.permissions().mode() & 0o7777 == durable::SECRET;
+    fs::symlink_metadata(path).is_ok_and(is_ours) && fs::read(path).is_ok_and(|found| found == content)
 }
 
 fn list_own_files(directory: &Path) -> Result<Vec<String>, SeedError> {
@@ -68,7 +80,7 @@ fn list_own_files(directory: &Path) -> Result<Vec<String>, SeedError> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{MetadataExt as _, symlink};
 
     use super::*;
 
@@ -104,6 +116,14 @@ mod tests {
         // NetworkManager ignores what others may read.
         let mode = fs::metadata(directory.join("baremetal-bond0.nmconnection")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        let bond = directory.join("baremetal-bond0.nmconnection");
+        let inode = || fs::metadata(&bond).unwrap().ino();
+        let before = inode();
+        place_connections(&root, &wanted(&["bond0"])).unwrap();
+        assert_eq!(inode(), before, "an equal file is not written again");
+        fs::set_permissions(&bond, fs::Permissions::from_mode(0o644)).unwrap();
+        place_connections(&root, &wanted(&["bond0"])).unwrap();
+        assert_ne!(inode(), before, "others could read it");
         assert!(!place_connections(&root, &BTreeMap::new()).unwrap());
         assert_eq!(names(), ["own.nmconnection"]);
     }

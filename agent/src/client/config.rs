@@ -111,6 +111,25 @@ impl Config {
         format!("{}:{}", self.host, self.port)
     }
 
+    /// The same host with another coordinator.
+    ///
+    /// # Errors
+    /// [`ConfigError::Url`], [`ConfigError::Authority`].
+    pub fn moved_to(&self, url: &str, authorities: &str) -> Result<Self, ConfigError> {
+        let registration = Registration {
+            url: url.to_owned(),
+            ca_cert: authorities.to_owned(),
+            emulate_tpm: self.emulate_tpm,
+        };
+        registration.parse()
+    }
+
+    /// As the coordinator computes it.
+    #[must_use]
+    pub fn checksum(&self) -> String {
+        proto::proof::settings(&self.url, &self.authority)
+    }
+
     /// The document for the installed disk, YAML.
     ///
     /// # Errors
@@ -153,19 +172,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
     let document: Document = serde_norway::from_str(text)
         .map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
     let registration = document.elemental.ok_or(ConfigError::Unsigned)?.registration;
-    if !registration.ca_cert.contains("-----BEGIN CERTIFICATE-----") {
-        return Err(ConfigError::Authority);
+    registration.parse()
+}
+
+impl Registration {
+    fn parse(self) -> Result<Config, ConfigError> {
+        let Self { url, ca_cert: authority, emulate_tpm } = self;
+        if !authority.contains("-----BEGIN CERTIFICATE-----") {
+            return Err(ConfigError::Authority);
+        }
+        let (host, port, token) =
+            parse_url(&url).ok_or_else(|| ConfigError::Url { url: without_token(&url) })?;
+        Ok(Config { host, port, token, authority, url, emulate_tpm })
     }
-    let (host, port, token) = parse_url(&registration.url)
-        .ok_or_else(|| ConfigError::Url { url: without_token(&registration.url) })?;
-    Ok(Config {
-        host,
-        port,
-        token,
-        authority: registration.ca_cert,
-        url: registration.url,
-        emulate_tpm: registration.emulate_tpm,
-    })
 }
 
 fn parse_url(url: &str) -> Option<(String, u16, String)> {

@@ -4,6 +4,8 @@
 //! sends Hello, takes plans, and reports outcomes and the network until it breaks.
 //! Steps run concurrently ([`worker`]).
 
+mod error;
+
 use std::convert::Infallible;
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -14,37 +16,38 @@ use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{
-    CoordinatorMessage, Hello, HostMessage, ObservedReport, RenewCertificateRequest, StepProgress,
-    StepReport, SystemState,
+    CoordinatorMessage, CoordinatorSettings, Hello, HostMessage, ObservedReport, RenewCertificateRequest,
+    SettingsRefusal, StepProgress, StepReport, SystemState,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Streaming};
+
+pub use error::{LinkError, RunError};
 
 use super::duties::DutyLine;
 use super::mailbox::{Mailbox, Order};
 use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
+use super::settings::Settings;
 use super::worker::Progress;
 use super::{carried, worker};
 use crate::client::backoff::Backoff;
 use crate::client::calls::{CallError, Caller, InstallReporter, unary_request};
-use crate::client::config::{self, ConfigError};
 use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
 use crate::console::Console;
-use crate::durable::DurableError;
-use crate::error::{NextAction, describe_error, explain};
+use crate::error::{describe_error, explain};
 use crate::host::facts;
 use crate::host::network::NetworkObserver;
 use crate::host::network::changes::NetworkChanges;
-use crate::host::system::{System, SystemError};
-use crate::identity::{Certificate, Identity, IdentityError, Role};
-use crate::live::handover::{self, HandoverError};
+use crate::host::system::System;
+use crate::identity::{Certificate, Identity, Role};
+use crate::live::handover;
 use crate::live::installed_disk::InstallRecord;
-use crate::live::register::{self, AttemptError};
+use crate::live::register;
 use crate::paths::Root;
 use crate::plan::executor::Executor;
 
@@ -58,91 +61,6 @@ const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
 /// A connection of this length resets the backoff.
 const STABLE_CONNECTION: Duration = Duration::from_secs(30);
 
-/// Why the installed agent cannot work at all. A restart starts over.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Where the coordinator is.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Who we are.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The persistent partition is empty or not mounted.
-    #[error("this host has no identity key in {directory}")]
-    NoIdentity {
-        /// Where it should be.
-        directory: String,
-    },
-    /// The mark of a live boot stays.
-    #[error(transparent)]
-    LiveBoot(#[from] HandoverError),
-}
-
-/// Why a connection ended.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// A call failed or was refused.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// The registration for another certificate did.
-    #[error("cannot get a certificate")]
-    Registration(#[from] AttemptError),
-    /// The new certificate cannot be used.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    /// The coordinator closed the stream: it restarts, or another line of this
-    /// host took over.
-    #[error("the coordinator closed the stream")]
-    Closed,
-    /// What runs here is unknown.
-    #[error("cannot read what this host runs")]
-    System(#[from] SystemError),
-    /// The worker ended.
-    #[error("the executor has stopped")]
-    Worker,
-    /// The install record cannot be read.
-    #[error(transparent)]
-    InstallRecord(#[from] DurableError),
-    /// The coordinator does not take this host as installed.
-    #[error("the coordinator signed a certificate of the live system for this installed host")]
-    NotInstalled,
-}
-
-impl NextAction for RunError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Config(error) => error.next_action(),
-            Self::Identity(error) => error.next_action(),
-            Self::NoIdentity { .. } => Some(
-                "mount the persistent partition there, or, if the key is lost, wipe the disk (wipefs -a) and boot a seed ISO to install again",
-            ),
-            Self::LiveBoot(error) => error.next_action(),
-        }
-    }
-}
-
-impl NextAction for LinkError {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Call(error) => error.next_action(),
-            Self::Registration(error) => error.next_action(),
-            Self::Identity(error) => error.next_action(),
-            Self::System(error) => error.next_action(),
-            Self::InstallRecord(error) => error.next_action(),
-            Self::Closed | Self::Worker => None,
-            Self::NotInstalled => Some(
-                "none: the host reports its install again and retries; if it persists, read the coordinator's log",
-            ),
-        }
-    }
-}
-
-impl From<Status> for LinkError {
-    fn from(status: Status) -> Self {
-        Self::Call(status.into())
-    }
-}
-
 /// Keeps the installed system of `root` attached.
 ///
 /// # Errors
@@ -153,7 +71,7 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     executor: Executor<S>,
     network: &N,
 ) -> Result<Infallible, RunError> {
-    let config = config::read(&root.state().config())?;
+    let settings = Settings::open(root)?;
     let directory = root.state().identity();
     let identity = Identity::load(&directory)?
         .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
@@ -163,7 +81,9 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     let mut link = Link {
         root,
         system,
-        caller: Caller { config: &config, network, identity: &identity },
+        settings,
+        network,
+        identity: &identity,
         orders: &orders,
         progress,
         awaits_worker: false,
@@ -197,7 +117,9 @@ async fn notify_watchdog() -> Infallible {
 struct Link<'a, S, N> {
     root: &'a Root,
     system: S,
-    caller: Caller<'a, N>,
+    settings: Settings,
+    network: &'a N,
+    identity: &'a Identity,
     orders: &'a Mailbox,
     progress: watch::Receiver<Progress>,
     /// The pending report went out: it must not go out twice before the worker
@@ -219,15 +141,21 @@ struct Link<'a, S, N> {
 enum Again {
     /// There is another certificate to call with.
     NewCertificate,
+    /// There are other settings to connect by.
+    NewSettings,
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
+    fn caller(&self) -> Caller<'_, N> {
+        Caller { config: self.settings.config(), network: self.network, identity: self.identity }
+    }
+
     async fn keep_attached(&mut self) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
             let start = Instant::now();
             match self.attach_once().await {
-                Ok(Again::NewCertificate) => {}
+                Ok(Again::NewCertificate | Again::NewSettings) => {}
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
                     // A connection that breaks as soon as it is established is a failure
@@ -237,12 +165,13 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                     }
                     self.console.print_message(&format!(
                         "not attached to {}: {}",
-                        self.caller.config.address(),
+                        self.settings.config().address(),
                         explain(&error)
                     ));
                     if self.trial.is_over(&error, &mut self.console) {
                         self.trial.reboot(&self.system).await;
                     }
+                    self.settings.note_failed();
                     backoff.wait().await;
                 }
             }
@@ -260,7 +189,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     async fn attach_once(&mut self) -> Result<Again, LinkError> {
         self.rejection = Rejection::default();
         let certificate = self.choose_certificate().await?;
-        let mut client = self.caller.connect_host(&self.rejection).await?;
+        let mut client = self.caller().connect_host(&self.rejection).await?;
         if certificate.role == Role::Live {
             // Power may have been lost between the end of the install and its
             // report: without it the coordinator signs for the live system.
@@ -278,16 +207,18 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             .into_inner();
         self.root.note_attached();
         self.trial.keep_network();
+        if let Err(error) = self.settings.note_attached() {
+            tracing::warn!(error = explain(&error), "settings of the coordinator are not kept");
+        }
         self.pace.attached(Instant::now());
         self.progress_pace.set_running(self.running.borrow_and_update().clone());
-        self.console.print_message(&format!("attached to {}", self.caller.config.address()));
+        self.console.print_message(&format!("attached to {}", self.settings.config().address()));
         let changes = self
-            .caller
             .network
             .watch()
             .inspect_err(|error| tracing::warn!(%error, "changes of the network are not reported"))
             .unwrap_or_default();
-        let wait = self.caller.identity.renewal_wait(&certificate, SystemTime::now());
+        let wait = self.identity.renewal_wait(&certificate, SystemTime::now());
         let renewal = Instant::now() + wait.max(RENEWAL_PAUSE);
         let mut attached = Attached {
             client,
@@ -309,7 +240,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     /// A valid certificate: the stored one, else one of a registration
     /// with the stored configuration.
     async fn choose_certificate(&mut self) -> Result<Certificate, LinkError> {
-        let identity = self.caller.identity;
+        let identity = self.identity;
         let kept = identity.certificate(SystemTime::now());
         if let Some(kept) = kept.filter(|kept| !self.doubts_kept || identity.age(kept).is_some()) {
             return Ok(kept);
@@ -317,18 +248,18 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         // Once: where a registration is refused, the kept certificate may be good.
         self.doubts_kept = false;
         self.console.print_message("no valid certificate: registering again");
-        Ok(register::attempt(self.root, self.caller, Role::Installed).await?.certificate)
+        Ok(register::attempt(self.root, self.caller(), Role::Installed).await?.certificate)
     }
 
     /// The coordinator may have no report of this disk.
     async fn report_installed(&self) -> Result<(), LinkError> {
         let record = InstallRecord::read(&self.root.state())?.unwrap_or_default();
-        InstallReporter::new(self.caller).report_outcome(Outcome::Done(record.into())).await?;
+        InstallReporter::new(self.caller()).report_outcome(Outcome::Done(record.into())).await?;
         Ok(())
     }
 
     async fn renew_certificate(&mut self, client: &mut HostClient<Channel>) -> Result<Again, LinkError> {
-        let identity = self.caller.identity;
+        let identity = self.identity;
         let request = RenewCertificateRequest {
             certificate_request: identity.create_request()?,
             boot_id: self.read_state().await?.boot_id,
@@ -345,12 +276,13 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn build_hello(&self) -> Result<Hello, LinkError> {
         let newest = self.progress.borrow().newest.clone();
-        let network = self.caller.network.observe().ok();
+        let network = self.network.observe().ok();
         Ok(Hello {
             facts: Some(facts::collect_facts(self.root, network.as_ref())),
             system: Some(self.read_state().await?),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             carried: Some(carried::observe_carried(self.root, &newest)),
+            settings: self.settings.config().checksum(),
         })
     }
 
@@ -369,7 +301,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         let due = self.pace.due();
         tokio::select! {
             message = attached.inbound.message() => {
-                self.take_message(message?.ok_or(LinkError::Closed)?, attached);
+                return Ok(self.take_message(message?.ok_or(LinkError::Closed)?, attached));
             }
             seen = attached.duties.next() => attached.duties.note_seen(seen, self.root, &attached.outbound),
             changed = self.progress.changed() => {
@@ -411,16 +343,38 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
-    fn take_message(&self, message: CoordinatorMessage, attached: &mut Attached) {
+    fn take_message(&mut self, message: CoordinatorMessage, attached: &mut Attached) -> Option<Again> {
         match message.message {
             Some(coordinator_message::Message::Plan(plan)) => {
                 self.orders.put(Order::Plan { plan, answer: attached.outbound.clone() });
+                None
             }
             Some(coordinator_message::Message::LoadBalancer(duty)) => {
                 attached.duties.take_duty(self.root, &duty, &attached.outbound);
+                None
+            }
+            Some(coordinator_message::Message::Settings(announced)) => {
+                self.take_settings(&announced, &attached.outbound)
             }
             // One of a later version: not for us.
-            None => {}
+            None => None,
+        }
+    }
+
+    fn take_settings(
+        &mut self,
+        announced: &CoordinatorSettings,
+        outbound: &mpsc::Sender<HostMessage>,
+    ) -> Option<Again> {
+        match self.settings.accept(announced) {
+            Ok(differs) => differs.then_some(Again::NewSettings),
+            Err(error) => {
+                tracing::warn!(error = explain(&error), "the coordinator's settings are not taken");
+                let refusal = SettingsRefusal { failure: Some(error.to_failure()) };
+                // Where the queue is full, they are announced again with the next stream.
+                let _ = outbound.try_send(HostMessage { message: Some(Message::SettingsRefusal(refusal)) });
+                None
+            }
         }
     }
 
@@ -457,7 +411,6 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
     async fn report_observed(&mut self, attached: &mut Attached) -> Result<(), LinkError> {
         self.pace.note_reported(Instant::now());
         let network = self
-            .caller
             .network
             .observe()
             .inspect_err(|error| tracing::warn!(error = describe_error(error), "the network is not reported"))

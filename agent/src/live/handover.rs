@@ -60,6 +60,7 @@ pub fn write(state: &StateDir, handover: Handover<'_>) -> Result<(), HandoverErr
     let config =
         handover.config.render_yaml().map_err(|error| HandoverError::Render { reason: error.to_string() })?;
     durable::write(&state.config(), config.as_bytes())?;
+    durable::remove(&state.next_config())?;
     Ok(())
 }
 

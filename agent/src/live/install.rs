@@ -135,6 +135,24 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
     flow.turn_to(PowerAction::Reboot).await
 }
 
+/// This host is installed, and an operator wants it installed again: on the disk that
+/// carries its system, and on no other.
+///
+/// # Errors
+/// [`InstallError`]; it was reported where it can be.
+pub async fn install_again<S: System, M: Mounts, N: Transport>(
+    live: Live<'_, S, M, N>,
+    found: InstalledDisk,
+    request: &Install,
+) -> Result<(), InstallError> {
+    if choice::is_named(live.root, &request.reinstall, &found.disk) {
+        return install_host(live, request).await;
+    }
+    let error = InstallError::ReinstallElsewhere { named: request.reinstall.clone(), disk: found.disk };
+    Flow::new(live).report_outcome(Outcome::Waiting(waiting_message(&error))).await?;
+    Err(error)
+}
+
 /// The coordinator has this host as installed and no disk carries the system:
 /// reported, and left to the operator.
 ///

@@ -219,7 +219,9 @@ impl NextAction for FindError {
     fn next_action(&self) -> Option<&str> {
         Some(match self {
             Self::Several { .. } => "take out or wipe (wipefs -a) all but one, then boot again",
-            Self::Mount { .. } => "check the disk, or wipe it (wipefs -a) to install again",
+            Self::Mount { .. } => {
+                "check the disk; where it is broken, replace it, delete the MachineInventory and boot the seed ISO again"
+            }
         })
     }
 }

@@ -26,7 +26,7 @@ use crate::host::network::NetworkObserver;
 use crate::host::observed;
 use crate::host::system::{System, SystemError};
 use crate::identity::{Certificate, Identity, IdentityError, Role};
-use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install_host};
+use crate::live::install::{InstallError, Live, boot_disk, disk_missing, install_again, install_host};
 use crate::live::installed_disk::{
     self, Access, FindError, InstallRecord, InstalledDisk, InstalledDisks, Mounts,
 };
@@ -161,8 +161,11 @@ pub async fn register<S: System, M: Mounts, N: Transport + NetworkObserver>(
         inventory: registered.inventory,
     };
     match (found, registered.next) {
+        (Some(found), Next::Install(request)) if !request.reinstall.is_empty() => {
+            Box::pin(install_again(live, found, &request)).await?;
+        }
         (Some(found), next) => boot_disk(live, found, &next).await?,
-        (None, Next::Install(request)) => install_host(live, &request).await?,
+        (None, Next::Install(request)) => Box::pin(install_host(live, &request)).await?,
         (None, Next::BootDisk(_)) => disk_missing(live).await?,
     }
     Ok(())

@@ -47,6 +47,9 @@ pub(crate) struct Memory {
     pub(crate) next: Option<Next>,
     pub(crate) install_device: String,
     pub(crate) plans: Vec<Plan>,
+    /// Announced on every stream.
+    pub(crate) settings: Option<CoordinatorSettings>,
+    pub(crate) settings_refusals: Vec<SettingsRefusal>,
     pub(crate) registrations: Vec<CompleteRequest>,
     pub(crate) installs: Vec<Outcome>,
     /// Runs when a report of an install arrives, before it is answered.
@@ -331,6 +334,10 @@ impl Host for Coordinator {
         }
         let mut messages = request.into_inner();
         let (outbound, stream) = mpsc::channel(8);
+        if let Some(settings) = self.memory().settings.clone() {
+            let message = CoordinatorMessage { message: Some(FromCoordinator::Settings(settings)) };
+            outbound.try_send(Ok(message)).unwrap();
+        }
         for plan in self.memory().plans.clone() {
             let message = CoordinatorMessage { message: Some(FromCoordinator::Plan(plan)) };
             outbound.try_send(Ok(message)).unwrap();
@@ -347,6 +354,7 @@ impl Host for Coordinator {
                     message = messages.message() => match message {
                         Ok(Some(message)) => coordinator.told(|memory| match message.message.unwrap() {
                             FromHost::Hello(hello) => memory.hellos.push(hello),
+                            FromHost::SettingsRefusal(refusal) => memory.settings_refusals.push(refusal),
                             FromHost::Acknowledgement(answer) => memory.acknowledgements.push(answer),
                             FromHost::Progress(progress) => memory.progress.push(progress),
                             FromHost::LoadBalancer(state) => memory.states.push(state),

@@ -18,9 +18,9 @@ use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::step::Action;
 use proto::v1alpha1::step_report;
 use proto::v1alpha1::{
-    BootDisk, Carried, CarriedPlan, FailureReason, Hello, Install, InstallDone, LoadBalancerDuty,
-    LoadBalancerState, Plan, PlanKind, PlanOutcome, Reboot, RequestCleanup, Step, StepProgress,
-    SyncFileSystems, VerifySystem,
+    BootDisk, Carried, CarriedPlan, CoordinatorSettings, FailureReason, Hello, Install, InstallDone,
+    LoadBalancerDuty, LoadBalancerState, Plan, PlanKind, PlanOutcome, Reboot, RequestCleanup, Step,
+    StepProgress, SyncFileSystems, VerifySystem,
 };
 use simulated_host::SimulatedSystem;
 use tempfile::TempDir;
@@ -99,6 +99,47 @@ async fn a_live_certificate_is_exchanged_before_hello() {
     assert_eq!(hello.system.as_ref().unwrap().image, "os:v1");
     let identity = Identity::load(&host.root.state().identity()).unwrap().unwrap();
     assert_eq!(identity.certificate(std::time::SystemTime::now()).unwrap().role, Role::Installed);
+}
+
+// Fault: token and CA of the coordinator change while a host is attached.
+// Shown: condition `CoordinatorKnown` of the MachineInventory; the host attaches by the new ones, without another registration.
+#[tokio::test]
+async fn announced_settings_replace_those_that_the_host_attached_by() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    let before = config::read(&host.root.state().config()).unwrap();
+    let announced = CoordinatorSettings {
+        registration_url: format!("https://{}/elemental/registration/rotated", before.address()),
+        authorities: before.authority.repeat(2),
+    };
+    let checksum = proto::proof::settings(&announced.registration_url, &announced.authorities);
+    let registrations = coordinator.memory().registrations.len();
+    coordinator.memory().settings = Some(announced);
+    while_running(
+        &host,
+        coordinator.until("a Hello by the new settings", |memory| {
+            memory.hellos.last().is_some_and(|hello| hello.settings == checksum)
+        }),
+    )
+    .await;
+    let memory = coordinator.memory();
+    assert_eq!(memory.hellos[0].settings, before.checksum());
+    assert_eq!((memory.hellos.len(), memory.registrations.len()), (2, registrations));
+    assert_eq!(memory.settings_refusals, []);
+}
+
+// Fault: the coordinator announces settings that are none.
+// Shown: condition `CoordinatorKnown` of the MachineInventory with the cause; the host stays attached.
+#[tokio::test]
+async fn settings_that_are_none_are_refused() {
+    let coordinator = Coordinator::start().await;
+    let host = installed(&coordinator).await;
+    let odd = CoordinatorSettings { registration_url: "http://odd/".into(), authorities: "PEM".into() };
+    coordinator.memory().settings = Some(odd);
+    while_running(&host, coordinator.until("a refusal", |memory| !memory.settings_refusals.is_empty())).await;
+    let failure = coordinator.memory().settings_refusals[0].failure.clone().unwrap();
+    assert!(failure.message.contains("ca-cert is missing"), "{failure:?}");
+    assert!(!host.root.state().next_config().exists());
 }
 
 #[tokio::test]

@@ -39,6 +39,8 @@ pub enum Type {
     /// `MachineInventory`: the plan that an operator wrote can be run; present while
     /// it is asked for.
     CustomPlanAccepted,
+    /// `MachineInventory`: the host attached by the newest URL, token and authorities.
+    CoordinatorKnown,
     /// `MachineRegistration`, `BaremetalCluster`: fields are set that have no effect.
     FieldsIgnored,
     /// `MachineRegistration`: the token alone gets a host admitted.
@@ -90,6 +92,12 @@ pub enum Reason {
     CustomPlanWaiting,
     /// Inventory: the plan of an operator is none that hosts execute.
     CustomPlanInvalid,
+    /// Inventory: the host attached by the newest settings of the coordinator.
+    SettingsCurrent,
+    /// Inventory: newer settings were sent to the host.
+    SettingsAnnounced,
+    /// Inventory: the host does not attach by the newer settings.
+    SettingsRefused,
     /// Inventory: no plan has succeeded yet.
     WaitingForPlan,
     /// Inventory: the last plan succeeded.

@@ -220,6 +220,33 @@ pub struct HostStatus {
     /// SMBIOS UUID of the host at its last registration.
     #[serde(rename = "systemUUID", skip_serializing_if = "Option::is_none")]
     pub system_uuid: Option<String>,
+    /// By which settings the host reaches the coordinator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<CoordinatorStatus>,
+}
+
+/// The URL, token and authorities by which a host reaches the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CoordinatorStatus {
+    /// SHA-256 of those by which it attached; equal on hosts that have the same.
+    pub checksum: String,
+    /// How far the host is.
+    pub state: CoordinatorSettingsState,
+    /// Why it does not take newer ones.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// How far a host is with the newest settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CoordinatorSettingsState {
+    /// It attached by them.
+    Current,
+    /// They were sent to it.
+    Announced,
+    /// It went back to its former ones.
+    Refused,
 }
 
 /// One stream of one host.

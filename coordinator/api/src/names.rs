@@ -54,6 +54,9 @@ pub mod annotation {
     /// Ours: set by an operator on a `MachineInventory` whose host has not
     /// registered here: its SMBIOS UUID, by which a live system finds its network.
     pub const SYSTEM_UUID: &str = "baremetal.cluster.io/system-uuid";
+    /// Ours: set by an operator on a `MachineInventory` that no machine holds: the disk
+    /// with its system, which the next seed ISO installs again; removed when it has.
+    pub const REINSTALL: &str = "baremetal.cluster.io/reinstall";
     /// Ours: set by an operator to take the network reported last as intended.
     pub const ACCEPT_OBSERVED_NETWORK: &str = "baremetal.cluster.io/accept-observed-network";
     /// Ours: one of the [`crate::inventory::Approval`] values. `Pending` until an

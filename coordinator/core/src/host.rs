@@ -164,6 +164,14 @@ impl HostRecord {
         self.is_attached() && self.carried.as_ref().is_some_and(|carried| is_empty(carried, is_free))
     }
 
+    /// Whether nothing is lost when its disk is installed again: no machine holds it,
+    /// and it states that it carries nothing.
+    #[must_use]
+    pub fn may_be_reinstalled(&self) -> bool {
+        let carries_nothing = self.carried.as_ref().is_none_or(|carried| is_empty(carried, true));
+        self.claim.is_none() && carries_nothing && !self.is_deleting
+    }
+
     /// The plan of an operator that it executes.
     #[must_use]
     pub fn running_custom_plan(&self) -> Option<&AnnouncedPlan> {

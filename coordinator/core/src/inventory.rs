@@ -19,7 +19,7 @@ use proto::v1alpha1::HostFacts;
 use serde_json::Value;
 
 pub use identify::{Existing, Hardware, Identified, Identity, KeyClass, identify_host, refuse_key, shut_out};
-pub use install::{InstallError, install_message, system_image};
+pub use install::{InstallError, install_message, reinstall_device, system_image};
 pub use judge::{Judgement, RANDOM_KEY, judge_registration};
 pub use metadata::{Refresh, refresh_inventory};
 use template::Values;

@@ -228,14 +228,14 @@ pub(crate) fn bootstrap() -> Secret {
 }
 
 /// Every part of it has another value.
-pub(crate) fn registry_access() -> Box<RegistryAccess> {
-    Box::new(RegistryAccess {
+pub(crate) fn registry_access() -> RegistryAccess {
+    RegistryAccess {
         docker_config: Some(Secret::new(b"{\"auths\":{}}".to_vec())),
         authorities: Some("pem".into()),
         https_proxy: Some(Secret::new(b"http://proxy:1".to_vec())),
         http_proxy: Some(Secret::new(b"http://proxy:2".to_vec())),
         no_proxy: Some("10.0.0.0/8".into()),
-    })
+    }
 }
 
 pub(crate) fn reprovision() -> PlanInputs {

@@ -9,6 +9,8 @@ use std::{fs, io};
 
 use super::BaseImageError;
 
+/// End of the names of pointers, which begin with the checksum of a file.
+pub(super) const POINTER: &str = ".url";
 /// Start of the names of files that are incomplete.
 pub(super) const TEMPORARY: &str = ".fetch-";
 
@@ -56,7 +58,23 @@ impl Ledger {
         }
         let ledger = Self { directory: directory.to_owned(), limit, state: Mutex::new(state) };
         ledger.lock_state().evict_files(&ledger, 0);
+        ledger.remove_pointers();
         Ok(ledger)
+    }
+
+    /// Removes the pointers to files that are not there. Another replica may share
+    /// the directory: its files count.
+    pub(super) fn remove_pointers(&self) {
+        let Ok(entries) = fs::read_dir(&self.directory) else { return };
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            let is_pointer = path.to_string_lossy().ends_with(POINTER);
+            let Some(text) = is_pointer.then(|| fs::read_to_string(&path).ok()).flatten() else { continue };
+            let leads_somewhere =
+                text.split(' ').next().is_some_and(|sha256| self.file_path(sha256).exists());
+            if !leads_somewhere && let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(path = %path.display(), %error, "cannot remove a pointer to a base image");
+            }
+        }
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
@@ -105,6 +123,7 @@ impl State {
             }
             tracing::info!(sha256 = oldest, "removed the base image that was used least recently");
             self.files.remove(&oldest);
+            ledger.remove_pointers();
         }
     }
 }
@@ -177,8 +196,13 @@ mod tests {
         assert!(matches!(add(&ledger, "d", 4), Err(BaseImageError::Full)), "both are in use");
         assert_eq!(names(&ledger), ["a", "c"]);
         drop((lease, sent));
+        let pointer = |name: &str| directory.path().join(format!("of-{name}.url"));
+        for name in ["a", "c"] {
+            fs::write(pointer(name), format!("{name} 4\n")).unwrap();
+        }
         add(&ledger, "e", 10).unwrap();
         assert_eq!(names(&ledger), ["e"]);
+        assert!(!pointer("a").exists() && !pointer("c").exists(), "they go with their files");
         assert_eq!(ledger.lock_state().in_flight, 0);
     }
 
@@ -190,6 +214,7 @@ mod tests {
         }
         let ledger = Ledger::open(directory.path(), 4).unwrap();
         assert_eq!(names(&ledger).len(), 1);
+        assert!(!directory.path().join("a.url").exists(), "it leads nowhere");
         assert!(!directory.path().join(".fetch-1").exists());
     }
 }

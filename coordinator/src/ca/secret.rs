@@ -54,7 +54,7 @@ fn render_secret(authority: &Authority) -> Secret {
     Secret {
         metadata: ObjectMeta { name: Some(SECRET_NAME.to_owned()), ..ObjectMeta::default() },
         data: Some(BTreeMap::from([
-            (CERTIFICATE.to_owned(), bytes(authority.certificate())),
+            (CERTIFICATE.to_owned(), bytes(authority.certificates())),
             (KEY.to_owned(), bytes(&authority.key_pem())),
         ])),
         // A changed authority rejects every host, so the Secret is immutable.

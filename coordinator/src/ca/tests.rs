@@ -14,6 +14,24 @@ fn leaf(chain: &str) -> CertificateDer<'static> {
 }
 
 #[test]
+fn hosts_of_a_former_authority_are_trusted_beside_the_own_one() {
+    let generate = || Authority::generate(Timestamp::now()).unwrap();
+    let (old, new) = (generate(), generate());
+    let bundle = format!("{}{}", new.certificates(), old.certificates());
+    let rotated = Authority::parse(&bundle, &new.key_pem()).unwrap();
+    assert_eq!(rotated.certificates(), bundle, "hosts get both");
+    let roots: Vec<_> = rotated.roots().cloned().collect();
+    assert_eq!(roots, [new.der.clone(), old.der.clone()]);
+    assert!(
+        matches!(Authority::parse(&bundle, &old.key_pem()), Err(CaError::Stored { .. })),
+        "the first signs"
+    );
+    let torn =
+        format!("{}-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n", new.certificates());
+    assert!(matches!(Authority::parse(&torn, &new.key_pem()), Err(CaError::Stored { .. })));
+}
+
+#[test]
 fn host_certificate_states_identity_and_not_the_request() {
     let host = HostKey { namespace: "fleet".into(), tpm_hash: "0a0b".into() };
     let now = Timestamp::from_second(1_780_000_000).unwrap();
@@ -34,7 +52,7 @@ fn host_certificate_states_identity_and_not_the_request() {
         let validity = parsed.validity();
         assert_eq!(validity.not_before.timestamp(), now.as_second() - 300);
         assert_eq!(validity.not_after.timestamp(), now.as_second() + 86_400);
-        assert!(chain.ends_with(authority.certificate()));
+        assert!(chain.ends_with(authority.certificates()));
     }
 }
 
@@ -45,7 +63,7 @@ fn server_certificate_is_as_old_as_the_authority() {
     let authority = Authority::generate(made).unwrap();
     let server = authority.server(&["c.example".to_owned()], later).unwrap();
     for (name, der, start, end) in [
-        ("authority", authority.certificate_der(), made, made + AUTHORITY_LIFE),
+        ("authority", &authority.der, made, made + AUTHORITY_LIFE),
         ("server", &server.chain[0], made, later + SERVER_LIFE),
     ] {
         let (_, parsed) = x509_parser::parse_x509_certificate(der).unwrap();
@@ -59,10 +77,10 @@ fn server_certificate_is_as_old_as_the_authority() {
 fn stored_authority_needs_its_own_key() {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let other = Authority::generate(Timestamp::now()).unwrap();
-    assert!(Authority::parse(authority.certificate(), &authority.key_pem()).is_ok());
+    assert!(Authority::parse(authority.certificates(), &authority.key_pem()).is_ok());
     for (name, certificate, key) in [
-        ("another key", authority.certificate(), other.key_pem()),
-        ("no key", authority.certificate(), String::new()),
+        ("another key", authority.certificates(), other.key_pem()),
+        ("no key", authority.certificates(), String::new()),
         ("no certificate", "", authority.key_pem()),
     ] {
         let error = Authority::parse(certificate, &key).unwrap_err();

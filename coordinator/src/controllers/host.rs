@@ -12,9 +12,9 @@ use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSitu
 use coordinator_core::cluster;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::{HostRecord, Problem, facts};
-use coordinator_core::plan::custom::read_custom;
 use coordinator_core::load_balancer::end_duty;
 use coordinator_core::metal3::host::KIND as BARE_METAL_HOST;
+use coordinator_core::plan::custom::read_custom;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;

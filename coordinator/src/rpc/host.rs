@@ -3,6 +3,7 @@
 mod attach;
 mod progress;
 mod reports;
+mod settings;
 mod stream;
 
 use coordinator_core::host::HostRecord;

@@ -29,7 +29,7 @@ use wire::begin_request::Attestation;
 use super::attestation::{open_challenge, verify_tpm};
 use super::host::parse_network;
 use super::identity::{Call, check_boot_id, tls_session};
-use super::refresh::refresh_metadata;
+use super::refresh::refresh_registered;
 use super::{Context, RpcError, refuse_shut_out};
 use crate::ca::{HostKey, RequestedKey, Role, Subject, p256_point};
 use crate::store::registration as store;
@@ -266,8 +266,7 @@ impl RegistrationService {
         let inventory = inventories::ensure_inventory(&self.context, registration, reported).await?;
         let inventory = refuse_shut_out(inventory)?;
         admission::refuse_recorded(&inventory, &request.boot_id)?;
-        let inventory = store::show_class(&self.context.client, inventory, challenge.class).await?;
-        let inventory = refresh_metadata(&self.context, inventory, &facts).await;
+        let inventory = refresh_registered(&self.context, inventory, &facts, challenge.class).await?;
         let now = self.context.now();
         let registered =
             Registered { live_boot_id: &request.boot_id, system_uuid: hardware.system_uuid.as_deref() };

@@ -9,6 +9,7 @@ use coordinator_api::seed_image::SeedImage;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 
 use crate::cache::Presence;
 
@@ -38,7 +39,10 @@ struct Index<K: WithToken> {
 }
 
 /// The index. Fed with every change that the cache sees.
-pub struct TokenIndex<K: WithToken>(Mutex<Index<K>>);
+pub struct TokenIndex<K: WithToken> {
+    index: Mutex<Index<K>>,
+    changes: watch::Sender<()>,
+}
 
 /// `MachineRegistrations` by registration token.
 pub type RegistrationTokens = TokenIndex<MachineRegistration>;
@@ -47,21 +51,34 @@ pub type DownloadTokens = TokenIndex<SeedImage>;
 
 impl<K: WithToken> Default for TokenIndex<K> {
     fn default() -> Self {
-        Self(Mutex::new(Index { by_token: HashMap::new(), by_object: HashMap::new() }))
+        let index = Mutex::new(Index { by_token: HashMap::new(), by_object: HashMap::new() });
+        Self { index, changes: watch::Sender::default() }
     }
 }
 
 impl<K: WithToken> TokenIndex<K> {
     fn lock_index(&self) -> MutexGuard<'_, Index<K>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a change that the cache has seen.
     pub fn apply_change(&self, object: &K, presence: Presence) {
-        match presence {
+        let is_changed = match presence {
             Presence::Exists => self.lock_index().update_token(object),
-            Presence::Deleted => self.lock_index().remove_token(&ObjectRef::from_obj(object)),
+            Presence::Deleted => {
+                self.lock_index().remove_token(&ObjectRef::from_obj(object));
+                false
+            }
+        };
+        if is_changed {
+            self.changes.send_replace(());
         }
+    }
+
+    /// Marked whenever an object gets another token.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// The object with that token.
@@ -75,21 +92,24 @@ impl<K: WithToken> TokenIndex<K> {
 }
 
 impl<K: WithToken> Index<K> {
-    fn update_token(&mut self, object: &K) {
+    /// Whether it has another one now.
+    fn update_token(&mut self, object: &K) -> bool {
         let key = ObjectRef::from_obj(object);
-        self.remove_token(&key);
-        if let Some(token) = object.token().filter(|token| !token.is_empty()) {
-            self.by_token.insert(hash(token), key.clone());
-            self.by_object.insert(key, hash(token));
+        let former = self.remove_token(&key);
+        let token = object.token().filter(|token| !token.is_empty()).map(hash);
+        if let Some(token) = token {
+            self.by_token.insert(token, key.clone());
+            self.by_object.insert(key, token);
         }
+        token.is_some() && token != former
     }
 
-    fn remove_token(&mut self, key: &ObjectRef<K>) {
-        if let Some(token) = self.by_object.remove(key)
-            && self.by_token.get(&token) == Some(key)
-        {
+    fn remove_token(&mut self, key: &ObjectRef<K>) -> Option<Token> {
+        let token = self.by_object.remove(key)?;
+        if self.by_token.get(&token) == Some(key) {
             self.by_token.remove(&token);
         }
+        Some(token)
     }
 }
 

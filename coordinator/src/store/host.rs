@@ -142,6 +142,15 @@ pub async fn forget_custom_plan(client: &Client, inventory: &MachineInventory) -
     patch(client, inventory, "end the request of a plan on", &annotations, None).await.map(drop)
 }
 
+/// The disk was installed again.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn forget_reinstall(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::REINSTALL: null });
+    patch(client, inventory, "end the request of an install on", &annotations, None).await.map(drop)
+}
+
 /// Lets `clusterctl move` go on.
 ///
 /// # Errors

@@ -766,7 +766,7 @@ impl PlanKind {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    #[prost(oneof = "host_message::Message", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "host_message::Message", tags = "1, 2, 3, 4, 5")]
     pub message: ::core::option::Option<host_message::Message>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -782,6 +782,8 @@ pub mod host_message {
         Progress(super::StepProgress),
         #[prost(message, tag = "4")]
         LoadBalancer(super::LoadBalancerState),
+        #[prost(message, tag = "5")]
+        SettingsRefusal(super::SettingsRefusal),
     }
 }
 /// First message of the stream: the system that runs, and what the host
@@ -799,6 +801,9 @@ pub struct Hello {
     /// What labels and annotations of the inventory are made of.
     #[prost(message, optional, tag = "4")]
     pub facts: ::core::option::Option<HostFacts>,
+    /// Checksum of the CoordinatorSettings by which the host attached.
+    #[prost(string, tag = "5")]
+    pub settings: ::prost::alloc::string::String,
 }
 /// What the host carries, read from its own state directory.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -861,7 +866,7 @@ pub struct PlanAcknowledgement {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CoordinatorMessage {
-    #[prost(oneof = "coordinator_message::Message", tags = "1, 2")]
+    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3")]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
@@ -873,7 +878,30 @@ pub mod coordinator_message {
         Plan(super::Plan),
         #[prost(message, tag = "2")]
         LoadBalancer(super::LoadBalancerDuty),
+        #[prost(message, tag = "3")]
+        Settings(super::CoordinatorSettings),
     }
+}
+/// Where the coordinator is from now on. The host keeps them beside its own,
+/// attaches by them, and states them in the Hello; where it cannot attach, it goes
+/// back to its own and refuses them. Secret: the URL ends with a token.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct CoordinatorSettings {
+    #[prost(string, tag = "1")]
+    pub registration_url: ::prost::alloc::string::String,
+    /// PEM; nothing else is trusted.
+    #[prost(string, tag = "2")]
+    pub authorities: ::prost::alloc::string::String,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SettingsRefusal {
+    #[prost(message, optional, tag = "1")]
+    pub failure: ::core::option::Option<Failure>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -1817,6 +1845,10 @@ pub struct Install {
     /// For system_uri.
     #[prost(message, optional, tag = "15")]
     pub registry: ::core::option::Option<RegistryAccess>,
+    /// Path of the disk that carries the system of this host and is installed again;
+    /// empty where an installed system stays.
+    #[prost(string, tag = "16")]
+    pub reinstall: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

@@ -103,6 +103,7 @@ impl SimulatedHost {
             agent_version: "bench".to_owned(),
             carried: Some(carried),
             facts: None,
+            settings: String::new(),
         }
     }
 

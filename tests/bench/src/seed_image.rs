@@ -139,7 +139,7 @@ impl Bench {
     fn compose(&self, directory: &Path) -> anyhow::Result<(f64, f64)> {
         let hosts = std::collections::BTreeMap::new();
         let files =
-            config::render_files(&self.seed, &self.registration, self.authority.certificate(), &hosts)?;
+            config::render_files(&self.seed, &self.registration, self.authority.certificates(), &hosts)?;
         let start = thread_cpu()?;
         let overlay = compose(&mut Base::new(File::open(directory.join("base.iso"))?)?, &files)?;
         let taken = thread_cpu()?.saturating_sub(start).as_secs_f64() * 1e3;

@@ -96,6 +96,15 @@ impl World {
         self.api(kind, NAMESPACE).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Deletes an object of [`NAMESPACE`] that may be gone already, with its owner.
+    pub async fn delete_if_there(&self, kind: &str, name: &str) {
+        match self.api(kind, NAMESPACE).delete(name, &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => panic!("{kind} {name}: {error}"),
+        }
+    }
+
     /// A Cluster and its `BaremetalCluster`.
     pub async fn apply_cluster(&self, name: &str) {
         let reference = json!({ "apiGroup": INFRASTRUCTURE, "kind": "BaremetalCluster", "name": name });

@@ -249,6 +249,26 @@ async fn ended_watches_lose_no_event() {
     }
 }
 
+// Fault: the coordinator is away for an hour while a host executes its plan.
+// Shown: nothing: the host delivers its results when the coordinator is back.
+#[tokio::test(start_paused = true)]
+async fn results_are_delivered_after_an_hour_without_coordinator() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world
+        .wait_until("the host executes its plan", |world| {
+            world.host("host-1").system().effects().iter().any(|effect| effect.starts_with("upgrade"))
+        })
+        .await;
+    world.kill_coordinator("coordinator");
+    world.advance_time(std::time::Duration::from_hours(1)).await;
+    assert_ne!(world.phase("m-1"), Some(coordinator_api::machine::Phase::Running));
+    world.start_coordinator("coordinator");
+    world.wait_running("m-1").await;
+    assert_eq!(world.plans().len(), 1, "one plan was enough");
+    world.check_invariants().await;
+}
+
 // Fault: a host is off.
 // Shown: condition `Ready` of the MachineInventory: `HostUnreachable` after the grace.
 #[tokio::test(start_paused = true)]

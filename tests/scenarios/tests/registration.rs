@@ -241,6 +241,90 @@ async fn stages_and_further_files_reach_the_installer() {
     world.check_invariants().await;
 }
 
+async fn boot_iso(world: &mut World) {
+    let seed = world.seed_config("hosts");
+    world.host_mut("host-1").power_off();
+    world.host("host-1").insert(&seed);
+    world.host_mut("host-1").power_on();
+}
+
+// Fault: an operator asks for a reinstall of a host that is a node, and of the wrong disk.
+// Shown: condition `Installed`: `LiveBootAfterInstall`, `InstallWaiting`; the disk stays.
+#[tokio::test(start_paused = true)]
+async fn a_released_host_is_installed_again_on_request() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    let reported = |reason: Reason| {
+        move |world: &World| {
+            let installed = world.host_condition("host-1", Type::Installed);
+            installed.is_some_and(|installed| installed.reason == reason.as_str())
+        }
+    };
+    let ask = |device: &str| json!({ "metadata": { "annotations": { annotation::REINSTALL: device } } });
+    let uid = world.inventory("host-1").unwrap().metadata.uid;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
+    boot_iso(&mut world).await;
+    world.wait_until("a node is left alone", reported(Reason::LiveBootAfterInstall)).await;
+    world.wait_until("it is back", reported(Reason::InstallDone)).await;
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    assert_eq!(world.host("host-1").installs(), 1);
+
+    world.patch("MachineInventory", "host-1", ask("/dev/vdz")).await;
+    boot_iso(&mut world).await;
+    world.wait_until("another disk is not taken", reported(Reason::InstallWaiting)).await;
+    assert_eq!(world.host("host-1").installs(), 1);
+
+    world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
+    boot_iso(&mut world).await;
+    world.wait_until("host-1 is installed", |world| world.host("host-1").installs() == 2).await;
+    world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
+    let inventory = world.inventory("host-1").unwrap();
+    assert_eq!(inventory.metadata.uid, uid, "the host is who it was");
+    assert!(!inventory.metadata.annotations.unwrap_or_default().contains_key(annotation::REINSTALL));
+    world.apply_machine("m-2").await;
+    world.wait_running("m-2").await;
+    world.check_invariants().await;
+}
+
+// Fault: the token is rotated, then a coordinator with the former one is restored, while a host is attached.
+// Shown: condition `CoordinatorKnown` of the MachineInventory; the host takes either, and is not visited.
+#[tokio::test(start_paused = true)]
+async fn attached_hosts_follow_a_rotated_token() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let token = |world: &World| {
+        let object = world.get_object("machineregistrations.elemental.cattle.io", "hosts").unwrap();
+        object["status"]["registrationToken"].as_str().unwrap_or_default().to_owned()
+    };
+    let has = |token: &str| {
+        let token = token.to_owned();
+        move |world: &World| {
+            let config = std::fs::read_to_string(world.host("host-1").disk().state().config()).unwrap();
+            let known = world.host_condition("host-1", Type::CoordinatorKnown);
+            config.contains(&token)
+                && known.is_some_and(|known| known.reason == Reason::SettingsCurrent.as_str())
+        }
+    };
+    let former = token(&world);
+    world.wait_until("the host has the token of its ISO", has(&former)).await;
+    let rotate = json!({ "metadata": { "annotations": { annotation::ROTATE_TOKEN: "" } } });
+    world.patch("MachineRegistration", "hosts", rotate).await;
+    world
+        .wait_until("there is another token", |world| {
+            ![String::new(), former.clone()].contains(&token(world))
+        })
+        .await;
+    let rotated = token(&world);
+    world.wait_until("the host has it", has(&rotated)).await;
+    world.restart_coordinator();
+    world.wait_until("it keeps it", has(&rotated)).await;
+    world.patch("MachineRegistration", "hosts", json!({ "spec": { "token": former } })).await;
+    world.wait_until("the host has the former one", has(&former)).await;
+    assert!(!world.log().contains(&rotated) && !world.log().contains(&former), "a token is never logged");
+    world.check_invariants().await;
+}
+
 // Fault: the seed ISO boots on an installed host.
 // Shown: condition `Installed`: `LiveBootAfterInstall`; the host boots its disk.
 #[tokio::test(start_paused = true)]

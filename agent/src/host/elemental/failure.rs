@@ -195,7 +195,7 @@ fn judge_code(code: i32) -> Diagnosis {
         56 => known("the disk cannot be partitioned", "check the disk"),
         57 => terminal(
             "the disk holds an installed system already",
-            "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+            "release the host, name the disk in the annotation baremetal.cluster.io/reinstall of its MachineInventory, then boot the seed ISO again",
         ),
         58 => cause_only("root is required"),
         83 => cause_only("the size of the image is unknown"),
@@ -280,7 +280,7 @@ mod tests {
             (
                 57,
                 "elemental failed with exit code 57: the disk holds an installed system already",
-                "wipe it (wipefs -a) if it is not needed any more, then boot the seed ISO again",
+                "release the host, name the disk in the annotation baremetal.cluster.io/reinstall of its MachineInventory, then boot the seed ISO again",
             ),
             (3, "elemental failed with exit code 3", "look at the host's system log (`journalctl -b`)"),
         ];

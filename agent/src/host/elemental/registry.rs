@@ -4,7 +4,7 @@
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proto::plan::{RegistryAccess, Secret};
 
@@ -33,7 +33,7 @@ pub(super) fn remove_files(root: &Root) {
     remove_directory(&root.runtime().join(DIRECTORY));
 }
 
-fn remove_directory(directory: &PathBuf) {
+fn remove_directory(directory: &Path) {
     if let Err(error) = fs::remove_dir_all(directory)
         && error.kind() != io::ErrorKind::NotFound
     {

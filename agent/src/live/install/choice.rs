@@ -14,7 +14,7 @@ use crate::error::explain;
 use crate::host::facts::disks::{self, Disk};
 use crate::host::system::System;
 use crate::live::disk_choice::{DiskChoiceError, DiskRequest, Rules, choose_disk};
-use crate::live::installed_disk::{self, Mounts};
+use crate::live::installed_disk::{self, InstalledDisk, Mounts};
 use crate::paths::Root;
 
 /// How often the disks are read while none can be chosen.
@@ -79,12 +79,13 @@ impl<S: System, M: Mounts, N: Transport> Flow<'_, S, M, N> {
         let disks = disks::read_disks(root);
         let uuid = installed_disk::host_uuid(root);
         let found = installed_disk::find_installed_disks(&disks, self.live.mounts, uuid.as_deref())?;
-        if let Some(own) = found.own {
+        let is_kept = |own: &InstalledDisk| !is_named(root, &request.reinstall, &own.disk);
+        if let Some(own) = found.own.filter(is_kept) {
             return Err(InstallError::AppearedLate { disk: own.disk });
         }
         let rules = Rules {
             allow_erase: request.allow_erase,
-            is_annotated: !annotation.is_empty(),
+            is_annotated: !annotation.is_empty() || !request.reinstall.is_empty(),
             foreign: &found.foreign,
         };
         Ok(choose_disk(&disks, &request_disk(root, annotation, request), &rules).cloned())
@@ -101,10 +102,15 @@ fn compare_choices(first: &Disk, second: Choice) -> Choice {
     Err(DiskChoiceError::Unsteady { first: describe(first), second: describe(&second) })
 }
 
-/// What to choose by: the inventory's annotation, else the registration's
-/// device, else its selector.
+/// Whether that path leads to the disk.
+pub(super) fn is_named(root: &Root, path: &str, disk: &str) -> bool {
+    !path.is_empty() && resolve_link(root, path).as_deref() == Some(disk)
+}
+
+/// What to choose by: the disk that is installed again, the inventory's
+/// annotation, the registration's device, else its selector.
 fn request_disk(root: &Root, annotation: &str, install: &Install) -> DiskRequest {
-    match [annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
+    match [&install.reinstall, annotation, &install.device].into_iter().find(|path| !path.is_empty()) {
         Some(path) => DiskRequest::Device { path: path.to_owned(), name: resolve_link(root, path) },
         None => DiskRequest::Selector(install.device_selector.clone()),
     }
@@ -146,6 +152,12 @@ mod tests {
             ("device", "", install("/dev/disk/by-id/one"), device("/dev/disk/by-id/one", Some("sdb"))),
             ("not there", "", install("/dev/target"), device("/dev/target", None)),
             ("annotation", "/dev/sdb", install("/dev/target"), device("/dev/sdb", Some("sdb"))),
+            (
+                "the disk that is installed again",
+                "/dev/target",
+                Install { reinstall: "/dev/sdb".into(), ..install("") },
+                device("/dev/sdb", Some("sdb")),
+            ),
         ] {
             assert_eq!(request_disk(&root, annotation, &given), want, "{name}");
         }

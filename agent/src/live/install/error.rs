@@ -80,6 +80,16 @@ pub enum InstallError {
         /// As written.
         device: String,
     },
+    /// The annotation names a disk without the system of this host.
+    #[error(
+        "the annotation baremetal.cluster.io/reinstall names {named}, and {disk} carries the system of this host"
+    )]
+    ReinstallElsewhere {
+        /// As written.
+        named: String,
+        /// Kernel name.
+        disk: String,
+    },
     /// The coordinator has the host as installed, but no disk is.
     #[error("the coordinator has this host as installed, but no disk carries the system")]
     DiskMissing,
@@ -99,6 +109,9 @@ impl NextAction for InstallError {
             Self::Count(error) => return error.next_action(),
             Self::GivenUp { next_action, .. } => next_action,
             Self::Find(error) => return error.next_action(),
+            Self::ReinstallElsewhere { .. } => {
+                "correct or remove the annotation, and boot the seed ISO again"
+            }
             Self::DiskMissing => "attach the disk, or delete the MachineInventory to install again",
         })
     }

@@ -232,7 +232,7 @@ fn plans_of_operators_run_beside_no_other() {
     let mut done = announced(free.clone(), 1, None);
     done.status.as_mut().unwrap().plan.as_mut().unwrap().id = Some(plan.id.to_string());
     let applied = Some(PlanState::Applied);
-    for (name, inventory, want) in [
+    for (name, inventory, want) in vec![
         ("free", free.clone(), "assigned"),
         ("free, after another", announced(free.clone(), 1, applied), "assigned"),
         ("a node", node.clone(), "assigned"),

@@ -3,7 +3,9 @@
 use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
 };
-use coordinator_api::inventory::{Approval, InstallState, InstallStatus, MachineInventory, PlanState};
+use coordinator_api::inventory::{
+    Approval, CoordinatorSettingsState, InstallState, InstallStatus, MachineInventory, PlanState,
+};
 use jiff::Timestamp;
 
 use super::HostRecord;
@@ -22,6 +24,7 @@ pub fn project_conditions(
     updates.extend(record.install.as_ref().map(|install| installed_condition(&record, install)));
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
+    updates.extend(coordinator_condition(inventory));
     for update in told {
         updates.retain(|other| other.kind != update.kind);
         updates.push(update);
@@ -115,6 +118,25 @@ fn installed_condition(record: &HostRecord, install: &InstallStatus) -> Conditio
             }
         }
     }
+}
+
+fn coordinator_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let known = inventory.status.as_ref()?.host.as_ref()?.coordinator.as_ref()?;
+    let fails = |reason, message: String| condition_false(Type::CoordinatorKnown, reason, message);
+    Some(match known.state {
+        CoordinatorSettingsState::Current => {
+            condition_true(Type::CoordinatorKnown, Reason::SettingsCurrent, "")
+        }
+        CoordinatorSettingsState::Announced => fails(
+            Reason::SettingsAnnounced,
+            "newer URL, token or authorities were sent to the host: wait until it has attached by them"
+                .to_owned(),
+        ),
+        CoordinatorSettingsState::Refused => fails(
+            Reason::SettingsRefused,
+            format!("the host keeps the former URL, token and authorities: {}", known.message),
+        ),
+    })
 }
 
 fn identity_condition(class: KeyClass) -> ConditionUpdate {

@@ -4,8 +4,9 @@
 use std::net::IpAddr;
 
 use coordinator_api::inventory::{
-    CarriedNode, CarriedPlan, HostStatus, InstallState, InstallStatus, LoadBalancerDuty, LoadBalancerReport,
-    MachineInventoryStatus, PlanState, PlanStatus, PlanType, SessionStatus, StepStatus,
+    CarriedNode, CarriedPlan, CoordinatorSettingsState, CoordinatorStatus, HostStatus, InstallState,
+    InstallStatus, LoadBalancerDuty, LoadBalancerReport, MachineInventoryStatus, PlanState, PlanStatus,
+    PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
 use coordinator_api::network::ObservedNetwork;
@@ -97,16 +98,21 @@ pub struct Attach<'a> {
     /// The process that serves the stream.
     pub replica: &'a str,
     pub statement: &'a HostStatement,
+    /// Whether it attached by the newest settings, where that is known.
+    pub settings: Option<CoordinatorSettingsState>,
     pub now: Timestamp,
 }
 
 /// The installed system attached. Its statement replaces what the status
 /// lacks: a plan that was lost with the status is announced again.
 pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
-    let HostStatement { system, agent_version, carried, installed } = attach.statement;
+    let HostStatement { system, agent_version, carried, installed, settings } = attach.statement;
     let host = status.host.get_or_insert_default();
     record_running_system(host, system);
     host.agent_version = truncate_text(agent_version);
+    if let Some(state) = attach.settings {
+        host.coordinator = Some(settings_status(state, settings, ""));
+    }
     let is_same = |session: &SessionStatus| {
         session.ended.is_none() && session.replica == attach.replica && session.boot_id == system.boot_id
     };
@@ -131,6 +137,20 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
     restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
     status.host.get_or_insert_default().carried = Some(carried.clone());
+}
+
+/// How far the host is with the settings of the coordinator.
+pub fn record_settings(
+    status: &mut MachineInventoryStatus,
+    state: CoordinatorSettingsState,
+    checksum: &str,
+    message: &str,
+) {
+    status.host.get_or_insert_default().coordinator = Some(settings_status(state, checksum, message));
+}
+
+fn settings_status(state: CoordinatorSettingsState, checksum: &str, message: &str) -> CoordinatorStatus {
+    CoordinatorStatus { checksum: checksum.to_owned(), state, message: truncate_text(message) }
 }
 
 /// What upstream shows for a host that never had a plan, or the plan that the
@@ -192,6 +212,12 @@ fn record_running_system(host: &mut HostStatus, system: &SystemState) {
     host.hostname = if is_dns_name(&system.hostname) { system.hostname.clone() } else { String::new() };
     let addresses = system.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
     host.addresses = addresses.take(ADDRESSES).map(|address| address.to_string()).collect();
+}
+
+/// The system of the host is written over: what it carried is gone with it, and an
+/// interrupted install begins again.
+pub fn record_reinstall(status: &mut MachineInventoryStatus) {
+    status.host.get_or_insert_default().carried = None;
 }
 
 /// The live system reported the state of the install.

@@ -24,6 +24,8 @@ pub struct HostStatement {
     pub agent_version: String,
     pub carried: CarriedStatus,
     pub installed: Option<InstallDone>,
+    /// Checksum of the settings by which it attached; empty where its agent is older.
+    pub settings: String,
 }
 
 /// Why a Hello states nothing that can be relied on.
@@ -43,7 +45,7 @@ impl HostStatement {
     /// # Errors
     /// [`StatementError`].
     pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
-        let wire::Hello { system, agent_version, carried, facts: _ } = hello;
+        let wire::Hello { system, agent_version, carried, facts: _, settings } = hello;
         let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
         let wire::Carried { plan, node, installed, load_balancer_generation } =
             carried.ok_or(StatementError::NoStatement)?;
@@ -55,7 +57,7 @@ impl HostStatement {
             }),
             load_balancer_generation: parse_duty(load_balancer_generation),
         };
-        Ok(Self { system, agent_version, carried, installed })
+        Ok(Self { system, agent_version, carried, installed, settings: truncate_text(&settings) })
     }
 }
 

@@ -19,7 +19,13 @@ fn seconds(seconds: i64) -> Timestamp {
 
 fn hello(carried: Carried) -> Hello {
     let system = SystemState { boot_id: "boot-1".into(), image: "os:v1".into(), ..SystemState::default() };
-    Hello { system: Some(system), agent_version: "1".into(), carried: Some(carried), facts: None }
+    Hello {
+        system: Some(system),
+        agent_version: "1".into(),
+        carried: Some(carried),
+        facts: None,
+        settings: String::new(),
+    }
 }
 
 fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
@@ -40,7 +46,7 @@ fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
 fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, now: Timestamp) {
     let (namespace, name) = ("default", "host-1");
     let statement = &HostStatement::parse(hello(carried)).unwrap();
-    facts::record_attach(status, Attach { namespace, name, replica, statement, now });
+    facts::record_attach(status, Attach { namespace, name, replica, statement, settings: None, now });
 }
 
 fn with_status(status: MachineInventoryStatus) -> MachineInventory {

@@ -9,6 +9,7 @@ use proto::v1alpha1 as wire;
 use serde_json::Value;
 
 use crate::cloud_init;
+use crate::host::HostRecord;
 use crate::network::{self, NetworkError};
 
 /// Why a host cannot be installed yet.
@@ -34,6 +35,7 @@ pub fn install_message(
     let install = config.and_then(|config| config.elemental.as_ref()?.install.clone()).unwrap_or_default();
     let named =
         inventory.annotations().get(annotation::INSTALL_DEVICE).filter(|device| !device.is_empty()).cloned();
+    let reinstall = reinstall_device(inventory);
     let snapshotter = install.snapshotter.clone().unwrap_or_default();
     let cloud_config =
         config.and_then(|config| config.cloud_config.as_ref()).filter(|config| !config.is_null());
@@ -66,7 +68,15 @@ pub fn install_message(
         stages: stages.unwrap_or_default(),
         config_urls: install.config_urls,
         registry: registry.map(wire::RegistryAccess::from),
+        reinstall: reinstall.unwrap_or_default().to_owned(),
     })
+}
+
+/// The disk that an operator wants installed again, where nothing is lost by it.
+#[must_use]
+pub fn reinstall_device(inventory: &MachineInventory) -> Option<&str> {
+    let named = inventory.annotations().get(annotation::REINSTALL).filter(|device| !device.is_empty())?;
+    HostRecord::parse(inventory)?.may_be_reinstalled().then_some(named)
 }
 
 /// The image that is installed, where it is not that of the live system.

@@ -100,15 +100,15 @@ pub(super) enum TypedStep {
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct TypedRegistry {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) docker_config_file: Option<usize>,
+    pub(super) docker_config: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) authorities_file: Option<usize>,
+    pub(super) authorities: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) https_proxy_file: Option<usize>,
+    pub(super) https_proxy: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) http_proxy_file: Option<usize>,
+    pub(super) http_proxy: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) no_proxy_file: Option<usize>,
+    pub(super) no_proxy: Option<usize>,
 }
 
 /// Why bytes are not a plan record.
@@ -193,13 +193,8 @@ impl PlanRecord {
 
 fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step, PlanRecordError> {
     let files = &document.files;
-    let content = |file: usize| {
-        let content = files.get(file).and_then(File::decode);
-        content.ok_or(PlanRecordError::File { step: index, file })
-    };
-    let text = |file: usize| {
-        String::from_utf8(content(file)?).map_err(|_| PlanRecordError::File { step: index, file })
-    };
+    let content = |file: usize| read_content(index, file, files);
+    let text = |file: usize| read_text(index, file, files);
     Ok(match step {
         TypedStep::RequestCleanup => Step::RequestCleanup,
         TypedStep::CleanCloudInit => Step::CleanCloudInit,
@@ -218,23 +213,10 @@ fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step
             Step::WriteNodeIdentity(NodeIdentity { uuid: uuid.clone(), provider_id: provider_id.clone() })
         }
         TypedStep::RemoveNodeIdentity => Step::RemoveNodeIdentity,
-        TypedStep::UpgradeSystem { image, registry } => {
-            let read = |registry: &TypedRegistry| -> Result<_, PlanRecordError> {
-                let secret =
-                    |file: Option<usize>| file.map(content).transpose().map(|read| read.map(Secret::new));
-                Ok(Box::new(RegistryAccess {
-                    docker_config: secret(registry.docker_config_file)?,
-                    authorities: registry.authorities_file.map(text).transpose()?,
-                    https_proxy: secret(registry.https_proxy_file)?,
-                    http_proxy: secret(registry.http_proxy_file)?,
-                    no_proxy: registry.no_proxy_file.map(text).transpose()?,
-                }))
-            };
-            Step::UpgradeSystem(Upgrade {
-                image: Image::parse(image)?,
-                registry: registry.as_ref().map(read).transpose()?,
-            })
-        }
+        TypedStep::UpgradeSystem { image, registry } => Step::UpgradeSystem(Upgrade {
+            image: Image::parse(image)?,
+            registry: registry.as_ref().map(|registry| read_registry(index, registry, files)).transpose()?,
+        }),
         TypedStep::SyncFileSystems => Step::SyncFileSystems,
         TypedStep::Reboot => Step::Reboot,
         TypedStep::VerifySystem { image } => Step::VerifySystem(Image::parse(image)?),
@@ -242,19 +224,7 @@ fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step
         TypedStep::RemoveWorkload => Step::RemoveWorkload,
         TypedStep::StopContainerd => Step::StopContainerd,
         TypedStep::RemoveNodeState => Step::RemoveNodeState,
-        TypedStep::WriteCustomFile { file } => {
-            let content = Secret::new(content(*file)?);
-            let found = files.get(*file).ok_or(PlanRecordError::File { step: index, file: *file })?;
-            Step::WriteCustomFile(CustomFile {
-                path: found.path.clone(),
-                content,
-                permissions: found.permissions.clone(),
-                directory: found.directory,
-                uid: found.uid,
-                gid: found.gid,
-                delete: found.action == DELETE,
-            })
-        }
+        TypedStep::WriteCustomFile { file } => Step::WriteCustomFile(read_custom_file(index, *file, files)?),
         TypedStep::RunCustomInstruction { instruction } => {
             let missing = PlanRecordError::Instruction { step: index, instruction: *instruction };
             let found = document.instructions.get(*instruction).ok_or(missing)?;
@@ -266,5 +236,46 @@ fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step
                 save_output: found.save_output,
             })
         }
+    })
+}
+
+fn read_content(step: usize, file: usize, files: &[File]) -> Result<Vec<u8>, PlanRecordError> {
+    files.get(file).and_then(File::decode).ok_or(PlanRecordError::File { step, file })
+}
+
+fn read_text(step: usize, file: usize, files: &[File]) -> Result<String, PlanRecordError> {
+    let content = read_content(step, file, files)?;
+    String::from_utf8(content).map_err(|_| PlanRecordError::File { step, file })
+}
+
+fn read_registry(
+    step: usize,
+    registry: &TypedRegistry,
+    files: &[File],
+) -> Result<Box<RegistryAccess>, PlanRecordError> {
+    let text = |file: Option<usize>| file.map(|file| read_text(step, file, files)).transpose();
+    let secret = |file: Option<usize>| -> Result<_, PlanRecordError> {
+        Ok(file.map(|file| read_content(step, file, files)).transpose()?.map(Secret::new))
+    };
+    Ok(Box::new(RegistryAccess {
+        docker_config: secret(registry.docker_config)?,
+        authorities: text(registry.authorities)?,
+        https_proxy: secret(registry.https_proxy)?,
+        http_proxy: secret(registry.http_proxy)?,
+        no_proxy: text(registry.no_proxy)?,
+    }))
+}
+
+fn read_custom_file(step: usize, file: usize, files: &[File]) -> Result<CustomFile, PlanRecordError> {
+    let content = Secret::new(read_content(step, file, files)?);
+    let found = files.get(file).ok_or(PlanRecordError::File { step, file })?;
+    Ok(CustomFile {
+        path: found.path.clone(),
+        content,
+        permissions: found.permissions.clone(),
+        directory: found.directory,
+        uid: found.uid,
+        gid: found.gid,
+        delete: found.action == DELETE,
     })
 }

@@ -177,11 +177,11 @@ fn render_registry(access: &RegistryAccess, files: &mut Files) -> TypedRegistry 
     for (name, content) in list_contents(access) {
         let index = Some(files.add_file(name, content));
         match name {
-            "config.json" => registry.docker_config_file = index,
-            "authorities.pem" => registry.authorities_file = index,
-            "https-proxy" => registry.https_proxy_file = index,
-            "http-proxy" => registry.http_proxy_file = index,
-            _ => registry.no_proxy_file = index,
+            "config.json" => registry.docker_config = index,
+            "authorities.pem" => registry.authorities = index,
+            "https-proxy" => registry.https_proxy = index,
+            "http-proxy" => registry.http_proxy = index,
+            _ => registry.no_proxy = index,
         }
     }
     registry

@@ -17,7 +17,7 @@ fn text(record: &PlanRecord) -> String {
 fn record_reads_back_whole() {
     let mut from_registry = samples::reprovision();
     if let PlanInputs::Reprovision(inputs) = &mut from_registry {
-        inputs.registry = Some(samples::registry_access());
+        inputs.registry = Some(Box::new(samples::registry_access()));
     }
     for (name, inputs) in
         [("reprovision", samples::reprovision()), ("registry", from_registry), ("clean", samples::clean())]

@@ -23,6 +23,7 @@ use tonic::Streaming;
 use tracing::Instrument as _;
 use wire::host_message;
 
+use super::settings;
 use crate::ca::Peer;
 use crate::rpc::refresh::refresh_metadata;
 use crate::rpc::registration::check_facts;
@@ -216,7 +217,8 @@ pub(super) async fn record_session(
     let (namespace, name) = (inventory.namespace().unwrap_or_default(), inventory.name_any());
     let (namespace, name) = (namespace.as_str(), name.as_str());
     let (replica, stated) = (context.replica.name.as_str(), &statement.stated);
-    let attach = Attach { namespace, name, replica, statement: stated, now };
+    let settings = settings::judge_statement(context, &inventory, statement);
+    let attach = Attach { namespace, name, replica, statement: stated, settings, now };
     let record = |status: &mut MachineInventoryStatus| {
         if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);

@@ -6,19 +6,21 @@ use std::sync::Arc;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_core::host::{AnnouncedPlan, HostRecord, facts};
+use coordinator_core::inventory::reinstall_device;
 use coordinator_core::network;
 use coordinator_core::plan::{PlanEnd, Progress, judge_report};
 use kube::ResourceExt as _;
 use proto::plan::Step;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
+use wire::install_report::Outcome as Installation;
 use wire::step_report::Outcome;
 
 use crate::ca::Peer;
 use crate::rpc::plan_notifications::PlanInFlight;
 use crate::rpc::running_plans::{Outputs, PlanReadError, VerifiedPlan, read_plan};
 use crate::rpc::{Context, RpcError};
-use crate::store::{StoreError, plan_record};
+use crate::store::{StoreError, host, plan_record};
 
 /// How often a report is judged again because the plan Secret was changed.
 const TRIES: usize = 3;
@@ -193,8 +195,18 @@ pub(super) async fn record_install_report(
         return Err(RpcError::from_refusal(Refusal::BadRequest, "the install report is empty"));
     }
     let inventory = context.find_inventory(peer).await?;
-    let record = |status: &mut _| facts::record_install(status, report);
+    let is_reinstall = reinstall_device(&inventory).is_some();
+    let is_started = matches!(&report.outcome, Some(Installation::Started(_)));
+    let record = |status: &mut _| {
+        facts::record_install(status, report);
+        if is_reinstall && is_started {
+            facts::record_reinstall(status);
+        }
+    };
     let inventory = context.update_status(inventory, record).await?;
+    if is_reinstall && matches!(&report.outcome, Some(Installation::Done(_))) {
+        host::forget_reinstall(&context.client, &inventory).await?;
+    }
     let device = inventory.annotations().get(annotation::INSTALL_DEVICE);
     Ok(device.cloned().unwrap_or_default())
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::inventory::{LoadBalancerDuty, SessionStatus};
+use coordinator_api::inventory::{CoordinatorSettingsState, LoadBalancerDuty, SessionStatus};
 use coordinator_core::host::{Problem, facts};
 use coordinator_core::ids::Uid;
 use coordinator_core::load_balancer::message_of;
@@ -13,6 +13,7 @@ use futures::stream::{BoxStream, StreamExt as _};
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::Status;
 use tracing::Instrument as _;
@@ -21,6 +22,7 @@ use wire::{coordinator_message, host_message};
 use super::attach::{self, Freshness, Messages, OpenSession, Statement};
 use super::progress::{RunningStep, StepProgress};
 use super::reports;
+use super::settings;
 use crate::ca::Peer;
 use crate::rpc::identity::Call;
 use crate::rpc::plan_notifications::{HostState, PlanInFlight, Subscription};
@@ -87,6 +89,10 @@ struct Attachment {
     sent: Option<Checksum>,
     /// The duty for the load balancer that was sent last.
     sent_duty: Option<LoadBalancerDuty>,
+    /// Marked when a registration has another token.
+    registrations: watch::Receiver<()>,
+    /// Checksum of the settings that were sent last, or stated.
+    settings: String,
     retry: Option<Retry>,
     progress: StepProgress,
     deleted_at: Option<Instant>,
@@ -115,6 +121,8 @@ impl Attachment {
             stale: Some(StaleSession(former)),
             sent: None,
             sent_duty: None,
+            registrations: context.caches.tokens.subscribe(),
+            settings: statement.stated.settings.clone(),
             retry: None,
             progress: StepProgress::new(context.timing),
             deleted_at: None,
@@ -144,6 +152,7 @@ impl Attachment {
             let wake = self.next_wake();
             tokio::select! {
                 () = self.state.wait_changed() => {}
+                Ok(()) = self.registrations.changed() => {}
                 reason = self.guard.wait_closed() => return Err(attach::close_error(reason, self.peer())),
                 () = tokio::time::sleep_until(wake) => {}
                 message = messages.message() => match message {
@@ -193,6 +202,9 @@ impl Attachment {
         if let Some(message) = self.next_duty_message(state) {
             return Ok(Some(message));
         }
+        if let Some(message) = self.next_settings_message().await? {
+            return Ok(Some(message));
+        }
         let Some(plan) = &state.plan else {
             self.retry = None;
             return Ok(None);
@@ -239,6 +251,24 @@ impl Attachment {
         let message = coordinator_message::Message::LoadBalancer(message_of(duty)?);
         tracing::info!(generation = duty.generation, "sending the duty for the load balancer");
         Some(wire::CoordinatorMessage { message: Some(message) })
+    }
+
+    /// Where the coordinator is, when the host does not know it. An agent that states
+    /// nothing of it would not understand the message.
+    async fn next_settings_message(&mut self) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
+        let inventory = self.context.cached_inventory(&self.peer().key);
+        let wanted = inventory.and_then(|inventory| settings::find_wanted(&self.context, &inventory));
+        let Some(wanted) = wanted.filter(|_| !self.settings.is_empty()) else { return Ok(None) };
+        let checksum = settings::checksum(&wanted);
+        if checksum == self.settings {
+            return Ok(None);
+        }
+        self.settings = checksum;
+        let announced = CoordinatorSettingsState::Announced;
+        settings::record(&self.context, &self.statement, announced, "").await?;
+        tracing::info!("sending the settings of the coordinator");
+        let message = coordinator_message::Message::Settings(wanted);
+        Ok(Some(wire::CoordinatorMessage { message: Some(message) }))
     }
 
     /// The plan in flight, when it was not sent yet.
@@ -319,6 +349,12 @@ impl Attachment {
                     return Err(RpcError::RateLimited);
                 }
                 reports::record_load_balancer(&self.context, &self.statement.peer, &state).await
+            }
+            Some(host_message::Message::SettingsRefusal(refusal)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
+                settings::record_refusal(&self.context, &self.statement, refusal).await
             }
             Some(host_message::Message::Hello(_)) | None => Ok(()),
         }

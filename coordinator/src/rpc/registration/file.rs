@@ -39,7 +39,7 @@ async fn answer_request(State(context): State<Context>, Path(token): Path<String
             && !is_token_expired(found, context.now())
             && judge_registration(found).refusal().is_none()
     });
-    match found.and_then(|found| render_file(&found, context.authority.certificate())) {
+    match found.and_then(|found| render_file(&found, context.authority.certificates())) {
         Some(text) => ([(header::CONTENT_TYPE, "application/yaml")], text).into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }

@@ -15,13 +15,15 @@ use wire::complete_response::Next;
 use super::{Context, RpcError, inventories};
 use crate::store::plan_record::read_secret;
 
-/// An installed host boots its disk, any other is installed.
+/// An installed host boots its disk, unless an operator wants it installed again;
+/// any other is installed.
 pub(super) async fn next_step(
     context: &Context,
     registration: Option<&MachineRegistration>,
     inventory: &MachineInventory,
 ) -> Result<Next, RpcError> {
-    if HostRecord::parse(inventory).is_some_and(|record| record.carried.is_some()) {
+    let is_installed = HostRecord::parse(inventory).is_some_and(|record| record.carried.is_some());
+    if is_installed && inventory::reinstall_device(inventory).is_none() {
         return Ok(Next::BootDisk(wire::BootDisk {}));
     }
     let Some(registration) = registration else { return Err(inventories::refuse_closed()) };

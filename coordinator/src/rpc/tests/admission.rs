@@ -145,7 +145,7 @@ async fn registration_url_answers_with_its_file() {
     let registration = &file["elemental"]["registration"];
     assert_eq!(registration["url"], "https://c.example/elemental/registration/token");
     assert_eq!((&registration["emulate-tpm"], &registration["auth"]), (&true.into(), &"tpm".into()));
-    assert_eq!(registration["ca-cert"], world.authority.certificate());
+    assert_eq!(registration["ca-cert"], world.authority.certificates());
     assert_eq!(file.as_object().unwrap().len(), 1, "nothing else is told");
     for token in ["guessed", "token-not-ready", "token-expired", "token-unsupported"] {
         let (status, body) = link.get(&format!("/elemental/registration/{token}")).await;

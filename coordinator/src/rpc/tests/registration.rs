@@ -489,7 +489,7 @@ async fn replicas_that_start_together_share_one_authority() {
     let (one, other) =
         tokio::join!(crate::ca::read_or_create(&one, now), crate::ca::read_or_create(&other, now));
     let third = crate::ca::read_or_create(&secrets("third"), now).await.unwrap();
-    assert_eq!(one.unwrap().certificate(), third.certificate());
-    assert_eq!(other.unwrap().certificate(), third.certificate());
+    assert_eq!(one.unwrap().certificates(), third.certificates());
+    assert_eq!(other.unwrap().certificates(), third.certificates());
     assert_eq!(fake.journal().counts().on(Verb::List, "secrets"), 0);
 }

@@ -183,6 +183,9 @@ fn classify(result: Result<(), tonic::Status>) -> Answer {
     }
 }
 
+// Fault: a host without certificate, of another role, of another host, expired, deleted, quarantined, not approved,
+// shut out, with the certificate of another CA or with a relayed handshake makes every call.
+// Shown: host console with the refusal; a host reports of itself alone.
 #[tokio::test]
 async fn every_caller_may_call_what_its_row_says() {
     for caller in Caller::VARIANTS.iter().copied() {

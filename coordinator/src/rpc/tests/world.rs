@@ -351,7 +351,7 @@ impl World {
         identity: Option<(&Host, &str)>,
     ) -> std::io::Result<Link> {
         let mut roots = RootCertStore::empty();
-        roots.add(authority.certificate_der().clone()).unwrap();
+        roots.add(authority.roots().next().unwrap().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -522,6 +522,7 @@ impl Host {
             agent_version: "1".into(),
             carried: Some(wire::Carried { installed: Some(installed), ..Default::default() }),
             facts: None,
+            settings: String::new(),
         }
     }
 

@@ -1,0 +1,121 @@
+use super::certificate::parse_uri;
+use super::fake::{issue_certificate, january_day as day};
+use super::*;
+use std::os::unix::fs::PermissionsExt as _;
+
+#[test]
+fn the_key_persists_with_mode_0600() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("identity");
+    assert!(Identity::load(&path).unwrap().is_none());
+    let made = Identity::load_or_make(&path).unwrap();
+    let again = Identity::load_or_make(&path).unwrap();
+    assert_eq!(made.hash(), again.hash());
+    let permissions = fs::metadata(path.join(KEY)).unwrap().permissions();
+    assert_eq!(permissions.mode() & 0o777, 0o600);
+}
+
+#[test]
+fn the_identity_of_a_tpm_goes_with_the_key() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let software = Identity::load_or_make(here.path()).unwrap();
+    assert_eq!(software.endorsement_key(), None);
+    let held = Identity::load_or_make_for_tpm(here.path(), vec![7]).unwrap();
+    assert_eq!(held.public_key(), software.public_key(), "the key of the TLS client stays");
+    assert_eq!(held.hash(), proof::identity(&[7]));
+    let copied = held.copy_to(there.path()).unwrap();
+    let loaded = Identity::load(there.path()).unwrap().unwrap();
+    assert_eq!((loaded.hash(), loaded.public_key()), (copied.hash(), held.public_key()));
+    software.copy_to(there.path()).unwrap();
+    let loaded = Identity::load(there.path()).unwrap().unwrap();
+    assert_eq!(loaded.hash(), software.hash(), "a software key leaves no endorsement key");
+    fs::write(here.path().join(ENDORSEMENT_KEY), "").unwrap();
+    assert!(matches!(Identity::load(here.path()), Err(IdentityError::EndorsementKey { .. })));
+}
+
+#[test]
+fn a_proof_is_verified_by_the_public_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let identity = Identity::load_or_make(directory.path()).unwrap();
+    let binding = proof::binding(&[1; 32], &[2; 32], &identity.public_key());
+    let signature = identity.prove_possession(&binding).unwrap();
+    let verifier = ring::signature::UnparsedPublicKey::new(
+        &ring::signature::ECDSA_P256_SHA256_ASN1,
+        identity.key.public_key_raw(),
+    );
+    assert!(verifier.verify(&binding, &signature).is_ok());
+    assert!(verifier.verify(&[0; 32], &signature).is_err());
+}
+
+#[test]
+fn the_installed_certificate_wins_while_it_holds() {
+    let directory = tempfile::tempdir().unwrap();
+    let identity = Identity::load_or_make(directory.path()).unwrap();
+    assert_eq!(identity.certificate(day(2)), None);
+    let parse =
+        |role| Certificate::parse(&issue_certificate(&identity, role), &identity.public_key()).unwrap();
+    let (live, installed) = (parse("live"), parse("installed"));
+    assert_eq!(live.renew_at(), day(3));
+    assert_eq!(live.inventory.as_deref(), Some("fleet/host-1"));
+    identity.keep_certificate(&live).unwrap();
+    assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live);
+    identity.keep_certificate(&installed).unwrap();
+    assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Installed);
+    assert_eq!(identity.certificate(day(5)).unwrap().role, Role::Installed, "it was received just now");
+    let restarted = Identity::load(directory.path()).unwrap().unwrap();
+    assert_eq!(restarted.certificate(day(2)).unwrap().role, Role::Installed);
+    assert_eq!(restarted.certificate(day(5)), None, "expired");
+    assert_eq!(identity.kept_certificates().count(), 2, "yet kept");
+    identity.keep_certificate(&live).unwrap();
+    assert_eq!(identity.certificate(day(2)).unwrap().role, Role::Live, "a new registration starts over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn life_and_renewal_follow_the_receipt() {
+    let directory = tempfile::tempdir().unwrap();
+    let identity = Identity::load_or_make(directory.path()).unwrap();
+    let chain = issue_certificate(&identity, "installed");
+    let certificate = Certificate::parse(&chain, &identity.public_key()).unwrap();
+    let (life, years) = (certificate.life(), Duration::from_hours(2 * 365 * 24));
+    let behind = certificate.not_before - years;
+    assert_eq!(identity.renewal_wait(&certificate, behind), life * 2 / 3, "not two years");
+    identity.keep_certificate(&certificate).unwrap();
+    for now in [behind, certificate.not_before, certificate.not_after + years] {
+        assert_eq!(identity.certificate(now).as_ref(), Some(&certificate));
+        assert_eq!(identity.renewal_wait(&certificate, now), life * 2 / 3);
+    }
+    tokio::time::advance(life / 2).await;
+    assert_eq!(identity.renewal_wait(&certificate, behind), life / 6);
+    tokio::time::advance(life).await;
+    assert_eq!(identity.certificate(behind), None, "its life is over");
+}
+
+#[test]
+fn the_uri_names_namespace_and_role() {
+    for (uri, want) in [
+        ("baremetal://fleet/0011/live", Some(("fleet", Role::Live))),
+        ("baremetal://fleet/0011/installed", Some(("fleet", Role::Installed))),
+        ("baremetal://fleet/0011/admin", None),
+        ("baremetal://fleet/0011", None),
+        ("baremetal://fleet/host-1/uid/live", None),
+        ("baremetal:///0011/live", None),
+        ("https://fleet/0011/live", None),
+    ] {
+        let parsed = parse_uri(uri);
+        assert_eq!(parsed.as_ref().map(|(namespace, role)| (namespace.as_str(), *role)), want, "{uri}");
+    }
+}
+
+#[test]
+fn a_certificate_for_another_key_is_refused() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = Identity::load_or_make(one.path()).unwrap();
+    let other = Identity::load_or_make(other.path()).unwrap();
+    assert!(matches!(
+        Certificate::parse(&issue_certificate(&other, "live"), &one.public_key()),
+        Err(IdentityError::ForeignCertificate)
+    ));
+    for chain in ["nonsense".to_owned(), issue_certificate(&one, "other-role")] {
+        assert!(Certificate::parse(&chain, &one.public_key()).is_err());
+    }
+}

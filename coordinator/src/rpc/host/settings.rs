@@ -1,0 +1,76 @@
+//! Where hosts reach the coordinator: announced on the stream of each host that
+//! states something else.
+
+use coordinator_api::inventory::{CoordinatorSettingsState, MachineInventory};
+use coordinator_api::names::annotation;
+use coordinator_core::host::facts;
+use coordinator_core::plan::with_next_action;
+use kube::ResourceExt as _;
+use kube::runtime::reflector::ObjectRef;
+use proto::proof;
+use proto::v1alpha1 as wire;
+
+use super::attach::Statement;
+use crate::rpc::{Context, RpcError};
+
+/// What the host should have; `None` while its registration is not ready.
+pub(super) fn find_wanted(
+    context: &Context,
+    inventory: &MachineInventory,
+) -> Option<wire::CoordinatorSettings> {
+    let name = inventory.annotations().get(annotation::REGISTRATION)?;
+    let key = ObjectRef::new(name).within(&inventory.namespace()?);
+    let url = context.caches.registrations.get(&key)?.status.as_ref()?.registration_url.clone()?;
+    Some(wire::CoordinatorSettings {
+        registration_url: url,
+        authorities: context.authority.certificates().to_owned(),
+    })
+}
+
+/// As a host states it; agents before that was announced state nothing.
+pub(super) fn checksum(settings: &wire::CoordinatorSettings) -> String {
+    proof::settings(&settings.registration_url, &settings.authorities)
+}
+
+/// Whether the host of the statement has the wanted settings.
+pub(super) fn judge_statement(
+    context: &Context,
+    inventory: &MachineInventory,
+    statement: &Statement,
+) -> Option<CoordinatorSettingsState> {
+    let wanted = find_wanted(context, inventory)?;
+    let stated = &statement.stated.settings;
+    let is_current = *stated == checksum(&wanted);
+    (!stated.is_empty()).then_some(if is_current {
+        CoordinatorSettingsState::Current
+    } else {
+        CoordinatorSettingsState::Announced
+    })
+}
+
+/// The host does not take them.
+pub(super) async fn record_refusal(
+    context: &Context,
+    statement: &Statement,
+    refusal: wire::SettingsRefusal,
+) -> Result<(), RpcError> {
+    let failure = refusal.failure.unwrap_or_default();
+    let message = with_next_action(&failure.message, &failure.next_action);
+    tracing::warn!(cause = message, "the host does not take the coordinator's settings");
+    record(context, statement, CoordinatorSettingsState::Refused, &message).await
+}
+
+/// Stores how far the host is.
+pub(super) async fn record(
+    context: &Context,
+    statement: &Statement,
+    state: CoordinatorSettingsState,
+    message: &str,
+) -> Result<(), RpcError> {
+    let inventory = match context.find_inventory(&statement.peer).await {
+        Err(error) if error.is_inventory_gone() => return Ok(()),
+        read => read?,
+    };
+    let change = |status: &mut _| facts::record_settings(status, state, &statement.stated.settings, message);
+    context.update_status(inventory, change).await.map(drop)
+}
