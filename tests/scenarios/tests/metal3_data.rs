@@ -1,5 +1,7 @@
 //! Data of machines: an index, addresses, rendered Secrets.
 
+#![allow(clippy::unwrap_used)]
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use scenarios::{NAMESPACE, World};
@@ -102,7 +104,7 @@ async fn machines_at_once_get_an_index_each() {
     world.wait_idle().await;
     let mut indexes: Vec<_> =
         world.fake.look_at_all(DATA).iter().map(|data| data["spec"]["index"].clone()).collect();
-    indexes.sort_by_key(|index| index.as_i64());
+    indexes.sort_by_key(Value::as_i64);
     assert_eq!(json!(indexes), json!([0, 1, 2]));
     assert_eq!(world.fake.look_at_all(ADDRESSES).len(), 3);
     // The lowest index that is free is given again, also by a template that replaces the first.

@@ -148,6 +148,7 @@ fn the_state_is_that_of_the_baremetal_operator() {
         plan_checksum: None,
         bootstrap_hash: None,
         blocker: None,
+        node: None,
     };
     let mut uninstalled = owned("bmh-1");
     samples::host_status(&mut uninstalled).carried = None;

@@ -30,7 +30,7 @@ fn deleted(mut machine: Metal3Machine) -> Metal3Machine {
 fn owner() -> Machine {
     let spec = MachineSpec {
         cluster_name: "c1".into(),
-        bootstrap: Bootstrap { data_secret_name: Some("data".into()) },
+        bootstrap: Bootstrap { data_secret_name: Some("data".into()), config_ref: None },
         version: Some("v1".into()),
         ..MachineSpec::default()
     };
