@@ -19,6 +19,8 @@ pub(crate) fn read_state(root: &Root) -> State {
     for directory in ["/etc", "/var"] {
         read_directory(root, directory, &mut state);
     }
+    // Only our agent goes back to the former network.
+    state.retain(|path, _| !path.starts_with("/var/lib/baremetal-agent/network-trial"));
     // One document, written with and without white space.
     let identity = root.state().node_identity();
     if identity.exists() {

@@ -48,8 +48,8 @@ pub fn read_access(secret: &KubeSecret, image: &str) -> Result<RegistryAccess, R
         return Err(RegistryAccessError::Type);
     }
     let value = |key: &str| secret.data.as_ref()?.get(key).map(|value| value.0.as_slice());
-    let is_true = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(b"true");
-    if value(TLS_VERIFY).is_some_and(|value| !is_true(value)) {
+    let is_set = |value: &[u8]| value.trim_ascii().eq_ignore_ascii_case(b"true");
+    if value(TLS_VERIFY).is_some_and(|value| !is_set(value)) {
         return Err(RegistryAccessError::Verification);
     }
     let reference = registry_reference(image).and_then(|reference| reference.parse::<Reference>().ok());

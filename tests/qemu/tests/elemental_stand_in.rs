@@ -260,7 +260,7 @@ fn a_snapshot_is_good_when_every_checker_passed() {
     let second = at("usr/libexec/elemental-checker/second");
     put_script(&second, &format!("echo second \"$@\" >>{asked}; exit 1"));
     let assess = || {
-        let mut command = script("root/usr/sbin/elemental-boot-assessment", &programs);
+        let mut command = script("elemental/root/usr/sbin/elemental-boot-assessment", &programs);
         command.arg(root.path()).status().unwrap().success()
     };
     assert!(!assess());

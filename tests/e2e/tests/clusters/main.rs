@@ -14,3 +14,4 @@ mod lifecycle;
 mod restored;
 mod rights;
 mod secrets;
+mod templates;

@@ -162,7 +162,6 @@ async fn own_transition_rules_hold(fixture: Fixture) -> CaseResult {
         spec[field] = json!(value);
         spec
     };
-    let template = |pool: &str| json!({ "template": { "spec": machine(pool) } });
     let cases = [
         ("BaremetalCluster", endpoint(1), endpoint(2), "spec"),
         ("BaremetalCluster", endpoint(1), json!({}), "spec"),
@@ -174,7 +173,6 @@ async fn own_transition_rules_hold(fixture: Fixture) -> CaseResult {
             with(machine("a"), "providerID", "y"),
             "spec",
         ),
-        ("BaremetalMachineTemplate", template("a"), template("b"), "spec.template.spec"),
         ("MachineInventory", json!({ "tpmHash": "x" }), json!({ "tpmHash": "y" }), "<nil>"),
         ("MachineInventory", json!({ "tpmHash": "x" }), json!({}), "<nil>"),
     ];
