@@ -1,6 +1,8 @@
 //! Each rule of Cluster API's contracts for infrastructure providers, v1beta2 and
 //! v1beta1, as a test with the name of the rule.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::crds;
 use coordinator_api::machine::Phase;
@@ -373,11 +375,9 @@ fn infra_templates_immutability_lets_dry_runs_pass() {
 #[test]
 fn clusterctl_metadata_contract_is_that_of_the_definitions() {
     let metadata: Value = serde_norway::from_str(METADATA).unwrap();
-    let version: Vec<&str> = env!("CARGO_PKG_VERSION").split('.').collect();
+    let version: Vec<u64> = env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse().unwrap()).collect();
     let series = metadata["releaseSeries"].as_array().unwrap();
-    let current = series.iter().find(|series| {
-        series["major"].to_string() == version[0] && series["minor"].to_string() == version[1]
-    });
+    let current = series.iter().find(|series| series["major"] == version[0] && series["minor"] == version[1]);
     let contract = format!("cluster.x-k8s.io/{}", current.unwrap()["contract"].as_str().unwrap());
     for crd in infrastructure() {
         assert!(crd.metadata.labels.unwrap().contains_key(&contract), "{}", crd.spec.names.kind);

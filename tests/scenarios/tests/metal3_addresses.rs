@@ -1,5 +1,7 @@
 //! Addresses of `IPPool`s: given once, given back, given again.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 
 use fake_apiserver::Side;

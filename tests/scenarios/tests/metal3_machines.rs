@@ -1,5 +1,7 @@
 //! Machines by Metal3 manifests on hosts without a BMC.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 
 use scenarios::World;

@@ -241,7 +241,7 @@ async fn stages_and_further_files_reach_the_installer() {
     world.check_invariants().await;
 }
 
-async fn boot_iso(world: &mut World) {
+fn boot_iso(world: &mut World) {
     let seed = world.seed_config("hosts");
     world.host_mut("host-1").power_off();
     world.host("host-1").insert(&seed);
@@ -264,7 +264,7 @@ async fn a_released_host_is_installed_again_on_request() {
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
-    boot_iso(&mut world).await;
+    boot_iso(&mut world);
     world.wait_until("a node is left alone", reported(Reason::LiveBootAfterInstall)).await;
     world.wait_until("it is back", reported(Reason::InstallDone)).await;
     world.delete_machine("m-1").await;
@@ -272,12 +272,12 @@ async fn a_released_host_is_installed_again_on_request() {
     assert_eq!(world.host("host-1").installs(), 1);
 
     world.patch("MachineInventory", "host-1", ask("/dev/vdz")).await;
-    boot_iso(&mut world).await;
+    boot_iso(&mut world);
     world.wait_until("another disk is not taken", reported(Reason::InstallWaiting)).await;
     assert_eq!(world.host("host-1").installs(), 1);
 
     world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
-    boot_iso(&mut world).await;
+    boot_iso(&mut world);
     world.wait_until("host-1 is installed", |world| world.host("host-1").installs() == 2).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     let inventory = world.inventory("host-1").unwrap();

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 const DEADLINE: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-fn template(pool: &str, metadata: Value) -> Value {
+fn template(pool: &str, metadata: &Value) -> Value {
     let spec = json!({ "machineInventoryPoolRef": { "name": pool } });
     json!({ "metadata": metadata, "spec": { "template": { "spec": spec } } })
 }
@@ -45,18 +45,18 @@ async fn templates_change_in_dry_runs_of_topologies_alone() {
     }
     apply::manifest(&client, RIGHTS).await.unwrap();
     let api: Api<BaremetalMachineTemplate> = Api::namespaced(client, "default");
-    let made = serde_json::from_value(template("a", json!({ "name": "workers" }))).unwrap();
+    let made = serde_json::from_value(template("a", &json!({ "name": "workers" }))).unwrap();
     api.create(&PostParams::default(), &made).await.unwrap();
     let end = Instant::now() + DEADLINE;
-    while change(&api, &template("b", json!({})), true).await != Err(422) {
+    while change(&api, &template("b", &json!({})), true).await != Err(422) {
         assert!(Instant::now() < end, "the policy does not act");
         sleep(POLL_INTERVAL).await;
     }
     for (name, patch, dry_run, want) in [
-        ("a change", template("b", json!({})), false, Err(422)),
-        ("a dry run of the topology", template("b", dry_run_of_topology()), true, Ok(())),
-        ("its annotation without a dry run", template("b", dry_run_of_topology()), false, Err(422)),
-        ("labels", template("a", json!({ "labels": { "a": "b" } })), false, Ok(())),
+        ("a change", template("b", &json!({})), false, Err(422)),
+        ("a dry run of the topology", template("b", &dry_run_of_topology()), true, Ok(())),
+        ("its annotation without a dry run", template("b", &dry_run_of_topology()), false, Err(422)),
+        ("labels", template("a", &json!({ "labels": { "a": "b" } })), false, Ok(())),
     ] {
         assert_eq!(change(&api, &patch, dry_run).await, want, "{name}");
     }
