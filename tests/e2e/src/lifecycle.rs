@@ -72,7 +72,7 @@ impl<'a> Lifecycle<'a> {
         self.apply_cluster(&[inventory.name_any()], 1).await?;
         let first = self.await_node(&inventory, 0).await?;
         self.scale_down(&inventory).await?;
-        self.delete_node(&first).await?;
+        self.check_node_is_gone(&first).await?;
         let lifecycle = self.count_requests(mark).await?;
         self.provision_again(&inventory, &first).await?;
         self.progress.end();
@@ -359,14 +359,17 @@ impl<'a> Lifecycle<'a> {
     }
 
     /// Cluster API deletes the Node of a Machine only where the Cluster has a
-    /// control plane of its own; here it has none, so its owner does.
+    /// control plane of its own; here it has none, so the coordinator does, before
+    /// it releases the host.
     ///
     /// # Errors
-    /// When the workload cluster refuses.
-    pub async fn delete_node(&self, node: &Node) -> anyhow::Result<()> {
+    /// When it is left.
+    pub async fn check_node_is_gone(&mut self, node: &Node) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.environment.workload.control_plane().admin().await?);
-        nodes.delete(&node.name_any(), &DeleteParams::default()).await?;
-        self.progress.detail("the Node object is deleted by the owner of the workload cluster");
+        let name = node.name_any();
+        let left = retry("get the Node", async || nodes.get_opt(&name).await).await?;
+        ensure!(left.is_none(), "the released host left its Node {name}");
+        self.record_proof(format!("the Node {name} of the released host is gone"));
         Ok(())
     }
 

@@ -91,7 +91,7 @@ async fn death_and_power_cut_in_the_os_switch(lifecycle: &mut Lifecycle<'_>, inv
     machine.power_on().await.unwrap();
     let node = lifecycle.await_node(inventory, 0).await.unwrap();
     lifecycle.scale_down(inventory).await.unwrap();
-    lifecycle.delete_node(&node).await.unwrap();
+    lifecycle.check_node_is_gone(&node).await.unwrap();
 }
 
 /// The new image does not boot: the old one does, the plan fails, and nothing joins.

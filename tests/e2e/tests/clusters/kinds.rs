@@ -36,6 +36,12 @@ fn cluster(spec: &str) -> String {
     )
 }
 
+fn with_endpoint(endpoint: &str) -> String {
+    cluster(&format!(
+        "{{controlPlaneLoadBalancer: {{type: External, host: h, port: 6443}}, controlPlaneEndpoint: {endpoint}}}"
+    ))
+}
+
 fn inventory(spec: &str) -> String {
     format!(
         "{{apiVersion: elemental.cattle.io/v1beta1, kind: MachineInventory, metadata: {{name: i, namespace: default}}, spec: {spec}}}"
@@ -86,7 +92,7 @@ async fn known_manifests_are_accepted_and_immutable_fields_kept() {
     }
     apply_manifest(&client, FIELD).await.unwrap();
     check_defaults(&client).await;
-    let steps: [(&str, String, Result<(), &str>); 15] = [
+    let steps: [(&str, String, Result<(), &str>); 16] = [
         ("a machine", machine("{machineInventoryPoolRef: {name: a}}"), Ok(())),
         (
             "its providerID once",
@@ -114,16 +120,17 @@ async fn known_manifests_are_accepted_and_immutable_fields_kept() {
             cluster("{controlPlaneLoadBalancer: {type: External, host: h, port: 6443, vrid: 7}}"),
             Ok(()),
         ),
-        (
-            "a port that is none",
-            cluster("{controlPlaneEndpoint: {host: h, port: 70000}}"),
-            Err("controlPlaneEndpoint.port"),
-        ),
-        ("an endpoint", cluster("{controlPlaneEndpoint: {host: h, port: 6443}}"), Ok(())),
+        ("a port that is none", with_endpoint("{host: h, port: 70000}"), Err("controlPlaneEndpoint.port")),
+        ("an endpoint", with_endpoint("{host: h, port: 6443}"), Ok(())),
         (
             "another endpoint",
-            cluster("{controlPlaneEndpoint: {host: other, port: 6443}}"),
+            with_endpoint("{host: other, port: 6443}"),
             Err("controlPlaneEndpoint never changes"),
+        ),
+        (
+            "another balancer",
+            cluster("{controlPlaneLoadBalancer: {type: External, host: other, port: 6443}}"),
+            Err("controlPlaneLoadBalancer never change"),
         ),
         ("an inventory", inventory("{tpmHash: a}"), Ok(())),
         ("another identity", inventory("{tpmHash: b}"), Err("tpmHash is the identity")),
