@@ -41,7 +41,8 @@ pub enum Type {
     CustomPlanAccepted,
     /// `MachineInventory`: the host attached by the newest URL, token and authorities.
     CoordinatorKnown,
-    /// `MachineRegistration`, `BaremetalCluster`: fields are set that have no effect.
+    /// `MachineRegistration`, `BaremetalCluster`, `BareMetalHost`: fields are set that
+    /// have no effect.
     FieldsIgnored,
     /// `MachineRegistration`: the token alone gets a host admitted.
     AdmissionOpen,

@@ -1,6 +1,6 @@
 //! The status of a `BareMetalHost`: a projection of its inventory.
 
-use coordinator_api::conditions::{self, ConditionUpdate, Type};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::Phase;
 use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus, Hardware, Nic};
@@ -13,6 +13,9 @@ use crate::cluster;
 use crate::demand::{Blocker, Severity};
 use crate::host::HostRecord;
 use crate::pool::{Standing, host_standing};
+
+/// Annotations by which a BMC or Ironic is asked for something.
+const REQUESTS: [&str; 2] = ["reboot.metal3.io", "inspect.metal3.io"];
 
 /// The status that follows. `state` is that of the assignment, where it has one;
 /// `blocker` is why nothing is done at all.
@@ -53,13 +56,28 @@ pub fn project_status(
         status.error_count = 0;
     }
     status.error_message = error.unwrap_or_default();
-    let mut shown = vec![cluster::paused_condition(false)];
+    let mut shown = vec![cluster::paused_condition(false), ignored_condition(host)];
     shown.extend(updates.iter().cloned());
     conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
     if status != before {
         status.last_updated = Some(Time(now));
     }
     status
+}
+
+fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
+    let is_request = |key: &&String| REQUESTS.iter().any(|request| key.starts_with(request));
+    let offline = (!host.spec.online).then(|| "spec.online: false".to_owned());
+    let requests = host.annotations().keys().filter(is_request).map(|key| format!("the annotation {key}"));
+    let ignored: Vec<_> = offline.into_iter().chain(requests).collect();
+    if ignored.is_empty() {
+        return condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "");
+    }
+    let message = format!(
+        "no BMC is asked for anything, so without effect: {}; remove the annotations, set spec.online to true",
+        ignored.join(", ")
+    );
+    condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
 }
 
 fn choose_state(

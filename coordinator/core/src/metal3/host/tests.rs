@@ -176,6 +176,28 @@ fn the_state_is_that_of_the_baremetal_operator() {
 }
 
 #[test]
+fn requests_that_only_a_bmc_could_carry_out_are_named() {
+    let named = |online: bool, annotation: Option<&str>| {
+        let mut host = host();
+        host.spec.online = online;
+        host.annotations_mut().extend(annotation.map(|key| (key.to_owned(), String::new())));
+        let status = project_status(&host, None, &[], Some(&owned("bmh-1")), Timestamp::UNIX_EPOCH);
+        let found = status.conditions.into_iter().find(|found| found.type_ == "FieldsIgnored").unwrap();
+        (found.status == "True").then_some(found.message)
+    };
+    assert_eq!(named(true, None), None);
+    for (online, annotation, part) in [
+        (false, None, "spec.online: false"),
+        (true, Some("reboot.metal3.io"), "the annotation reboot.metal3.io;"),
+        (true, Some("reboot.metal3.io/key"), "the annotation reboot.metal3.io/key;"),
+        (true, Some("inspect.metal3.io"), "the annotation inspect.metal3.io;"),
+    ] {
+        let message = named(online, annotation).unwrap();
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
 fn a_host_that_cannot_be_used_has_an_error() {
     let mut inventory = owned("bmh-1");
     inventory.annotations_mut().insert(annotation::ALLOCATION_STATE.into(), "Unavailable".into());
