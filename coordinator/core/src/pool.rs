@@ -71,7 +71,8 @@ pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
     let Some(host) = host else {
         return Unavailable(Exclusion::Missing);
     };
-    if host.pool.as_deref().is_some_and(|holder| holder != pool) {
+    // Without a pool it is for the `BareMetalHost` that names it.
+    if !pool.is_empty() && host.pool.as_deref().is_some_and(|holder| holder != pool) {
         return Unavailable(Exclusion::OtherPool);
     }
     if host.bare_metal_host.is_some() && !pool.is_empty() {

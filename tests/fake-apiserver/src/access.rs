@@ -23,18 +23,6 @@ struct Grant {
 }
 
 impl Rules {
-    /// Adds the rules of a `ClusterRole` that is bound in the whole cluster.
-    #[must_use]
-    pub fn with_cluster_role(self, role: &ClusterRole) -> Self {
-        self.with(None, role.rules.iter().flatten())
-    }
-
-    /// Adds the rules of a `Role` that is bound in its own namespace.
-    #[must_use]
-    pub fn with_role(self, role: &Role) -> Self {
-        self.with(role.metadata.namespace.as_deref(), role.rules.iter().flatten())
-    }
-
     fn with<'a>(mut self, namespace: Option<&str>, rules: impl Iterator<Item = &'a PolicyRule>) -> Self {
         self.0
             .extend(rules.map(|rule| Grant { namespace: namespace.map(str::to_owned), rule: rule.clone() }));

@@ -54,7 +54,6 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
         "Secret" | "ConfigMap" | "Node" => ("", "v1"),
         "BareMetalHost" => ("metal3.io", "v1alpha1"),
         "IPPool" | "IPClaim" | "IPAddress" => ("ipam.metal3.io", "v1alpha1"),
-        "NamedHostMachine" => ("test.baremetal.cluster.io", "v1"),
         _ => (INFRASTRUCTURE, "v1beta1"),
     };
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))

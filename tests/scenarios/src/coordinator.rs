@@ -24,7 +24,6 @@ use tokio::time::Instant;
 
 use crate::killable_client::{Liveness, killable_client};
 use crate::network::Network;
-use crate::second_front_door;
 
 /// Pause before a process that ended is started again.
 const RESTART: Duration = Duration::from_secs(1);
@@ -45,8 +44,6 @@ pub(crate) struct Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontDoors {
     Baremetal,
-    /// And the kind of the tests.
-    WithNamedHosts,
     /// And those of Metal3.
     WithMetal3,
     /// And `BareMetalHost`, beside another manager of the other kinds.
@@ -61,7 +58,6 @@ pub(crate) struct Site {
     pub(crate) network: Network,
     pub(crate) config: Config,
     clock: Clock,
-    front_doors: FrontDoors,
 }
 
 /// The kubeconfig of every cluster leads to the one workload cluster.
@@ -82,7 +78,7 @@ impl Site {
         let metal3 = match front_doors {
             FrontDoors::WithMetal3 => "full",
             FrontDoors::WithBareMetalHosts => "hosts",
-            FrontDoors::Baremetal | FrontDoors::WithNamedHosts => "off",
+            FrontDoors::Baremetal => "off",
         };
         let config = Config::parse_from([
             "coordinator",
@@ -91,7 +87,7 @@ impl Site {
             &format!("--cache-directory={cache}"),
             &format!("--metal3={metal3}"),
         ]);
-        Self { fake, workload: FakeApi::new(), network, config, clock: virtual_clock(), front_doors }
+        Self { fake, workload: FakeApi::new(), network, config, clock: virtual_clock() }
     }
 
     /// Starts a coordinator whose user is `name`.
@@ -137,17 +133,10 @@ async fn serve(site: &Site, name: &str, setup: &Setup, parts: Parts) {
     }
     let port = site.network.listen(name);
     let never = std::future::pending::<()>;
-    let named_hosts = async {
-        match site.front_doors {
-            FrontDoors::WithNamedHosts => second_front_door::run(parts.context.clone()).await,
-            _ => never().await,
-        }
-    };
     tokio::join!(
         listener::run_listener(port, parts.acceptor, parts.routes, never()),
         controllers::lead_controllers(parts.context.clone(), never()),
         lease.keep_renewed(shutdown),
-        named_hosts,
     );
 }
 

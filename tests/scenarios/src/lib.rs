@@ -25,7 +25,6 @@ mod metal3;
 mod network;
 mod operator;
 mod outcome;
-mod second_front_door;
 mod table;
 mod world;
 
@@ -34,6 +33,5 @@ pub use fault_injection::{Fault, Side};
 pub use history::{Violation, WrittenPlan};
 pub use host::{Host, STRANDED_ADDRESS};
 pub use outcome::Outcome;
-pub use second_front_door::{NamedHostMachine, NamedHostMachineStatus};
 pub use table::Table;
 pub use world::{DEADLINE, World};

@@ -18,7 +18,6 @@ use crate::history::{History, Violation, WrittenPlan};
 use crate::host::Host;
 use crate::log::Log;
 use crate::network::Network;
-use crate::second_front_door;
 
 /// How long anything may take, in virtual time.
 pub const DEADLINE: Duration = Duration::from_mins(20);
@@ -74,14 +73,6 @@ impl World {
         Self::serving(FrontDoors::Baremetal)
     }
 
-    /// As [`World::new`], and coordinators also serve the kind of the tests.
-    pub async fn with_second_front_door() -> Self {
-        let world = Self::serving(FrontDoors::WithNamedHosts);
-        world.start_coordinator(COORDINATOR);
-        world.wait_idle().await;
-        world
-    }
-
     /// As [`World::new`], and coordinators also serve the Metal3 kinds.
     pub async fn with_metal3() -> Self {
         let world = Self::serving(FrontDoors::WithMetal3);
@@ -104,9 +95,6 @@ impl World {
         let fake = FakeApi::new();
         for crd in coordinator_api::crds::all() {
             fake.register_crd(&crd);
-        }
-        if front_doors == FrontDoors::WithNamedHosts {
-            fake.register_crd(&<second_front_door::NamedHostMachine as kube::CustomResourceExt>::crd());
         }
         if matches!(front_doors, FrontDoors::WithMetal3 | FrontDoors::WithBareMetalHosts) {
             for crd in coordinator_api::metal3::crds() {
@@ -140,7 +128,6 @@ impl World {
             rights.push_str(HOST_RIGHTS);
         }
         let rules = Rules::of_service_account(&rights, "baremetal-system", "baremetal-coordinator").unwrap();
-        let rules = rules.with_cluster_role(&second_front_door::rights());
         Self {
             operator: fake.client("operator"),
             fake,
