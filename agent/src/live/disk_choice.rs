@@ -1,5 +1,5 @@
 //! Which disk the system goes to: one that is named, or the only one
-//! that fits, or none (`D10`: never a guess).
+//! that fits, or none: never a guess.
 
 mod contents;
 mod error;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::provider_id::ProviderId;
 
-/// meta-data of a node: the keys of decision D15, so that templates
+/// meta-data of a node: the keys of Metal3 too, so that templates
 /// written for CAPM3 render.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaData {
