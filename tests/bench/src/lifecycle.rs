@@ -42,7 +42,7 @@ async fn play() -> Vec<Part> {
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     world.wait_idle().await;
-    let running = Part::count("claim to Running", &world, mark, 10.0);
+    let running = Part::count("claim to Running", &world, mark, 9.0);
     let mark = world.fake.journal().mark();
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
@@ -71,8 +71,8 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
     let mut figures: Vec<Figure> = parts.iter().map(of_part).collect();
     let note = format!("{} requests for Events among them", sum(|part| part.events));
     let (requests, writes) = (sum(|part| part.requests), sum(|part| part.writes));
-    figures.push(Figure::at_most("lifecycle: API requests", requests, 29.0, "requests").with_note(&*note));
-    figures.push(Figure::at_most("lifecycle: API writes", writes, 21.0, "writes").with_note(note));
+    figures.push(Figure::at_most("lifecycle: API requests", requests, 28.0, "requests").with_note(&*note));
+    figures.push(Figure::at_most("lifecycle: API writes", writes, 20.0, "writes").with_note(note));
     Ok(figures)
 }
 
