@@ -12,6 +12,7 @@ pub(super) mod groups;
 mod hosts;
 mod machines;
 mod pools;
+pub(super) mod reservations;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +34,7 @@ use kube::{Resource, ResourceExt};
 use super::metal3;
 use crate::cache::Presence;
 use groups::Groups;
+use reservations::Reservations;
 
 /// An object of a kind that the context tells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +108,7 @@ struct Inner {
     control_planes: Groups<Key, Key>,
     machines_by_pool: Groups<Key, Key>,
     waiting: machines::Waiting,
-    reservations: machines::Reservations,
+    reservations: Reservations,
     clusters: HashMap<Key, machines::ClusterFacts>,
     rosters: HashMap<Key, Roster>,
     pools_by_member: Groups<Key, Key>,
@@ -280,6 +282,6 @@ impl Index {
 
     /// Releases every reservation: another replica led meanwhile.
     pub fn release_all(&self) {
-        self.write_inner().reservations = machines::Reservations::default();
+        self.write_inner().reservations = Reservations::default();
     }
 }

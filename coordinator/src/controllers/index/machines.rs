@@ -95,43 +95,6 @@ impl Waiting {
     }
 }
 
-/// Hosts that machines have chosen and not claimed yet. Without them, machines
-/// that are created at once would all choose the same host. They only save
-/// writes: the claim decides.
-#[derive(Debug, Default)]
-pub(super) struct Reservations {
-    machines: HashMap<Key, Key>,
-    hosts: HashMap<Key, Key>,
-}
-
-impl Reservations {
-    pub(super) fn is_taken(&self, host: &Key, machine: &Key) -> bool {
-        self.machines.get(host).is_some_and(|holder| holder != machine)
-    }
-
-    fn insert_reservation(&mut self, host: &Key, machine: &Key) -> bool {
-        if self.is_taken(host, machine) {
-            return false;
-        }
-        self.release_machine(machine);
-        self.machines.insert(host.clone(), machine.clone());
-        self.hosts.insert(machine.clone(), host.clone());
-        true
-    }
-
-    fn release_machine(&mut self, machine: &Key) -> Option<Key> {
-        let host = self.hosts.remove(machine)?;
-        self.machines.remove(&host);
-        Some(host)
-    }
-
-    pub(super) fn release_host(&mut self, host: &Key) {
-        if let Some(machine) = self.machines.remove(host) {
-            self.hosts.remove(&machine);
-        }
-    }
-}
-
 impl Inner {
     pub(super) fn update_machine(&mut self, machine: &Key, facts: Option<&MachineFacts>) -> Triggers {
         let old = match facts {

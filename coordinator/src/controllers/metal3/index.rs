@@ -22,6 +22,7 @@ use kube::ResourceExt as _;
 use super::slots::Slots;
 use crate::cache::Presence;
 use crate::controllers::index::groups::Groups;
+use crate::controllers::index::reservations::Reservations;
 use crate::controllers::index::{Key, Triggers};
 
 /// A kind that has a controller.
@@ -54,8 +55,7 @@ struct Inner {
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
     machines: HashMap<Key, MachineFacts>,
-    /// Hosts that machines have chosen and not claimed yet.
-    reserved: HashMap<Key, Key>,
+    reservations: Reservations,
     /// Machines that wait for a host, or for an operator.
     waiting: BTreeSet<Key>,
 }
@@ -220,7 +220,7 @@ impl Metal3Index {
         let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
         machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
         if host.spec.consumer_ref.is_some() || !exists {
-            inner.reserved.remove(&key);
+            inner.reservations.release_host(&key);
         }
         if exists && machine::is_candidate(host) {
             machines
@@ -262,7 +262,7 @@ impl Metal3Index {
             return triggers([(Kind::Machine, key)]);
         }
         inner.waiting.remove(&key);
-        inner.reserved.retain(|_, holder| *holder != key);
+        inner.reservations.release_machine(&key);
         // The last machine of a cluster: its Metal3Cluster may go.
         triggers(of_kind(Kind::Cluster, old.cluster))
     }
@@ -328,18 +328,18 @@ impl Metal3Index {
         choose: impl FnOnce(&dyn Fn(&str) -> bool) -> Result<String, E>,
     ) -> Result<String, E> {
         let mut inner = self.write_inner();
-        let is_reserved = |host: &str| {
-            inner.reserved.get(&machine.in_namespace_of(host)).is_some_and(|holder| holder != machine)
-        };
+        let is_reserved = |host: &str| inner.reservations.is_taken(&machine.in_namespace_of(host), machine);
         let host = choose(&is_reserved)?;
-        inner.reserved.retain(|_, holder| holder != machine);
-        inner.reserved.insert(machine.in_namespace_of(&host), machine.clone());
+        let key = machine.in_namespace_of(&host);
+        // One that names the machine already is its own, whichever machine reserved it.
+        inner.reservations.release_host(&key);
+        inner.reservations.insert_reservation(&key, machine);
         Ok(host)
     }
 
     /// Releases what is reserved for a machine.
     pub(super) fn release_host(&self, machine: &Key) {
-        self.write_inner().reserved.retain(|_, holder| holder != machine);
+        self.write_inner().reservations.release_machine(machine);
     }
 }
 

@@ -1,0 +1,44 @@
+//! Hosts that are about to be claimed.
+
+use std::collections::HashMap;
+
+use super::Key;
+
+/// Hosts that machines have chosen and not claimed yet. Without them, machines
+/// that are created at once would all choose the same host. They only save
+/// writes: the claim decides.
+#[derive(Debug, Default)]
+pub(in crate::controllers) struct Reservations {
+    machines: HashMap<Key, Key>,
+    hosts: HashMap<Key, Key>,
+}
+
+impl Reservations {
+    pub(in crate::controllers) fn is_taken(&self, host: &Key, machine: &Key) -> bool {
+        self.machines.get(host).is_some_and(|holder| holder != machine)
+    }
+
+    /// Refused where another machine has the host. A machine has one reservation.
+    pub(in crate::controllers) fn insert_reservation(&mut self, host: &Key, machine: &Key) -> bool {
+        if self.is_taken(host, machine) {
+            return false;
+        }
+        self.release_machine(machine);
+        self.machines.insert(host.clone(), machine.clone());
+        self.hosts.insert(machine.clone(), host.clone());
+        true
+    }
+
+    /// The host that was reserved for it.
+    pub(in crate::controllers) fn release_machine(&mut self, machine: &Key) -> Option<Key> {
+        let host = self.hosts.remove(machine)?;
+        self.machines.remove(&host);
+        Some(host)
+    }
+
+    pub(in crate::controllers) fn release_host(&mut self, host: &Key) {
+        if let Some(machine) = self.machines.remove(host) {
+            self.hosts.remove(&machine);
+        }
+    }
+}
