@@ -190,11 +190,13 @@ fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
     }
 }
 
-/// The allocation state that belongs to a plan.
+/// The allocation state that belongs to a plan; that of the host stays where the
+/// plan is no machine's.
 #[must_use]
-pub fn allocation_of(record: &PlanRecord) -> AllocationState {
+pub fn allocation_of(record: &PlanRecord) -> Option<AllocationState> {
     match crate::host::facts::plan_type(record.plan.kind) {
-        PlanType::Clean => AllocationState::Preparing,
-        PlanType::Reprovision | PlanType::Custom => AllocationState::Reprovisioning,
+        PlanType::Clean => Some(AllocationState::Preparing),
+        PlanType::Reprovision => Some(AllocationState::Reprovisioning),
+        PlanType::Custom => None,
     }
 }

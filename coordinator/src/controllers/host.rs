@@ -230,21 +230,14 @@ async fn apply_effect(
     }
 }
 
-/// The allocation of the host stays: its plan is no machine's.
 async fn assign_custom(
     context: &Context,
     inventory: &MachineInventory,
     assignment: &Assignment,
     secret: Option<&StoredSecret>,
 ) -> Result<(), StoreError> {
-    let plan = &assignment.record.plan;
-    if let (Some(secret), false) = (secret, assignment.is_stored) {
-        plan_record::write(&context.client, inventory, &assignment.record, secret).await?;
-    }
-    let blocking = host::block_move(&context.client, inventory).await?;
-    let announce = |status: &mut _| facts::record_announcement(status, plan);
-    host::change_status(&context.client, &blocking, context.clock.now(), announce).await?;
-    let note = format!("plan {} of an operator for this host", plan.id);
+    write_plan(context, inventory, assignment, secret).await?;
+    let note = format!("plan {} of an operator for this host", assignment.record.plan.id);
     context.events.normal(inventory, "CustomPlanAssigned", &note).await;
     Ok(())
 }

@@ -97,7 +97,10 @@ pub(in crate::controllers) async fn write_plan(
         let note = format!("{}; recreated with plan {}", lost.message, plan.id);
         context.events.warning(inventory, lost.reason.as_str(), &note).await;
     }
-    let marked = host::mark(&context.client, inventory, allocation_of(&assignment.record)).await?;
+    let marked = match allocation_of(&assignment.record) {
+        Some(state) => host::mark(&context.client, inventory, state).await?,
+        None => host::block_move(&context.client, inventory).await?,
+    };
     let announce = |status: &mut _| facts::record_announcement(status, plan);
     host::change_status(&context.client, &marked, context.clock.now(), announce).await
 }
