@@ -120,7 +120,7 @@ pub enum Wake {
 }
 
 /// What is shown of a machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// `None` where it stays as it is.
     pub phase: Option<Phase>,
@@ -181,9 +181,7 @@ impl State {
             is_applied: plan
                 .is_some_and(|plan| plan.state == Some(coordinator_api::inventory::PlanState::Applied)),
             plan_checksum: plan.map(|plan| plan.checksum.to_string()),
-            bootstrap_hash: None,
-            blocker: None,
-            node: None,
+            ..Self::default()
         }
     }
 

@@ -143,16 +143,7 @@ async fn refuse_host(
 ) -> Result<(), StoreError> {
     let before = host.ready_reason();
     let now = (blocker.reason.as_str().to_owned(), blocker.message.clone());
-    let state = State {
-        phase: None,
-        host: None,
-        has_inputs: false,
-        is_applied: false,
-        plan_checksum: None,
-        bootstrap_hash: None,
-        blocker: Some(blocker),
-        node: None,
-    };
+    let state = State { blocker: Some(blocker), ..State::default() };
     let updates = assignment::project_conditions(&state);
     let projected = project_status(host, Some(&state), &updates, inventory, context.clock.now());
     let written = status::write_status(&context.client, host, &projected).await?;

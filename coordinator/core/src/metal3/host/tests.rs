@@ -140,16 +140,7 @@ fn a_paused_host_is_left_alone() {
 fn the_state_is_that_of_the_baremetal_operator() {
     use crate::assignment::State;
     use coordinator_api::machine::Phase;
-    let state = |phase| State {
-        phase: Some(phase),
-        host: None,
-        has_inputs: false,
-        is_applied: false,
-        plan_checksum: None,
-        bootstrap_hash: None,
-        blocker: None,
-        node: None,
-    };
+    let state = |phase| State { phase: Some(phase), ..State::default() };
     let mut uninstalled = owned("bmh-1");
     samples::host_status(&mut uninstalled).carried = None;
     let taken = owned("bmh-2");
