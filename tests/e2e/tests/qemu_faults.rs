@@ -24,6 +24,34 @@ const LONG: Duration = Duration::from_mins(12);
 /// Two boots, and ten minutes of silence between them.
 const TRIAL: Duration = Duration::from_mins(45);
 
+/// Two clusters, and a host that is not powered on.
+struct Site {
+    environment: Environment,
+    host: Host,
+    /// URL of the base ISO.
+    base: String,
+    progress: Arc<Progress>,
+    watching: Watching,
+}
+
+async fn start_site() -> Site {
+    let inputs = ImageInputs::from_env().expect(
+        "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
+    );
+    let progress = Arc::new(Progress::default());
+    let base = ::qemu::build(Image::Iso, &inputs).await.unwrap();
+    let environment = Environment::start(Reach::Guests, &progress).await.unwrap();
+    let watching = Watching::start(&environment.management.admin, &progress);
+    let base = serve(base).await.unwrap();
+    let host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await.unwrap()));
+    Site { environment, host, base, progress, watching }
+}
+
+async fn install_host(lifecycle: &mut Lifecycle<'_>, base: &str) -> MachineInventory {
+    let iso = lifecycle.create_seed(base).await.unwrap();
+    lifecycle.register(&iso).await.unwrap()
+}
+
 /// Puts a window behind the OS switch, before anything is flushed: `then` runs
 /// in it.
 async fn hold_upgrades(host: &Qemu, then: &str) {
@@ -167,18 +195,9 @@ async fn fail_upgrade(
 // Shown: the plan stays failed; nothing is wiped, no unit of a node starts, the host is attached.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_survives_faults() {
-    let inputs = ImageInputs::from_env().expect(
-        "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
-    );
-    let progress = Arc::new(Progress::default());
-    let base = ::qemu::build(Image::Iso, &inputs).await.unwrap();
-    let environment = Environment::start(Reach::Guests, &progress).await.unwrap();
-    let _watching = Watching::start(&environment.management.admin, &progress);
-    let base = serve(base).await.unwrap();
-    let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await.unwrap()));
+    let Site { environment, mut host, base, progress, watching: _watching } = start_site().await;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
-    let iso = lifecycle.create_seed(&base).await.unwrap();
-    let inventory = lifecycle.register(&iso).await.unwrap();
+    let inventory = install_host(&mut lifecycle, &base).await;
     progress.step("fault: the ISO boots again on an installed host");
     the_iso_boots_again(&mut lifecycle).await;
     progress.step("fault: agent killed, then power cut, in the OS switch");
@@ -194,18 +213,9 @@ async fn real_host_survives_faults() {
 // Shown: `PlanApplied`: `NetworkReverted`; the host is attached with its former network.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_returns_from_a_silent_network() {
-    let inputs = ImageInputs::from_env().expect(
-        "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
-    );
-    let progress = Arc::new(Progress::default());
-    let base = ::qemu::build(Image::Iso, &inputs).await.unwrap();
-    let environment = Environment::start(Reach::Guests, &progress).await.unwrap();
-    let _watching = Watching::start(&environment.management.admin, &progress);
-    let base = serve(base).await.unwrap();
-    let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await.unwrap()));
+    let Site { environment, mut host, base, progress, watching: _watching } = start_site().await;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
-    let iso = lifecycle.create_seed(&base).await.unwrap();
-    let inventory = lifecycle.register(&iso).await.unwrap();
+    let inventory = install_host(&mut lifecycle, &base).await;
     progress.step("fault: the network of a plan does not reach the coordinator");
     let card = |mac: &str, address: &str| json!({ "match": { "macaddress": mac }, "addresses": [address] });
     let cards = json!({
