@@ -150,6 +150,17 @@ pub(crate) fn assign_clean(
     assign_plan(host, &PlanInputs::Clean(Clean { network }), stored)
 }
 
+/// A clean plan holds no secret and follows from the host alone: what was announced
+/// needs no Secret that holds its record.
+#[must_use]
+pub fn render_clean_again(host: &HostRecord, spec: &MachineInventorySpec) -> Option<PlanRecord> {
+    let announced = host.plan.as_ref().filter(|plan| plan.kind == PlanType::Clean)?;
+    let network = network::host_network(spec).ok()?;
+    let inputs = PlanInputs::Clean(Clean { network });
+    let rendered = render(&inputs, announced.generation, &claim_text(host)).ok()?;
+    rendered.verify_checksum(&announced.checksum).ok()
+}
+
 /// Assigns the plan of `inputs`. A record that was written and not announced
 /// (a crash came in between) is announced where it is the same plan; a plan of
 /// a higher generation replaces any other.

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::conditions::Reason;
-use coordinator_core::host::Problem;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_core::assignment;
+use coordinator_core::host::{HostRecord, Problem};
 use coordinator_core::plan::{StoredPlan, with_next_action};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -39,13 +41,15 @@ pub(super) enum PlanReadError {
     Unusable(Problem),
 }
 
-/// Reads the record that was announced, and no other.
+/// Reads the record that was announced, and no other. A clean plan needs none:
+/// `inventory`, where it is known, tells what it is.
 ///
 /// # Errors
 /// [`PlanReadError`].
 pub(super) async fn read_plan(
     secrets: &Api<Secret>,
     announced: &PlanInFlight,
+    inventory: Option<&MachineInventory>,
 ) -> Result<VerifiedPlan, PlanReadError> {
     let name = &announced.secret;
     let problem = |reason, cause: &str| {
@@ -63,6 +67,10 @@ pub(super) async fn read_plan(
     let contents = std::mem::replace(&mut secret.contents, StoredPlan::Empty);
     let (generation, error) = match contents {
         StoredPlan::Missing => {
+            let plan = inventory.and_then(|inventory| render_clean_again(announced, inventory));
+            if let Some(plan) = plan {
+                return Ok(VerifiedPlan { secret, plan });
+            }
             return Err(PlanReadError::Unusable(problem(Reason::PlanSecretMissing, "is missing")));
         }
         StoredPlan::Unusable { error, .. } => {
@@ -84,6 +92,13 @@ pub(super) async fn read_plan(
     } else {
         PlanReadError::Unusable(problem)
     })
+}
+
+/// The announced plan, where it is a clean plan that is still rendered so.
+fn render_clean_again(announced: &PlanInFlight, inventory: &MachineInventory) -> Option<Plan> {
+    let host = HostRecord::parse(inventory)?;
+    let rendered = assignment::render_clean_again(&host, &inventory.spec)?;
+    rendered.verify_checksum(&announced.checksum).ok().map(|record| record.plan)
 }
 
 struct RunningPlan {

@@ -16,7 +16,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
-use proto::plan::{Checksum, Secret};
+use proto::plan::{Checksum, Kind, Secret};
 use serde_json::{Value, json};
 
 use super::{StoreError, is_conflict, is_not_found};
@@ -87,7 +87,7 @@ pub async fn read(secrets: &Api<KubeSecret>, name: &str) -> Result<StoredSecret,
 
 /// Writes a plan record. The results of the plan before are blanked in the same
 /// write: an old success must not pass as the new one's. A missing Secret is
-/// created.
+/// created; in a namespace that is being deleted a clean plan does without.
 ///
 /// # Errors
 /// Conflict when the Secret has changed since it was read.
@@ -104,8 +104,13 @@ pub async fn write(
         let mut secret = render(&read.name, inventory.spec.tpm_hash.as_deref());
         secret.annotations_mut().insert(annotation::PLAN_TYPE.to_owned(), kind.to_owned());
         secret.data = Some([(plan_secret::PLAN.to_owned(), plan)].into());
-        let created = api.create(&PostParams::default(), &secret).await;
-        return created.map(drop).map_err(StoreError::request("create", KIND, &read.name));
+        return match api.create(&PostParams::default(), &secret).await {
+            Err(error) if is_terminating(&error) && record.plan.kind == Kind::Clean => {
+                tracing::info!(secret = read.name, "no plan Secret: its namespace is being deleted");
+                Ok(())
+            }
+            created => created.map(drop).map_err(StoreError::request("create", KIND, &read.name)),
+        };
     }
     let patch = json!({
         "metadata": {
@@ -253,7 +258,15 @@ impl StoredSecret {
     }
 }
 
-/// Writes how a plan ended into its Secret; no request when it is there.
+/// The namespace is being deleted: nothing can be created in it.
+fn is_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+/// Writes how a plan ended into its Secret; no request when it is there, or the
+/// plan had no Secret.
 ///
 /// # Errors
 /// [`StoreError::Changed`] when the Secret is not what was read.
@@ -265,7 +278,7 @@ pub async fn record_end(
     outputs: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    if secret.has_end(checksum, end) {
+    if secret.resource_version.is_none() || secret.has_end(checksum, end) {
         return Ok(());
     }
     let results = secret.render_results(checksum, end, outputs, now);

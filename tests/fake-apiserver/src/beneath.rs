@@ -103,6 +103,25 @@ impl FakeApi {
         Ok(done.body)
     }
 
+    /// Begins the deletion of a namespace: nothing is created in it any more. Returns the
+    /// resources and names of what it holds, for [`FakeApi::delete_content`].
+    #[must_use]
+    pub fn terminate_namespace(&self, namespace: &str) -> Vec<(String, String)> {
+        let mut store = self.server.store();
+        store.terminating.insert(namespace.to_owned());
+        let held = store.all().filter(|((_, within, _), _)| within == namespace);
+        held.map(|((resource, _, name), _)| (resource.clone(), name.clone())).collect()
+    }
+
+    /// Deletes an object as the namespace controller does: finalizers hold it.
+    pub fn delete_content(&self, resource: &str, namespace: &str, name: &str) {
+        let key = key_of((resource, namespace, name));
+        let mut store = self.server.store();
+        let Some(stored) = store.get(&key).cloned() else { return };
+        store.delete_stored(&key, &stored, "Background");
+        self.server.publish(&mut store);
+    }
+
     /// Drops all history: watches and lists that resume must start again (410).
     pub fn compact(&self) {
         self.server.store().compact();

@@ -72,6 +72,9 @@ impl Store {
             let deleting = crate::object::is_deleting(old);
             return Err(Failure::already_exists(kind, &name, deleting));
         }
+        if self.terminating.contains(&call.request.namespace) {
+            return Err(Failure::terminating(kind, &name, &call.request.namespace));
+        }
         for field in SYSTEM {
             set_metadata(&mut object, field, Value::Null);
         }

@@ -30,6 +30,9 @@ impl Store {
         let left = self.mark_deleted(&stored, policy);
         let is_dry_run = is_dry_run(call, &options);
         let changed = !is_dry_run && self.delete_stored(&call.key(), &stored, policy);
+        if changed && kind.resource() == "namespaces" {
+            self.terminating.insert(name.clone());
+        }
         let left = if is_dry_run { left } else { self.get(&call.key()).map(|left| Value::clone(left)) };
         match left {
             Some(left) => Ok(Done { code: 200, body: call.present_object(&left), changed }),

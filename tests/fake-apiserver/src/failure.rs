@@ -125,6 +125,20 @@ impl Failure {
         failure
     }
 
+    /// What the admission of the real server says of a namespace in deletion.
+    pub(crate) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
+        let message = format!(
+            "{} \"{name}\" is forbidden: unable to create new content in namespace {namespace} because \
+             it is being terminated",
+            kind.resource()
+        );
+        let mut failure = Self::new(403, "Forbidden", message).about(kind, name);
+        let why = format!("namespace {namespace} is being terminated");
+        failure.details["causes"] =
+            json!([{ "reason": "NamespaceTerminating", "message": why, "field": "metadata.namespace" }]);
+        failure
+    }
+
     /// The resource version is older than the history of the server.
     pub(crate) fn expired(asked: u64, oldest: u64) -> Self {
         let message = format!("too old resource version: {asked} ({oldest})");

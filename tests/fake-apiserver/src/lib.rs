@@ -4,7 +4,7 @@
 //! every request in a [`Journal`] and injects [`Faults`]. The suite in `tests/suite` runs on any client
 //! and compares it with the real kube-apiserver. Not served: server-side apply and strategic merge
 //! patches (415), conversion between versions, admission webhooks, reads from a stale cache, and the
-//! life cycle of namespaces, which need not exist.
+//! life cycle of namespaces, which need not exist; one can be in deletion.
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;

@@ -1,6 +1,6 @@
 //! All objects, one counter of revisions, and the history that watches read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -58,6 +58,8 @@ pub(crate) struct Store {
     serial: u64,
     /// When the garbage collector deletes, by UID.
     pub(crate) due: BTreeMap<String, Instant>,
+    /// Namespaces in which nothing can be created.
+    pub(crate) terminating: BTreeSet<String>,
     observer: Observer,
 }
 
@@ -72,6 +74,7 @@ impl Store {
             oldest: 100,
             serial: 0,
             due: BTreeMap::new(),
+            terminating: BTreeSet::new(),
             observer: Observer::default(),
         }
     }

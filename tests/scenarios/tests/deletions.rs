@@ -83,6 +83,38 @@ async fn every_pair_is_deleted_in_either_order() {
     }
 }
 
+/// Deletes the namespace, its objects in a given order.
+async fn delete_namespace(world: &World, seed: u64, slowly: bool) {
+    let mut held = world.fake.terminate_namespace(scenarios::NAMESPACE);
+    fastrand::Rng::with_seed(seed).shuffle(&mut held);
+    for (resource, name) in held {
+        world.fake.delete_content(&resource, scenarios::NAMESPACE, &name);
+        if slowly {
+            world.wait_idle().await;
+        }
+    }
+}
+
+// Fault: a namespace with machines, inventories and all their Secrets is deleted.
+// Shown: nothing can be created in it, and its hosts are cleaned; then it is empty.
+#[tokio::test(start_paused = true)]
+async fn deleted_namespace_ends_with_clean_hosts() {
+    for seed in 0..24 {
+        let slowly = seed % 2 == 0;
+        println!("seed {seed}, slowly: {slowly}");
+        let world = running().await;
+        delete_namespace(&world, seed, slowly).await;
+        world
+            .wait_until("machine and inventory are gone", |world| {
+                world.machine("m-1").is_none() && world.inventory("host-1").is_none()
+            })
+            .await;
+        let effects = world.host("host-1").system().effects();
+        assert!(effects.iter().any(|effect| effect.contains("workload")), "{effects:?}");
+        assert!(!world.host("host-1").disk().state().node_identity().exists(), "seed {seed}");
+    }
+}
+
 // Fault: a claimed MachineInventory is deleted.
 // Shown: it stays until its machine is gone and the host is clean.
 #[tokio::test(start_paused = true)]

@@ -104,6 +104,8 @@ async fn find_plan(
     report: &wire::StepReport,
 ) -> Result<Option<Arc<VerifiedPlan>>, RpcError> {
     let parse = |inventory| HostRecord::parse(inventory).ok_or_else(|| refuse_stale(report));
+    let newer;
+    let mut inventory = inventory;
     let mut record = parse(inventory)?;
     let newest = record.plan.as_ref();
     if newest.is_some_and(|plan| plan.generation.0 > report.generation) {
@@ -118,14 +120,16 @@ async fn find_plan(
     }
     if !newest.is_some_and(|plan| is_meant(plan, report)) {
         // The caches may not have the announcement yet.
-        record = parse(&*context.read_inventory(peer).await?)?;
+        newer = context.read_inventory(peer).await?;
+        inventory = &newer;
+        record = parse(inventory)?;
     }
     if !record.plan.as_ref().is_some_and(|plan| is_meant(plan, report)) {
         return Err(refuse_stale(report));
     }
     // Its end is stored.
     let Some(announced) = PlanInFlight::of(&record) else { return Ok(None) };
-    match read_plan(&context.secret_api(&peer.key.namespace), &announced).await {
+    match read_plan(&context.secret_api(&peer.key.namespace), &announced, Some(inventory)).await {
         Ok(verified) => {
             let verified = Arc::new(verified);
             // Without a stream nothing would remove it.

@@ -288,7 +288,8 @@ impl Attachment {
         }
         let attempt = self.retry.take().map_or(1, |retry| retry.attempt.saturating_add(1));
         let secrets = self.context.secret_api(&self.peer().key.namespace);
-        match read_plan(&secrets, announced).await {
+        let inventory = self.context.cached_inventory(&self.peer().key);
+        match read_plan(&secrets, announced, inventory.as_deref()).await {
             Ok(verified) => {
                 let message = coordinator_message::Message::Plan((&verified.plan).into());
                 self.sent = Some(announced.checksum.clone());

@@ -1,8 +1,9 @@
 //! Deletion, preconditions, finalizers.
 
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
 use kube::core::params::PostParams;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::{
@@ -22,9 +23,35 @@ define_cases![
     recreated_objects_have_new_uids,
     a_collection_can_be_deleted_by_label,
     a_dry_delete_changes_nothing,
+    nothing_is_created_in_a_namespace_in_deletion,
 ];
 
 const FINALIZER: &str = "test.baremetal.cluster.io/held";
+
+async fn nothing_is_created_in_a_namespace_in_deletion(fixture: Fixture) -> CaseResult {
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    let new = serde_json::from_value(json!({ "metadata": { "generateName": "conformance-deleted-" } }))?;
+    let namespace = namespaces.create(&PostParams::default(), &new).await?.name_any();
+    let widgets: Api<DynamicObject> =
+        Api::namespaced_with(fixture.client.clone(), &namespace, &super::widget_resource());
+    let mut held = super::widget("held");
+    held.data = json!({ "spec": {} });
+    held.finalizers_mut().push(FINALIZER.into());
+    widgets.create(&PostParams::default(), &held).await?;
+    namespaces.delete(&namespace, &delete_params()).await?;
+    let mut late = super::widget("late");
+    late.data = json!({ "spec": {} });
+    let Err(kube::Error::Api(status)) = widgets.create(&PostParams::default(), &late).await else {
+        return Err("it was created".into());
+    };
+    expect_equal("code", status.code, 403)?;
+    let causes: Vec<_> = status.details.into_iter().flat_map(|details| details.causes).collect();
+    let reasons: Vec<_> = causes.into_iter().map(|cause| (cause.reason, cause.field)).collect();
+    expect_equal("causes", reasons, vec![("NamespaceTerminating".into(), "metadata.namespace".into())])?;
+    let let_go = Patch::Merge(json!({ "metadata": { "finalizers": null }, "spec": { "size": 1 } }));
+    widgets.patch("held", &PatchParams::default(), &let_go).await?;
+    Ok(())
+}
 
 async fn create_held(fixture: &Fixture, name: &str) -> Result<DynamicObject, Mismatch> {
     let mut new = super::widget(name);
