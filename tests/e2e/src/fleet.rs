@@ -169,19 +169,6 @@ impl Fleet {
         Ok(())
     }
 
-    /// Checks that every host that was a node was cleaned, and is none any more.
-    ///
-    /// # Errors
-    /// Which was not.
-    pub fn check_clean(&self) -> anyhow::Result<()> {
-        for Member { name, disk, effects, .. } in self.members.iter().filter(|member| member.node.is_some()) {
-            let since = disk.effects().split_off(effects.len());
-            ensure!(since.iter().any(|effect| effect == "remove workload"), "{name} did {since:#?}");
-            ensure!(disk.node().is_none(), "{name} still is a node");
-        }
-        Ok(())
-    }
-
     /// Waits until every host is attached and has stated what it carries; the
     /// answer is the sessions, in the order of the hosts.
     ///
