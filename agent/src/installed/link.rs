@@ -5,30 +5,26 @@
 //! Steps run concurrently ([`worker`]).
 
 mod error;
+mod stream;
 
 use std::convert::Infallible;
-use std::io;
 use std::time::{Duration, SystemTime};
 
-use proto::refusal::Refusal;
-use proto::v1alpha1::coordinator_message;
 use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::install_report::Outcome;
-use proto::v1alpha1::{
-    CoordinatorMessage, CoordinatorSettings, Hello, HostMessage, ObservedReport, RenewCertificateRequest,
-    SettingsRefusal, StepProgress, StepReport, SystemState,
-};
+use proto::v1alpha1::{Hello, HostMessage, RenewCertificateRequest, StepProgress, SystemState};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
 use tonic::transport::Channel;
-use tonic::{Code, Streaming};
 
 pub use error::{LinkError, RunError};
+use stream::Attached;
 
 use super::duties::DutyLine;
-use super::mailbox::{Mailbox, Order};
+use super::mailbox::Mailbox;
 use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
 use super::settings::Settings;
@@ -39,10 +35,9 @@ use crate::client::calls::{CallError, Caller, InstallReporter, unary_request};
 use crate::client::rejection::Rejection;
 use crate::client::transport::Transport;
 use crate::console::Console;
-use crate::error::{describe_error, explain};
+use crate::error::explain;
 use crate::host::facts;
 use crate::host::network::NetworkObserver;
-use crate::host::network::changes::NetworkChanges;
 use crate::host::system::System;
 use crate::identity::{Certificate, Identity, Role};
 use crate::live::handover;
@@ -288,172 +283,5 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
 
     async fn read_state(&self) -> Result<SystemState, LinkError> {
         Ok(self.system.running().await?)
-    }
-
-    /// One thing after the other: whichever comes first.
-    async fn serve_stream(&mut self, attached: &mut Attached) -> Result<Option<Again>, LinkError> {
-        if !self.awaits_worker {
-            let pending = self.progress.borrow_and_update().pending.clone();
-            if let Some(report) = pending {
-                return self.report_step(&mut attached.client, report).await.map(|()| None);
-            }
-        }
-        let due = self.pace.due();
-        tokio::select! {
-            message = attached.inbound.message() => {
-                return Ok(self.take_message(message?.ok_or(LinkError::Closed)?, attached));
-            }
-            seen = attached.duties.next() => attached.duties.note_seen(seen, self.root, &attached.outbound),
-            changed = self.progress.changed() => {
-                changed.map_err(|_| LinkError::Worker)?;
-                self.awaits_worker = false;
-            }
-            seen = next_change(attached.changes.as_ref()) => self.note_network(seen, &mut attached.changes),
-            changed = self.running.changed() => {
-                changed.map_err(|_| LinkError::Worker)?;
-                self.progress_pace.set_running(self.running.borrow_and_update().clone());
-            }
-            () = wait_until(self.progress_pace.due()) => self.send_progress(&attached.outbound),
-            () = wait_until(due) => self.report_observed(attached).await?,
-            () = sleep_until(attached.renewal) => return Ok(self.renew_early(attached).await),
-        }
-        Ok(None)
-    }
-
-    fn note_network(&mut self, seen: io::Result<()>, changes: &mut Option<NetworkChanges>) {
-        match seen {
-            Ok(()) => self.pace.note_changed(Instant::now()),
-            Err(error) => {
-                tracing::warn!(%error, "changes of the network are not noticed any more");
-                *changes = None;
-            }
-        }
-    }
-
-    /// The old certificate still holds: a failure is no reason to drop the
-    /// line.
-    async fn renew_early(&mut self, attached: &mut Attached) -> Option<Again> {
-        match self.renew_certificate(&mut attached.client).await {
-            Ok(again) => Some(again),
-            Err(error) => {
-                tracing::warn!(error = explain(&error), "certificate not renewed, retrying");
-                attached.renewal = Instant::now() + RENEWAL_PAUSE;
-                None
-            }
-        }
-    }
-
-    fn take_message(&mut self, message: CoordinatorMessage, attached: &mut Attached) -> Option<Again> {
-        match message.message {
-            Some(coordinator_message::Message::Plan(plan)) => {
-                self.orders.put(Order::Plan { plan, answer: attached.outbound.clone() });
-                None
-            }
-            Some(coordinator_message::Message::LoadBalancer(duty)) => {
-                attached.duties.take_duty(self.root, &duty, &attached.outbound);
-                None
-            }
-            Some(coordinator_message::Message::Settings(announced)) => {
-                self.take_settings(&announced, &attached.outbound)
-            }
-            // One of a later version: not for us.
-            None => None,
-        }
-    }
-
-    fn take_settings(
-        &mut self,
-        announced: &CoordinatorSettings,
-        outbound: &mpsc::Sender<HostMessage>,
-    ) -> Option<Again> {
-        match self.settings.accept(announced) {
-            Ok(differs) => differs.then_some(Again::NewSettings),
-            Err(error) => {
-                tracing::warn!(error = explain(&error), "the coordinator's settings are not taken");
-                let refusal = SettingsRefusal { failure: Some(error.to_failure()) };
-                // Where the queue is full, they are announced again with the next stream.
-                let _ = outbound.try_send(HostMessage { message: Some(Message::SettingsRefusal(refusal)) });
-                None
-            }
-        }
-    }
-
-    /// A full queue drops it: the next step is reported like this one.
-    fn send_progress(&mut self, outbound: &mpsc::Sender<HostMessage>) {
-        if let Some(progress) = self.progress_pace.take_due(Instant::now()) {
-            let _ = outbound.try_send(HostMessage { message: Some(Message::Progress(progress)) });
-        }
-    }
-
-    async fn report_step(
-        &mut self,
-        client: &mut HostClient<Channel>,
-        report: StepReport,
-    ) -> Result<(), LinkError> {
-        let reported = client.report_step(unary_request(report.clone())).await.map_err(CallError::from);
-        match reported {
-            Ok(_) => {}
-            // The coordinator has a newer plan.
-            Err(error) if error.refusal() == Some(Refusal::StalePlan) => {
-                tracing::warn!(
-                    plan = report.plan_id,
-                    step = report.step,
-                    "the coordinator does not want this report any more"
-                );
-            }
-            Err(error) => return Err(error.into()),
-        }
-        self.orders.put(Order::Reported(report));
-        self.awaits_worker = true;
-        Ok(())
-    }
-
-    async fn report_observed(&mut self, attached: &mut Attached) -> Result<(), LinkError> {
-        self.pace.note_reported(Instant::now());
-        let network = self
-            .network
-            .observe()
-            .inspect_err(|error| tracing::warn!(error = describe_error(error), "the network is not reported"))
-            .ok();
-        let report = ObservedReport { network, system: Some(self.read_state().await?) };
-        if !attached.observed.is_news(&report) {
-            return Ok(());
-        }
-        let sent = attached.client.report_observed(unary_request(report.clone())).await;
-        match sent.map_err(CallError::from) {
-            Err(error) if error.refusal().is_none() => return Err(error.into()),
-            // The stream is for plans: a network that the coordinator refuses
-            // must not keep the host from them.
-            Err(error) => {
-                tracing::warn!(error = explain(&error), "the coordinator refused the network report");
-            }
-            Ok(_) => {}
-        }
-        attached.observed.note_sent(report);
-        Ok(())
-    }
-}
-
-struct Attached {
-    client: HostClient<Channel>,
-    inbound: Streaming<CoordinatorMessage>,
-    outbound: mpsc::Sender<HostMessage>,
-    changes: Option<NetworkChanges>,
-    renewal: Instant,
-    observed: LastObserved,
-    duties: DutyLine,
-}
-
-async fn next_change(changes: Option<&NetworkChanges>) -> io::Result<()> {
-    match changes {
-        Some(changes) => changes.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn wait_until(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
