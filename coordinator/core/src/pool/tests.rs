@@ -1,6 +1,7 @@
 use super::*;
 use crate::samples;
 use coordinator_api::inventory::MachineInventory;
+use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::names::annotation;
 
 type Change = fn(&mut MachineInventory);

@@ -1,0 +1,102 @@
+//! Whether a member can be claimed, and why not.
+
+use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
+
+use crate::host::HostRecord;
+
+/// State of a member in a pool. Each is counted once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// Can be claimed.
+    Available,
+    /// A machine holds it.
+    Allocated,
+    /// Executes a clean plan.
+    Preparing,
+    /// Executes a reprovision plan.
+    Reprovisioning,
+    /// Cannot be claimed.
+    Unavailable(Exclusion),
+}
+
+/// Why a member cannot be claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum Exclusion {
+    Missing,
+    #[strum(serialize = "being deleted")]
+    Deleting,
+    Quarantined,
+    #[strum(serialize = "not approved")]
+    NotApproved,
+    #[strum(serialize = "with managed disks")]
+    ManagedDisks,
+    #[strum(serialize = "held by another pool")]
+    OtherPool,
+    #[strum(serialize = "named by a BareMetalHost")]
+    BareMetalHost,
+    #[strum(serialize = "not attached")]
+    NotAttached,
+    #[strum(serialize = "carrying a node")]
+    CarriesNode,
+    #[strum(serialize = "without plan Secret")]
+    NoPlanSecret,
+    #[strum(serialize = "executing a plan of an operator")]
+    CustomPlan,
+    #[strum(serialize = "with a failed plan")]
+    PlanFailed,
+    #[strum(serialize = "marked Unavailable")]
+    Marked,
+}
+
+/// State of `host` in the pool called `pool`.
+#[must_use]
+pub fn host_standing(pool: &str, host: Option<&HostRecord>) -> Standing {
+    use Standing::Unavailable;
+    let Some(host) = host else {
+        return Unavailable(Exclusion::Missing);
+    };
+    // Without a pool it is for the `BareMetalHost` that names it.
+    if !pool.is_empty() && host.pool.as_deref().is_some_and(|holder| holder != pool) {
+        return Unavailable(Exclusion::OtherPool);
+    }
+    if host.bare_metal_host.is_some() && !pool.is_empty() {
+        return Unavailable(Exclusion::BareMetalHost);
+    }
+    if let Some(plan) = host.claimed_plan().filter(|plan| plan.state.is_none()) {
+        return match plan.kind {
+            PlanType::Clean => Standing::Preparing,
+            PlanType::Reprovision | PlanType::Custom => Standing::Reprovisioning,
+        };
+    }
+    let is_claimed = host.claim.is_some();
+    let is_failed = host.plan.as_ref().is_some_and(|plan| plan.state == Some(PlanState::Failed));
+    for (is_excluded, exclusion) in [
+        (host.is_quarantined, Exclusion::Quarantined),
+        (host.refusal().is_some(), Exclusion::NotApproved),
+        (host.is_deleting && !is_claimed, Exclusion::Deleting),
+        (host.has_storage && !is_claimed, Exclusion::ManagedDisks),
+        (host.running_custom_plan().is_some() && !is_claimed, Exclusion::CustomPlan),
+        (is_failed, Exclusion::PlanFailed),
+        (host.allocation == AllocationState::Unavailable, Exclusion::Marked),
+        (!host.is_attached(), Exclusion::NotAttached),
+        (host.plan_secret.is_none(), Exclusion::NoPlanSecret),
+        (!is_claimed && !host.carries_nothing(), Exclusion::CarriesNode),
+    ] {
+        if is_excluded {
+            return Unavailable(exclusion);
+        }
+    }
+    if is_claimed { Standing::Allocated } else { Standing::Available }
+}
+
+/// As messages say it of members that were not chosen.
+pub(super) fn describe_standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Available => "reserved for other machines",
+        Standing::Allocated => "allocated",
+        Standing::Preparing => "being cleaned",
+        Standing::Reprovisioning => "reprovisioning",
+        Standing::Unavailable(exclusion) => exclusion.into(),
+    }
+}
