@@ -17,7 +17,7 @@ TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
 PARTS := cargo run --quiet --package control-plane --bin parts
 # What `make e2e` hands on.
-E2E_OPTIONS := $(if $(KEEP),--keep) $(if $(filter 0,$(UPGRADE)),--no-upgrade)
+E2E_OPTIONS := $(if $(KEEP),--keep) $(if $(filter 0,$(UPGRADE)),--no-upgrade) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint)
 # What goes into the images, for build.sh and for the tests that build them.
 define INPUTS
 	AGENT=$(AGENT)
@@ -54,7 +54,7 @@ test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --lib --bins --tests
 
 .PHONY: e2e
-e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (about 1 h; KEEP=1 leaves it running, UPGRADE=0 is shorter)
+e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (about 1 h; KEEP=1 leaves it running, UPGRADE=0 is shorter, ENDPOINT=internal has no load balancer)
 	@$(INPUTS)
 	EARLIER_BIN=$$($(PARTS) -- directory kubernetes-earlier)
 	ETCD_BIN=$$($(PARTS) -- directory etcd)

@@ -36,15 +36,27 @@ use load_balancer::LoadBalancer;
 /// Of the cluster, its control plane, and its workers in docs/examples/.
 const NAME: &str = "site";
 const WORKERS: &str = "workers";
+/// The address that hosts hold, in `manifests/hosts/internal`.
+const ADDRESS: &str = "10.77.0.100";
 /// An emulated host takes its time.
 const DEADLINE: Duration = Duration::from_mins(60);
+
+/// What is in front of the API servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A load balancer outside of the cluster.
+    External,
+    /// The hosts hold the address themselves.
+    Internal,
+}
 
 /// The cluster of docs/examples/.
 pub struct ClusterOfHosts<'a> {
     site: &'a Site,
     progress: &'a Arc<Progress>,
     hosts: &'a Hosts,
-    _load_balancer: LoadBalancer,
+    endpoint: Endpoint,
+    _load_balancer: Option<LoadBalancer>,
     /// One line each.
     pub proven: Vec<String>,
 }
@@ -58,11 +70,15 @@ impl<'a> ClusterOfHosts<'a> {
         site: &'a Site,
         progress: &'a Arc<Progress>,
         hosts: &'a Hosts,
+        endpoint: Endpoint,
     ) -> anyhow::Result<Self> {
         progress.step("the examples are applied: pools, Cluster, KubeadmControlPlane, MachineDeployment");
-        let load_balancer = LoadBalancer::start().await?;
-        apply_examples(site, "cluster", &[]).await?;
-        Ok(Self { site, progress, hosts, _load_balancer: load_balancer, proven: vec![] })
+        let (load_balancer, examples) = match endpoint {
+            Endpoint::External => (Some(LoadBalancer::start().await?), "cluster"),
+            Endpoint::Internal => (None, "internal"),
+        };
+        apply_examples(site, examples, &[]).await?;
+        Ok(Self { site, progress, hosts, endpoint, _load_balancer: load_balancer, proven: vec![] })
     }
 
     fn client(&self) -> &Client {
@@ -100,6 +116,10 @@ impl<'a> ClusterOfHosts<'a> {
         until_named(&clusters, NAME, DEADLINE, |cluster| is_true(cluster, "Available")).await?;
         let machines = self.await_machines().await?;
         self.check_nodes(&machines, control_plane, worker).await?;
+        if self.endpoint == Endpoint::Internal {
+            let holder = self.hosts.find_holder(ADDRESS).await?;
+            self.proven.push(format!("{ADDRESS}, the endpoint, is held by {holder} and by no other host"));
+        }
         self.proven.push(format!(
             "the Cluster is available with a control plane of {control_plane} and a worker of {worker}; \
              each Node has our providerID and metal3.io/uuid, and is the nodeRef of its Machine"

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
-use e2e::cluster_of_hosts::{ClusterOfHosts, Hosts, TAPS};
+use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, TAPS};
 use e2e::control_planes::control_plane_kind;
 use e2e::program::{keep_logs, stopped};
 use e2e::progress::Progress;
@@ -24,6 +24,9 @@ struct Arguments {
     /// Leave everything running at the end, or after a failure, and print how to inspect it.
     #[arg(long)]
     keep: bool,
+    /// The hosts hold the address of the endpoint; there is no load balancer.
+    #[arg(long)]
+    internal_endpoint: bool,
     /// Do not upgrade the cluster before it is deleted.
     #[arg(long)]
     no_upgrade: bool,
@@ -107,7 +110,8 @@ async fn make_cluster(
     hosts: &Hosts,
     progress: &Arc<Progress>,
 ) -> anyhow::Result<Vec<String>> {
-    let mut cluster = ClusterOfHosts::apply(site, progress, hosts).await?;
+    let endpoint = if arguments.internal_endpoint { Endpoint::Internal } else { Endpoint::External };
+    let mut cluster = ClusterOfHosts::apply(site, progress, hosts, endpoint).await?;
     cluster.await_initialized().await?;
     let first = Module::EarlierKubernetes.version();
     cluster.await_available(first, first).await?;

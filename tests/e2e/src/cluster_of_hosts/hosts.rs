@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::qemu::{BootOrder, Host, HostConfig, ImageDisk};
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use coordinator_api::conditions::{Type, is_true};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::seed_image::{SeedImage, SeedImageState};
@@ -94,6 +94,22 @@ impl Hosts {
             ensure!(left.trim().is_empty(), "something of the node is left on {name}:\n{left}");
         }
         Ok(())
+    }
+
+    /// The one host that has an address.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub(super) async fn find_holder(&self, address: &str) -> anyhow::Result<&str> {
+        let script = format!("ip -o -4 address show to {address}/32");
+        let mut holders = vec![];
+        for (name, host) in &self.hosts {
+            if !run(host, &script).await?.trim().is_empty() {
+                holders.push(name.as_str());
+            }
+        }
+        let [holder] = *holders else { bail!("{address} is held by {holders:?}") };
+        Ok(holder)
     }
 
     /// What each host says of kubeadm and of its pods, for errors.
