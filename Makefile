@@ -16,6 +16,8 @@ AGENT_BYTES := 6291456
 TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
 PARTS := cargo run --quiet --package control-plane --bin parts
+# What `make e2e` hands on.
+E2E_OPTIONS := $(if $(KEEP),--keep) $(if $(filter 0,$(UPGRADE)),--no-upgrade) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint)
 # What goes into the images, for build.sh and for the tests that build them.
 define INPUTS
 	AGENT=$(AGENT)
@@ -50,6 +52,16 @@ test-lab: packages parts agent iso ## Run the slow tests: faults on QEMU hosts (
 .PHONY: test-fast
 test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --lib --bins --tests
+
+.PHONY: e2e
+e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (about 1 h; KEEP=1 leaves it running, UPGRADE=0 is shorter, ENDPOINT=internal has no load balancer)
+	@$(INPUTS)
+	EARLIER_BIN=$$($(PARTS) -- directory kubernetes-earlier)
+	ETCD_BIN=$$($(PARTS) -- directory etcd)
+	export EARLIER_BIN ETCD_BIN
+	iso/build.sh cluster >/dev/null
+	cargo build --quiet --package coordinator --package e2e --bins
+	exec $(CARGO_TARGET_DIR)/debug/cluster-of-hosts $(E2E_OPTIONS)
 
 .PHONY: bench
 bench: ## Measure against the goals (about 10 min; BENCH='index fleet' runs a part)

@@ -2,10 +2,13 @@
 # Builds the lab's images into the cache, each under a key of everything that goes in, and prints where they are.
 #   build.sh tree      the base tree (minutes, once)
 #   build.sh os        v1.squashfs, v2.squashfs and os-images.iso, the disk that brings them to a guest
+#   build.sh cluster   os-images.iso with an OS image for each Kubernetes release, which holds the images of a control plane
 #   build.sh iso       the live base ISO
 # The last line is the path: of the tree, of the directory that holds os-images.iso, of the ISO. Root needed.
 #   AGENT              the static baremetal-agent (os, iso)
 #   KUBERNETES_BIN     directory with kubelet and kubeadm (os, iso)
+#   EARLIER_BIN        another release of KUBERNETES_BIN (cluster); both hold all commands of a control plane
+#   ETCD_BIN           directory with etcd (cluster)
 #   CONTAINERD_BIN     directory with containerd, containerd-shim-runc-v2, ctr (os, iso)
 #   ELEMENTAL          the real CLI; without it the stand-in of iso/elemental is in the images
 #   IMAGE_REPO         name of the images in os-release, default lab.example/os
@@ -85,14 +88,47 @@ os() {
   squash v1 "$work/v1.squashfs"
   squash v2 "$work/v2.squashfs"
   rm -rf "$work/tree"
-  # An ISO file system: read-only by nature, and made without root or a size to guess. -iso-level 3 for large files.
-  mkdir "$work/disk" && ln "$work/v1.squashfs" "$work/v2.squashfs" "$work/disk/"
-  xorriso -as mkisofs -quiet -iso-level 3 -r -V OS_IMAGES -o "$work/os-images.iso" "$work/disk" \
-    >"$cache/os-images.log" 2>&1 || { tail "$cache/os-images.log" >&2; die "xorriso failed"; }
-  rm -rf "$work/disk" "$work/v1.squashfs" "$work/v2.squashfs"
+  disk
   keep "os-$key"
   prune os 3
   echo "$cache/os-$key"
+}
+
+# disk: the squashed images as os-images.iso. An ISO file system: read-only by nature, and made without root or a size
+# to guess. -iso-level 3 for large files.
+disk() {
+  mkdir "$work/disk" && mv "$work"/*.squashfs "$work/disk/"
+  xorriso -as mkisofs -quiet -iso-level 3 -r -V OS_IMAGES -o "$work/os-images.iso" "$work/disk" \
+    >"$cache/os-images.log" 2>&1 || { tail "$cache/os-images.log" >&2; die "xorriso failed"; }
+  rm -rf "$work/disk"
+}
+
+# The images of `os` have no part of a control plane in them: it is large, and only these are booted for one.
+cluster() {
+  inputs
+  : "${EARLIER_BIN:?}" "${ETCD_BIN:?}"
+  key=$({
+    echo "$key"
+    digest "$here" control-plane
+    for name in kubelet kubeadm kube-apiserver kube-controller-manager kube-scheduler pause; do
+      content "$EARLIER_BIN/$name" "$KUBERNETES_BIN/$name"
+    done
+    content "$ETCD_BIN/etcd"
+  } | sha256sum | cut -c1-16)
+  if [ -d "$cache/cluster-$key" ]; then say "OS images with control planes: cached ($key)"; echo "$cache/cluster-$key"; return; fi
+  need mksquashfs cpio zstd busybox xorriso jq
+  begin
+  for release in "$EARLIER_BIN" "$KUBERNETES_BIN"; do
+    KUBERNETES_BIN=$release "$here/layer.sh" "$base" "$work/tree"
+    KUBERNETES_BIN=$release "$here/control-plane/lay.sh" "$work/tree"
+    version=$("$release/kubeadm" version --output short)
+    squash "$version" "$work/$version.squashfs"
+    rm -rf "$work/tree"
+  done
+  disk
+  keep "cluster-$key"
+  prune cluster 2
+  echo "$cache/cluster-$key"
 }
 
 iso() {
@@ -132,6 +168,7 @@ lab_iso() {
 case ${1:-} in
   tree) base_tree; echo "$base" ;;
   os) os ;;
+  cluster) cluster ;;
   iso) iso ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -28,6 +28,7 @@ pub struct Parts {
     cache: PathBuf,
     sources: PathBuf,
     go: String,
+    earlier: bool,
 }
 
 impl Parts {
@@ -43,6 +44,7 @@ impl Parts {
             cache: cache.ok_or(Error::NoCache)?.join("parts"),
             sources: Path::new(env!("CARGO_MANIFEST_DIR")).join("parts"),
             go: std::env::var("GO").unwrap_or_else(|_| "go".to_owned()),
+            earlier: false,
         })
     }
 
@@ -51,6 +53,23 @@ impl Parts {
     pub fn without_ready(mut self) -> Self {
         self.ready = None;
         self
+    }
+
+    /// The same, but with the earlier release of what Kubernetes runs on hosts.
+    #[must_use]
+    pub fn earlier(mut self) -> Self {
+        self.earlier = true;
+        self
+    }
+
+    /// The module that `part` is built from.
+    #[must_use]
+    pub fn module(&self, part: Part) -> Module {
+        match (part, part.module()) {
+            (Part::Kubectl, module) => module,
+            (_, Module::Kubernetes) if self.earlier => Module::EarlierKubernetes,
+            (_, module) => module,
+        }
     }
 
     /// The path of `part`, built first when it is nowhere.
@@ -107,7 +126,7 @@ impl Parts {
     }
 
     fn cached(&self, part: Part) -> PathBuf {
-        self.directory(part.module()).join(part.name())
+        self.directory(self.module(part)).join(part.name())
     }
 }
 
@@ -154,6 +173,7 @@ mod tests {
             cache: cache.path().to_owned(),
             sources: PathBuf::new(),
             go: "go".to_owned(),
+            earlier: false,
         };
         let kubernetes = parts.directory(Module::Kubernetes);
         std::fs::create_dir(&kubernetes).unwrap();
@@ -162,5 +182,24 @@ mod tests {
         }
         let found = [Part::Kubectl, Part::Kubelet, Part::Etcd].map(|part| parts.find(part));
         assert_eq!(found, [Some(ready.path().join("kubectl")), Some(kubernetes.join("kubelet")), None]);
+    }
+    #[test]
+    fn earlier_release_is_of_what_hosts_run() {
+        let newest = Parts::from_environment().unwrap().without_ready();
+        let earlier = newest.clone().earlier();
+        let differs = |part: &Part| newest.cached(*part) != earlier.cached(*part);
+        let found: Vec<Part> = Part::ALL.into_iter().filter(differs).collect();
+        let hosts = [
+            Part::KubeApiserver,
+            Part::KubeControllerManager,
+            Part::KubeScheduler,
+            Part::Kubeadm,
+            Part::Kubelet,
+            Part::Pause,
+        ];
+        assert_eq!(found, hosts);
+        let versions = [Module::EarlierKubernetes, Module::Kubernetes].map(Module::version);
+        let minor = |version: &str| version.rsplit_once('.').map(|(minor, _)| minor.to_owned());
+        assert!(versions[0] < versions[1] && minor(versions[0]) == minor(versions[1]), "{versions:?}");
     }
 }

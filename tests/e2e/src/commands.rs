@@ -40,3 +40,25 @@ pub(crate) async fn extract_file(iso: &Path, file: &str, to: &Path) -> anyhow::R
     ensure!(output.status.success(), "xorriso: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
+
+/// The output of a program that gets `input`; the error is what it wrote to
+/// stderr.
+pub(crate) async fn run_with_input(
+    program: &Path,
+    arguments: &[&str],
+    input: &str,
+) -> anyhow::Result<String> {
+    use std::process::Stdio;
+    use tokio::io::AsyncWriteExt as _;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| program.display().to_string())?;
+    let mut stdin = child.stdin.take().context("no pipe")?;
+    let (written, output) =
+        tokio::join!(async move { stdin.write_all(input.as_bytes()).await }, child.wait_with_output());
+    let output = output?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{} {}: {}", program.display(), arguments.join(" "), said.trim());
+    written?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

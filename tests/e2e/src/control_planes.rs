@@ -113,7 +113,7 @@ impl<'a> Cluster<'a> {
             machines.values().filter_map(|machine| machine.spec.provider_id.clone()).collect();
         self.await_nodes(shape, Some(&hosts)).await?;
         let (count, version) = shape.control_planes;
-        until_named(&control_planes(self.client()), NAME, |control_plane| {
+        until_named(&control_planes(self.client()), NAME, DEADLINE, |control_plane| {
             has_settled(control_plane, count)
                 && is_true(control_plane, "Initialized")
                 && is_true(control_plane, "Available")
@@ -121,9 +121,10 @@ impl<'a> Cluster<'a> {
         })
         .await?;
         let deployments = cluster_api(self.client(), "MachineDeployment");
-        until_named(&deployments, WORKERS, |deployment| has_settled(deployment, shape.workers.0)).await?;
-        until_named(&cluster_api(self.client(), "Cluster"), NAME, |cluster| is_true(cluster, "Available"))
-            .await
+        let is_settled = |deployment: &DynamicObject| has_settled(deployment, shape.workers.0);
+        until_named(&deployments, WORKERS, DEADLINE, is_settled).await?;
+        let clusters = cluster_api(self.client(), "Cluster");
+        until_named(&clusters, NAME, DEADLINE, |cluster| is_true(cluster, "Available")).await
     }
 
     /// Waits until each Node is of a role and version of the shape, and on one
@@ -201,7 +202,7 @@ impl<'a> Cluster<'a> {
     }
 }
 
-fn kubelet_version(node: &Node) -> &str {
+pub(crate) fn kubelet_version(node: &Node) -> &str {
     let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
     info.map_or("", |info| &info.kubelet_version)
 }
@@ -212,29 +213,30 @@ pub fn control_plane_kind() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(GROUP, "v1beta2", "KubeadmControlPlane"))
 }
 
-fn control_planes(client: &Client) -> Api<DynamicObject> {
+pub(crate) fn control_planes(client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), NAMESPACE, &control_plane_kind())
 }
 
-async fn patch(api: &Api<DynamicObject>, name: &str, spec: Value) -> anyhow::Result<()> {
+pub(crate) async fn patch(api: &Api<DynamicObject>, name: &str, spec: Value) -> anyhow::Result<()> {
     let patch = Patch::Merge(json!({ "spec": spec }));
     retry("change a cluster", async || api.patch(name, &PatchParams::default(), &patch).await).await?;
     Ok(())
 }
 
-async fn until_named(
+pub(crate) async fn until_named(
     api: &Api<DynamicObject>,
     name: &str,
+    limit: Duration,
     is: impl Fn(&DynamicObject) -> bool,
 ) -> anyhow::Result<()> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let found = |objects: &BTreeMap<String, DynamicObject>| Ok(objects.values().any(&is).then_some(()));
-    until_all(api, config, DEADLINE, found).await.with_context(|| format!("wait for {name}"))
+    until_all(api, config, limit, found).await.with_context(|| format!("wait for {name}"))
 }
 
 /// Whether the status is one of the newest spec, and says that all of
 /// `replicas` are there, no more, and of that spec.
-fn has_settled(object: &DynamicObject, replicas: usize) -> bool {
+pub(crate) fn has_settled(object: &DynamicObject, replicas: usize) -> bool {
     let status = &object.data["status"];
     let counts = ["replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"];
     status["observedGeneration"].as_i64() == object.metadata.generation
@@ -242,7 +244,7 @@ fn has_settled(object: &DynamicObject, replicas: usize) -> bool {
         && !is_true(object, "RollingOut")
 }
 
-fn is_true(object: &DynamicObject, condition: &str) -> bool {
+pub(crate) fn is_true(object: &DynamicObject, condition: &str) -> bool {
     let conditions = object.data["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|found| found["type"] == condition && found["status"] == "True")
 }

@@ -1,159 +1,40 @@
-//! Everything but the hosts: management clusters with their coordinators, the
-//! workload cluster, and the address under which hosts find a coordinator.
+//! Everything but the hosts: a management cluster with its coordinator, and the
+//! cluster that hosts join.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use anyhow::Context as _;
-use control_plane::audit::{Counts, Mark};
+use control_plane::Workload;
 use control_plane::directory::Directory;
 use control_plane::parts::Parts;
-use control_plane::{ClusterApi, ControlPlane, Settings, Workload, apply, ports};
-use coordinator_api::crds;
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 
-use crate::commands::run_curl;
-use crate::forwarder::Forwarder;
-use crate::manifests;
 use crate::progress::Progress;
-use crate::replicas::{NAMESPACE, Placement, Replica, USER};
-use crate::requests::retry;
+use crate::site::{Managers, Site};
 
-/// Where QEMU's user network lets guests reach this machine.
-pub const GUEST_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 100);
-/// Port of the coordinator at that address.
-pub const GUEST_COORDINATOR: u16 = 8443;
-/// Port of the workload cluster's API server at that address.
+pub use crate::site::{GUEST_COORDINATOR, GUEST_GATEWAY, Management, Reach};
+
+/// Port of the workload cluster's API server at [`GUEST_GATEWAY`].
 pub const GUEST_API: u16 = 6443;
-/// Replicas of a coordinator.
-const REPLICAS: usize = 2;
-
-/// Who is to reach the coordinator and the workload cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Processes of this machine.
-    Loopback,
-    /// QEMU guests, and processes of this machine.
-    Guests,
-}
-
-/// What the cluster that hosts join is before any of them does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ControlPlanes {
-    /// Its control plane runs elsewhere, initialized.
-    Elsewhere,
-    /// Its control planes are hosts, by Cluster API's kubeadm managers.
-    Hosts,
-}
-
-/// A management cluster: Cluster API and our objects, and the coordinator.
-pub struct Management {
-    /// Its etcd, API server and controllers.
-    pub control_plane: ControlPlane,
-    /// Cluster API's real managers.
-    pub cluster_api: ClusterApi,
-    /// A client with all rights.
-    pub admin: Client,
-    /// The real coordinator; empty until it is started.
-    pub replicas: Vec<Replica>,
-    name: String,
-    namespaces: Vec<String>,
-}
 
 /// Everything but the hosts.
 pub struct Environment {
-    /// The management cluster.
-    pub management: Management,
     /// The cluster that hosts join.
     pub workload: Arc<Workload>,
-    /// The address that hosts know.
-    pub forwarder: Forwarder,
-    /// Parts of the Kubernetes release.
-    pub parts: Parts,
-    /// Logs and files; removed with its last holder.
-    pub directory: Arc<Directory>,
-    url: String,
+    site: Site,
 }
 
-impl Management {
-    /// Starts one without a coordinator, which will be limited to `namespaces` where
-    /// there are any.
-    async fn start(
-        parts: &Parts,
-        directory: &Directory,
-        name: &str,
-        namespaces: &[&str],
-    ) -> anyhow::Result<Self> {
-        let files = directory.path().join(name);
-        let control_plane = ControlPlane::start(parts, &Settings::management().kept_in(&files)).await?;
-        let admin = control_plane.admin().await?;
-        for crd in crds::all() {
-            apply::manifest(&admin, &crds::yaml(&crd)?).await?;
-        }
-        for manifest in manifests::rights(namespaces) {
-            apply::manifest(&admin, &manifest).await?;
-        }
-        let cluster_api = ClusterApi::start(parts, &control_plane).await?;
-        let (name, namespaces) = (name.to_owned(), namespaces.iter().map(|&one| one.to_owned()).collect());
-        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces })
-    }
+impl Deref for Environment {
+    type Target = Site;
 
-    /// Applies a manifest as an operator does.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn apply(&self, manifest: &str) -> anyhow::Result<()> {
-        retry("apply a manifest", async || apply::manifest(&self.admin, manifest).await).await?;
-        Ok(())
+    fn deref(&self) -> &Site {
+        &self.site
     }
+}
 
-    /// Applies a Secret as an operator does.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn apply_secret(&self, namespace: &str, mut secret: Secret) -> anyhow::Result<()> {
-        let api: Api<Secret> = Api::namespaced(self.admin.clone(), namespace);
-        secret.metadata.namespace = Some(namespace.to_owned());
-        let name = secret.metadata.name.clone().context("a Secret without name")?;
-        let params = PatchParams::apply(apply::FIELD_MANAGER).force();
-        retry("apply a Secret", async || api.patch(&name, &params, &Patch::Apply(&secret)).await).await?;
-        Ok(())
-    }
-
-    /// Waits until every replica serves hosts.
-    ///
-    /// # Errors
-    /// When one does not, with the end of its log.
-    pub async fn coordinator_ready(&self) -> anyhow::Result<()> {
-        for replica in &self.replicas {
-            replica.ready().await?;
-        }
-        Ok(())
-    }
-
-    /// Where the replicas serve hosts.
-    #[must_use]
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.replicas.iter().map(Replica::address).collect()
-    }
-
-    /// A place in the audit log.
-    ///
-    /// # Errors
-    /// When it cannot be read.
-    pub fn mark(&self) -> anyhow::Result<Mark> {
-        Ok(self.control_plane.audit().mark()?)
-    }
-
-    /// What the coordinator asked the API server for since then.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn counts(&self, since: Mark) -> anyhow::Result<Counts> {
-        Ok(self.control_plane.audit().counts(USER, since)?)
+impl DerefMut for Environment {
+    fn deref_mut(&mut self) -> &mut Site {
+        &mut self.site
     }
 }
 
@@ -172,7 +53,7 @@ impl Environment {
     /// Whatever does not start, with the end of its log.
     pub async fn start_for_control_planes(progress: &Arc<Progress>) -> anyhow::Result<Self> {
         let directory = Arc::new(Directory::temporary()?);
-        Self::start_with(directory, Reach::Loopback, &[], ControlPlanes::Hosts, progress).await
+        Self::start_with(directory, Reach::Loopback, &[], Managers::Kubeadm, progress).await
     }
 
     /// The same, with logs and files in `directory`, and a coordinator that is
@@ -186,94 +67,20 @@ impl Environment {
         namespaces: &[&str],
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
-        Self::start_with(directory, reach, namespaces, ControlPlanes::Elsewhere, progress).await
+        Self::start_with(directory, reach, namespaces, Managers::Core, progress).await
     }
 
     async fn start_with(
         directory: Arc<Directory>,
         reach: Reach,
         namespaces: &[&str],
-        control_planes: ControlPlanes,
+        managers: Managers,
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
-        progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager, Cluster API");
-        let mut management = Management::start(&parts, &directory, "management", namespaces).await?;
-        if control_planes == ControlPlanes::Hosts {
-            progress.step("Cluster API's managers for kubeadm: bootstrap data and control planes");
-            management.cluster_api.start_kubeadm(&parts, &management.control_plane).await?;
-        }
-        let workload = start_workload(&parts, &directory, reach, control_planes, progress).await?;
-        // Owner references are collected only for kinds that it has seen.
-        management.control_plane.restart_controllers().await?;
-        progress.step("coordinator: two replicas, with their own least-privilege user");
-        let forwarder = Forwarder::start(ports::free()?).await?;
-        let url = match reach {
-            Reach::Guests => format!("https://{GUEST_GATEWAY}:{GUEST_COORDINATOR}"),
-            Reach::Loopback => format!("https://127.0.0.1:{}", forwarder.port()),
-        };
-        let mut environment = Self { management, workload, forwarder, parts, directory, url };
-        environment.management.replicas =
-            start_replicas(&environment.management, &environment.directory, &environment.url)?;
-        environment.management.coordinator_ready().await?;
-        environment.forwarder.set_targets(environment.management.addresses());
-        Ok(environment)
-    }
-
-    /// Starts another management cluster, without a coordinator.
-    ///
-    /// # Errors
-    /// Whatever does not start, with the end of its log.
-    pub async fn start_management(&self, name: &str) -> anyhow::Result<Management> {
-        let management = Management::start(&self.parts, &self.directory, name, &[]).await?;
-        management.control_plane.restart_controllers().await?;
-        Ok(management)
-    }
-
-    /// Starts the coordinator of another management cluster, under the same URL.
-    ///
-    /// # Errors
-    /// When it does not get ready, with the end of its log.
-    pub async fn start_coordinator(&self, management: &mut Management) -> anyhow::Result<()> {
-        management.replicas = start_replicas(management, &self.directory, &self.url)?;
-        management.coordinator_ready().await
-    }
-
-    /// The coordinator's CA certificate, as an operator reads it.
-    ///
-    /// # Errors
-    /// When the Secret is not there.
-    pub async fn authority(&self) -> anyhow::Result<PathBuf> {
-        let api: Api<Secret> = Api::namespaced(self.management.admin.clone(), NAMESPACE);
-        let secret = retry("read the CA", async || api.get("baremetal-coordinator-ca").await).await?;
-        let pem =
-            secret.data.and_then(|mut data| data.remove("ca.crt")).context("the CA Secret has no ca.crt")?;
-        let path = self.directory.path().join("coordinator-ca.pem");
-        std::fs::write(&path, pem.0)?;
-        Ok(path)
-    }
-
-    /// Downloads what the coordinator serves, as an operator does.
-    ///
-    /// # Errors
-    /// When curl fails.
-    pub async fn download(&self, url: &str, to: &Path) -> anyhow::Result<()> {
-        let authority = self.authority().await?;
-        // Guests reach the coordinator by an address that is not this machine's.
-        let here = format!("{GUEST_GATEWAY}:{GUEST_COORDINATOR}:127.0.0.1:{}", self.forwarder.port());
-        let options = ["--silent", "--show-error", "--fail", "--retry", "5", "--retry-all-errors"];
-        let mut arguments: Vec<String> = options.map(str::to_owned).to_vec();
-        arguments.extend(["--connect-to".to_owned(), here, "--cacert".to_owned()]);
-        arguments.push(authority.display().to_string());
-        arguments.extend(["--output".to_owned(), to.display().to_string(), url.to_owned()]);
-        run_curl(arguments).await.map_err(anyhow::Error::msg)
-    }
-
-    /// The ends of the logs of all replicas, for errors.
-    #[must_use]
-    pub fn logs(&self) -> String {
-        let log = |replica: &Replica| format!("{}:\n{}\n", replica.name(), replica.log());
-        self.management.replicas.iter().map(log).collect()
+        let workload = start_workload(&parts, &directory, reach, managers, progress).await?;
+        let site = Site::start(directory, reach, namespaces, managers, progress).await?;
+        Ok(Self { workload, site })
     }
 }
 
@@ -281,25 +88,19 @@ async fn start_workload(
     parts: &Parts,
     directory: &Directory,
     reach: Reach,
-    control_planes: ControlPlanes,
+    managers: Managers,
     progress: &Progress,
 ) -> anyhow::Result<Arc<Workload>> {
     let files = directory.path().join("workload");
-    if control_planes == ControlPlanes::Hosts {
+    // Its control planes are hosts then.
+    if managers == Managers::Kubeadm {
         progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, and nothing in it");
         return Ok(Arc::new(Workload::start_empty(parts, &files).await?));
     }
     progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
     let endpoint = match reach {
-        Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
+        Reach::Guests | Reach::Switch => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
         Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
     };
     Ok(Arc::new(Workload::start(parts, endpoint, Some(&files)).await?))
-}
-
-fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {
-    let name = format!("{}-coordinator", management.name);
-    let (control_plane, namespaces) = (&management.control_plane, &*management.namespaces);
-    let placement = Placement { control_plane, directory, name: &name, url, namespaces };
-    (0..REPLICAS).map(|number| Replica::start(&placement, number)).collect()
 }

@@ -41,13 +41,22 @@ impl Forwarder {
     /// # Errors
     /// When the port is taken.
     pub async fn start(port: u16) -> std::io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await
+    }
+
+    /// The same at any address.
+    ///
+    /// # Errors
+    /// When it is taken.
+    pub async fn start_at(address: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
+        let port = address.port();
         let targets = Arc::<Mutex<Targets>>::default();
         let task = tokio::spawn(forward(listener, targets.clone()));
         Ok(Self { port, targets, task })
     }
 
-    /// Its port on loopback.
+    /// Its port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port

@@ -6,6 +6,7 @@
 //! simulated or QEMU. The demo and the tests run the same steps.
 
 pub mod backup;
+pub mod cluster_of_hosts;
 mod commands;
 pub mod control_planes;
 pub mod environment;
@@ -15,8 +16,11 @@ pub mod history;
 pub mod host;
 pub mod lifecycle;
 pub mod manifests;
+pub mod program;
 pub mod progress;
 pub mod replicas;
 pub mod requests;
 pub mod serve;
+pub mod site;
+pub mod switch;
 pub mod watching;

@@ -1,8 +1,9 @@
 //! The QEMU command line of a host: pure.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 
-use crate::config::{BootOrder, Firmware, HostConfig, Nic, Tpm};
+use crate::config::{BootOrder, Firmware, Forward, HostConfig, Link, Nic, Tpm};
 
 /// Where OVMF lies on Debian: 4 MiB variant, no Secure Boot.
 pub(crate) const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -86,17 +87,25 @@ fn disks(config: &HostConfig) -> Vec<String> {
 }
 
 fn network(index: usize, nic: &Nic) -> Vec<String> {
+    let backend = match &nic.link {
+        Link::Own { network, forwards } => own_network(index, *network, forwards),
+        Link::Tap(name) => format!("tap,id=net{index},ifname={name},script=no,downscript=no"),
+    };
+    let device = format!("virtio-net-pci,netdev=net{index},mac={},romfile=", nic.mac);
+    vec!["-netdev".into(), backend, "-device".into(), device]
+}
+
+fn own_network(index: usize, network: Ipv4Addr, forwards: &[Forward]) -> String {
     // restrict=on: without it a guest reaches whatever this machine reaches.
-    let mut options = vec![format!("user,id=net{index},restrict=on,net={}/24", nic.network)];
-    for forward in &nic.forwards {
+    let mut options = vec![format!("user,id=net{index},restrict=on,net={network}/24")];
+    for forward in forwards {
         // A process for each connection: QEMU's own `-tcp:` form shares a single one among all.
         options.push(format!(
             "guestfwd=tcp:{}:{}-cmd:socat - TCP:127.0.0.1:{}",
             forward.address, forward.port, forward.loopback_port
         ));
     }
-    let device = format!("virtio-net-pci,netdev=net{index},mac={},romfile=", nic.mac);
-    vec!["-netdev".into(), options.join(","), "-device".into(), device]
+    options.join(",")
 }
 
 fn channels(config: &HostConfig, sockets: &Path) -> Vec<String> {
@@ -118,7 +127,6 @@ fn channels(config: &HostConfig, sockets: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
     use std::path::PathBuf;
 
     use super::*;
@@ -137,7 +145,10 @@ mod tests {
         cd_first.boot_order = BootOrder::Cd;
         let mut by_variables = full.clone();
         by_variables.boot_order = BootOrder::Variables;
+        let at_tap = plain.clone().at_tap("host1");
         let cases = [
+            ("a card at a switch", &at_tap, "tap,id=net0,ifname=host1,script=no,downscript=no", true),
+            ("no other card", &at_tap, "id=net1", false),
             ("no CD, no drive", &plain, "ide-cd", false),
             ("the disk is first", &full, "ide-cd,drive=cd,bootindex=2", true),
             ("the CD is first", &cd_first, "ide-cd,drive=cd,bootindex=1", true),

@@ -43,15 +43,27 @@ pub struct Forward {
     pub loopback_port: u16,
 }
 
-/// A network card in a network of its own: nothing outside is reachable but the forwards. DHCP answers there.
+/// Where the cable of a card ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// In a network of its own: nothing outside is reachable but the forwards. DHCP answers there.
+    Own {
+        /// The /24, by its first address, such as 10.0.2.0.
+        network: Ipv4Addr,
+        /// The only ways out.
+        forwards: Vec<Forward>,
+    },
+    /// In a tap device of this network namespace, by its name: in whatever that is plugged into.
+    Tap(String),
+}
+
+/// A network card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
     /// Fixed MAC address.
     pub mac: String,
-    /// The /24, by its first address, such as 10.0.2.0.
-    pub network: Ipv4Addr,
-    /// The only ways out.
-    pub forwards: Vec<Forward>,
+    /// Its cable.
+    pub link: Link,
 }
 
 /// A read-only disk that the host finds by its serial number, or by the label of the file system on it.
@@ -101,8 +113,7 @@ impl HostConfig {
     pub fn new(name: &str, directory: &Path, number: u8) -> Self {
         let nic = |index: u8, network| Nic {
             mac: format!("52:54:00:4c:{number:02x}:{index:02x}"),
-            network,
-            forwards: Vec::new(),
+            link: Link::Own { network, forwards: Vec::new() },
         };
         Self {
             name: name.to_owned(),
@@ -124,8 +135,18 @@ impl HostConfig {
     /// Lets the host reach `loopback_port` of this machine as `address:port`, through its first NIC.
     #[must_use]
     pub fn forward(mut self, address: Ipv4Addr, port: u16, loopback_port: u16) -> Self {
-        if let Some(nic) = self.nics.first_mut() {
-            nic.forwards.push(Forward { address, port, loopback_port });
+        if let Some(Link::Own { forwards, .. }) = self.nics.first_mut().map(|nic| &mut nic.link) {
+            forwards.push(Forward { address, port, loopback_port });
+        }
+        self
+    }
+
+    /// The same host with one card only, at this tap device.
+    #[must_use]
+    pub fn at_tap(mut self, tap: &str) -> Self {
+        self.nics.truncate(1);
+        for nic in &mut self.nics {
+            nic.link = Link::Tap(tap.to_owned());
         }
         self
     }

@@ -12,6 +12,8 @@ use crate::error::LabError;
 pub enum Image {
     /// The disk image with `v1.squashfs` and `v2.squashfs`, at `/run/os-images` in the host.
     Os,
+    /// The same with an image for each Kubernetes release, `v1.36.3.squashfs`, that can be a control plane.
+    Cluster,
     /// The live base ISO.
     Iso,
 }
@@ -53,6 +55,7 @@ pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabErr
     let output = Command::new(script)
         .arg(match image {
             Image::Os => "os",
+            Image::Cluster => "cluster",
             Image::Iso => "iso",
         })
         .env("AGENT", &inputs.agent)
@@ -70,7 +73,7 @@ pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabErr
         return Err(LabError::Program { program: "iso/build.sh", said });
     }
     Ok(match image {
-        Image::Os => Path::new(path).join("os-images.iso"),
+        Image::Os | Image::Cluster => Path::new(path).join("os-images.iso"),
         Image::Iso => PathBuf::from(path),
     })
 }

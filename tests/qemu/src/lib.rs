@@ -15,7 +15,7 @@ mod images;
 mod process;
 mod qmp;
 
-pub use config::{BootOrder, Firmware, Forward, HostConfig, ImageDisk, Nic, Tpm};
+pub use config::{BootOrder, Firmware, Forward, HostConfig, ImageDisk, Link, Nic, Tpm};
 pub use error::LabError;
 pub use guest_agent::Output;
 pub use host::{Host, HostState, Stop};

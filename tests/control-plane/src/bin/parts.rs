@@ -65,8 +65,11 @@ fn paths(names: &[&str]) -> Result<String, String> {
 fn directory(name: &str) -> Result<String, String> {
     let known = Module::ALL.into_iter().find(|module| module.name() == name);
     let module = known.ok_or_else(|| format!("no module {name}; there are {}", module_names()))?;
-    let parts = Parts::from_environment().map_err(|error| explain(&error))?.without_ready();
-    let wanted: Vec<Part> = Part::ALL.into_iter().filter(|part| part.module() == module).collect();
+    let mut parts = Parts::from_environment().map_err(|error| explain(&error))?.without_ready();
+    if module == Module::EarlierKubernetes {
+        parts = parts.earlier();
+    }
+    let wanted: Vec<Part> = Part::ALL.into_iter().filter(|part| parts.module(*part) == module).collect();
     parts.ensure(&wanted, &to_stderr).map_err(|error| explain(&error))?;
     Ok(parts.directory(module).display().to_string())
 }

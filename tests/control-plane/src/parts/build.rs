@@ -76,7 +76,7 @@ pub enum Error {
 
 /// Builds `part` into the cache. A second process that wants it meanwhile waits and finds it.
 pub(super) fn part(parts: &Parts, part: Part, progress: Progress<'_>) -> Result<(), Error> {
-    let directory = parts.directory(part.module());
+    let directory = parts.directory(parts.module(part));
     fs::create_dir_all(&directory).map_err(|source| cache(&directory, source))?;
     let _lock = lock(&directory, part, progress)?;
     if parts.find(part).is_some() {
@@ -87,7 +87,10 @@ pub(super) fn part(parts: &Parts, part: Part, progress: Progress<'_>) -> Result<
     let started = Instant::now();
     let unfinished = directory.join(format!(".{}.unfinished", part.name()));
     let log = directory.join(format!("{}.log", part.name()));
-    go_build(parts, part, &unfinished, &log)?;
+    match part {
+        Part::Pause => cc_build(parts, part, &unfinished)?,
+        _ => go_build(parts, part, &unfinished, &log)?,
+    }
     // The name appears only with the whole file behind it: an interrupted build leaves no half
     // binary that a later run would start.
     let path = directory.join(part.name());
@@ -98,7 +101,7 @@ pub(super) fn part(parts: &Parts, part: Part, progress: Progress<'_>) -> Result<
 }
 
 fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), Error> {
-    let module = part.module();
+    let module = parts.module(part);
     let written = File::create(log).map_err(|source| cache(log, source))?;
     let errors = written.try_clone().map_err(|source| cache(log, source))?;
     let mut command = go(parts, module);
@@ -118,25 +121,39 @@ fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), 
     Err(Error::Failed { command: format!("go build {}", part.package()), tail: tail(log) })
 }
 
-/// Renders a provider's kustomization from the module's own files.
-pub(super) fn components(parts: &Parts, provider: Provider, output: &Path) -> Result<(), Error> {
+/// The C compiler is there: Rust links by it.
+fn cc_build(parts: &Parts, part: Part, output: &Path) -> Result<(), Error> {
+    let source = source_directory(parts, parts.module(part))?.join("build/pause/linux/pause.c");
+    let mut command = Command::new("cc");
+    command.args(["-static", "-Os", "-s", "-DVERSION=lab", "-o"]).arg(output).arg(source);
+    stdout(command, "cc").map(drop)
+}
+
+/// Where Go keeps the files of a module.
+fn source_directory(parts: &Parts, module: Module) -> Result<PathBuf, Error> {
     #[derive(Deserialize)]
     struct Download {
         #[serde(rename = "Dir")]
         directory: PathBuf,
     }
+    let mut download = go(parts, module);
+    download.args(["mod", "download", "-json", module.path()]);
+    let answer = stdout(download, "go mod download")?;
+    let found: Download = serde_json::from_slice(&answer)
+        .map_err(|error| Error::Failed { command: "go mod download".to_owned(), tail: error.to_string() })?;
+    Ok(found.directory)
+}
+
+/// Renders a provider's kustomization from the module's own files.
+pub(super) fn components(parts: &Parts, provider: Provider, output: &Path) -> Result<(), Error> {
     let kubectl = parts.path(Part::Kubectl)?;
     let directory = parts.directory(Module::ClusterApi);
     fs::create_dir_all(&directory).map_err(|source| cache(&directory, source))?;
     let _lock = lock(&directory, provider.part(), &super::to_stderr)?;
     check_go(parts, provider.part())?;
-    let mut download = go(parts, Module::ClusterApi);
-    download.args(["mod", "download", "-json", Module::ClusterApi.path()]);
-    let answer = stdout(download, "go mod download")?;
-    let module: Download = serde_json::from_slice(&answer)
-        .map_err(|error| Error::Failed { command: "go mod download".to_owned(), tail: error.to_string() })?;
+    let source = source_directory(parts, Module::ClusterApi)?;
     let mut kustomize = Command::new(kubectl);
-    kustomize.arg("kustomize").arg(module.directory.join(provider.kustomization()));
+    kustomize.arg("kustomize").arg(source.join(provider.kustomization()));
     let rendered = stdout(kustomize, "kubectl kustomize")?;
     let unfinished = output.with_extension("unfinished");
     fs::write(&unfinished, rendered).map_err(|source| cache(&unfinished, source))?;
@@ -172,11 +189,14 @@ fn go(parts: &Parts, module: Module) -> Command {
 }
 
 fn check_go(parts: &Parts, part: Part) -> Result<(), Error> {
-    let wanted = part.module().go_version();
-    let output = go(parts, part.module())
-        .args(["env", "GOVERSION"])
-        .output()
-        .map_err(|source| Error::NoGo { part: part.name(), go: parts.go.clone(), wanted, source })?;
+    let module = parts.module(part);
+    let wanted = module.go_version();
+    let output = go(parts, module).args(["env", "GOVERSION"]).output().map_err(|source| Error::NoGo {
+        part: part.name(),
+        go: parts.go.clone(),
+        wanted,
+        source,
+    })?;
     let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if will_do(&found, wanted) {
         return Ok(());
@@ -245,6 +265,7 @@ mod tests {
             cache: cache.path().to_owned(),
             sources: Path::new(env!("CARGO_MANIFEST_DIR")).join("parts"),
             go: "/nowhere/go".to_owned(),
+            earlier: false,
         };
         let error = parts.path(Part::Kubectl).unwrap_err();
         assert!(matches!(error, Error::NoGo { .. }), "{error:?}");

@@ -5,6 +5,8 @@
 pub enum Module {
     /// `k8s.io/kubernetes`.
     Kubernetes,
+    /// An earlier patch release of it, for hosts that are upgraded: see [`Parts::earlier`](super::Parts::earlier).
+    EarlierKubernetes,
     /// etcd's server.
     Etcd,
     /// `sigs.k8s.io/cluster-api`.
@@ -24,12 +26,16 @@ pub enum Part {
     KubeApiserver,
     /// Garbage collector, namespaces, certificate signing and the rest.
     KubeControllerManager,
+    /// Runs on control planes.
+    KubeScheduler,
     /// For people, and for kustomize.
     Kubectl,
     /// Joins hosts.
     Kubeadm,
     /// Runs on hosts.
     Kubelet,
+    /// The first process of every pod; the only part that is written in C.
+    Pause,
     /// Cluster API's core manager.
     ClusterApiCore,
     /// Cluster API's manager of bootstrap data for kubeadm.
@@ -48,14 +54,21 @@ pub enum Part {
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 5] =
-        [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd, Self::Distribution];
+    pub const ALL: [Self; 6] = [
+        Self::Kubernetes,
+        Self::EarlierKubernetes,
+        Self::Etcd,
+        Self::ClusterApi,
+        Self::Containerd,
+        Self::Distribution,
+    ];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",
+            Self::EarlierKubernetes => "kubernetes-earlier",
             Self::Etcd => "etcd",
             Self::ClusterApi => "cluster-api",
             Self::Containerd => "containerd",
@@ -79,7 +92,7 @@ impl Module {
 
     pub(super) fn path(self) -> &'static str {
         match self {
-            Self::Kubernetes => "k8s.io/kubernetes",
+            Self::Kubernetes | Self::EarlierKubernetes => "k8s.io/kubernetes",
             Self::Etcd => "go.etcd.io/etcd/server/v3",
             Self::ClusterApi => "sigs.k8s.io/cluster-api",
             Self::Containerd => "github.com/containerd/containerd/v2",
@@ -90,6 +103,7 @@ impl Module {
     fn go_mod(self) -> &'static str {
         match self {
             Self::Kubernetes => include_str!("../../parts/kubernetes/go.mod"),
+            Self::EarlierKubernetes => include_str!("../../parts/kubernetes-earlier/go.mod"),
             Self::Etcd => include_str!("../../parts/etcd/go.mod"),
             Self::ClusterApi => include_str!("../../parts/cluster-api/go.mod"),
             Self::Containerd => include_str!("../../parts/containerd/go.mod"),
@@ -101,7 +115,11 @@ impl Module {
     pub(super) fn tags(self) -> &'static str {
         match self {
             Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
-            Self::Kubernetes | Self::Etcd | Self::ClusterApi | Self::Distribution => "",
+            Self::Kubernetes
+            | Self::EarlierKubernetes
+            | Self::Etcd
+            | Self::ClusterApi
+            | Self::Distribution => "",
         }
     }
 
@@ -109,7 +127,7 @@ impl Module {
     /// refuse it; the other modules do without.
     pub(super) fn linker_flags(self) -> String {
         match self {
-            Self::Kubernetes => format!("-s -w {}", stamp(self.version())),
+            Self::Kubernetes | Self::EarlierKubernetes => format!("-s -w {}", stamp(self.version())),
             Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution => "-s -w".to_owned(),
         }
     }
@@ -124,12 +142,14 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
+        Self::KubeScheduler,
         Self::Kubectl,
         Self::Kubeadm,
         Self::Kubelet,
+        Self::Pause,
         Self::Etcd,
         Self::ClusterApiCore,
         Self::ClusterApiBootstrap,
@@ -147,9 +167,11 @@ impl Part {
             Self::Etcd => "etcd",
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
+            Self::KubeScheduler => "kube-scheduler",
             Self::Kubectl => "kubectl",
             Self::Kubeadm => "kubeadm",
             Self::Kubelet => "kubelet",
+            Self::Pause => "pause",
             Self::ClusterApiCore => "cluster-api-core",
             Self::ClusterApiBootstrap => "cluster-api-bootstrap",
             Self::ClusterApiControlPlane => "cluster-api-control-plane",
@@ -160,15 +182,17 @@ impl Part {
         }
     }
 
-    /// The module that it is built from.
+    /// The module that it is built from; the newest release of it.
     #[must_use]
     pub fn module(self) -> Module {
         match self {
             Self::KubeApiserver
             | Self::KubeControllerManager
+            | Self::KubeScheduler
             | Self::Kubectl
             | Self::Kubeadm
-            | Self::Kubelet => Module::Kubernetes,
+            | Self::Kubelet
+            | Self::Pause => Module::Kubernetes,
             Self::Etcd => Module::Etcd,
             Self::ClusterApiCore | Self::ClusterApiBootstrap | Self::ClusterApiControlPlane => {
                 Module::ClusterApi
@@ -199,8 +223,8 @@ impl Part {
             Self::Etcd => 45,
             Self::ClusterApiControlPlane => 40,
             Self::ClusterApiBootstrap => 20,
-            Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
-            Self::ContainerdShim | Self::Ctr => 5,
+            Self::KubeScheduler | Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
+            Self::ContainerdShim | Self::Ctr | Self::Pause => 5,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Runs the lifecycle live, with a QEMU host.
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use control_plane::parts::Part;
 use e2e::environment::{Environment, Reach};
 use e2e::host::{Host, Qemu};
 use e2e::lifecycle::{Lifecycle, Proof};
+use e2e::program::{keep_logs, stopped};
 use e2e::progress::Progress;
 use e2e::serve::serve;
 use e2e::watching::Watching;
@@ -54,26 +54,12 @@ async fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("\nThe demo did not come to its end. In step {:?}:\n{error:#}", progress.current());
-            match keep_logs(directory.path()) {
+            match keep_logs(directory.path(), "demo") {
                 Ok(logs) => eprintln!("\nThe logs are in {}", logs.display()),
                 Err(error) => eprintln!("\nThe logs could not be kept: {error:#}"),
             }
             ExitCode::FAILURE
         }
-    }
-}
-
-/// Ctrl-C, a closed terminal, or a polite kill.
-async fn stopped() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let wait = async |kind| match signal(kind) {
-        Ok(mut signal) => drop(signal.recv().await),
-        Err(_) => std::future::pending().await,
-    };
-    tokio::select! {
-        () = wait(SignalKind::interrupt()) => {}
-        () = wait(SignalKind::terminate()) => {}
-        () = wait(SignalKind::hangup()) => {}
     }
 }
 
@@ -118,26 +104,6 @@ fn print_proof(proof: &Proof, progress: &Progress) {
         proof.lifecycle.writes - lease("patch") - lease("update") - events,
         proof.lifecycle.watches
     );
-}
-
-/// The directory is removed with the environment: what an operator needs is
-/// copied.
-fn keep_logs(directory: &Path) -> anyhow::Result<PathBuf> {
-    let kept = std::env::temp_dir().join(format!("baremetal-demo-{}", std::process::id()));
-    std::fs::create_dir_all(&kept)?;
-    let mut pending = vec![directory.to_owned()];
-    while let Some(next) = pending.pop() {
-        for entry in std::fs::read_dir(next)? {
-            let path = entry?.path();
-            let is_log = path.extension().is_some_and(|extension| extension == "log");
-            if path.is_dir() && !path.is_symlink() {
-                pending.push(path);
-            } else if is_log && let Ok(name) = path.strip_prefix(directory) {
-                std::fs::copy(&path, kept.join(name.to_string_lossy().replace('/', "-")))?;
-            }
-        }
-    }
-    Ok(kept)
 }
 
 fn print_access(environment: &Environment, host: &Host) {

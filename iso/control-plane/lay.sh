@@ -1,0 +1,12 @@
+#!/bin/sh
+# What a control plane needs beside a node, laid over a tree of layer.sh.
+#   lay.sh TREE    with KUBERNETES_BIN, ETCD_BIN and CONTAINERD_BIN in the environment
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+tree=$1
+archive=$(mktemp)
+trap 'rm -f "$archive"' EXIT
+cp -r "$here/root/." "$tree/"
+"$here/archive.sh" "$archive"
+"$here/store.sh" "$archive" "$tree/usr/lib/control-plane"
+SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable control-plane-images.service

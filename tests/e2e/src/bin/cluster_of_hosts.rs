@@ -1,0 +1,147 @@
+//! Runs a cluster of QEMU hosts: made, upgraded, deleted.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ::qemu::{Image, ImageInputs};
+use anyhow::Context as _;
+use clap::Parser;
+use control_plane::directory::Directory;
+use control_plane::parts::{Module, Part};
+use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, TAPS};
+use e2e::control_planes::control_plane_kind;
+use e2e::program::{keep_logs, stopped};
+use e2e::progress::Progress;
+use e2e::serve::serve;
+use e2e::site::{Managers, Reach, Site};
+use e2e::switch;
+use e2e::watching::Watching;
+
+/// A control plane and a worker of QEMU hosts, by docs/examples/ and Cluster API's
+/// managers.
+#[derive(Parser)]
+struct Arguments {
+    /// Leave everything running at the end, or after a failure, and print how to inspect it.
+    #[arg(long)]
+    keep: bool,
+    /// The hosts hold the address of the endpoint; there is no load balancer.
+    #[arg(long)]
+    internal_endpoint: bool,
+    /// Do not upgrade the cluster before it is deleted.
+    #[arg(long)]
+    no_upgrade: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // Before there is a thread.
+    let started = switch::enter().and_then(|()| Ok(tokio::runtime::Runtime::new()?));
+    match started {
+        Ok(runtime) => runtime.block_on(run(&arguments)),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> ExitCode {
+    let progress = Arc::new(Progress::default());
+    let directory = match Directory::temporary() {
+        Ok(directory) => Arc::new(directory),
+        Err(error) => {
+            eprintln!("A temporary directory is needed: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // Whatever ends it, dropping the site and the hosts ends every process.
+    let ended = tokio::select! {
+        ended = Box::pin(run_cluster(arguments, &directory, &progress)) => ended,
+        () = stopped() => Err(anyhow::anyhow!("stopped by a signal")),
+    };
+    progress.finish();
+    match ended {
+        Ok(proven) => {
+            print_proof(&proven, &progress);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("\nIt did not come to its end. In step {:?}:\n{error:#}", progress.current());
+            match keep_logs(directory.path(), "e2e") {
+                Ok(logs) => eprintln!("\nThe logs are in {}", logs.display()),
+                Err(error) => eprintln!("\nThe logs could not be kept: {error:#}"),
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run_cluster(
+    arguments: &Arguments,
+    directory: &Arc<Directory>,
+    progress: &Arc<Progress>,
+) -> anyhow::Result<Vec<String>> {
+    let inputs = ImageInputs::from_env()
+        .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make e2e`")?;
+    progress.step("base ISO and OS images");
+    let base = ::qemu::build(Image::Iso, &inputs).await?;
+    let images = ::qemu::build(Image::Cluster, &inputs).await?;
+    switch::create(&TAPS.map(str::to_owned))?;
+    let site = Site::start(directory.clone(), Reach::Switch, &[], Managers::Kubeadm, progress).await?;
+    let client = &site.management.admin;
+    let watching = Watching::start(client, progress).with(client, &control_plane_kind(), progress);
+    let base = serve(base).await?;
+    let hosts = Hosts::register(&site, progress, &base, &images).await?;
+    let ended = make_cluster(arguments, &site, &hosts, progress).await;
+    drop(watching);
+    if let Err(error) = &ended {
+        eprintln!("\nIn step {:?}: {error:#}\n{}", progress.current(), hosts.explain().await);
+    }
+    if arguments.keep {
+        print_access(&site, &hosts);
+        stopped().await;
+    }
+    ended
+}
+
+async fn make_cluster(
+    arguments: &Arguments,
+    site: &Site,
+    hosts: &Hosts,
+    progress: &Arc<Progress>,
+) -> anyhow::Result<Vec<String>> {
+    let endpoint = if arguments.internal_endpoint { Endpoint::Internal } else { Endpoint::External };
+    let mut cluster = ClusterOfHosts::apply(site, progress, hosts, endpoint).await?;
+    cluster.await_initialized().await?;
+    let first = Module::EarlierKubernetes.version();
+    cluster.await_available(first, first).await?;
+    if !arguments.no_upgrade {
+        cluster.upgrade().await?;
+    }
+    cluster.delete().await?;
+    progress.end();
+    Ok(cluster.proven)
+}
+
+fn print_proof(proven: &[String], progress: &Progress) {
+    println!("\nProven:");
+    for line in proven {
+        println!("  ✓ {line}");
+    }
+    println!("\nSteps:");
+    for (name, time) in progress.done() {
+        println!("  {:>4} s  {name}", time.as_secs());
+    }
+}
+
+fn print_access(site: &Site, hosts: &Hosts) {
+    let kubectl = site.parts.path(Part::Kubectl).map(|path| path.display().to_string());
+    println!("\nEverything runs until Ctrl-C. In another terminal, as root:");
+    println!("  nsenter --net --target {}", std::process::id());
+    println!("  alias kubectl={}", kubectl.unwrap_or_else(|_| "kubectl".to_owned()));
+    println!("  export KUBECONFIG={}", site.management.control_plane.admin_kubeconfig().display());
+    println!("  kubectl get clusters,kubeadmcontrolplanes,machines,bmm,machineinventories -A");
+    for console in hosts.consoles() {
+        println!("a host's console: {}", console.display());
+    }
+}

@@ -1,0 +1,239 @@
+//! A cluster whose control plane and worker are QEMU hosts: docs/examples/, real
+//! managers, real `kubeadm init` and `join`, real etcd.
+
+mod hosts;
+mod load_balancer;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use control_plane::kubeconfig;
+use control_plane::parts::{Module, Part};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::api::{DeleteParams, ListParams};
+use kube::core::DynamicObject;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::commands::run_with_input;
+use crate::control_planes::{control_planes, has_settled, is_true, kubelet_version, patch, until_named};
+use crate::lifecycle::{NAMESPACE, await_node_ref, cluster_api, is_free, is_running};
+use crate::manifests::fill;
+use crate::progress::Progress;
+use crate::requests::retry;
+use crate::site::Site;
+use crate::watching::{until, until_all};
+
+pub use hosts::{Hosts, TAPS};
+use load_balancer::LoadBalancer;
+
+/// Of the cluster, its control plane, and its workers in docs/examples/.
+const NAME: &str = "site";
+const WORKERS: &str = "workers";
+/// The address that hosts hold, in `manifests/hosts/internal`.
+const ADDRESS: &str = "10.77.0.100";
+/// An emulated host takes its time.
+const DEADLINE: Duration = Duration::from_mins(60);
+
+/// What is in front of the API servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A load balancer outside of the cluster.
+    External,
+    /// The hosts hold the address themselves.
+    Internal,
+}
+
+/// The cluster of docs/examples/.
+pub struct ClusterOfHosts<'a> {
+    site: &'a Site,
+    progress: &'a Arc<Progress>,
+    hosts: &'a Hosts,
+    endpoint: Endpoint,
+    _load_balancer: Option<LoadBalancer>,
+    /// One line each.
+    pub proven: Vec<String>,
+}
+
+impl<'a> ClusterOfHosts<'a> {
+    /// Applies it.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn apply(
+        site: &'a Site,
+        progress: &'a Arc<Progress>,
+        hosts: &'a Hosts,
+        endpoint: Endpoint,
+    ) -> anyhow::Result<Self> {
+        progress.step("the examples are applied: pools, Cluster, KubeadmControlPlane, MachineDeployment");
+        let (load_balancer, examples) = match endpoint {
+            Endpoint::External => (Some(LoadBalancer::start().await?), "cluster"),
+            Endpoint::Internal => (None, "internal"),
+        };
+        apply_examples(site, examples, &[]).await?;
+        Ok(Self { site, progress, hosts, endpoint, _load_balancer: load_balancer, proven: vec![] })
+    }
+
+    fn client(&self) -> &Client {
+        &self.site.management.admin
+    }
+
+    /// Waits until kubeadm has made the control plane on a host.
+    ///
+    /// # Errors
+    /// When it does not come.
+    pub async fn await_initialized(&mut self) -> anyhow::Result<()> {
+        self.progress.step("the first host runs kubeadm init: etcd and the API server are static pods");
+        let is_initialized = |found: &DynamicObject| is_true(found, "Initialized");
+        until_named(&control_planes(self.client()), NAME, DEADLINE, is_initialized).await?;
+        self.proven.push("kubeadm init on a host: the KubeadmControlPlane is initialized".to_owned());
+        Ok(())
+    }
+
+    /// Waits until the cluster is available with its control plane and its
+    /// worker of these releases.
+    ///
+    /// # Errors
+    /// Whatever is not as it should be.
+    pub async fn await_available(&mut self, control_plane: &str, worker: &str) -> anyhow::Result<()> {
+        self.progress.step(&format!("control plane of {control_plane}, worker of {worker}: available"));
+        until_named(&control_planes(self.client()), NAME, DEADLINE, |found| {
+            has_settled(found, 1)
+                && is_true(found, "Available")
+                && found.data["status"]["version"] == control_plane
+        })
+        .await?;
+        let deployments = cluster_api(self.client(), "MachineDeployment");
+        until_named(&deployments, WORKERS, DEADLINE, |found| has_settled(found, 1)).await?;
+        let clusters = cluster_api(self.client(), "Cluster");
+        until_named(&clusters, NAME, DEADLINE, |cluster| is_true(cluster, "Available")).await?;
+        let machines = self.await_machines().await?;
+        self.check_nodes(&machines, control_plane, worker).await?;
+        if self.endpoint == Endpoint::Internal {
+            let holder = self.hosts.find_holder(ADDRESS).await?;
+            self.proven.push(format!("{ADDRESS}, the endpoint, is held by {holder} and by no other host"));
+        }
+        self.proven.push(format!(
+            "the Cluster is available with a control plane of {control_plane} and a worker of {worker}; \
+             each Node has our providerID and metal3.io/uuid, and is the nodeRef of its Machine"
+        ));
+        Ok(())
+    }
+
+    /// One machine of each role, and no other.
+    async fn await_machines(&self) -> anyhow::Result<BTreeMap<String, BaremetalMachine>> {
+        let api: Api<BaremetalMachine> = Api::namespaced(self.client().clone(), NAMESPACE);
+        until_all(&api, watcher::Config::default(), DEADLINE, |machines| {
+            let all = machines.len() == 2 && machines.values().all(is_running);
+            Ok(all.then(|| machines.clone()))
+        })
+        .await
+    }
+
+    async fn check_nodes(
+        &self,
+        machines: &BTreeMap<String, BaremetalMachine>,
+        control_plane: &str,
+        worker: &str,
+    ) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.workload().await?);
+        let nodes = retry("list Nodes", async || nodes.list(&ListParams::default()).await).await?.items;
+        ensure!(
+            nodes.len() == machines.len(),
+            "the machines are {:?}, the Nodes {nodes:#?}",
+            machines.keys()
+        );
+        let inventories: Api<MachineInventory> = Api::namespaced(self.client().clone(), NAMESPACE);
+        for machine in machines.values() {
+            let provider_id = machine.spec.provider_id.as_deref().unwrap_or_default();
+            let stated = |node: &&Node| {
+                node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(provider_id)
+            };
+            let node = nodes
+                .iter()
+                .find(stated)
+                .with_context(|| format!("no Node has {provider_id}: {nodes:#?}"))?;
+            let is_control_plane = node.labels().contains_key("node-role.kubernetes.io/control-plane");
+            let version = if is_control_plane { control_plane } else { worker };
+            ensure!(kubelet_version(node) == version, "{} runs {}", node.name_any(), kubelet_version(node));
+            let name = provider_id.trim_start_matches("baremetal:///");
+            let inventory = retry("read an inventory", async || inventories.get(name).await).await?;
+            ensure!(node.labels().get("metal3.io/uuid") == inventory.uid().as_ref(), "{:?}", node.labels());
+            let owner = machine.owner_references().first().context("a machine without owner")?.name.clone();
+            let named = await_node_ref(self.client(), &owner).await?;
+            ensure!(named == node.name_any(), "the Machine of {} names {named}", node.name_any());
+        }
+        Ok(())
+    }
+
+    /// A client of the cluster, by the Secret that Cluster API made.
+    async fn workload(&self) -> anyhow::Result<Client> {
+        let secrets: Api<Secret> = Api::namespaced(self.client().clone(), NAMESPACE);
+        let name = format!("{NAME}-kubeconfig");
+        let secret = retry("read the kubeconfig", async || secrets.get(&name).await).await?;
+        let text = secret.data.and_then(|mut data| data.remove("value")).context("it has no value")?;
+        Ok(kubeconfig::client(&String::from_utf8(text.0)?).await?)
+    }
+
+    /// Rolls both to the newest release.
+    ///
+    /// # Errors
+    /// Whatever is not as it should be.
+    pub async fn upgrade(&mut self) -> anyhow::Result<()> {
+        let (from, to) = (Module::EarlierKubernetes.version(), Module::Kubernetes.version());
+        self.progress.step(&format!("the control plane is upgraded to {to}, on the spare host"));
+        patch(&control_planes(self.client()), NAME, json!({ "version": to })).await?;
+        self.await_available(to, from).await?;
+        self.progress.step(&format!("the worker is upgraded to {to}, on its host"));
+        let spec = json!({ "template": { "spec": { "version": to } } });
+        patch(&cluster_api(self.client(), "MachineDeployment"), WORKERS, spec).await?;
+        self.await_available(to, to).await
+    }
+
+    /// Deletes the Cluster: every host is available, and nothing of it is left
+    /// there.
+    ///
+    /// # Errors
+    /// What stays.
+    pub async fn delete(&mut self) -> anyhow::Result<()> {
+        self.progress.step("the Cluster is deleted, and every host is available");
+        let clusters = cluster_api(self.client(), "Cluster");
+        retry("delete the Cluster", async || clusters.delete(NAME, &DeleteParams::default()).await).await?;
+        let is_empty = |objects: &BTreeMap<String, DynamicObject>| Ok(objects.is_empty().then_some(()));
+        until_all(&clusters, watcher::Config::default(), DEADLINE, is_empty).await?;
+        let inventories: Api<MachineInventory> = Api::namespaced(self.client().clone(), NAMESPACE);
+        for (name, carried) in self.hosts.names().into_iter().zip(self.hosts.carried().await?) {
+            // A host that was never needed has no plan.
+            if carried {
+                until(&inventories, &name, DEADLINE, is_free).await?;
+            }
+        }
+        self.hosts.check_clean().await?;
+        self.proven
+            .push("deleted: each host is available, with nothing of etcd or of a node on it".to_owned());
+        Ok(())
+    }
+}
+
+/// Applies a part of docs/examples/ as an operator does, with what the lab changes
+/// of it.
+///
+/// # Errors
+/// What kubectl says.
+pub async fn apply_examples(site: &Site, what: &str, values: &[(&str, &str)]) -> anyhow::Result<()> {
+    let kubectl = site.parts.path(Part::Kubectl)?;
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/hosts").join(what);
+    let directory = directory.display().to_string();
+    let arguments = ["kustomize", "--load-restrictor=LoadRestrictionsNone", &directory];
+    let rendered = fill(&run_with_input(&kubectl, &arguments, "").await?, values);
+    let kubeconfig = site.management.control_plane.admin_kubeconfig().display().to_string();
+    run_with_input(&kubectl, &["--kubeconfig", &kubeconfig, "apply", "--filename=-"], &rendered).await?;
+    Ok(())
+}

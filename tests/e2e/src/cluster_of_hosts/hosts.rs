@@ -1,0 +1,160 @@
+//! The QEMU hosts at the switch.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::qemu::{BootOrder, Host, HostConfig, ImageDisk};
+use anyhow::{Context as _, bail, ensure};
+use coordinator_api::conditions::{Type, is_true};
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::seed_image::{SeedImage, SeedImageState};
+use kube::Api;
+
+use super::apply_examples;
+use crate::commands::verify_checksum;
+use crate::lifecycle::{NAMESPACE, await_attached};
+use crate::progress::Progress;
+use crate::site::Site;
+use crate::watching::until;
+
+/// Their taps.
+pub const TAPS: [&str; 3] = ["host1", "host2", "host3"];
+/// Numbers of the hosts in the pool of control planes.
+pub(super) const CONTROL_PLANES: [u8; 2] = [1, 2];
+/// kube-apiserver, etcd and the rest take one; containerd's store is on the disk.
+const CONTROL_PLANE_MIB: u32 = 3072;
+/// From power-on to the installed system.
+const REGISTRATION: Duration = Duration::from_mins(30);
+const SCRIPT: Duration = Duration::from_mins(3);
+
+/// The hosts; they run until it is dropped.
+pub struct Hosts {
+    hosts: Vec<(String, Host)>,
+}
+
+impl Hosts {
+    /// They boot a seed ISO based on `base`, install and attach. `images` is the
+    /// disk with the OS images.
+    ///
+    /// # Errors
+    /// Whatever is not as it should be.
+    pub async fn register(
+        site: &Site,
+        progress: &Arc<Progress>,
+        base: &str,
+        images: &Path,
+    ) -> anyhow::Result<Self> {
+        let iso = create_seed(site, progress, base).await?;
+        let api: Api<MachineInventory> = Api::namespaced(site.management.admin.clone(), NAMESPACE);
+        let mut hosts = vec![];
+        for (number, tap) in (1..).zip(TAPS) {
+            progress.step(&format!("{tap} boots the ISO, registers, installs, and attaches"));
+            let mut config = HostConfig::new(tap, &site.directory.path().join(tap), number).at_tap(tap);
+            if CONTROL_PLANES.contains(&number) {
+                config.memory_mib = CONTROL_PLANE_MIB;
+            }
+            config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images.to_owned() }];
+            config.boot_order = BootOrder::Variables;
+            config.cd = Some(iso.clone());
+            let name = format!("rack-a-{}", config.uuid);
+            hosts.push((name.clone(), Host::start(config).await?));
+            await_attached(&api, &name, REGISTRATION).await?;
+        }
+        Ok(Self { hosts })
+    }
+
+    /// The inventories.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.hosts.iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether each has run an image that carries a node.
+    pub(super) async fn carried(&self) -> anyhow::Result<Vec<bool>> {
+        let mut carried = vec![];
+        for (_, host) in &self.hosts {
+            let image = run(host, "sed -n 's/^IMAGE_TAG=//p' /etc/os-release").await?;
+            carried.push(!image.contains("live"));
+        }
+        Ok(carried)
+    }
+
+    /// Looks for what a control plane and a node leave.
+    ///
+    /// # Errors
+    /// What is left.
+    pub(super) async fn check_clean(&self) -> anyhow::Result<()> {
+        let script = "find /etc/kubernetes /var/lib/kubelet /var/lib/etcd -mindepth 1 2>/dev/null; \
+            grep -sE 'provider-id|metal3.io/uuid' /etc/default/kubelet; \
+            pgrep -a -x 'etcd|kube-apiserver|kube-controller|kube-scheduler|kubelet|containerd|containerd-shim|pause' \
+            || test $? -eq 1";
+        for (name, host) in &self.hosts {
+            let left = run(host, script).await?;
+            ensure!(left.trim().is_empty(), "something of the node is left on {name}:\n{left}");
+        }
+        Ok(())
+    }
+
+    /// The one host that has an address.
+    ///
+    /// # Errors
+    /// When it is not one.
+    pub(super) async fn find_holder(&self, address: &str) -> anyhow::Result<&str> {
+        let script = format!("ip -o -4 address show to {address}/32");
+        let mut holders = vec![];
+        for (name, host) in &self.hosts {
+            if !run(host, &script).await?.trim().is_empty() {
+                holders.push(name.as_str());
+            }
+        }
+        let [holder] = *holders else { bail!("{address} is held by {holders:?}") };
+        Ok(holder)
+    }
+
+    /// What each host says of kubeadm and of its pods, for errors.
+    pub async fn explain(&self) -> String {
+        let script = "tail -n 60 /var/log/cloud-init-output.log; systemctl --failed --no-legend; \
+            journalctl --no-pager -q -u kubelet -u containerd -u control-plane-images -n 40; \
+            tail -qn 5 /var/log/pods/*/*/*.log; free -m; uptime";
+        let mut said = String::new();
+        for (name, host) in &self.hosts {
+            let output = host.exec_within(&["sh", "-c", script], SCRIPT).await;
+            let output = output.map_or_else(|error| error.to_string(), |output| output.stdout);
+            said += &format!("\n=== {name}\n{output}");
+        }
+        said
+    }
+
+    /// Where their consoles are.
+    #[must_use]
+    pub fn consoles(&self) -> Vec<PathBuf> {
+        self.hosts.iter().map(|(_, host)| host.console()).collect()
+    }
+}
+
+async fn run(host: &Host, script: &str) -> anyhow::Result<String> {
+    let output = host.exec_within(&["sh", "-c", script], SCRIPT).await?;
+    ensure!(output.code == 0, "`{script}` ended with {}: {}{}", output.code, output.stdout, output.stderr);
+    Ok(output.stdout)
+}
+
+/// The registration and the seed image of docs/examples/ become an ISO.
+async fn create_seed(site: &Site, progress: &Progress, base: &str) -> anyhow::Result<PathBuf> {
+    progress.step("the examples are applied: a MachineRegistration and a SeedImage become an ISO");
+    apply_examples(site, "registration", &[("BASE", base)]).await?;
+    let api: Api<SeedImage> = Api::namespaced(site.management.admin.clone(), NAMESPACE);
+    let ready = |image: &SeedImage| {
+        image.status.as_ref().is_some_and(|status| {
+            status.state == Some(SeedImageState::Completed) && is_true(&status.conditions, Type::Ready)
+        })
+    };
+    let image = until(&api, "rack-a", Duration::from_mins(2), ready).await?;
+    let status = image.status.context("a SeedImage without status")?;
+    let iso = site.directory.path().join("seed.iso");
+    let sum = iso.with_extension("iso.sha256");
+    site.download(&status.download_url.context("no downloadURL")?, &iso).await?;
+    site.download(&status.checksum_url.context("no checksumURL")?, &sum).await?;
+    verify_checksum(&iso, &sum).await?;
+    Ok(iso)
+}

@@ -1,0 +1,65 @@
+//! What `type: External` has in front of the API servers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::hosts;
+use crate::commands::run_curl;
+use crate::forwarder::Forwarder;
+use crate::switch;
+
+const PORT: u16 = 6443;
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Forwards to the hosts of the control plane that answer /readyz; runs until it
+/// is dropped.
+pub(super) struct LoadBalancer {
+    task: JoinHandle<()>,
+}
+
+impl LoadBalancer {
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let forwarder = Forwarder::start_at(SocketAddr::from((switch::ADDRESS, PORT))).await?;
+        let task = tokio::spawn(async move { follow(&forwarder).await });
+        Ok(Self { task })
+    }
+}
+
+impl Drop for LoadBalancer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A first API server that is not ready yet is asked by kubeadm all the same.
+async fn follow(forwarder: &Forwarder) {
+    let all: Vec<SocketAddr> = hosts::CONTROL_PLANES.map(address).to_vec();
+    let mut last = vec![];
+    loop {
+        let mut ready = vec![];
+        for server in &all {
+            if is_ready(*server).await {
+                ready.push(*server);
+            }
+        }
+        let targets = if ready.is_empty() { all.clone() } else { ready };
+        if targets != last {
+            forwarder.set_targets(targets.clone());
+            last = targets;
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+fn address(number: u8) -> SocketAddr {
+    let [a, b, c, _] = switch::ADDRESS.octets();
+    SocketAddr::from((Ipv4Addr::new(a, b, c, 10 + number), PORT))
+}
+
+async fn is_ready(server: SocketAddr) -> bool {
+    let url = format!("https://{server}/readyz");
+    let options = ["--silent", "--fail", "--insecure", "--output", "/dev/null", "--max-time", "5", &url];
+    run_curl(options.map(str::to_owned).to_vec()).await.is_ok()
+}
