@@ -13,6 +13,8 @@ pub enum Module {
     Containerd,
     /// The registry of `github.com/distribution`.
     Distribution,
+    /// Helm 4.
+    Helm,
 }
 
 /// One binary.
@@ -44,12 +46,16 @@ pub enum Part {
     Ctr,
     /// Keeps OCI images.
     Registry,
+    /// Installs Cluster API's providers, and moves what they keep.
+    Clusterctl,
+    /// Renders charts.
+    Helm,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 5] =
-        [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd, Self::Distribution];
+    pub const ALL: [Self; 6] =
+        [Self::Kubernetes, Self::Etcd, Self::ClusterApi, Self::Containerd, Self::Distribution, Self::Helm];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
     #[must_use]
@@ -60,6 +66,7 @@ impl Module {
             Self::ClusterApi => "cluster-api",
             Self::Containerd => "containerd",
             Self::Distribution => "distribution",
+            Self::Helm => "helm",
         }
     }
 
@@ -84,6 +91,7 @@ impl Module {
             Self::ClusterApi => "sigs.k8s.io/cluster-api",
             Self::Containerd => "github.com/containerd/containerd/v2",
             Self::Distribution => "github.com/distribution/distribution/v3",
+            Self::Helm => "helm.sh/helm/v4",
         }
     }
 
@@ -94,6 +102,7 @@ impl Module {
             Self::ClusterApi => include_str!("../../parts/cluster-api/go.mod"),
             Self::Containerd => include_str!("../../parts/containerd/go.mod"),
             Self::Distribution => include_str!("../../parts/distribution/go.mod"),
+            Self::Helm => include_str!("../../parts/helm/go.mod"),
         }
     }
 
@@ -101,7 +110,7 @@ impl Module {
     pub(super) fn tags(self) -> &'static str {
         match self {
             Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
-            Self::Kubernetes | Self::Etcd | Self::ClusterApi | Self::Distribution => "",
+            Self::Kubernetes | Self::Etcd | Self::ClusterApi | Self::Distribution | Self::Helm => "",
         }
     }
 
@@ -110,7 +119,9 @@ impl Module {
     pub(super) fn linker_flags(self) -> String {
         match self {
             Self::Kubernetes => format!("-s -w {}", stamp(self.version())),
-            Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution => "-s -w".to_owned(),
+            Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution | Self::Helm => {
+                "-s -w".to_owned()
+            }
         }
     }
 }
@@ -124,7 +135,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::Kubectl,
@@ -134,10 +145,12 @@ impl Part {
         Self::ClusterApiCore,
         Self::ClusterApiBootstrap,
         Self::ClusterApiControlPlane,
+        Self::Clusterctl,
         Self::Containerd,
         Self::ContainerdShim,
         Self::Ctr,
         Self::Registry,
+        Self::Helm,
     ];
 
     /// The binary's file name.
@@ -157,6 +170,8 @@ impl Part {
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
             Self::Registry => "registry",
+            Self::Clusterctl => "clusterctl",
+            Self::Helm => "helm",
         }
     }
 
@@ -170,11 +185,13 @@ impl Part {
             | Self::Kubeadm
             | Self::Kubelet => Module::Kubernetes,
             Self::Etcd => Module::Etcd,
-            Self::ClusterApiCore | Self::ClusterApiBootstrap | Self::ClusterApiControlPlane => {
-                Module::ClusterApi
-            }
+            Self::ClusterApiCore
+            | Self::ClusterApiBootstrap
+            | Self::ClusterApiControlPlane
+            | Self::Clusterctl => Module::ClusterApi,
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
             Self::Registry => Module::Distribution,
+            Self::Helm => Module::Helm,
         }
     }
 
@@ -195,10 +212,10 @@ impl Part {
             Self::KubeApiserver => 390,
             Self::ClusterApiCore => 180,
             Self::KubeControllerManager => 100,
-            Self::Containerd | Self::Registry => 90,
+            Self::Containerd | Self::Registry | Self::Helm => 90,
             Self::Etcd => 45,
             Self::ClusterApiControlPlane => 40,
-            Self::ClusterApiBootstrap => 20,
+            Self::ClusterApiBootstrap | Self::Clusterctl => 20,
             Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
             Self::ContainerdShim | Self::Ctr => 5,
         }
