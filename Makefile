@@ -15,6 +15,10 @@ DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
 AGENT_BYTES := 6291456
 TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
+COORDINATOR := $(CARGO_TARGET_DIR)/$(TARGET)/release/baremetal-coordinator
+# What operators install is written there.
+RELEASE ?= $(CURDIR)/dist
+BUNDLE := cargo run --quiet --package bundle --
 PARTS := cargo run --quiet --package control-plane --bin parts
 # What `make e2e` hands on.
 E2E_OPTIONS := $(if $(KEEP),--keep) $(if $(filter 0,$(UPGRADE)),--no-upgrade) $(if $(filter internal,$(ENDPOINT)),--internal-endpoint)
@@ -51,7 +55,7 @@ test-lab: packages parts agent iso ## Run the slow tests: faults on QEMU hosts (
 
 .PHONY: test-fast
 test-fast: ## Run the tests that need nothing but Rust
-	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --lib --bins --tests
+	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --lib --bins --tests
 
 .PHONY: e2e
 e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (about 1 h; KEEP=1 leaves it running, UPGRADE=0 is shorter, ENDPOINT=internal has no load balancer)
@@ -92,6 +96,17 @@ agent: ## Build the static agent and print its path
 	[ "$$size" -le $(AGENT_BYTES) ] || { echo "the agent has $$size bytes, $(AGENT_BYTES) are allowed" >&2; exit 1; }
 	echo $(AGENT)
 
+.PHONY: image
+image: agent ## Build the image of the coordinator without a container daemon, and print its path (an OCI archive)
+	@echo 'building the static coordinator…' >&2
+	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --quiet --package coordinator --release --target $(TARGET)
+	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --revision "$$(git describe --always --dirty --abbrev=40)" --output $(RELEASE)
+
+.PHONY: release
+release: image ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart
+	@$(BUNDLE) manifests --output $(RELEASE)
+	$(BUNDLE) chart --output $(RELEASE)
+
 .PHONY: iso
 iso: packages parts agent ## Build the base ISO and the OS images of the lab
 	@$(INPUTS)
@@ -99,7 +114,7 @@ iso: packages parts agent ## Build the base ISO and the OS images of the lab
 	iso/build.sh os >/dev/null
 
 .PHONY: parts
-parts: ## Build the real Kubernetes parts and a registry (once, about 18 min) and print their directories
+parts: ## Build the real Kubernetes parts and a registry (once, about 20 min) and print their directories
 	@$(PARTS)
 
 .PHONY: packages

@@ -80,8 +80,11 @@ fn without_transitions(mut crd: CustomResourceDefinition) -> CustomResourceDefin
         for field in ["spec", "template", "spec"] {
             place = place.and_then(|schema| schema.properties.as_mut()?.get_mut(field));
         }
-        if let Some(rules) = place.and_then(|schema| schema.x_kubernetes_validations.as_mut()) {
-            rules.retain(|rule| !rule.rule.contains("oldSelf"));
+        let rules = place.map(|schema| &mut schema.x_kubernetes_validations);
+        if let Some(place) = rules {
+            let kept = place.take().unwrap_or_default();
+            let kept = kept.into_iter().filter(|rule| !rule.rule.contains("oldSelf")).collect::<Vec<_>>();
+            *place = Some(kept).filter(|rules| !rules.is_empty());
         }
     }
     crd

@@ -102,6 +102,19 @@ pub async fn objects_strictly(
     apply_objects(client, objects, &params).await
 }
 
+/// As [`objects_strictly`], without storing anything.
+///
+/// # Errors
+/// As [`objects`].
+pub async fn try_objects_strictly(
+    client: &Client,
+    objects: &[DynamicObject],
+) -> Result<Vec<DynamicObject>, Error> {
+    let params =
+        PatchParams { dry_run: true, ..PatchParams::apply(FIELD_MANAGER).force().validation_strict() };
+    apply_objects(client, objects, &params).await
+}
+
 async fn apply_objects(
     client: &Client,
     objects: &[DynamicObject],

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
+use kube::api::DynamicObject;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -61,6 +62,9 @@ pub struct ClusterApi {
 
 #[derive(Debug)]
 struct Manager {
+    provider: Provider,
+    /// As they were applied.
+    objects: Vec<DynamicObject>,
     server: Server,
     health: u16,
 }
@@ -84,6 +88,18 @@ impl ClusterApi {
             self.managers.push(Manager::start(parts, control_plane, provider).await?);
         }
         Ok(())
+    }
+
+    /// What was applied for each provider, as a manifest.
+    ///
+    /// # Errors
+    /// Never for what could be applied.
+    pub fn components(&self) -> Result<Vec<(Provider, String)>, serde_norway::Error> {
+        let render = |manager: &Manager| {
+            let documents = manager.objects.iter().map(serde_norway::to_string);
+            Ok((manager.provider, documents.collect::<Result<Vec<_>, _>>()?.join("---\n")))
+        };
+        self.managers.iter().map(render).collect()
     }
 
     /// Waits until the managers and their webhooks answer.
@@ -137,7 +153,7 @@ impl Manager {
             role_is_aggregated(control_plane, role).await?;
         }
         let server = Server::start(spec(parts, control_plane, provider, (webhooks, health))?)?;
-        let manager = Self { server, health };
+        let manager = Self { provider, objects, server, health };
         manager.ready().await?;
         Ok(manager)
     }
@@ -162,19 +178,21 @@ fn spec(
     let server = control_plane.authority().server(name, &[])?;
     control_plane.write(&format!("{name}/tls.crt"), &server.certificate)?;
     control_plane.write(&format!("{name}/tls.key"), &server.key)?;
+    let mut arguments = vec![
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--webhook-port={webhooks}"),
+        format!("--webhook-cert-dir={}", certificates.display()),
+        format!("--health-addr=127.0.0.1:{health}"),
+        // "0" serves no metrics at all.
+        "--diagnostics-address=0".to_owned(),
+        "--insecure-diagnostics=true".to_owned(),
+        "--v=2".to_owned(),
+    ];
+    arguments.extend(provider.feature_gates().map(str::to_owned));
     Ok(Spec {
         name: name.to_owned(),
         binary: parts.path(provider.part())?,
-        arguments: vec![
-            format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--webhook-port={webhooks}"),
-            format!("--webhook-cert-dir={}", certificates.display()),
-            format!("--health-addr=127.0.0.1:{health}"),
-            // "0" serves no metrics at all.
-            "--diagnostics-address=0".to_owned(),
-            "--insecure-diagnostics=true".to_owned(),
-            "--v=2".to_owned(),
-        ],
+        arguments,
         environment: [
             ("POD_NAMESPACE", provider.namespace()),
             ("POD_NAME", name),

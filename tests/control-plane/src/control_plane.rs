@@ -125,6 +125,11 @@ impl ControlPlane {
         let etcd = Server::start(spec(parts, Part::Etcd, &layout, layout.etcd_flags())?)?;
         let flags = layout.api_server_flags();
         let api_server = Server::start(spec(parts, Part::KubeApiserver, &layout, flags)?)?;
+        // The controllers end when it takes more than ten seconds.
+        let pair = authority.client("admin", ADMINISTRATORS)?;
+        let text = kubeconfig::render(&layout.url(), &authority.pair().certificate, "admin", &pair);
+        let client = kubeconfig::client(&text).await?;
+        api_server.ready(PATIENCE, || probe(client.clone())).await?;
         let flags = layout.controller_flags();
         let controllers = spec(parts, Part::KubeControllerManager, &layout, flags)?;
         let control_plane = Self {
@@ -307,9 +312,11 @@ impl ControlPlane {
         for server in [&self.controllers, &self.api_server, &self.etcd] {
             server.kill();
         }
-        for server in [&self.etcd, &self.api_server, &self.controllers] {
-            server.restart()?;
-        }
+        self.etcd.restart()?;
+        self.api_server.restart()?;
+        let client = self.admin().await?;
+        self.api_server.ready(PATIENCE, || probe(client.clone())).await?;
+        self.controllers.restart()?;
         self.ready().await
     }
 

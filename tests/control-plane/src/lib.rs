@@ -2,14 +2,15 @@
 //! core manager, a workload cluster that a real host can join, and a registry of images.
 //!
 //! [`parts`] finds or builds the binaries, [`ControlPlane`] starts one cluster's control plane,
-//! [`ClusterApi`] puts Cluster API beside it, [`Workload`] is the cluster that hosts join,
-//! [`Registry`] keeps images.
+//! [`ClusterApi`] puts Cluster API beside it, [`Clusterctl`] installs providers and moves objects,
+//! [`Workload`] is the cluster that hosts join, [`Registry`] keeps images.
 //! Used by integration tests and by the demo. Whatever is started here dies with its value, and
 //! with the process that holds it.
 
 pub mod apply;
 pub mod audit;
 pub mod cluster_api;
+pub mod clusterctl;
 pub mod control_plane;
 pub mod directory;
 pub mod etcd;
@@ -22,6 +23,7 @@ pub mod registry;
 pub mod workload;
 
 pub use cluster_api::ClusterApi;
+pub use clusterctl::Clusterctl;
 pub use control_plane::{ControlPlane, Role, Settings};
 pub use parts::{Part, Parts};
 pub use registry::Registry;

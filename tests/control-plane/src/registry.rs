@@ -26,6 +26,9 @@ use crate::process::{self, Server, Spec};
 
 const PATIENCE: Duration = Duration::from_mins(2);
 
+/// Manifests are served in the form that they were stored in, or not at all.
+const ACCEPTED: &str = "application/vnd.oci.image.manifest.v1+json, application/octet-stream";
+
 /// Who may use a registry of [`Access::Password`].
 pub const USER: &str = "puller";
 /// And how.
@@ -205,6 +208,15 @@ impl Registry {
         self.push_manifest(repository, tag, &manifest).await
     }
 
+    /// What it serves of a repository, as `manifests/TAG` or `blobs/DIGEST`.
+    ///
+    /// # Errors
+    /// [`Error::Request`], [`Error::Answer`].
+    pub async fn read(&self, repository: &str, path: &str) -> Result<Bytes, Error> {
+        let answer = self.request(Method::GET, &format!("/v2/{repository}/{path}"), "", vec![]).await?;
+        Ok(answer.into_body())
+    }
+
     /// Removes a tag.
     ///
     /// # Errors
@@ -235,12 +247,13 @@ impl Registry {
         path: &str,
         media: &str,
         body: Vec<u8>,
-    ) -> Result<Response<()>, Error> {
+    ) -> Result<Response<Bytes>, Error> {
         let what = format!("{method} {path}");
         let mut request = Request::builder().method(method).uri(format!("https://{}{path}", self.address));
-        if !media.is_empty() {
-            request = request.header(header::CONTENT_TYPE, media);
-        }
+        request = match media {
+            "" => request.header(header::ACCEPT, ACCEPTED),
+            media => request.header(header::CONTENT_TYPE, media),
+        };
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization);
         }
@@ -252,7 +265,7 @@ impl Registry {
             let answer = String::from_utf8_lossy(&body).into_owned();
             return Err(Error::Answer { what, status: parts.status, answer });
         }
-        Ok(Response::from_parts(parts, ()))
+        Ok(Response::from_parts(parts, body))
     }
 
     /// Whether it answers; without credentials some do with 401.

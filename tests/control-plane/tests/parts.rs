@@ -170,11 +170,11 @@ spec:
   infrastructureRef: {apiGroup: infrastructure.cluster.x-k8s.io, kind: PlainCluster, name: answered}
 ";
     let new: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &clusters());
-    let topology = manifest.replace("spec:", "spec:\n  topology: {version: v1.36.3, classRef: {name: none}}");
+    let topology = manifest.replace("spec:", "spec:\n  topology: {version: newest, classRef: {name: none}}");
     let refused = apply::parse_manifest(&topology)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     // The server learns of a new webhook a moment after it was written.
-    let message = eventually("a Cluster of an unknown class is refused", async || {
+    let message = eventually("a Cluster of an unknown version is refused", async || {
         Ok(new.create(&dry, &refused[0]).await.err().map(|error| error.to_string()))
     })
     .await?;

@@ -39,7 +39,6 @@ use crate::machine::Initialization;
 #[x_kube(validation = Rule::new("!has(self.cloudProviderEnabled) || !has(self.noCloudProvider) || self.cloudProviderEnabled != self.noCloudProvider").message("cloudProviderEnabled conflicts the value of noCloudProvider"))]
 pub struct Metal3ClusterSpec {
     /// Where the cluster's API server is reached.
-    #[serde(default)]
     pub control_plane_endpoint: ApiEndpoint,
     /// A cloud provider sets the providerIDs of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

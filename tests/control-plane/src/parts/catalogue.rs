@@ -15,6 +15,8 @@ pub enum Module {
     Containerd,
     /// The registry of `github.com/distribution`.
     Distribution,
+    /// Helm 4.
+    Helm,
 }
 
 /// One binary.
@@ -50,17 +52,22 @@ pub enum Part {
     Ctr,
     /// Keeps OCI images.
     Registry,
+    /// Installs Cluster API's providers, and moves what they keep.
+    Clusterctl,
+    /// Renders charts.
+    Helm,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Kubernetes,
         Self::EarlierKubernetes,
         Self::Etcd,
         Self::ClusterApi,
         Self::Containerd,
         Self::Distribution,
+        Self::Helm,
     ];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
@@ -73,6 +80,7 @@ impl Module {
             Self::ClusterApi => "cluster-api",
             Self::Containerd => "containerd",
             Self::Distribution => "distribution",
+            Self::Helm => "helm",
         }
     }
 
@@ -97,6 +105,7 @@ impl Module {
             Self::ClusterApi => "sigs.k8s.io/cluster-api",
             Self::Containerd => "github.com/containerd/containerd/v2",
             Self::Distribution => "github.com/distribution/distribution/v3",
+            Self::Helm => "helm.sh/helm/v4",
         }
     }
 
@@ -108,6 +117,7 @@ impl Module {
             Self::ClusterApi => include_str!("../../parts/cluster-api/go.mod"),
             Self::Containerd => include_str!("../../parts/containerd/go.mod"),
             Self::Distribution => include_str!("../../parts/distribution/go.mod"),
+            Self::Helm => include_str!("../../parts/helm/go.mod"),
         }
     }
 
@@ -119,7 +129,8 @@ impl Module {
             | Self::EarlierKubernetes
             | Self::Etcd
             | Self::ClusterApi
-            | Self::Distribution => "",
+            | Self::Distribution
+            | Self::Helm => "",
         }
     }
 
@@ -128,7 +139,9 @@ impl Module {
     pub(super) fn linker_flags(self) -> String {
         match self {
             Self::Kubernetes | Self::EarlierKubernetes => format!("-s -w {}", stamp(self.version())),
-            Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution => "-s -w".to_owned(),
+            Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution | Self::Helm => {
+                "-s -w".to_owned()
+            }
         }
     }
 }
@@ -154,10 +167,12 @@ impl Part {
         Self::ClusterApiCore,
         Self::ClusterApiBootstrap,
         Self::ClusterApiControlPlane,
+        Self::Clusterctl,
         Self::Containerd,
         Self::ContainerdShim,
         Self::Ctr,
         Self::Registry,
+        Self::Helm,
     ];
 
     /// The binary's file name.
@@ -179,6 +194,8 @@ impl Part {
             Self::ContainerdShim => "containerd-shim-runc-v2",
             Self::Ctr => "ctr",
             Self::Registry => "registry",
+            Self::Clusterctl => "clusterctl",
+            Self::Helm => "helm",
         }
     }
 
@@ -194,11 +211,13 @@ impl Part {
             | Self::Kubelet
             | Self::Pause => Module::Kubernetes,
             Self::Etcd => Module::Etcd,
-            Self::ClusterApiCore | Self::ClusterApiBootstrap | Self::ClusterApiControlPlane => {
-                Module::ClusterApi
-            }
+            Self::ClusterApiCore
+            | Self::ClusterApiBootstrap
+            | Self::ClusterApiControlPlane
+            | Self::Clusterctl => Module::ClusterApi,
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
             Self::Registry => Module::Distribution,
+            Self::Helm => Module::Helm,
         }
     }
 
@@ -219,10 +238,10 @@ impl Part {
             Self::KubeApiserver => 390,
             Self::ClusterApiCore => 180,
             Self::KubeControllerManager => 100,
-            Self::Containerd | Self::Registry => 90,
+            Self::Containerd | Self::Registry | Self::Helm => 90,
             Self::Etcd => 45,
             Self::ClusterApiControlPlane => 40,
-            Self::ClusterApiBootstrap => 20,
+            Self::ClusterApiBootstrap | Self::Clusterctl => 20,
             Self::KubeScheduler | Self::Kubectl | Self::Kubeadm | Self::Kubelet => 30,
             Self::ContainerdShim | Self::Ctr | Self::Pause => 5,
         }

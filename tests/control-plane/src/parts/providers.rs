@@ -57,6 +57,14 @@ impl Provider {
         }
     }
 
+    /// The flag that serves `ClusterClasses`, where it has one.
+    pub(crate) fn feature_gates(self) -> Option<&'static str> {
+        match self {
+            Self::Core | Self::ControlPlane => Some("--feature-gates=ClusterTopology=true"),
+            Self::Bootstrap => None,
+        }
+    }
+
     /// File name of its rendered components.
     pub(super) fn components(self) -> String {
         let name = match self {

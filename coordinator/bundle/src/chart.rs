@@ -1,0 +1,127 @@
+//! The Helm chart: `coordinator/chart`, and templates made of the same manifests that `clusterctl`
+//! installs.
+
+use std::collections::BTreeMap;
+
+use crate::components::{Error, Sources};
+
+/// The namespace of the manifests, and the name of the catalog there.
+const NAMESPACE: &str = "baremetal-system";
+const CATALOG: &str = "elemental-image-catalog";
+/// The namespace that `one-namespace.yaml` has as an example.
+const EXAMPLE: &str = "fleet";
+
+impl Sources {
+    /// The files of the chart by path.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn chart(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut files = BTreeMap::new();
+        let written = [self.list("chart")?, self.list("chart/templates")?].concat();
+        for file in written.into_iter().filter(|file| file != "chart/templates") {
+            let name = file.trim_start_matches("chart/").to_owned();
+            files.insert(name, self.text(&file)?);
+        }
+        let definitions = self.definitions("config/crd")?;
+        let metal3 = self.definitions("config/metal3/crd")?;
+        let rights = self.rights()?;
+        let install = ".Values.definitions.install";
+        let full = r#"eq .Values.metal3.mode "full""#;
+        for (name, text) in [
+            ("definitions", when(install, &definitions)),
+            ("definitions-metal3", when(&format!("and {install} ({full})"), &metal3)),
+            ("rights", rights),
+            ("rights-metal3", self.metal3_rights()?),
+        ] {
+            files.insert(format!("templates/{name}.yaml"), text);
+        }
+        Ok(files)
+    }
+
+    fn definitions(&self, directory: &str) -> Result<String, Error> {
+        let mut text = String::new();
+        for file in self.list(directory)? {
+            // A definition that goes takes its objects with it.
+            let keep = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
+            text += "---\n";
+            text += &escape(&self.text(&file)?).replacen("metadata:\n", keep, 1);
+        }
+        Ok(text)
+    }
+
+    /// The roles and policies, bound in all namespaces or in each that is watched.
+    fn rights(&self) -> Result<String, Error> {
+        let text = self.text("config/rbac.yaml")?;
+        let documents: Vec<&str> =
+            text.split("---\n").filter(|document| !document.contains("kind: Namespace\n")).collect();
+        let everywhere = self.text("config/all-namespaces.yaml")?;
+        let within = self.text("config/one-namespace.yaml")?;
+        Ok(parametrize(&documents.join("---\n")) + "---\n" + &bound(&everywhere, &within))
+    }
+
+    fn metal3_rights(&self) -> Result<String, Error> {
+        let within = self.text("config/metal3/one-namespace.yaml")?;
+        let everywhere = self.text("config/metal3/all-namespaces.yaml")?;
+        let full =
+            parametrize(&self.text("config/metal3/rbac.yaml")?) + "---\n" + &bound(&everywhere, &within);
+        let hosts = self.text("config/metal3/hosts.yaml")?;
+        let (role, everywhere) = hosts.split_once("---\n").unwrap_or((&hosts, ""));
+        let within = within.replace("baremetal-coordinator-metal3", "baremetal-coordinator-hosts");
+        let hosts = parametrize(role) + "---\n" + &bound(everywhere, &within);
+        Ok(when(r#"eq .Values.metal3.mode "full""#, &full)
+            + &when(r#"eq .Values.metal3.mode "hosts""#, &hosts))
+    }
+}
+
+/// A binding for the whole cluster, or one in each namespace that is watched.
+fn bound(everywhere: &str, within: &str) -> String {
+    let within = parametrize(within).replace(&format!("namespace: {EXAMPLE}\n"), "namespace: {{ . }}\n");
+    format!(
+        "{{{{- if .Values.watch.namespaces }}}}\n{{{{- range .Values.watch.namespaces }}}}\n---\n{within}\
+         {{{{- end }}}}\n{{{{- else }}}}\n---\n{}{{{{- end }}}}\n",
+        parametrize(everywhere)
+    )
+}
+
+fn when(condition: &str, text: &str) -> String {
+    format!("{{{{- if {condition} }}}}\n{text}\n{{{{- end }}}}\n")
+}
+
+/// Text of a manifest is no template.
+fn escape(text: &str) -> String {
+    text.replace("{{", r#"{{ "{{" }}"#)
+}
+
+fn parametrize(text: &str) -> String {
+    escape(text)
+        .replace(NAMESPACE, "{{ $.Release.Namespace }}")
+        .replace(CATALOG, "{{ $.Values.provider.imageCatalog.name }}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chart_has_the_version_of_the_coordinator() {
+        let chart = Sources::of_checkout().chart().unwrap();
+        for field in ["version", "appVersion"] {
+            let line = format!("\n{field}: {}\n", crate::VERSION);
+            assert!(chart["Chart.yaml"].contains(&line), "{field}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_the_chart_names_a_fixed_namespace() {
+        for (name, text) in Sources::of_checkout().chart().unwrap() {
+            assert!(!text.contains(NAMESPACE), "{name}");
+            assert!(!text.contains(&format!("namespace: {EXAMPLE}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn braces_of_a_manifest_are_kept() {
+        assert_eq!(escape("a {{ b }}"), r#"a {{ "{{" }} b }}"#);
+    }
+}

@@ -1,0 +1,273 @@
+//! What runs the provider, for `clusterctl`: the manifests of `coordinator/config` with the labels and
+//! variables that it expects.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use serde::Deserialize as _;
+use serde_norway::Value;
+
+use crate::{IMAGE, VERSION};
+
+/// By this label `clusterctl` finds what belongs to a provider.
+const PROVIDER: (&str, &str) = ("cluster.x-k8s.io/provider", "infrastructure-baremetal");
+/// Files of `coordinator/templates` that are released as they are.
+const TEMPLATES: [&str; 5] = [
+    "cluster-template.yaml",
+    "cluster-template-vip.yaml",
+    "cluster-template-clusterclass.yaml",
+    "cluster-template-metal3.yaml",
+    "clusterclass-baremetal.yaml",
+];
+
+/// A source could not be read or is not as expected.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file is missing.
+    #[error("read {}", .0.display())]
+    Read(PathBuf, #[source] std::io::Error),
+    /// A file is no YAML.
+    #[error("parse {}", .0.display())]
+    Parse(PathBuf, #[source] serde_norway::Error),
+    /// A document could not be written as YAML.
+    #[error("write YAML")]
+    Write(#[from] serde_norway::Error),
+    /// The place of a variable is not there.
+    #[error("no {place} in the {kind} of coordinator/config/manager.yaml")]
+    Place {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Path to the field.
+        place: String,
+    },
+}
+
+/// Which kinds of Metal3 a set of manifests serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metal3 {
+    /// None; `--metal3=hosts` needs a role more.
+    Off,
+    /// All, with their definitions.
+    Full,
+}
+
+/// The directory `coordinator` of a checkout.
+#[derive(Debug, Clone)]
+pub struct Sources(PathBuf);
+
+impl Sources {
+    /// Those of the checkout that this was built from.
+    #[must_use]
+    pub fn of_checkout() -> Self {
+        Self(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")))
+    }
+
+    /// The text of one file.
+    ///
+    /// # Errors
+    /// [`Error::Read`].
+    pub fn text(&self, file: &str) -> Result<String, Error> {
+        let path = self.0.join(file);
+        std::fs::read_to_string(&path).map_err(|error| Error::Read(path, error))
+    }
+
+    /// Names of the files of a directory, in order.
+    ///
+    /// # Errors
+    /// [`Error::Read`].
+    pub fn list(&self, directory: &str) -> Result<Vec<String>, Error> {
+        let path = self.0.join(directory);
+        let entries = path.read_dir().and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let entries = entries.map_err(|error| Error::Read(path, error))?;
+        let mut names: Vec<String> = entries
+            .iter()
+            .map(|entry| format!("{directory}/{}", entry.file_name().to_string_lossy()))
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The documents of one file.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Parse`].
+    pub fn documents(&self, file: &str) -> Result<Vec<Value>, Error> {
+        let text = self.text(file)?;
+        let documents = serde_norway::Deserializer::from_str(&text).map(Value::deserialize);
+        documents.collect::<Result<_, _>>().map_err(|error| Error::Parse(self.0.join(file), error))
+    }
+
+    /// All objects of an installation, each behind what it needs.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Parse`].
+    pub fn objects(&self, metal3: Metal3) -> Result<Vec<Value>, Error> {
+        let mut files = vec!["config/rbac.yaml".to_owned(), "config/all-namespaces.yaml".to_owned()];
+        files.extend(self.list("config/crd")?);
+        if metal3 == Metal3::Full {
+            files.extend(["config/metal3/rbac.yaml", "config/metal3/all-namespaces.yaml"].map(str::to_owned));
+            files.extend(self.list("config/metal3/crd")?);
+        }
+        files.push("config/manager.yaml".to_owned());
+        let mut objects = vec![];
+        for file in files {
+            objects.extend(self.documents(&file)?);
+        }
+        objects.sort_by_key(|object| match kind(object) {
+            "Namespace" => 0,
+            "CustomResourceDefinition" => 1,
+            "ServiceAccount" => 2,
+            "Deployment" => 4,
+            _ => 3,
+        });
+        Ok(objects)
+    }
+
+    /// The components of the provider for `clusterctl`.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn components(&self, metal3: Metal3) -> Result<String, Error> {
+        let mut text =
+            format!("# Baremetal provider {VERSION} for clusterctl, made from coordinator/config.\n");
+        for mut object in self.objects(metal3)? {
+            escape(&mut object);
+            label(&mut object);
+            for (place, value) in variables(kind(&object), metal3) {
+                set(&mut object, place, value)?;
+            }
+            let _ = write!(text, "---\n{}", serde_norway::to_string(&object)?);
+        }
+        Ok(text)
+    }
+
+    /// The files of a release by name: what a repository of `clusterctl` holds for one version.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn repository(&self) -> Result<BTreeMap<&'static str, String>, Error> {
+        let mut files = BTreeMap::from([
+            ("metadata.yaml", self.text("config/metadata.yaml")?),
+            ("infrastructure-components.yaml", self.components(Metal3::Off)?),
+            ("infrastructure-components-metal3.yaml", self.components(Metal3::Full)?),
+        ]);
+        for name in TEMPLATES {
+            files.insert(name, self.text(&format!("templates/{name}"))?);
+        }
+        Ok(files)
+    }
+}
+
+fn kind(object: &Value) -> &str {
+    object.get("kind").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Text that is written like a variable and is none: `$$` is a dollar sign.
+fn escape(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.replace("${", "$${"),
+        Value::Sequence(values) => values.iter_mut().for_each(escape),
+        Value::Mapping(fields) => fields.values_mut().for_each(escape),
+        _ => {}
+    }
+}
+
+fn label(object: &mut Value) {
+    let Some(Value::Mapping(metadata)) = object.get_mut("metadata") else { return };
+    let labels =
+        metadata.entry("labels".into()).or_insert_with(|| Value::Mapping(serde_norway::Mapping::new()));
+    if let Value::Mapping(labels) = labels {
+        labels.insert(PROVIDER.0.into(), PROVIDER.1.into());
+    }
+}
+
+/// Places of an object, and the variables there.
+fn variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
+    let mode = match metal3 {
+        Metal3::Off => "off",
+        Metal3::Full => "full",
+    };
+    match kind {
+        "Service" => vec![("/spec/type", "${BAREMETAL_SERVICE_TYPE:=LoadBalancer}".to_owned())],
+        "Deployment" => vec![
+            ("/spec/replicas", "${BAREMETAL_REPLICAS:=2}".to_owned()),
+            ("/spec/template/spec/containers/0/image", format!("${{BAREMETAL_IMAGE:={IMAGE}}}")),
+            // Without a default: no URL but the site's own is right.
+            ("/spec/template/spec/containers/0/args/0", "--server-url=${BAREMETAL_SERVER_URL}".to_owned()),
+            ("/spec/template/spec/containers/0/args/1", format!("--metal3=${{BAREMETAL_METAL3:={mode}}}")),
+            (
+                "/spec/template/spec/containers/0/resources/limits/memory",
+                "${BAREMETAL_MEMORY_LIMIT:=1Gi}".to_owned(),
+            ),
+        ],
+        _ => vec![],
+    }
+}
+
+/// Replaces the value at a path, which has to be there.
+fn set(object: &mut Value, place: &str, value: String) -> Result<(), Error> {
+    let kind = if kind(object) == "Service" { "Service" } else { "Deployment" };
+    let mut at = Some(object);
+    for part in place.split('/').skip(1) {
+        at = at.and_then(|value| match part.parse::<usize>() {
+            Ok(index) => value.get_mut(index),
+            Err(_) => value.get_mut(part),
+        });
+    }
+    let field = at.ok_or_else(|| Error::Place { kind, place: place.to_owned() })?;
+    *field = Value::String(value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_are_all_objects_with_the_label_of_the_provider() {
+        let sources = Sources::of_checkout();
+        for metal3 in [Metal3::Off, Metal3::Full] {
+            let text = sources.components(metal3).unwrap();
+            let documents = text.matches("\n---\n").count();
+            assert_eq!(documents, sources.objects(metal3).unwrap().len());
+            assert_eq!(
+                text.matches("cluster.x-k8s.io/provider: infrastructure-baremetal").count(),
+                documents
+            );
+        }
+    }
+
+    #[test]
+    fn only_known_variables_are_in_the_components() {
+        let text = Sources::of_checkout().components(Metal3::Off).unwrap();
+        assert!(text.contains("$${System Information/UUID}"), "text of a definition is no variable");
+        let mut names: Vec<&str> = text
+            .split("${")
+            .zip(text.split("${").skip(1))
+            .filter(|(before, _)| !before.ends_with('$'))
+            .map(|(_, after)| after.split([':', '}']).next().unwrap_or_default())
+            .collect();
+        names.sort_unstable();
+        let known = ["IMAGE", "MEMORY_LIMIT", "METAL3", "REPLICAS", "SERVER_URL", "SERVICE_TYPE"];
+        assert_eq!(names, known.map(|name| format!("BAREMETAL_{name}")));
+    }
+
+    #[test]
+    fn objects_stand_behind_what_they_need() {
+        let objects = Sources::of_checkout().objects(Metal3::Full).unwrap();
+        let place =
+            |kind_wanted: &str| objects.iter().position(|object| kind(object) == kind_wanted).unwrap();
+        assert_eq!(place("Namespace"), 0);
+        assert!(place("CustomResourceDefinition") < place("ServiceAccount"));
+        assert!(place("ServiceAccount") < place("ClusterRoleBinding"));
+        assert_eq!(place("Deployment"), objects.len() - 1);
+    }
+
+    #[test]
+    fn missing_place_is_an_error() {
+        let mut object: Value = serde_norway::from_str("{kind: Service, spec: {}}").unwrap();
+        let error = set(&mut object, "/spec/type", "x".to_owned()).unwrap_err();
+        assert!(error.to_string().contains("/spec/type"), "{error}");
+    }
+}

@@ -1,0 +1,214 @@
+//! The Helm chart by the real Helm, compared with the manifests that `clusterctl` installs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bundle::components::{Metal3, Sources};
+use control_plane::{ControlPlane, Part, Parts, Settings, apply};
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::SERVERS;
+
+const URL: &str = "https://coordinator.example:8443";
+const NAMESPACE: &str = "baremetal-system";
+
+struct Chart {
+    helm: PathBuf,
+    directory: tempfile::TempDir,
+}
+
+impl Chart {
+    fn write() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        for (name, text) in Sources::of_checkout().chart()? {
+            let path = directory.path().join("chart").join(name);
+            fs::create_dir_all(path.parent().context("no parent")?)?;
+            fs::write(path, text)?;
+        }
+        Ok(Self { helm: Parts::from_environment()?.path(Part::Helm)?, directory })
+    }
+
+    async fn run(&self, arguments: &[&str], values: &Value) -> Result<String> {
+        let file = self.directory.path().join("values.yaml");
+        fs::write(&file, values.to_string())?;
+        let home = self.directory.path();
+        let mut command = Command::new(&self.helm);
+        command.args(arguments).arg("--values").arg(&file).env_clear().env("HOME", home);
+        let output = command.output().await?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    async fn render(&self, namespace: &str, values: &Value) -> Result<Vec<DynamicObject>> {
+        let path = self.path();
+        let arguments = ["template", "baremetal", &path, "--namespace", namespace];
+        Ok(apply::parse_manifest(&self.run(&arguments, values).await?)?)
+    }
+
+    fn path(&self) -> String {
+        Path::new(self.directory.path()).join("chart").display().to_string()
+    }
+}
+
+/// By kind and name; what is of Helm alone is left out.
+fn index(objects: Vec<DynamicObject>) -> BTreeMap<(String, String), Value> {
+    let mut index = BTreeMap::new();
+    for mut object in objects {
+        let kind = object.types.clone().unwrap_or_default().kind;
+        if kind == "Namespace" || kind == "ConfigMap" {
+            continue;
+        }
+        if kind == "CustomResourceDefinition" {
+            object.metadata.annotations = None;
+        }
+        index.insert((kind, object.name_any()), json!(object));
+    }
+    index
+}
+
+fn catalog(objects: &[DynamicObject]) -> Option<&Value> {
+    let is_catalog = |object: &&DynamicObject| object.name_any() == "elemental-image-catalog";
+    objects.iter().find(is_catalog).map(|object| &object.data["data"])
+}
+
+#[tokio::test]
+async fn chart_renders_the_plain_manifests() -> Result<()> {
+    let chart = Chart::write()?;
+    let image = json!({ "tag": "latest" });
+    for (mode, metal3) in [("off", Metal3::Off), ("full", Metal3::Full)] {
+        let values = json!({ "serverURL": URL, "image": image, "metal3": { "mode": mode } });
+        let mut rendered = index(chart.render(NAMESPACE, &values).await?);
+        let plain = Sources::of_checkout().objects(metal3)?;
+        let plain =
+            plain.into_iter().map(serde_norway::from_value).collect::<Result<Vec<DynamicObject>, _>>()?;
+        let plain = index(plain);
+        let names: Vec<_> = plain.keys().collect();
+        assert_eq!(rendered.keys().collect::<Vec<_>>(), names);
+        // The plain manifests have the flag's default.
+        let place = "/spec/template/spec/containers/0/args/1";
+        let deployment = ("Deployment".to_owned(), "baremetal-coordinator".to_owned());
+        let flag =
+            rendered.get_mut(&deployment).and_then(|found| found.pointer_mut(place)).context("no flag")?;
+        assert_eq!(flag.take(), format!("--metal3={mode}"));
+        *flag = json!("--metal3=off");
+        for (key, want) in &plain {
+            assert_eq!(&rendered[key], want, "{key:?}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn chart_passes_lint_and_its_schema_refuses_mistakes() -> Result<()> {
+    let chart = Chart::write()?;
+    let path = chart.path();
+    let lint = ["lint", &path, "--strict"];
+    let said = chart.run(&lint, &json!({ "serverURL": URL })).await?;
+    ensure!(said.contains("0 chart(s) failed"), "{said}");
+    for (name, values, cause) in [
+        ("no URL", json!({}), "serverURL is required"),
+        ("http", json!({ "serverURL": "http://c" }), "serverURL"),
+        ("unverified", json!({ "global": { "registry": { "tlsVerify": false } } }), "tlsVerify"),
+        ("unknown", json!({ "replicaCount": 3 }), "replicaCount"),
+        ("a bool", json!({ "metal3": { "mode": false } }), "mode"),
+        ("no gateway", json!({ "serverURL": URL, "gateway": { "enabled": true } }), "parentRefs"),
+    ] {
+        let Err(error) = chart.render(NAMESPACE, &values).await else { bail!("{name} was accepted") };
+        ensure!(error.to_string().contains(cause), "{name}: {error}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn catalog_is_that_of_registry_and_data() -> Result<()> {
+    let chart = Chart::write()?;
+    let images = json!([
+        { "version": "v1.36.3", "repository": "os/node", "tag": "v1.36.3" },
+        { "version": "v1.36.4", "repository": "os/node", "tag": "v1.36.4" },
+    ]);
+    let pinned = format!("other.example/os/node@sha256:{}", "0".repeat(64));
+    let values = json!({
+        "serverURL": URL,
+        "global": { "registry": { "address": "registry.example:5000/" } },
+        "provider": { "imageCatalog": { "images": images, "data": { "v1.36.4": pinned } } },
+    });
+    let objects = chart.render(NAMESPACE, &values).await?;
+    let want = json!({ "v1.36.3": "registry.example:5000/os/node:v1.36.3", "v1.36.4": pinned });
+    assert_eq!(catalog(&objects), Some(&want));
+    let deployment = index(objects).remove(&("Deployment".to_owned(), "baremetal-coordinator".to_owned()));
+    let image = deployment.context("no Deployment")?;
+    let image = &image["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(*image, format!("registry.example:5000/baremetal-coordinator:{}", bundle::VERSION));
+
+    let defaults = chart.render(NAMESPACE, &json!({ "serverURL": URL })).await?;
+    let versions = catalog(&defaults).and_then(Value::as_object).context("no catalog")?;
+    assert_eq!(versions.keys().collect::<Vec<_>>(), ["v1.33.7-2", "v1.34.5"]);
+    Ok(())
+}
+
+/// Everything that is off by default.
+fn every_option() -> Value {
+    json!({
+        "serverURL": URL,
+        "serverNames": ["192.0.2.7"],
+        "replicas": 3,
+        "image": { "digest": format!("sha256:{}", "a".repeat(64)), "pullPolicy": "Always", "pullSecrets": ["pull"] },
+        "service": { "type": "ClusterIP", "annotations": { "a": "b" } },
+        "gateway": { "enabled": true, "parentRefs": [{ "name": "public", "sectionName": "tls" }] },
+        "watch": { "namespaces": ["fleet-a", "fleet-b"], "filter": "here" },
+        "metal3": { "mode": "hosts" },
+        "privateCA": { "configMap": "authorities" },
+        "cache": { "size": "4Gi", "sizeLimit": "5Gi" },
+        "logLevel": "info,coordinator=debug",
+        "extraArgs": ["--source-connections=4096"],
+        "nodeSelector": { "kubernetes.io/os": "linux" },
+        "tolerations": [{ "operator": "Exists" }],
+        "affinity": { "nodeAffinity": {} },
+        "priorityClassName": "system-cluster-critical",
+        "podAnnotations": { "a": "b" },
+        "networkPolicy": { "enabled": true, "metricsFrom": [{ "namespaceSelector": {} }] },
+        "serviceMonitor": { "enabled": true, "labels": { "release": "prometheus" } },
+    })
+}
+
+/// The kinds of Gateway API and of the Prometheus operator, whose modules hold no definitions.
+fn is_foreign(object: &DynamicObject) -> bool {
+    let version = object.types.clone().unwrap_or_default().api_version;
+    version.starts_with("gateway.networking.k8s.io/") || version.starts_with("monitoring.coreos.com/")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rendered_charts_apply_strictly() -> Result<()> {
+    let chart = Chart::write()?;
+    let parts = Parts::from_environment()?;
+    let _turn = SERVERS.lock().await;
+    let management = ControlPlane::start(&parts, &Settings::management()).await?;
+    let client = management.admin().await?;
+    let namespaces = "{apiVersion: v1, kind: Namespace, metadata: {name: lab}}\n---\n\
+        {apiVersion: v1, kind: Namespace, metadata: {name: fleet-a}}\n---\n\
+        {apiVersion: v1, kind: Namespace, metadata: {name: fleet-b}}";
+    apply::manifest(&client, namespaces).await?;
+    let full = json!({ "serverURL": URL, "metal3": { "mode": "full" } });
+    for (name, values) in [("full", full), ("every option", every_option())] {
+        let (foreign, own): (Vec<_>, Vec<_>) =
+            chart.render("lab", &values).await?.into_iter().partition(is_foreign);
+        assert_eq!(foreign.len(), if name == "full" { 0 } else { 2 });
+        apply::objects_strictly(&client, &own).await.context(name)?;
+        ensure!(own.iter().all(|object| object.namespace().is_none_or(|namespace| namespace != NAMESPACE)));
+    }
+    let all = chart.render("lab", &every_option()).await?;
+    let bindings = all.iter().filter(|object| object.types.clone().unwrap_or_default().kind == "RoleBinding");
+    let mut places: Vec<String> = bindings.map(|binding| binding.namespace().unwrap_or_default()).collect();
+    places.sort();
+    assert_eq!(places, ["fleet-a", "fleet-a", "fleet-b", "fleet-b", "lab"]);
+    let route = all.iter().find(|object| object.types.clone().unwrap_or_default().kind == "TLSRoute");
+    assert_eq!(route.context("no route")?.data["spec"]["hostnames"], json!(["coordinator.example"]));
+    Ok(())
+}
