@@ -148,6 +148,8 @@ pub enum Reason {
     // Ours.
     /// `BareMetalHost`: something else owns the inventory that it names.
     InventoryTaken,
+    /// `BareMetalHost`: it has an inventory and does not name it any more.
+    InventoryUnnamed,
     /// `Metal3Machine`: no Machine owns it yet.
     WaitingForMetal3MachineOwnerRef,
     /// `Metal3Machine`: the `Metal3Cluster` does not exist.

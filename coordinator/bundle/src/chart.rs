@@ -69,8 +69,11 @@ impl Sources {
         let (role, everywhere) = hosts.split_once("---\n").unwrap_or((&hosts, ""));
         let within = within.replace("baremetal-coordinator-metal3", "baremetal-coordinator-hosts");
         let hosts = parametrize(role) + "---\n" + &bound(everywhere, &within);
+        let policy = parametrize(&self.text("config/metal3/policy.yaml")?);
         Ok(when(r#"eq .Values.metal3.mode "full""#, &full)
-            + &when(r#"eq .Values.metal3.mode "hosts""#, &hosts))
+            + &when(r#"eq .Values.metal3.mode "hosts""#, &hosts)
+            + "---\n"
+            + &when(r#"ne .Values.metal3.mode "none""#, &policy))
     }
 }
 

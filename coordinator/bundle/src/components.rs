@@ -106,7 +106,8 @@ impl Sources {
         let mut files = vec!["config/rbac.yaml".to_owned(), "config/all-namespaces.yaml".to_owned()];
         files.extend(self.list("config/crd")?);
         if metal3 == Metal3::Full {
-            files.extend(["config/metal3/rbac.yaml", "config/metal3/all-namespaces.yaml"].map(str::to_owned));
+            let rights = ["rbac.yaml", "all-namespaces.yaml", "policy.yaml"];
+            files.extend(rights.map(|file| format!("config/metal3/{file}")));
             files.extend(self.list("config/metal3/crd")?);
         }
         files.push("config/manager.yaml".to_owned());

@@ -11,6 +11,9 @@
 //! [`State`] is projected from them.
 
 mod link;
+mod node_id;
+#[cfg(test)]
+mod node_id_tests;
 mod outcome;
 mod provision;
 mod release;

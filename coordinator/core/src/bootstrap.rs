@@ -13,6 +13,7 @@ mod block;
 mod content;
 mod edit;
 mod kubeadm;
+mod stated;
 mod tree;
 
 use std::rc::Rc;
@@ -23,6 +24,8 @@ use kubeadm::KubeadmError;
 use tree::{Duplicate, Node, NotYaml, Value};
 
 use crate::yaml::quote_text;
+
+pub use stated::{render_expressions, stated_provider_id};
 
 /// Names that a node goes by. The coordinator's win over any in the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

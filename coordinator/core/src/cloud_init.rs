@@ -43,6 +43,16 @@ impl Serialize for Document<'_> {
 /// meta-data of a node.
 #[must_use]
 pub fn meta_data(data: &MetaData) -> String {
+    to_yaml(&Document(list_keys(data)))
+}
+
+/// The same as values.
+#[must_use]
+pub fn meta_data_values(data: &MetaData) -> BTreeMap<String, String> {
+    list_keys(data).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn list_keys(data: &MetaData) -> Vec<(&str, &str)> {
     let mut keys = vec![
         (INSTANCE, data.instance_id.as_str()),
         ("local-hostname", &data.hostname),
@@ -57,7 +67,7 @@ pub fn meta_data(data: &MetaData) -> String {
     keys.retain(|(key, _)| !replaced(key));
     let further = data.replaced.iter().filter(|(key, _)| *key != INSTANCE);
     keys.extend(further.map(|(key, value)| (key.as_str(), value.as_str())));
-    to_yaml(&Document(keys))
+    keys
 }
 
 /// meta-data as a Secret holds it: a map of texts, in YAML or JSON. `None` for

@@ -49,6 +49,15 @@ pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
         || cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
 }
 
+/// The Cluster whose Nodes are left by Cluster API: it deletes those of a Cluster that
+/// names a control plane. Of a Cluster in deletion all Nodes go.
+#[must_use]
+pub fn leftover_cluster(cluster: Option<&Cluster>) -> Option<String> {
+    let cluster = cluster?;
+    let is_managed = cluster.spec.control_plane_ref.as_ref().is_some_and(|named| !named.kind.is_empty());
+    (!is_managed && cluster.metadata.deletion_timestamp.is_none()).then(|| cluster.name_any())
+}
+
 /// Decides.
 #[must_use]
 pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> Decision {

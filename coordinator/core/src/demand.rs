@@ -78,6 +78,9 @@ pub struct NodeDemand {
     pub registry_secret: Option<String>,
     /// Known once the machine names a host.
     pub names: Option<Names>,
+    /// Further providerIDs that bootstrap data may give the kubelet, where it is not
+    /// edited.
+    pub other_ids: Vec<String>,
     /// By what its Node is known; `None` where the kind links no Node.
     pub link: Option<NodeLink>,
 }

@@ -11,6 +11,7 @@ use coordinator_api::conditions::Reason;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::host::Problem;
+use crate::provider_id::ProviderId;
 
 /// Label that the kubelet of every node has.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
@@ -153,9 +154,10 @@ fn link_node(expected: &Expected, node: &NodeFacts) -> Link {
         (Some(other), _) => failed(
             Reason::NodeProviderIDUnsupported,
             format!(
-                "Node {} has the providerID {other}, which is not one of this machine ({}): correct the kubelet arguments of the bootstrap data and replace the Machine",
+                "Node {} has the providerID {other}, which is not one of this machine ({}){}: correct the kubelet arguments of the bootstrap data and replace the Machine",
                 node.name,
-                expected.provider_ids.join(", ")
+                expected.provider_ids.join(", "),
+                ProviderId::proposed_form(other)
             ),
         ),
     }

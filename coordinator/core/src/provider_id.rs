@@ -45,6 +45,16 @@ impl ProviderId {
         is_known.then(|| Self(text.to_owned()))
     }
 
+    /// For an error: whether it is of the form that was proposed and never used.
+    #[must_use]
+    pub fn proposed_form(text: &str) -> &'static str {
+        if text.starts_with(METAL3) && text.contains("?owner=") {
+            " (the form with ?owner= was proposed for Metal3 and is not accepted)"
+        } else {
+            ""
+        }
+    }
+
     /// Without the scheme of Metal3, as its metadata has it.
     #[must_use]
     pub fn without_scheme(text: &str) -> &str {

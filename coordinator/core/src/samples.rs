@@ -206,6 +206,7 @@ pub(crate) fn demand() -> Demand {
             image: Ok(image()),
             registry_secret: None,
             names: Some(names()),
+            other_ids: vec![],
             link: None,
         })),
     }

@@ -185,7 +185,10 @@ impl World {
         for machine in self.fake.look_at_all("machines.cluster.x-k8s.io") {
             let name = text(&machine, "/metadata/name").to_owned();
             let is_provisioned =
-                self.machine(&name).is_some_and(|machine| machine.spec.provider_id.is_some());
+                self.machine(&name).is_some_and(|machine| machine.spec.provider_id.is_some())
+                    || self
+                        .metal3_machine(&name)
+                        .is_some_and(|machine| machine["spec"]["providerID"].is_string());
             if is_provisioned && machine["status"]["nodeRef"].is_null() {
                 self.fake.edit(("machines.cluster.x-k8s.io", NAMESPACE, &name), |object| {
                     object["status"]["nodeRef"] = json!({ "name": name });

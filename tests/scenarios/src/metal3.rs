@@ -47,16 +47,22 @@ impl World {
         let mut object = json!({ "spec": spec });
         merge(&mut object, json!({ "metadata": { "ownerReferences": [owner("Cluster", name, &uid)] } }));
         self.create("Metal3Cluster", name, object).await;
+        self.apply_kubeconfig().await;
     }
 
     /// A Machine of Cluster `c1`, its bootstrap Secret and its `Metal3Machine`, as
     /// Cluster API leaves them. `rest` is merged into the `Metal3Machine`.
     pub async fn apply_metal3_machine(&self, name: &str, rest: Value) {
         self.apply_bootstrap(name, &bootstrap_data()).await;
+        self.apply_metal3_machine_with(name, Value::Null, rest).await;
+    }
+
+    /// The same without the bootstrap Secret, and with a bootstrap configuration.
+    pub async fn apply_metal3_machine_with(&self, name: &str, config_ref: Value, rest: Value) {
         let spec = json!({
             "clusterName": "c1",
             "version": "v1",
-            "bootstrap": { "dataSecretName": format!("{name}-bootstrap") },
+            "bootstrap": { "dataSecretName": format!("{name}-bootstrap"), "configRef": config_ref },
             "infrastructureRef": { "apiGroup": INFRASTRUCTURE, "kind": "Metal3Machine", "name": name },
         });
         let metadata = json!({

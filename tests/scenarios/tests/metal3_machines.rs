@@ -94,6 +94,29 @@ async fn machines_at_once_get_a_host_each() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn kept_host_is_free_when_its_cluster_goes() {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    let spec = json!({ "nodeReuse": true, "template": { "spec": {} } });
+    world.create("Metal3MachineTemplate", "t", json!({ "spec": spec })).await;
+    let cloned = json!({ "metadata": { "annotations": { "cluster.x-k8s.io/cloned-from-name": "t" } } });
+    world.apply_metal3_machine("m-1", cloned).await;
+    world.wait_metal3_ready("m-1").await;
+    world.delete_metal3_machine("m-1").await;
+    world.wait_idle().await;
+    let host = host_object(&world, "bmh-host-1");
+    let label = &host["metadata"]["labels"]["infrastructure.cluster.x-k8s.io/node-reuse"];
+    assert_eq!((&host["spec"]["consumerRef"]["kind"], label), (&json!("Cluster"), &json!("md-workers")));
+    world.delete("Cluster", "c1").await;
+    let is_free = |world: &World| host_object(world, "bmh-host-1")["spec"]["consumerRef"].is_null();
+    world.wait_until("the host is free", is_free).await;
+    let label = &host_object(&world, "bmh-host-1")["metadata"]["labels"];
+    assert_eq!(label["infrastructure.cluster.x-k8s.io/node-reuse"], Value::Null);
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn secrets_of_the_operator_reach_the_host() {
     let mut world = World::with_metal3().await;
     world.register_bare_metal_hosts(&["host-1"]).await;

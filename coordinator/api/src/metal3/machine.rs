@@ -109,7 +109,8 @@ pub struct HostRequirement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metal3MachineStatus {
-    /// Ready, Paused, `AssociateBareMetalHost`, `Metal3DataReady`, `HostProvisioned`.
+    /// Ready, Paused, `AssociateBareMetalHost`, `Metal3DataReady`, `HostProvisioned`,
+    /// `NodeLinked`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// When the addresses changed last.

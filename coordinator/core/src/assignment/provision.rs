@@ -7,6 +7,7 @@ use coordinator_api::names::annotation;
 use proto::plan::{Checksum, PlanId, RegistryAccess, Secret};
 
 use super::link;
+use super::node_id::{provider_id, stated_id};
 use super::{
     Assignment, ClaimNames, Effect, Host, Outcome, SecretRead, SecretRef, Situation, State, Wake,
     assign_plan, host_network,
@@ -121,11 +122,6 @@ fn name_node(node: &NodeDemand, host: &HostRecord) -> Outcome {
     let message = "an operator's plan ran on this host, and it does not state that it carries the node of this machine: delete the Machine to have another one created";
     let blocker = Blocker::needs_operator(Type::PlanApplied, Reason::HostCarriesNoNode, message);
     Outcome::from_blocker(State::new(Phase::Reprovisioning, Some(host)), blocker)
-}
-
-fn provider_id(node: &NodeDemand, host: &HostRecord) -> ProviderId {
-    let named = node.names.as_ref().and_then(|names| ProviderId::parse(&names.provider_id));
-    named.unwrap_or_else(|| ProviderId::of_host(&host.name))
 }
 
 /// A machine with a providerID never gets a second reprovision.
@@ -332,9 +328,16 @@ fn assign_reprovision(node: &NodeDemand, host: Host<'_>, inputs: &Inputs<'_>) ->
         let message = "the meta-data is not a map of texts in YAML or JSON: correct the Secret";
         text.and_then(parse_meta_data).ok_or_else(|| invalid(message.to_owned()))
     });
-    let meta_data = meta_data.transpose()?.unwrap_or_default();
+    let mut meta_data = meta_data.transpose()?.unwrap_or_default();
+    let mut names = names.clone();
+    if let Some(stated) = stated_id(node, inputs.data, &names, &meta_data)? {
+        // Templates find the newer form under its key, whichever the kubelet has.
+        let newer = ProviderId::without_scheme(&names.provider_id).to_owned();
+        meta_data.entry("providerid".to_owned()).or_insert(newer);
+        names.provider_id = stated;
+    }
     let registry = inputs.registry.clone();
-    let plan = Reprovision { image, registry, user_data, network, names: names.clone(), meta_data };
+    let plan = Reprovision { image, registry, user_data, network, names, meta_data };
     assign_plan(host.record, &PlanInputs::Reprovision(plan), inputs.stored)
 }
 

@@ -69,7 +69,7 @@ pub fn read_demand(inputs: &Inputs<'_>, is_reserved: impl Fn(&str) -> bool) -> D
         retry_clean: annotated(annotation::RETRY_PLAN),
         release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
         abandon_after: inputs.roster.and_then(abandon_after),
-        leftover_cluster: leftover_cluster(inputs),
+        leftover_cluster: cluster::leftover_cluster(inputs.cluster),
         hold: pause_blocker(inputs).or(hold),
         want,
     }
@@ -143,6 +143,7 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         image: resolve_image(inputs, owner),
         registry_secret: registry_secret(inputs),
         names: inputs.inventory.and_then(|inventory| read_names(inputs, owner, inventory)),
+        other_ids: vec![],
         link: inputs.inventory.map(|inventory| read_link(machine, owner, inventory)),
     }
 }
@@ -164,14 +165,6 @@ fn read_link(machine: &BaremetalMachine, owner: &Machine, inventory: &MachineInv
     };
     let is_found = owner.status.as_ref().is_some_and(|status| status.node_ref.is_some());
     NodeLink { expected, is_found }
-}
-
-/// Cluster API deletes Nodes where the Cluster names a control plane. Of a
-/// Cluster in deletion all Nodes go.
-fn leftover_cluster(inputs: &Inputs<'_>) -> Option<String> {
-    let cluster = inputs.cluster?;
-    let is_managed = cluster.spec.control_plane_ref.as_ref().is_some_and(|named| !named.kind.is_empty());
-    (!is_managed && cluster.metadata.deletion_timestamp.is_none()).then(|| cluster.name_any())
 }
 
 fn choose_candidate(

@@ -9,9 +9,10 @@ use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::{BareMetalHost, Image};
-use coordinator_api::metal3::names;
+use coordinator_api::metal3::{Consumer, names};
 use coordinator_api::names::{annotation, finalizer, label};
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::demand::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
@@ -52,8 +53,10 @@ pub fn named_inventory(host: &BareMetalHost) -> Option<HostName> {
 /// Decides; `record` is the inventory that the host names.
 #[must_use]
 pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostStep {
-    let Some(named) = named_inventory(host) else { return HostStep::Ignore };
     let has = |finalizer: &str| host.finalizers().iter().any(|held| held == finalizer);
+    let Some(named) = named_inventory(host) else {
+        return if has(names::HOST_FINALIZER) { refuse_unnamed() } else { HostStep::Ignore };
+    };
     let name = host.name_any();
     let owner = record.and_then(|record| record.bare_metal_host.as_deref());
     let is_owner = owner == Some(name.as_str());
@@ -103,6 +106,36 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
         (true, false) => HostStep::Take,
         (true, true) => HostStep::Drive,
     }
+}
+
+/// It has an inventory: which one, its annotation alone tells.
+fn refuse_unnamed() -> HostStep {
+    let message = format!(
+        "the annotation {} was removed while this host has a MachineInventory, which is left as it is: write the annotation again; to part them, delete the BareMetalHost",
+        annotation::MACHINE_INVENTORY
+    );
+    let (condition, reason) = (Type::InventoryAllocated, Reason::InventoryUnnamed);
+    HostStep::Refuse(Blocker::needs_operator(condition, reason, message))
+}
+
+/// The Cluster that keeps the host for the successor of a machine.
+#[must_use]
+pub fn keeping_cluster(host: &BareMetalHost) -> Option<&str> {
+    let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == "Cluster")?;
+    let is_kept = named_inventory(host).is_some() && host.labels().contains_key(names::NODE_REUSE);
+    is_kept.then_some(consumer.name.as_str())
+}
+
+/// What frees a host that is kept for a Cluster in deletion, or for none.
+#[must_use]
+pub fn unkeep_change(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Value> {
+    let has_end = cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
+    (keeping_cluster(host).is_some() && has_end).then(|| {
+        json!({
+            "metadata": { "labels": { names::NODE_REUSE: null } },
+            "spec": { "consumerRef": null },
+        })
+    })
 }
 
 /// A field that only a BMC, or Ironic, could carry out.
@@ -160,7 +193,7 @@ pub fn read_demand(
         retry_clean: annotated(annotation::RETRY_PLAN),
         release_without_clean: annotated(annotation::RELEASE_WITHOUT_CLEAN),
         abandon_after: None,
-        leftover_cluster: None,
+        leftover_cluster: consumer_machine(host).and_then(|_| cluster::leftover_cluster(cluster)),
         hold: find_pause(host, cluster),
         want,
     }
@@ -203,6 +236,7 @@ fn read_node(
         image: resolve_image(image),
         registry_secret: host.annotations().get(annotation::REGISTRY_SECRET).cloned(),
         link: None,
+        other_ids: vec![ProviderId::of_uid(&uuid).to_string()],
         names: inventory.map(|_| Names {
             hostname: name.clone(),
             machine: name.clone(),
@@ -213,11 +247,14 @@ fn read_node(
     }
 }
 
+fn consumer_machine(host: &BareMetalHost) -> Option<&Consumer> {
+    host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == super::machine::KIND)
+}
+
 /// Of the machine that uses the host; of the host itself where none does.
 #[must_use]
 pub fn provider_id(host: &BareMetalHost) -> String {
-    let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == super::machine::KIND);
-    match consumer {
+    match consumer_machine(host) {
         Some(consumer) => {
             ProviderId::of_metal3(&host.namespace().unwrap_or_default(), &host.name_any(), &consumer.name)
         }

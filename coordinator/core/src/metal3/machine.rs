@@ -5,8 +5,12 @@
 //! decided by its own controller, which may be another manager's.
 
 mod choice;
+mod node;
+#[cfg(test)]
+mod node_tests;
 mod provision;
 mod release;
+mod roster;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -15,6 +19,7 @@ use std::collections::BTreeMap;
 
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::CarriedNode;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::host::BareMetalHost;
@@ -23,10 +28,13 @@ use coordinator_api::metal3::names;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use crate::assignment::{NodeRef, NodesRead};
 use crate::cluster;
 use crate::demand::Blocker;
+use crate::node_link::NodeSearch;
 
-pub use choice::{Choice, choose_host, is_candidate};
+pub use choice::is_candidate;
+pub use roster::{Choice, HostRoster};
 pub use status::project_status;
 
 pub const KIND: &str = "Metal3Machine";
@@ -49,6 +57,9 @@ pub struct Situation<'a> {
     pub data_claim: Option<&'a Metal3DataClaim>,
     /// The data of that claim.
     pub data: Option<&'a Metal3Data>,
+    /// The node that the host states to carry.
+    pub carried: Option<&'a CarriedNode>,
+    pub nodes: &'a NodesRead,
 }
 
 /// The one change that is due.
@@ -68,8 +79,15 @@ pub enum Step {
     ClaimData(Box<Metal3DataClaim>),
     /// Delete the claim: index and addresses are free.
     ReleaseData,
+    /// Read the Nodes of the workload cluster.
+    FindNodes(NodeSearch),
     /// Give Cluster API the providerID.
     Provide(String),
+    /// Write the providerID of the Node.
+    LinkNode {
+        node: NodeRef,
+        provider_id: String,
+    },
     RemoveFinalizer,
 }
 
@@ -78,15 +96,21 @@ pub enum Step {
 pub struct Outcome {
     pub step: Step,
     pub blocker: Option<Blocker>,
+    /// No event announces the end of the blocker: decide again, later each time.
+    pub is_retried: bool,
 }
 
 impl Outcome {
     fn of_step(step: Step) -> Self {
-        Self { step, blocker: None }
+        Self { step, blocker: None, is_retried: false }
     }
 
     fn of_blocker(blocker: Blocker) -> Self {
-        Self { step: Step::Rest, blocker: Some(blocker) }
+        Self { step: Step::Rest, blocker: Some(blocker), is_retried: false }
+    }
+
+    fn retried(self) -> Self {
+        Self { is_retried: true, ..self }
     }
 }
 
@@ -101,14 +125,24 @@ pub fn named_host(machine: &Metal3Machine) -> Option<&str> {
 /// restore, and versions with an upgrade.
 #[must_use]
 pub fn is_consumer(host: &BareMetalHost, machine: &Metal3Machine) -> bool {
-    host.spec.consumer_ref.as_ref().is_some_and(|consumer| {
-        let namespace = consumer.namespace.as_deref().unwrap_or_default();
-        let group = consumer.api_version.as_deref().unwrap_or_default().split('/').next();
-        consumer.kind == KIND
-            && consumer.name == machine.name_any()
-            && (namespace.is_empty() || Some(namespace) == machine.metadata.namespace.as_deref())
-            && group == Some(coordinator_api::names::INFRASTRUCTURE_GROUP)
-    })
+    host.metadata.namespace == machine.metadata.namespace
+        && consumer_machine(host) == Some(machine.name_any().as_str())
+}
+
+/// The machine that uses the host, in its namespace.
+fn consumer_machine(host: &BareMetalHost) -> Option<&str> {
+    let consumer = host.spec.consumer_ref.as_ref()?;
+    let namespace = consumer.namespace.as_deref().unwrap_or_default();
+    let group = consumer.api_version.as_deref().unwrap_or_default().split('/').next();
+    let is_machine = consumer.kind == KIND
+        && (namespace.is_empty() || Some(namespace) == host.metadata.namespace.as_deref())
+        && group == Some(coordinator_api::names::INFRASTRUCTURE_GROUP);
+    is_machine.then_some(consumer.name.as_str())
+}
+
+fn is_available(host: &BareMetalHost) -> bool {
+    let state = host.status.as_ref().map_or("", |status| status.provisioning.state.as_str());
+    matches!(state, "ready" | "available")
 }
 
 /// Decides.
@@ -125,7 +159,11 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         return wait(Reason::WaitingForMetal3MachineOwnerRef, message.to_owned());
     };
     if situation.machine.spec.provider_id.is_some() {
-        return Outcome::of_step(Step::Rest);
+        let host = situation.host.filter(|host| is_consumer(host, situation.machine));
+        return match host.filter(|_| !node::is_found(owner)) {
+            Some(host) => node::link_node(situation, owner, host),
+            None => Outcome::of_step(Step::Rest),
+        };
     }
     match provision::find_missing(situation, owner) {
         Some(blocker) => Outcome::of_blocker(blocker),

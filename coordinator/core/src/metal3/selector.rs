@@ -37,6 +37,22 @@ impl Selector {
     }
 
     #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Labels that every host has which matches.
+    pub(super) fn equalities(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|(key, operation)| match operation {
+            Operation::In(values) => match values.as_slice() {
+                [value] => Some((key.as_str(), value.as_str())),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
+    #[must_use]
     pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|(key, operation)| operation.matches(labels.get(key)))
     }

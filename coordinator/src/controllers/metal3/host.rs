@@ -13,7 +13,7 @@ use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::demand::Blocker;
 use coordinator_core::host::HostRecord;
 use coordinator_core::metal3::host::{
-    HostStep, KIND, decide_step, named_inventory, project_status, read_demand,
+    HostStep, KIND, decide_step, keeping_cluster, named_inventory, project_status, read_demand, unkeep_change,
 };
 use coordinator_core::provider_id::ProviderId;
 use futures::FutureExt as _;
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::controllers::Context;
 use crate::controllers::front_door::{self, FrontDoor, Gathered};
 use crate::controllers::index::Key;
-use crate::store::{StoreError, host as inventories, metal3, status};
+use crate::store::{self, StoreError, host as inventories, metal3, status};
 
 impl FrontDoor for BareMetalHost {
     type Status = BareMetalHostStatus;
@@ -70,7 +70,8 @@ impl FrontDoor for BareMetalHost {
     }
 }
 
-fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<Arc<MachineInventory>> {
+/// The inventory that it names.
+pub(super) fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<Arc<MachineInventory>> {
     let key = Key::of(host).in_namespace_of(named_inventory(host)?.as_str());
     context.cache.inventories.get(&key.object_ref())
 }
@@ -80,6 +81,9 @@ fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<Arc<Machine
 /// # Errors
 /// [`StoreError`].
 pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
+    if free_kept(&context, &host).await? {
+        return Ok(Action::await_change());
+    }
     let inventory = find_inventory(&host, &context);
     let record = inventory.as_deref().and_then(HostRecord::parse);
     let client = &context.client;
@@ -106,6 +110,18 @@ pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -
         (HostStep::Drive, _) => return front_door::reconcile_machine(host, context).await,
     }
     Ok(Action::await_change())
+}
+
+/// Whether the host was kept for a Cluster that is gone, and is free now.
+async fn free_kept(context: &Context, host: &BareMetalHost) -> Result<bool, StoreError> {
+    let is_full = context.cache.metal3.as_ref().is_some_and(|cache| cache.is_full);
+    let Some(cluster) = keeping_cluster(host).filter(|_| is_full) else { return Ok(false) };
+    let found = context.cache.find_cluster(&Key::of(host).in_namespace_of(cluster));
+    let Some(change) = unkeep_change(host, found.as_deref()) else { return Ok(false) };
+    store::patch(&context.client, host, "free", change).await?;
+    let note = format!("Cluster {cluster} is gone, or in deletion: no successor of its machines comes");
+    context.events.normal(host, "HostReleased", &note).await;
+    Ok(true)
 }
 
 /// Neither a node nor the wish for one.

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use coordinator_api::capi::{Cluster, Machine};
 use coordinator_api::conditions::{Reason, Type, find_condition};
+use coordinator_api::inventory::CarriedNode;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::names;
 use coordinator_api::names::label;
-use coordinator_core::assignment::effect_failed;
+use coordinator_core::assignment::{NodesRead, effect_failed};
 use coordinator_core::demand::{Blocker, Severity};
 use coordinator_core::metal3::machine::{
-    Outcome, Situation, Step, choose_host, decide_machine, is_consumer, named_host, project_status,
+    Outcome, Situation, Step, decide_machine, is_consumer, named_host, project_status,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
@@ -25,6 +26,7 @@ use serde_json::json;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
+use crate::controllers::metal3::host;
 use crate::store::{self, Class, StoreError, metal3, status};
 use crate::telemetry::chain;
 
@@ -44,6 +46,8 @@ struct Gathered {
     catalog: Option<Arc<ConfigMap>>,
     data_claim: Option<Arc<Metal3DataClaim>>,
     data: Option<Arc<Metal3Data>>,
+    carried: Option<CarriedNode>,
+    nodes: NodesRead,
 }
 
 impl Gathered {
@@ -58,14 +62,20 @@ impl Gathered {
         let reference = cluster.as_ref().and_then(|cluster| cluster.spec.infrastructure_ref.as_ref());
         let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
         let template = machine.annotations().get(CLONED_FROM);
+        let host = named_host(&machine).and_then(|name| cache.hosts.get(&beside(name).object_ref()));
+        let inventory = host.as_deref().and_then(|host| host::find_inventory(host, context));
+        let carried = inventory
+            .and_then(|inventory| inventory.status.as_ref()?.host.as_ref()?.carried.as_ref()?.node.clone());
         Self {
             infrastructure: infrastructure
                 .and_then(|reference| cache.clusters.get(&beside(&reference.name).object_ref())),
             template: template.and_then(|name| cache.templates.get(&beside(name).object_ref())),
-            host: named_host(&machine).and_then(|name| cache.hosts.get(&beside(name).object_ref())),
+            host,
             catalog: context.cache.image_catalog(),
             data_claim: cache.data_claims.get(&key.object_ref()),
             data: cache.index.data_of_claim(&key).and_then(|data| cache.data.get(&data.object_ref())),
+            carried,
+            nodes: NodesRead::NotRead,
             machine,
             owner,
             cluster,
@@ -83,6 +93,8 @@ impl Gathered {
             catalog: self.catalog.as_ref().and_then(|catalog| catalog.data.as_ref()),
             data_claim: self.data_claim.as_deref(),
             data: self.data.as_deref(),
+            carried: self.carried.as_ref(),
+            nodes: &self.nodes,
         }
     }
 }
@@ -99,8 +111,8 @@ pub(super) async fn reconcile(
     let key = Key::of(&*machine);
     // Registered as waiting before the stores are read, so that no event is missed.
     cache.index.set_waiting(&key, true);
-    let gathered = Gathered::read(machine, &context, cache);
-    let Outcome { step, mut blocker } = decide_machine(&gathered.situation());
+    let mut gathered = Gathered::read(machine, &context, cache);
+    let Outcome { step, mut blocker, is_retried } = decide_outcome(&context, &mut gathered).await?;
     let applied = apply_step(&context, cache, &gathered, &step).await;
     let failure = match &applied {
         Err(error) if error.class() == Class::Conflict => return applied.map(|_| Action::await_change()),
@@ -113,8 +125,10 @@ pub(super) async fn reconcile(
     cache
         .index
         .set_waiting(&key, blocker.as_ref().is_some_and(|blocker| blocker.severity != Severity::Waiting));
-    // After any other step the change comes back as an event, and with it the status.
-    if step == Step::Rest || blocker.is_some() || failure.is_some() {
+    // After any other step the change comes back as an event, and with it the status; that of
+    // a Node does not.
+    let is_silent = matches!(step, Step::Rest | Step::LinkNode { .. });
+    if is_silent || blocker.is_some() || failure.is_some() {
         let shown = project_status(&gathered.situation(), blocker.as_ref(), failure, context.clock.now());
         let written = status::write_status(&context.client, &*gathered.machine, &shown).await?;
         if let (Some(_), Some(blocker)) = (written, &blocker) {
@@ -122,8 +136,22 @@ pub(super) async fn reconcile(
         }
     }
     applied?;
+    if is_retried {
+        return Ok(Action::requeue(context.waits.next_interval(&key)));
+    }
+    context.waits.reset_count(&key);
     let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
     Ok(if is_exhausted { Action::requeue(RECHECK) } else { Action::await_change() })
+}
+
+/// Decides; the Nodes of the workload cluster are read when the decision asks for
+/// them.
+async fn decide_outcome(context: &Context, gathered: &mut Gathered) -> Result<Outcome, StoreError> {
+    let outcome = decide_machine(&gathered.situation());
+    let Step::FindNodes(search) = &outcome.step else { return Ok(outcome) };
+    let namespace = gathered.machine.namespace().unwrap_or_default();
+    gathered.nodes = context.workloads.read_nodes(&context.client, &namespace, search).await?;
+    Ok(decide_machine(&gathered.situation()))
 }
 
 /// An Event for what an operator has to act on, once per cause.
@@ -145,7 +173,7 @@ async fn apply_step(
 ) -> Result<Option<Blocker>, StoreError> {
     let (client, machine) = (&context.client, &*gathered.machine);
     match step {
-        Step::Rest => {}
+        Step::Rest | Step::FindNodes(_) => {}
         Step::Choose => return choose(context, cache, gathered).await,
         Step::Unchoose => {
             cache.index.release_host(&Key::of(machine));
@@ -172,6 +200,13 @@ async fn apply_step(
             context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
             tracing::info!(provider_id, "machine provisioned");
         }
+        Step::LinkNode { node, provider_id } => {
+            let namespace = machine.namespace().unwrap_or_default();
+            context.workloads.set_provider_id(client, &namespace, node, provider_id).await?;
+            let note = format!("Node {} has the providerID {provider_id} now", node.name);
+            context.events.normal(machine, "NodeLinked", &note).await;
+            tracing::info!(node = node.name, provider_id, "Node linked");
+        }
         Step::RemoveFinalizer => remove_finalizer(context, gathered).await?,
     }
     Ok(None)
@@ -186,12 +221,7 @@ async fn choose(
 ) -> Result<Option<Blocker>, StoreError> {
     let (machine, Some(owner)) = (&*gathered.machine, gathered.owner.as_deref()) else { return Ok(None) };
     let key = Key::of(machine);
-    let mut hosts: Vec<_> = cache.hosts.state();
-    hosts.retain(|host| host.metadata.namespace.as_deref() == Some(&key.namespace));
-    hosts.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-    let chosen = cache.index.choose_host(&key, |is_reserved| {
-        choose_host(machine, owner, hosts.iter().map(|host| &**host), is_reserved)
-    });
+    let chosen = cache.index.choose_host(machine, owner);
     match chosen {
         Ok(host) => {
             let note = (names::HOST_OF_MACHINE, format!("{}/{host}", key.namespace));

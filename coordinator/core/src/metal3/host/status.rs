@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
+use super::named_inventory;
 use crate::assignment::State;
 use crate::cluster;
 use crate::demand::{Blocker, Severity};
@@ -88,7 +89,10 @@ fn choose_state(
 ) -> String {
     let is_deleted = host.metadata.deletion_timestamp.is_some();
     let is_release = is_deleted || host.spec.image.is_none();
+    let is_unnamed = named_inventory(host).is_none() && !before.provisioning.state.is_empty();
     let text = match (state.map(|state| state.phase), record) {
+        // It may run a node: nothing that waits for a free host may go on.
+        (_, None) if is_unnamed => return before.provisioning.state.clone(),
         (_, None) => "registering",
         (Some(None), _) if before.provisioning.state.is_empty() => "registering",
         (Some(None), _) => return before.provisioning.state.clone(),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::samples;
 use coordinator_api::metal3::Consumer;
+use coordinator_api::metal3::host::BareMetalHostStatus;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -37,6 +38,8 @@ fn a_host_takes_the_inventory_that_it_names() {
     claimed.annotations_mut().insert(annotation::OWNER_BAREMETAL_MACHINE.into(), "m-1".into());
     let mut foreign = host();
     foreign.metadata.annotations = None;
+    let unnamed = foreign.clone();
+    foreign.metadata.finalizers = None;
     let mut new = host();
     new.metadata.finalizers = None;
     let mut deleted = host();
@@ -50,6 +53,7 @@ fn a_host_takes_the_inventory_that_it_names() {
     with_raid.spec.raid = Some(json!({}));
     for (name, host, inventory, want) in [
         ("another manager's", &foreign, Some(&free), "Ignore"),
+        ("its annotation was removed", &unnamed, None, "InventoryUnnamed"),
         ("new", &new, Some(&free), "Hold"),
         ("held", &host(), Some(&free), "Take"),
         ("owner", &host(), Some(&owned("bmh-1")), "Drive"),
@@ -164,6 +168,59 @@ fn the_state_is_that_of_the_baremetal_operator() {
         assert_eq!(status.provisioning.state, want, "{name}");
         assert_eq!(status.operational_status, "OK", "{name}: {}", status.error_message);
     }
+}
+
+#[test]
+fn a_host_without_its_annotation_keeps_its_state() {
+    let mut host = provisioning();
+    let show = |host: &BareMetalHost, inventory| {
+        project_status(host, None, &[], inventory, Timestamp::UNIX_EPOCH).provisioning.state
+    };
+    host.status = Some(BareMetalHostStatus::default());
+    host.status.as_mut().unwrap().provisioning.state = "provisioned".into();
+    assert_eq!(show(&host, None), "registering", "its inventory is gone");
+    host.metadata.annotations = None;
+    assert_eq!(show(&host, None), "provisioned");
+}
+
+#[test]
+fn a_host_is_kept_no_longer_than_its_cluster() {
+    let mut kept = host();
+    let consumer = json!({ "kind": "Cluster", "name": "c1", "namespace": "default" });
+    kept.spec.consumer_ref = serde_json::from_value(consumer).unwrap();
+    kept.labels_mut().insert(names::NODE_REUSE.into(), "md-workers".into());
+    let mut foreign = kept.clone();
+    foreign.metadata.annotations = None;
+    let mut unlabelled = kept.clone();
+    unlabelled.metadata.labels = None;
+    let cluster = samples::cluster();
+    let mut deleted = samples::cluster();
+    deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    for (what, host, cluster, want) in [
+        ("its Cluster is there", &kept, Some(&cluster), false),
+        ("its Cluster is in deletion", &kept, Some(&deleted), true),
+        ("its Cluster is gone", &kept, None, true),
+        ("of another manager", &foreign, None, false),
+        ("not kept", &unlabelled, None, false),
+        ("free", &host(), None, false),
+    ] {
+        assert_eq!(unkeep_change(host, cluster).is_some(), want, "{what}");
+    }
+}
+
+#[test]
+fn a_leftover_node_is_that_of_a_metal3_machine() {
+    let mut host = provisioning();
+    let mut cluster = samples::cluster();
+    let leftover = |host: &BareMetalHost, cluster: &Cluster| {
+        read_demand(host, Some(&owned("bmh-1")), Some(cluster)).leftover_cluster
+    };
+    assert_eq!(leftover(&host, &cluster), None, "no machine uses the host");
+    host.spec.consumer_ref =
+        Some(Consumer { kind: "Metal3Machine".into(), name: "m-1".into(), ..Consumer::default() });
+    assert_eq!(leftover(&host, &cluster).as_deref(), Some("c1"));
+    cluster.spec.control_plane_ref = serde_json::from_value(json!({ "kind": "K", "name": "c1" })).unwrap();
+    assert_eq!(leftover(&host, &cluster), None, "Cluster API deletes it");
 }
 
 #[test]

@@ -6,16 +6,14 @@ use coordinator_api::capi::Machine;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::data::{Metal3DataClaim, Metal3DataClaimSpec};
 use coordinator_api::metal3::host::{BareMetalHost, Image};
-use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef, names};
 use coordinator_api::names::{annotation, label};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{KIND, Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host};
+use super::{KIND, Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host, node};
 use crate::demand::Blocker;
 use crate::image_catalog;
-use crate::provider_id::ProviderId;
 
 /// What has to be there before a host is chosen.
 pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option<Blocker> {
@@ -113,7 +111,7 @@ pub(super) fn provision_host(situation: &Situation<'_>, owner: &Machine) -> Outc
     }
     let status = host.status.clone().unwrap_or_default();
     if status.provisioning.state == "provisioned" {
-        return Outcome::of_step(Step::Provide(provider_id(machine, host)));
+        return node::link_node(situation, owner, host);
     }
     let state = if status.provisioning.state.is_empty() { "not known" } else { &status.provisioning.state };
     let message = match status.error_message.as_str() {
@@ -157,12 +155,6 @@ fn await_data(situation: &Situation<'_>) -> Option<Outcome> {
     };
     let reason = Reason::WaitingForMetal3Data;
     Some(Outcome::of_blocker(Blocker::waiting_for(Type::Metal3DataReady, reason, message)))
-}
-
-/// The format that is written since CAPM3 1.12.
-fn provider_id(machine: &Metal3Machine, host: &BareMetalHost) -> String {
-    let namespace = machine.namespace().unwrap_or_default();
-    ProviderId::of_metal3(&namespace, &host.name_any(), &machine.name_any()).to_string()
 }
 
 pub(super) fn change_host(change: Value, event: &'static str) -> Outcome {

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 
 use super::{Situation, is_consumer};
 use crate::cluster;
-use crate::demand::Blocker;
+use crate::demand::{Blocker, Severity};
 
 /// The status that follows. `failure` is an effect that the API server refused.
 #[must_use]
@@ -101,7 +101,14 @@ fn project_conditions(
     if machine.spec.provider_id.is_some() {
         updates.push(condition_true(Type::HostProvisioned, Reason::Running, ""));
     }
-    let mut ready = match blocker {
+    if let Some(node) = situation.owner.and_then(|owner| owner.status.as_ref()?.node_ref.as_ref()) {
+        updates.push(condition_true(Type::NodeLinked, Reason::NodeFound, format!("Node {}", node.name)));
+    }
+    // The host runs, and its Node is expected.
+    let is_running =
+        |blocker: &&Blocker| blocker.condition == Type::NodeLinked && blocker.severity == Severity::Waiting;
+    let is_running = machine.spec.provider_id.is_some() && blocker.as_ref().is_some_and(is_running);
+    let mut ready = match blocker.filter(|_| !is_running) {
         Some(blocker) => condition_false(Type::Ready, blocker.reason, blocker.message.clone()),
         None if machine.spec.provider_id.is_some() => condition_true(Type::Ready, Reason::Running, ""),
         None => {

@@ -88,11 +88,22 @@ struct World {
     host: Option<BareMetalHost>,
     data_claim: Option<Metal3DataClaim>,
     data: Option<Metal3Data>,
+    nodes: NodesRead,
 }
 
 fn world(machine: Metal3Machine, host: Option<BareMetalHost>) -> World {
     let (owner, cluster, infrastructure) = (Some(owner()), Some(cluster()), Some(infrastructure()));
-    World { machine, owner, cluster, infrastructure, template: None, host, data_claim: None, data: None }
+    World {
+        machine,
+        owner,
+        cluster,
+        infrastructure,
+        template: None,
+        host,
+        data_claim: None,
+        data: None,
+        nodes: NodesRead::NotRead,
+    }
 }
 
 fn decide(world: &World) -> Outcome {
@@ -106,6 +117,8 @@ fn decide(world: &World) -> Outcome {
         catalog: None,
         data_claim: world.data_claim.as_ref(),
         data: world.data.as_ref(),
+        carried: None,
+        nodes: &world.nodes,
     })
 }
 
@@ -139,17 +152,21 @@ fn a_machine_goes_from_choice_to_provider_id() {
             Some(used(true, "externally provisioned")),
             "HostNotProvisioned",
         ),
-        ("written", chosen(), Some(used(true, "provisioned")), "Provide(\"metal3://fleet/bmh-1/m3m\")"),
+        (
+            "written",
+            chosen(),
+            Some(used(true, "provisioned")),
+            "FindNodes(NodeSearch { cluster: \"c1\", selector: None })",
+        ),
     ] {
         assert_eq!(name(&decide(&world(machine, host))), want, "{what}");
     }
     let mut provided = chosen();
     provided.spec.provider_id = Some("metal3://uid".into());
-    assert_eq!(
-        name(&decide(&world(provided, Some(used(true, "provisioned"))))),
-        "Rest",
-        "a legacy providerID stays"
-    );
+    let mut world = world(provided, Some(used(true, "provisioned")));
+    let node_ref = Some(capi::NodeRef { name: "n1".into() });
+    world.owner.as_mut().unwrap().status = Some(capi::MachineStatus { node_ref });
+    assert_eq!(name(&decide(&world)), "Rest", "a legacy providerID stays");
 }
 
 #[test]
@@ -292,7 +309,13 @@ fn preferring(domain: &str) -> Metal3Machine {
 
 fn check_choices(cases: Vec<Case>) {
     for (what, machine, hosts, reserved, want) in cases {
-        let found = choose_host(&machine, &owner(), hosts.iter(), |name| name == reserved);
+        let mut roster = HostRoster::default();
+        for host in &hosts {
+            // Whatever it was before is forgotten.
+            roster.set_host(&host.name_any(), Some(&kept(&host.name_any(), "md-workers", "ready")));
+            roster.set_host(&host.name_any(), Some(host));
+        }
+        let found = roster.choose_host(&machine, &owner(), &|name| name == reserved);
         match (found, want) {
             (Ok(found), Ok(want)) => assert_eq!(found, want, "{what}"),
             (Err(blocker), Err(want)) => {
@@ -335,6 +358,26 @@ fn hosts_that_cannot_be_chosen_are_counted_by_cause() {
             Err("not available yet"),
         ),
         ("not selected", selecting(), vec![free("a")], "", Err("1 not selected")),
+        (
+            "some are selected",
+            selecting(),
+            vec![free("a"), free("b"), rack()],
+            "rack",
+            Err("1 about to be claimed, 2 not selected"),
+        ),
+        (
+            "by what no label leads to",
+            {
+                let mut machine = machine();
+                let absent = json!({ "matchExpressions": [{ "key": "a", "operator": "exists" }] });
+                machine.spec.host_selector = serde_json::from_value(absent).unwrap();
+                machine
+            },
+            vec![free("a"), rack()],
+            "",
+            Err("2 not selected"),
+        ),
+        ("about to be claimed", machine(), vec![free("a")], "a", Err("chosen: 1 about to be claimed")),
         ("none", machine(), vec![], "", Err("there is none")),
         (
             "in use",
@@ -381,6 +424,20 @@ fn hosts_that_cannot_be_chosen_are_counted_by_cause() {
 }
 
 #[test]
+fn a_host_that_is_gone_leaves_nothing() {
+    let mut roster = HostRoster::default();
+    for host in [free("a"), rack(), kept("b", "md-other", "ready")] {
+        roster.set_host(&host.name_any(), Some(&host));
+        roster.set_host(&host.name_any(), None);
+    }
+    assert!(roster.is_empty());
+    for machine in [machine(), selecting(), preferring("rack-1")] {
+        let blocker = roster.choose_host(&machine, &owner(), &|_| false).unwrap_err();
+        assert!(blocker.message.contains("there is none"), "{}", blocker.message);
+    }
+}
+
+#[test]
 fn machines_of_a_control_plane_share_their_hosts() {
     let mut owner = owner();
     owner.metadata.owner_references = Some(vec![OwnerReference {
@@ -410,6 +467,8 @@ fn the_status_shows_the_host() {
         catalog: None,
         data_claim: None,
         data: None,
+        carried: None,
+        nodes: &world.nodes,
     };
     let status = project_status(&situation, None, None, Timestamp::UNIX_EPOCH);
     let addresses: Vec<_> =

@@ -1,0 +1,283 @@
+//! The hosts of a namespace, found by what machines ask of them: no choice looks at all
+//! of them, unless a selector has nothing but ranges and exclusions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use coordinator_api::capi::Machine;
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::machine::Metal3Machine;
+use coordinator_api::metal3::names;
+use kube::ResourceExt as _;
+
+use super::super::selector::Selector;
+use super::choice::{find_exclusion, owner_domain, reuse_value};
+use super::{consumer_machine, is_available};
+use crate::demand::Blocker;
+
+/// A host, or why there is none.
+pub type Choice = Result<String, Blocker>;
+
+const KEPT: &str = "kept for other machines";
+const NOT_SELECTED: &str = "not selected by spec.hostSelector";
+const RESERVED: &str = "about to be claimed";
+
+/// What of a host decides whether it is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct HostFacts {
+    labels: BTreeMap<String, String>,
+    exclusion: Option<&'static str>,
+    is_available: bool,
+    /// Name of the machine that uses it.
+    consumer: Option<String>,
+}
+
+impl HostFacts {
+    fn of_host(host: &BareMetalHost) -> Self {
+        Self {
+            labels: host.labels().clone(),
+            exclusion: find_exclusion(host),
+            is_available: is_available(host),
+            consumer: consumer_machine(host).map(str::to_owned),
+        }
+    }
+
+    fn kept_for(&self) -> Option<&str> {
+        self.labels.get(names::NODE_REUSE).map(String::as_str)
+    }
+}
+
+/// The hosts with a label, by name.
+#[derive(Clone, Debug, Default)]
+struct Labelled {
+    all: BTreeSet<String>,
+    candidates: BTreeSet<String>,
+}
+
+/// The hosts of one namespace.
+#[derive(Clone, Debug, Default)]
+pub struct HostRoster {
+    hosts: HashMap<String, HostFacts>,
+    by_label: HashMap<(String, String), Labelled>,
+    by_consumer: HashMap<String, String>,
+    /// Those that are kept for no machine.
+    candidates: BTreeSet<String>,
+    /// How many are kept, by whom for.
+    kept: HashMap<String, usize>,
+    /// How many of the others each cause excludes.
+    excluded: BTreeMap<&'static str, usize>,
+}
+
+/// What a machine asks for.
+struct Wish<'a> {
+    selector: Selector,
+    reuse: Option<&'a str>,
+    is_reserved: &'a dyn Fn(&str) -> bool,
+}
+
+impl HostRoster {
+    /// Takes a host as it is now; `None` where it is gone.
+    pub fn set_host(&mut self, name: &str, host: Option<&BareMetalHost>) {
+        let facts = host.map(HostFacts::of_host);
+        if self.hosts.get(name) == facts.as_ref() {
+            return;
+        }
+        if let Some(old) = self.hosts.remove(name) {
+            self.count(name, &old, false);
+        }
+        if let Some(facts) = facts {
+            self.count(name, &facts, true);
+            self.hosts.insert(name.to_owned(), facts);
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// Adds or removes the host in every table.
+    fn count(&mut self, name: &str, facts: &HostFacts, is_added: bool) {
+        let is_candidate = facts.exclusion.is_none();
+        for (key, value) in &facts.labels {
+            let label = (key.clone(), value.clone());
+            let labelled = self.by_label.entry(label.clone()).or_default();
+            set_member(&mut labelled.all, name, is_added);
+            set_member(&mut labelled.candidates, name, is_added && is_candidate);
+            if labelled.all.is_empty() {
+                self.by_label.remove(&label);
+            }
+        }
+        if let Some(consumer) = &facts.consumer {
+            if is_added {
+                self.by_consumer.insert(consumer.clone(), name.to_owned());
+            } else if self.by_consumer.get(consumer).is_some_and(|host| host == name) {
+                self.by_consumer.remove(consumer);
+            }
+        }
+        match (facts.kept_for(), facts.exclusion) {
+            (Some(kept), _) => count_entry(&mut self.kept, kept.to_owned(), is_added),
+            (None, None) => set_member(&mut self.candidates, name, is_added),
+            (None, Some(exclusion)) => {
+                let count = self.excluded.entry(exclusion).or_default();
+                *count = if is_added { *count + 1 } else { *count - 1 };
+            }
+        }
+    }
+
+    /// Chooses: a host that names the machine, then hosts kept for it, then free
+    /// hosts of its failure domain, then any, each time the first by name.
+    ///
+    /// # Errors
+    /// A blocker that counts the hosts by the cause of their exclusion.
+    pub fn choose_host(
+        &self,
+        machine: &Metal3Machine,
+        owner: &Machine,
+        is_reserved: &dyn Fn(&str) -> bool,
+    ) -> Choice {
+        let blocked =
+            |reason, message| Blocker::needs_operator(Type::AssociateBareMetalHost, reason, message);
+        let selector = Selector::parse(&machine.spec.host_selector)
+            .map_err(|error| blocked(Reason::SelectorInvalid, error.to_string()))?;
+        if let Some(own) = self.by_consumer.get(&machine.name_any()) {
+            return Ok(own.clone());
+        }
+        let reuse = reuse_value(owner);
+        let wish = Wish { selector, reuse: reuse.as_deref(), is_reserved };
+        if let Some(choice) = self.choose_kept(&wish) {
+            return choice;
+        }
+        let domain = owner_domain(machine, owner).map(|domain| (names::FAILURE_DOMAIN, domain));
+        let preferred = domain.and_then(|domain| self.find_first(&wish, Some(domain)));
+        preferred.or_else(|| self.find_first(&wish, None)).map(str::to_owned).ok_or_else(|| {
+            let message = format!("no BareMetalHost can be chosen: {}", self.explain(&wish));
+            blocked(Reason::NoHostAvailable, message)
+        })
+    }
+
+    fn fits(&self, name: &str, wish: &Wish<'_>) -> bool {
+        self.hosts.get(name).is_some_and(|facts| {
+            facts.exclusion.is_none()
+                && facts.kept_for().is_none_or(|kept| Some(kept) == wish.reuse)
+                && wish.selector.matches(&facts.labels)
+                && !(wish.is_reserved)(name)
+        })
+    }
+
+    fn choose_kept(&self, wish: &Wish<'_>) -> Option<Choice> {
+        let kept = self.labelled((names::NODE_REUSE, wish.reuse?))?;
+        let kept: Vec<_> = kept.candidates.iter().filter(|name| self.fits(name, wish)).collect();
+        let is_available = |name: &&&String| self.hosts.get(**name).is_some_and(|facts| facts.is_available);
+        if let Some(ready) = kept.iter().find(is_available) {
+            return Some(Ok((*ready).clone()));
+        }
+        (!kept.is_empty()).then(|| {
+            let message = format!("{} hosts are kept for this machine and not available yet", kept.len());
+            let reason = Reason::NoHostAvailable;
+            Err(Blocker::waiting_for(Type::AssociateBareMetalHost, reason, message))
+        })
+    }
+
+    fn labelled(&self, (key, value): (&str, &str)) -> Option<&Labelled> {
+        self.by_label.get(&(key.to_owned(), value.to_owned()))
+    }
+
+    fn find_first<'a>(&'a self, wish: &Wish<'_>, more: Option<(&str, &str)>) -> Option<&'a str> {
+        let fits = |name: &&String| {
+            self.fits(name, wish)
+                && more.is_none_or(|(key, value)| {
+                    self.hosts
+                        .get(*name)
+                        .and_then(|facts| facts.labels.get(key))
+                        .is_some_and(|it| it == value)
+                })
+        };
+        let sets = wish.selector.equalities().chain(more).map(|label| self.labelled(label));
+        let size = |set: &Option<&Labelled>| set.map_or(0, |set| set.candidates.len());
+        match sets.min_by_key(size) {
+            Some(set) => set?.candidates.iter().find(fits).map(String::as_str),
+            None => self.candidates.iter().find(fits).map(String::as_str),
+        }
+    }
+
+    /// How many hosts each cause excludes.
+    fn explain(&self, wish: &Wish<'_>) -> String {
+        let counts = if wish.selector.is_empty() { self.count_all(wish) } else { self.count_selected(wish) };
+        let counts: Vec<_> = counts
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(why, count)| format!("{count} {why}"))
+            .collect();
+        if counts.is_empty() {
+            return "there is none in this namespace: create one that names a MachineInventory".to_owned();
+        }
+        format!("{}: free one, or create another", counts.join(", "))
+    }
+
+    fn count_all(&self, wish: &Wish<'_>) -> BTreeMap<&'static str, usize> {
+        let mut counts = self.excluded.clone();
+        counts.insert(RESERVED, self.candidates.len());
+        let all_kept: usize = self.kept.values().sum();
+        let own = wish.reuse.and_then(|reuse| self.kept.get(reuse)).copied().unwrap_or_default();
+        counts.insert(KEPT, all_kept - own);
+        if own > 0
+            && let Some(kept) = wish.reuse.and_then(|reuse| self.labelled((names::NODE_REUSE, reuse)))
+        {
+            for name in &kept.all {
+                *counts.entry(self.explain_host(name, wish)).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    fn count_selected(&self, wish: &Wish<'_>) -> BTreeMap<&'static str, usize> {
+        let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+        let sets = wish.selector.equalities().map(|label| self.labelled(label));
+        let size = |set: &Option<&Labelled>| set.map_or(0, |set| set.all.len());
+        let looked_at = match sets.min_by_key(size) {
+            Some(set) => {
+                let names = set.map(|set| &set.all);
+                for name in names.into_iter().flatten() {
+                    *counts.entry(self.explain_host(name, wish)).or_default() += 1;
+                }
+                names.map_or(0, BTreeSet::len)
+            }
+            None => {
+                for name in self.hosts.keys() {
+                    *counts.entry(self.explain_host(name, wish)).or_default() += 1;
+                }
+                self.hosts.len()
+            }
+        };
+        *counts.entry(NOT_SELECTED).or_default() += self.hosts.len() - looked_at;
+        counts
+    }
+
+    fn explain_host(&self, name: &str, wish: &Wish<'_>) -> &'static str {
+        let Some(facts) = self.hosts.get(name) else { return NOT_SELECTED };
+        if !wish.selector.matches(&facts.labels) {
+            NOT_SELECTED
+        } else if facts.kept_for().is_some_and(|kept| Some(kept) != wish.reuse) {
+            KEPT
+        } else {
+            facts.exclusion.unwrap_or(RESERVED)
+        }
+    }
+}
+
+fn set_member(set: &mut BTreeSet<String>, name: &str, is_member: bool) {
+    if is_member {
+        set.insert(name.to_owned());
+    } else {
+        set.remove(name);
+    }
+}
+
+fn count_entry(counts: &mut HashMap<String, usize>, key: String, is_added: bool) {
+    let count = counts.entry(key.clone()).or_default();
+    *count = if is_added { *count + 1 } else { *count - 1 };
+    if *count == 0 {
+        counts.remove(&key);
+    }
+}

@@ -1,0 +1,183 @@
+//! Hosts, and the machines that use them.
+
+use std::collections::BTreeSet;
+
+use coordinator_api::capi;
+use coordinator_api::metal3::cluster::Metal3Cluster;
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::machine::Metal3Machine;
+use coordinator_api::names::label;
+use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
+use coordinator_core::metal3::machine::{self, Choice, HostRoster};
+use kube::ResourceExt as _;
+
+use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
+use crate::cache::Presence;
+use crate::controllers::index::{Key, Triggers};
+
+impl Inner {
+    fn update_roster(&mut self, key: &Key, host: &BareMetalHost, exists: bool) {
+        let roster = self.rosters.entry(key.namespace.clone()).or_default();
+        roster.set_host(&key.name, exists.then_some(host));
+        if roster.is_empty() {
+            self.rosters.remove(&key.namespace);
+        }
+    }
+
+    fn update_keeper(&mut self, host: &Key, cluster: Option<&str>) {
+        let new = cluster.map(|cluster| host.in_namespace_of(cluster));
+        let old = match &new {
+            Some(new) => self.keeper_of_host.insert(host.clone(), new.clone()),
+            None => self.keeper_of_host.remove(host),
+        };
+        self.kept_by_cluster.replace_group(old.as_ref(), new.as_ref(), host);
+    }
+}
+
+/// Hosts, and the machines that use them.
+impl Metal3Index {
+    /// A host concerns the machine that uses it; one that can be chosen concerns
+    /// the machines that wait. Public for the benchmark of the index.
+    #[allow(clippy::must_use_candidate, reason = "what it triggers is not of interest there")]
+    pub fn apply_host(&self, host: &BareMetalHost, presence: Presence) -> Triggers {
+        let key = Key::of(host);
+        let exists = presence == Presence::Exists;
+        let inventory =
+            named_inventory(host).filter(|_| exists).map(|name| key.in_namespace_of(name.as_str()));
+        let mut inner = self.write_inner();
+        let old = match &inventory {
+            Some(inventory) => inner.inventory_of_host.insert(key.clone(), inventory.clone()),
+            None => inner.inventory_of_host.remove(&key),
+        };
+        inner.hosts_by_inventory.replace_group(old.as_ref(), inventory.as_ref(), &key);
+        inner.update_roster(&key, host, exists);
+        inner.update_keeper(&key, keeping_cluster(host).filter(|_| exists));
+        let mut machines: BTreeSet<_> = inner.machines_by_host.group_members(&key).cloned().collect();
+        let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
+        machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
+        if host.spec.consumer_ref.is_some() || !exists {
+            inner.reservations.release_host(&key);
+        }
+        if exists && machine::is_candidate(host) {
+            machines
+                .extend(inner.waiting.iter().filter(|waiting| waiting.namespace == key.namespace).cloned());
+        }
+        // Its inventory may have other hosts that name it.
+        let beside: Vec<_> = [old, inventory]
+            .into_iter()
+            .flatten()
+            .flat_map(|inventory| {
+                inner.hosts_by_inventory.group_members(&inventory).cloned().collect::<Vec<_>>()
+            })
+            .collect();
+        let hosts = of_kind(Kind::Host, beside).chain([(Kind::Host, key)]);
+        triggers(hosts.chain(of_kind(Kind::Machine, machines)))
+    }
+
+    /// The hosts that name an inventory.
+    pub(crate) fn hosts_of_inventory(&self, inventory: &Key) -> Triggers {
+        let hosts: Vec<_> = self.read_inner().hosts_by_inventory.group_members(inventory).cloned().collect();
+        triggers(of_kind(Kind::Host, hosts))
+    }
+
+    pub(crate) fn apply_machine(&self, machine: &Metal3Machine, presence: Presence) -> Triggers {
+        let key = Key::of(machine);
+        let facts = (presence == Presence::Exists).then(|| MachineFacts {
+            host: machine::named_host(machine).map(|name| key.in_namespace_of(name)),
+            cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
+        });
+        let mut inner = self.write_inner();
+        let old = match &facts {
+            Some(facts) => inner.machines.insert(key.clone(), facts.clone()),
+            None => inner.machines.remove(&key),
+        };
+        let (old, new) = (old.unwrap_or_default(), facts.clone().unwrap_or_default());
+        inner.machines_by_host.replace_group(old.host.as_ref(), new.host.as_ref(), &key);
+        inner.machines_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), &key);
+        if facts.is_some() {
+            return triggers([(Kind::Machine, key)]);
+        }
+        inner.waiting.remove(&key);
+        inner.reservations.release_machine(&key);
+        // The last machine of a cluster: its Metal3Cluster may go.
+        triggers(of_kind(Kind::Cluster, old.cluster))
+    }
+
+    /// A Machine of Cluster API concerns its infrastructure machine.
+    pub(crate) fn apply_owner(owner: &capi::Machine) -> Triggers {
+        let reference = &owner.spec.infrastructure_ref;
+        let subject = (reference.kind == machine::KIND)
+            .then(|| (Kind::Machine, Key::of(owner).in_namespace_of(&reference.name)));
+        triggers(subject)
+    }
+
+    /// A Cluster concerns its machines and its infrastructure.
+    pub(crate) fn apply_cluster(&self, cluster: &capi::Cluster) -> Triggers {
+        let key = Key::of(cluster);
+        let reference = cluster.spec.infrastructure_ref.as_ref();
+        let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
+        let infrastructure =
+            infrastructure.map(|reference| (Kind::Cluster, key.in_namespace_of(&reference.name)));
+        let inner = self.read_inner();
+        let machines = inner.machines_by_cluster.group_members(&key);
+        let used = machines.clone().filter_map(|machine| inner.machines.get(machine)?.host.clone());
+        let hosts: Vec<_> = used.chain(inner.kept_by_cluster.group_members(&key).cloned()).collect();
+        let machines: Vec<_> = machines.cloned().collect();
+        let subjects = of_kind(Kind::Machine, machines).chain(of_kind(Kind::Host, hosts));
+        triggers(subjects.chain(infrastructure))
+    }
+
+    /// A `Metal3Cluster` concerns the machines of the Cluster that owns it.
+    pub(crate) fn apply_infrastructure(&self, infrastructure: &Metal3Cluster) -> Triggers {
+        let key = Key::of(infrastructure);
+        let owner = infrastructure.owner_references().iter().find(|owner| owner.kind == "Cluster");
+        let machines = owner.map(|owner| self.machines_of_cluster(&key.in_namespace_of(&owner.name)));
+        let machines = of_kind(Kind::Machine, machines.unwrap_or_default());
+        triggers(machines.chain([(Kind::Cluster, key)]))
+    }
+
+    /// An entry of the image catalog may be what machines wait for.
+    pub(crate) fn apply_catalog(&self) -> Triggers {
+        triggers(of_kind(Kind::Machine, self.read_inner().waiting.iter().cloned().collect::<Vec<_>>()))
+    }
+
+    /// Machines of a Cluster.
+    #[must_use]
+    pub fn machines_of_cluster(&self, cluster: &Key) -> Vec<Key> {
+        self.read_inner().machines_by_cluster.group_members(cluster).cloned().collect()
+    }
+
+    /// Whether a machine waits for a host. To be called before the stores are read.
+    pub(in crate::controllers::metal3) fn set_waiting(&self, machine: &Key, is_waiting: bool) {
+        let mut inner = self.write_inner();
+        if is_waiting && inner.machines.contains_key(machine) {
+            inner.waiting.insert(machine.clone());
+        } else {
+            inner.waiting.remove(machine);
+        }
+    }
+
+    /// Reserves the host that is chosen until it is claimed. Public for the benchmark of
+    /// the index.
+    ///
+    /// # Errors
+    /// Why none can be chosen.
+    pub fn choose_host(&self, machine: &Metal3Machine, owner: &capi::Machine) -> Choice {
+        let key = Key::of(machine);
+        let mut inner = self.write_inner();
+        let is_reserved = |host: &str| inner.reservations.is_taken(&key.in_namespace_of(host), &key);
+        let empty = HostRoster::default();
+        let roster = inner.rosters.get(&key.namespace).unwrap_or(&empty);
+        let host = roster.choose_host(machine, owner, &is_reserved)?;
+        let host_key = key.in_namespace_of(&host);
+        // One that names the machine already is its own, whichever machine reserved it.
+        inner.reservations.release_host(&host_key);
+        inner.reservations.insert_reservation(&host_key, &key);
+        Ok(host)
+    }
+
+    /// Releases what is reserved for a machine.
+    pub(in crate::controllers::metal3) fn release_host(&self, machine: &Key) {
+        self.write_inner().reservations.release_machine(machine);
+    }
+}

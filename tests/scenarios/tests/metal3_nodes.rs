@@ -1,0 +1,111 @@
+//! The Node of a Metal3 machine: found, given its providerID, in the form that the
+//! bootstrap data asks for.
+
+#![allow(clippy::unwrap_used)]
+
+use fake_apiserver::Outage;
+use scenarios::{World, bootstrap_data};
+use serde_json::{Value, json};
+
+const NEW: &str = "metal3://fleet/bmh-host-1/m-1";
+
+/// A host is about to be provisioned for `m-1`, whose bootstrap data gives the kubelet these
+/// arguments.
+async fn begin(arguments: &str) -> World {
+    let mut world = World::with_metal3().await;
+    world.stop_finding_nodes();
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    let data = bootstrap_data().replace("kubeletExtraArgs: []", &format!("kubeletExtraArgs: {arguments}"));
+    world.apply_bootstrap("m-1", &data).await;
+    let group = "bootstrap.cluster.x-k8s.io";
+    let config_ref = json!({ "apiGroup": group, "kind": "KubeadmConfig", "name": "m-1" });
+    world.apply_metal3_machine_with("m-1", config_ref, json!({})).await;
+    world
+}
+
+fn legacy_arguments() -> &'static str {
+    "[{ name: provider-id, value: \"metal3://{{ ds.meta_data.uuid }}\" }]"
+}
+
+fn uid(world: &World) -> String {
+    let host = world.get_object("baremetalhosts.metal3.io", "bmh-host-1").unwrap();
+    host["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+fn provider_id(world: &World) -> Value {
+    world.metal3_machine("m-1").unwrap()["spec"]["providerID"].clone()
+}
+
+fn identity(world: &World) -> String {
+    std::fs::read_to_string(world.host("host-1").disk().state().node_identity()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn machine_is_ready_once_its_node_has_joined() {
+    let world = begin("[]").await;
+    let message = world.wait_metal3_reason("m-1", "NodeWaiting").await;
+    assert!(message.contains(&uid(&world)), "{message}");
+    assert_eq!(provider_id(&world), Value::Null);
+    world.join_node("bmh-host-1", None, &uid(&world)).await;
+    let before = world.node("bmh-host-1").unwrap();
+    world.wait_metal3_ready("m-1").await;
+    world
+        .wait_until("the Node is linked", |world| {
+            world.node("bmh-host-1").unwrap()["spec"]["providerID"] == NEW
+        })
+        .await;
+    assert_eq!(provider_id(&world), NEW);
+    let after = world.node("bmh-host-1").unwrap();
+    assert_eq!(after["metadata"]["labels"], before["metadata"]["labels"]);
+    assert_eq!(after["spec"]["podCIDR"], before["spec"]["podCIDR"]);
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn templates_with_the_older_form_keep_it() {
+    let world = begin(legacy_arguments()).await;
+    world.wait_metal3_reason("m-1", "NodeWaiting").await;
+    let legacy = format!("metal3://{}", uid(&world));
+    assert!(identity(&world).contains(&format!("\"{legacy}\"")), "{}", identity(&world));
+    world.join_node("bmh-host-1", Some(&legacy), &uid(&world)).await;
+    world.wait_metal3_ready("m-1").await;
+    assert_eq!(provider_id(&world), legacy);
+    world.delete_metal3_machine("m-1").await;
+    world.wait_until("the host is free", |world| world.host_state("bmh-host-1") == "available").await;
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn form_that_was_proposed_is_refused_by_name() {
+    let arguments = "[{ name: provider-id, value: \"metal3://fleet/bmh-host-1?owner=m-1\" }]";
+    let world = begin(arguments).await;
+    let message = |world: &World| {
+        let host = world.get_object("baremetalhosts.metal3.io", "bmh-host-1").unwrap();
+        host["status"]["errorMessage"].as_str().unwrap_or_default().to_owned()
+    };
+    world.wait_until("the host says why", |world| message(world).contains("?owner=m-1")).await;
+    assert!(message(&world).contains("ds.meta_data.providerid"), "{}", message(&world));
+    assert_eq!(world.plans(), []);
+    world.check_invariants().await;
+}
+
+// Fault: the workload cluster of a Metal3 machine does not answer, or two Nodes have the label of its host.
+// Shown: condition `NodeLinked` of the machine: `WorkloadUnreachable`, `KubeconfigMissing` or `NodeAmbiguous`.
+#[tokio::test(start_paused = true)]
+async fn missing_and_ambiguous_nodes_are_reasons() {
+    let world = begin("[]").await;
+    world.workload.faults().outage(Outage::Refused);
+    world.wait_metal3_reason("m-1", "WorkloadUnreachable").await;
+    world.delete("Secret", "c1-kubeconfig").await;
+    world.wait_metal3_reason("m-1", "KubeconfigMissing").await;
+    world.workload.faults().outage(Outage::Over);
+    world.apply_kubeconfig().await;
+    for node in ["n-1", "n-2"] {
+        world.join_node(node, None, &uid(&world)).await;
+    }
+    let message = world.wait_metal3_reason("m-1", "NodeAmbiguous").await;
+    assert!(message.contains("n-1, n-2"), "{message}");
+    assert_eq!(provider_id(&world), Value::Null);
+    world.check_invariants().await;
+}
