@@ -73,7 +73,7 @@ impl Sources {
         Ok(when(r#"eq .Values.metal3.mode "full""#, &full)
             + &when(r#"eq .Values.metal3.mode "hosts""#, &hosts)
             + "---\n"
-            + &when(r#"ne .Values.metal3.mode "none""#, &policy))
+            + &when(r#"ne .Values.metal3.mode "off""#, &policy))
     }
 }
 
