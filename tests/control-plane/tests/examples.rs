@@ -3,9 +3,10 @@
 use std::error::Error as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use control_plane::{ClusterApi, ControlPlane, Parts, Settings, apply};
+use control_plane::{ClusterApi, ControlPlane, Part, Parts, Settings, apply};
 use kube::Client;
 use kube::api::DynamicObject;
 
@@ -42,11 +43,30 @@ async fn management() -> Result<(ControlPlane, ClusterApi, Client)> {
     Ok((management, cluster_api, client))
 }
 
+/// What `make e2e` makes of the examples, in a namespace of its own.
+fn render_variant(name: &str) -> Result<Vec<DynamicObject>> {
+    let kubectl = Parts::from_environment()?.path(Part::Kubectl)?;
+    let directory = checkout("tests/e2e/manifests/hosts").join(name);
+    let output = Command::new(kubectl)
+        .args(["kustomize", "--load-restrictor=LoadRestrictionsNone"])
+        .arg(directory)
+        .output()
+        .context("run kubectl")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rendered = String::from_utf8(output.stdout)?;
+    Ok(apply::parse_manifest(&rendered.replace("namespace: default", &format!("namespace: {name}")))?)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_apply_strictly() -> Result<()> {
     let (_management, _cluster_api, client) = management().await?;
     for (file, objects) in read_manifests(&checkout("docs/examples"))? {
         apply::objects_strictly(&client, &objects).await.context(file)?;
+    }
+    for variant in ["registration", "cluster", "internal"] {
+        let namespace = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {variant}}}}}");
+        apply::manifest(&client, &namespace).await?;
+        apply::objects_strictly(&client, &render_variant(variant)?).await.context(variant)?;
     }
     let unknown = apply::parse_manifest(
         "{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: MachineInventoryPool, metadata: {name: unknown}, spec: {clusterName: lab, machineInventories: [], members: 3}}",

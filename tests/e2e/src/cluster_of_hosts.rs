@@ -30,7 +30,7 @@ use crate::requests::retry;
 use crate::site::Site;
 use crate::watching::{until, until_all};
 
-pub use hosts::{Hosts, TAPS};
+pub use hosts::{Hosts, taps};
 use load_balancer::LoadBalancer;
 
 /// Of the cluster, its control plane, and its workers in docs/examples/.
@@ -54,7 +54,8 @@ pub enum Endpoint {
 pub struct ClusterOfHosts<'a> {
     site: &'a Site,
     progress: &'a Arc<Progress>,
-    hosts: &'a Hosts,
+    /// Its hosts.
+    pub hosts: Hosts<'a>,
     endpoint: Endpoint,
     _load_balancer: Option<LoadBalancer>,
     /// One line each.
@@ -62,30 +63,45 @@ pub struct ClusterOfHosts<'a> {
 }
 
 impl<'a> ClusterOfHosts<'a> {
-    /// Applies it.
+    /// Nothing of it is there yet.
     ///
     /// # Errors
-    /// When the API server refuses.
-    pub async fn apply(
+    /// When the address of the load balancer is taken.
+    pub async fn create(
         site: &'a Site,
         progress: &'a Arc<Progress>,
-        hosts: &'a Hosts,
+        hosts: Hosts<'a>,
         endpoint: Endpoint,
     ) -> anyhow::Result<Self> {
-        progress.step("the examples are applied: pools, Cluster, KubeadmControlPlane, MachineDeployment");
-        let (load_balancer, examples) = match endpoint {
-            Endpoint::External => (Some(LoadBalancer::start().await?), "cluster"),
-            Endpoint::Internal => (None, "internal"),
+        let load_balancer = match endpoint {
+            Endpoint::External => Some(LoadBalancer::start().await?),
+            Endpoint::Internal => None,
         };
-        apply_examples(site, examples, &[]).await?;
         Ok(Self { site, progress, hosts, endpoint, _load_balancer: load_balancer, proven: vec![] })
+    }
+
+    /// Registers the first host, and applies the cluster.
+    ///
+    /// # Errors
+    /// When the host does not attach, or the API server refuses.
+    pub async fn apply(&mut self) -> anyhow::Result<()> {
+        let [first, _] = hosts::CONTROL_PLANES;
+        self.hosts.register(first).await?;
+        let what = "the examples are applied: pools, Cluster, KubeadmControlPlane, MachineDeployment";
+        self.progress.step(what);
+        let examples = match self.endpoint {
+            Endpoint::External => "cluster",
+            Endpoint::Internal => "internal",
+        };
+        apply_examples(self.site, examples, &[]).await
     }
 
     fn client(&self) -> &Client {
         &self.site.management.admin
     }
 
-    /// Waits until kubeadm has made the control plane on a host.
+    /// Waits until kubeadm has made the control plane on a host; the worker's host
+    /// registers then: hosts that wait take time from those that work.
     ///
     /// # Errors
     /// When it does not come.
@@ -94,7 +110,7 @@ impl<'a> ClusterOfHosts<'a> {
         let is_initialized = |found: &DynamicObject| is_true(found, "Initialized");
         until_named(&control_planes(self.client()), NAME, DEADLINE, is_initialized).await?;
         self.proven.push("kubeadm init on a host: the KubeadmControlPlane is initialized".to_owned());
-        Ok(())
+        self.hosts.register(hosts::WORKER).await
     }
 
     /// Waits until the cluster is available with its control plane and its
@@ -187,6 +203,8 @@ impl<'a> ClusterOfHosts<'a> {
     /// # Errors
     /// Whatever is not as it should be.
     pub async fn upgrade(&mut self) -> anyhow::Result<()> {
+        let [_, spare] = hosts::CONTROL_PLANES;
+        self.hosts.register(spare).await?;
         let (from, to) = (Module::EarlierKubernetes.version(), Module::Kubernetes.version());
         self.progress.step(&format!("the control plane is upgraded to {to}, on the spare host"));
         patch(&control_planes(self.client()), NAME, json!({ "version": to })).await?;

@@ -40,12 +40,13 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn machine(config: &HostConfig) -> Vec<String> {
-    // Emulation always: KVM opens on some machines and then hangs a stock kernel. tb-size bounds the translation
-    // cache, which otherwise adds a gigabyte. `pc`: the cloud kernel has no AHCI, so on q35 a CD is invisible.
+    // `pc`: the cloud kernel has no AHCI, so on q35 a CD is invisible.
     // A warm reset inside one QEMU is ten times slower than a new one, so a reset ends QEMU (-no-reboot).
-    let mut list = words(
-        "-nodefaults -no-user-config -machine pc -accel tcg,thread=multi,tb-size=256 -cpu max -display none -no-reboot",
-    );
+    let mut list = words("-nodefaults -no-user-config -machine pc -cpu max -display none -no-reboot");
+    // Emulation always: KVM opens on some machines and then hangs a stock kernel. tb-size bounds the translation
+    // cache, which otherwise adds a gigabyte.
+    let accelerator = format!("tcg,thread=multi,tb-size={}", config.translations_mib);
+    list.extend(["-accel".into(), accelerator]);
     list.extend(["-name".into(), config.name.clone(), "-uuid".into(), config.uuid.clone()]);
     list.extend(["-smp".into(), config.cpus.to_string(), "-m".into(), config.memory_mib.to_string()]);
     let smbios =
@@ -145,10 +146,12 @@ mod tests {
         cd_first.boot_order = BootOrder::Cd;
         let mut by_variables = full.clone();
         by_variables.boot_order = BootOrder::Variables;
-        let at_tap = plain.clone().at_tap("host1");
+        let mut at_tap = plain.clone().at_tap("host1");
+        at_tap.translations_mib = 1024;
         let cases = [
             ("a card at a switch", &at_tap, "tap,id=net0,ifname=host1,script=no,downscript=no", true),
             ("no other card", &at_tap, "id=net1", false),
+            ("much translated code", &at_tap, "-accel tcg,thread=multi,tb-size=1024", true),
             ("no CD, no drive", &plain, "ide-cd", false),
             ("the disk is first", &full, "ide-cd,drive=cd,bootindex=2", true),
             ("the CD is first", &cd_first, "ide-cd,drive=cd,bootindex=1", true),

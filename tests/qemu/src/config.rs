@@ -90,6 +90,8 @@ pub struct HostConfig {
     pub cpus: u8,
     /// Memory in MiB.
     pub memory_mib: u32,
+    /// What QEMU may keep of translated code, in MiB. Too little for what runs is translated again and again.
+    pub translations_mib: u32,
     /// Size of the system disk in GiB; it takes room only as it is written.
     pub disk_gib: u32,
     /// Firmware.
@@ -122,6 +124,7 @@ impl HostConfig {
             serial: format!("LAB-{number:03}"),
             cpus: 2,
             memory_mib: 2048,
+            translations_mib: 256,
             disk_gib: 16,
             firmware: Firmware::Uefi,
             tpm: Tpm::Emulated,

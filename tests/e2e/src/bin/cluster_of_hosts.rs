@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
-use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, TAPS};
+use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, taps};
 use e2e::control_planes::control_plane_kind;
 use e2e::program::{keep_logs, stopped};
 use e2e::progress::Progress;
@@ -86,41 +86,36 @@ async fn run_cluster(
     progress.step("base ISO and OS images");
     let base = ::qemu::build(Image::Iso, &inputs).await?;
     let images = ::qemu::build(Image::Cluster, &inputs).await?;
-    switch::create(&TAPS.map(str::to_owned))?;
+    switch::create(&taps())?;
     let site = Site::start(directory.clone(), Reach::Switch, &[], Managers::Kubeadm, progress).await?;
     let client = &site.management.admin;
     let watching = Watching::start(client, progress).with(client, &control_plane_kind(), progress);
     let base = serve(base).await?;
-    let hosts = Hosts::register(&site, progress, &base, &images).await?;
-    let ended = make_cluster(arguments, &site, &hosts, progress).await;
+    let hosts = Hosts::create(&site, progress, &base, &images).await?;
+    let endpoint = if arguments.internal_endpoint { Endpoint::Internal } else { Endpoint::External };
+    let mut cluster = ClusterOfHosts::create(&site, progress, hosts, endpoint).await?;
+    let ended = run_phases(arguments, &mut cluster).await;
     drop(watching);
     if let Err(error) = &ended {
-        eprintln!("\nIn step {:?}: {error:#}\n{}", progress.current(), hosts.explain().await);
+        eprintln!("\nIn step {:?}: {error:#}\n{}", progress.current(), cluster.hosts.explain().await);
     }
     if arguments.keep {
-        print_access(&site, &hosts);
+        print_access(&site, &cluster.hosts);
         stopped().await;
     }
-    ended
+    progress.end();
+    ended.map(|()| cluster.proven)
 }
 
-async fn make_cluster(
-    arguments: &Arguments,
-    site: &Site,
-    hosts: &Hosts,
-    progress: &Arc<Progress>,
-) -> anyhow::Result<Vec<String>> {
-    let endpoint = if arguments.internal_endpoint { Endpoint::Internal } else { Endpoint::External };
-    let mut cluster = ClusterOfHosts::apply(site, progress, hosts, endpoint).await?;
+async fn run_phases(arguments: &Arguments, cluster: &mut ClusterOfHosts<'_>) -> anyhow::Result<()> {
+    cluster.apply().await?;
     cluster.await_initialized().await?;
     let first = Module::EarlierKubernetes.version();
     cluster.await_available(first, first).await?;
     if !arguments.no_upgrade {
         cluster.upgrade().await?;
     }
-    cluster.delete().await?;
-    progress.end();
-    Ok(cluster.proven)
+    cluster.delete().await
 }
 
 fn print_proof(proven: &[String], progress: &Progress) {
@@ -134,7 +129,7 @@ fn print_proof(proven: &[String], progress: &Progress) {
     }
 }
 
-fn print_access(site: &Site, hosts: &Hosts) {
+fn print_access(site: &Site, hosts: &Hosts<'_>) {
     let kubectl = site.parts.path(Part::Kubectl).map(|path| path.display().to_string());
     println!("\nEverything runs until Ctrl-C. In another terminal, as root:");
     println!("  nsenter --net --target {}", std::process::id());

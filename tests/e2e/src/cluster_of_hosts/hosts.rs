@@ -18,50 +18,65 @@ use crate::progress::Progress;
 use crate::site::Site;
 use crate::watching::until;
 
-/// Their taps.
-pub const TAPS: [&str; 3] = ["host1", "host2", "host3"];
-/// Numbers of the hosts in the pool of control planes.
+/// Numbers of the hosts in the pool of control planes: the first one taken, and
+/// the spare one.
 pub(super) const CONTROL_PLANES: [u8; 2] = [1, 2];
+/// Number of the worker's host.
+pub(super) const WORKER: u8 = 3;
 /// kube-apiserver, etcd and the rest take one; containerd's store is on the disk.
 const CONTROL_PLANE_MIB: u32 = 3072;
+/// The code of six large Go programs, which otherwise is translated all the time.
+const TRANSLATIONS_MIB: u32 = 1024;
 /// From power-on to the installed system.
 const REGISTRATION: Duration = Duration::from_mins(30);
 const SCRIPT: Duration = Duration::from_mins(3);
 
 /// The hosts; they run until it is dropped.
-pub struct Hosts {
+pub struct Hosts<'a> {
+    site: &'a Site,
+    progress: &'a Arc<Progress>,
+    iso: PathBuf,
+    images: PathBuf,
     hosts: Vec<(String, Host)>,
 }
 
-impl Hosts {
-    /// They boot a seed ISO based on `base`, install and attach. `images` is the
-    /// disk with the OS images.
+impl<'a> Hosts<'a> {
+    /// None yet; the seed ISO based on `base` is made. `images` is the disk with
+    /// the OS images.
     ///
     /// # Errors
     /// Whatever is not as it should be.
-    pub async fn register(
-        site: &Site,
-        progress: &Arc<Progress>,
+    pub async fn create(
+        site: &'a Site,
+        progress: &'a Arc<Progress>,
         base: &str,
         images: &Path,
     ) -> anyhow::Result<Self> {
         let iso = create_seed(site, progress, base).await?;
-        let api: Api<MachineInventory> = Api::namespaced(site.management.admin.clone(), NAMESPACE);
-        let mut hosts = vec![];
-        for (number, tap) in (1..).zip(TAPS) {
-            progress.step(&format!("{tap} boots the ISO, registers, installs, and attaches"));
-            let mut config = HostConfig::new(tap, &site.directory.path().join(tap), number).at_tap(tap);
-            if CONTROL_PLANES.contains(&number) {
-                config.memory_mib = CONTROL_PLANE_MIB;
-            }
-            config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images.to_owned() }];
-            config.boot_order = BootOrder::Variables;
-            config.cd = Some(iso.clone());
-            let name = format!("rack-a-{}", config.uuid);
-            hosts.push((name.clone(), Host::start(config).await?));
-            await_attached(&api, &name, REGISTRATION).await?;
+        Ok(Self { site, progress, iso, images: images.to_owned(), hosts: vec![] })
+    }
+
+    /// One more boots the ISO, installs and attaches.
+    ///
+    /// # Errors
+    /// Whatever is not as it should be.
+    pub async fn register(&mut self, number: u8) -> anyhow::Result<()> {
+        let tap = tap(number);
+        self.progress.step(&format!("{tap} boots the ISO, registers, installs, and attaches"));
+        let directory = self.site.directory.path().join(&tap);
+        let mut config = HostConfig::new(&tap, &directory, number).at_tap(&tap);
+        config.translations_mib = TRANSLATIONS_MIB;
+        if CONTROL_PLANES.contains(&number) {
+            config.memory_mib = CONTROL_PLANE_MIB;
         }
-        Ok(Self { hosts })
+        config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: self.images.clone() }];
+        config.boot_order = BootOrder::Variables;
+        config.cd = Some(self.iso.clone());
+        let name = format!("rack-a-{}", config.uuid);
+        self.hosts.push((name.clone(), Host::start(config).await?));
+        let api: Api<MachineInventory> = Api::namespaced(self.site.management.admin.clone(), NAMESPACE);
+        await_attached(&api, &name, REGISTRATION).await?;
+        Ok(())
     }
 
     /// The inventories.
@@ -131,6 +146,16 @@ impl Hosts {
     pub fn consoles(&self) -> Vec<PathBuf> {
         self.hosts.iter().map(|(_, host)| host.console()).collect()
     }
+}
+
+/// Where the hosts are plugged in.
+#[must_use]
+pub fn taps() -> Vec<String> {
+    CONTROL_PLANES.into_iter().chain([WORKER]).map(tap).collect()
+}
+
+fn tap(number: u8) -> String {
+    format!("host{number}")
 }
 
 async fn run(host: &Host, script: &str) -> anyhow::Result<String> {
