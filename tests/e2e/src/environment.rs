@@ -10,7 +10,7 @@ use control_plane::audit::{Counts, Mark};
 use control_plane::directory::Directory;
 use control_plane::parts::Parts;
 use control_plane::{ClusterApi, ControlPlane, Settings, Workload, apply, ports};
-use coordinator_api::crds;
+use coordinator_api::{crds, metal3};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -49,6 +49,15 @@ enum ControlPlanes {
     Hosts,
 }
 
+/// What a management cluster is started for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Served<'a> {
+    /// What its coordinator is limited to; empty for all namespaces.
+    namespaces: &'a [&'a str],
+    /// Whether the kinds of Metal3 are served.
+    has_metal3: bool,
+}
+
 /// A management cluster: Cluster API and our objects, and the coordinator.
 pub struct Management {
     /// Its etcd, API server and controllers.
@@ -61,6 +70,7 @@ pub struct Management {
     pub replicas: Vec<Replica>,
     name: String,
     namespaces: Vec<String>,
+    has_metal3: bool,
 }
 
 /// Everything but the hosts.
@@ -79,13 +89,12 @@ pub struct Environment {
 }
 
 impl Management {
-    /// Starts one without a coordinator, which will be limited to `namespaces` where
-    /// there are any.
+    /// Starts one without a coordinator.
     async fn start(
         parts: &Parts,
         directory: &Directory,
         name: &str,
-        namespaces: &[&str],
+        served: Served<'_>,
     ) -> anyhow::Result<Self> {
         let files = directory.path().join(name);
         let control_plane = ControlPlane::start(parts, &Settings::management().kept_in(&files)).await?;
@@ -93,12 +102,20 @@ impl Management {
         for crd in crds::all() {
             apply::manifest(&admin, &crds::yaml(&crd)?).await?;
         }
-        for manifest in manifests::rights(namespaces) {
+        let mut rights = manifests::rights(served.namespaces);
+        if served.has_metal3 {
+            for crd in metal3::crds() {
+                apply::manifest(&admin, &crds::yaml(&crd)?).await?;
+            }
+            rights.extend(manifests::METAL3_RIGHTS.map(str::to_owned));
+        }
+        for manifest in rights {
             apply::manifest(&admin, &manifest).await?;
         }
         let cluster_api = ClusterApi::start(parts, &control_plane).await?;
-        let (name, namespaces) = (name.to_owned(), namespaces.iter().map(|&one| one.to_owned()).collect());
-        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces })
+        let namespaces = served.namespaces.iter().map(|&one| one.to_owned()).collect();
+        let (name, has_metal3) = (name.to_owned(), served.has_metal3);
+        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces, has_metal3 })
     }
 
     /// Applies a manifest as an operator does.
@@ -172,7 +189,25 @@ impl Environment {
     /// Whatever does not start, with the end of its log.
     pub async fn start_for_control_planes(progress: &Arc<Progress>) -> anyhow::Result<Self> {
         let directory = Arc::new(Directory::temporary()?);
-        Self::start_with(directory, Reach::Loopback, &[], ControlPlanes::Hosts, progress).await
+        Self::start_with(directory, Reach::Loopback, Served::default(), ControlPlanes::Hosts, progress).await
+    }
+
+    /// Starts one that serves the kinds of Metal3. Simulated hosts become control
+    /// planes too.
+    ///
+    /// # Errors
+    /// Whatever does not start, with the end of its log.
+    pub async fn start_for_metal3(
+        directory: Arc<Directory>,
+        reach: Reach,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
+        let control_planes = match reach {
+            Reach::Loopback => ControlPlanes::Hosts,
+            Reach::Guests => ControlPlanes::Elsewhere,
+        };
+        let served = Served { namespaces: &[], has_metal3: true };
+        Self::start_with(directory, reach, served, control_planes, progress).await
     }
 
     /// The same, with logs and files in `directory`, and a coordinator that is
@@ -186,19 +221,20 @@ impl Environment {
         namespaces: &[&str],
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
-        Self::start_with(directory, reach, namespaces, ControlPlanes::Elsewhere, progress).await
+        let served = Served { namespaces, has_metal3: false };
+        Self::start_with(directory, reach, served, ControlPlanes::Elsewhere, progress).await
     }
 
     async fn start_with(
         directory: Arc<Directory>,
         reach: Reach,
-        namespaces: &[&str],
+        served: Served<'_>,
         control_planes: ControlPlanes,
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager, Cluster API");
-        let mut management = Management::start(&parts, &directory, "management", namespaces).await?;
+        let mut management = Management::start(&parts, &directory, "management", served).await?;
         if control_planes == ControlPlanes::Hosts {
             progress.step("Cluster API's managers for kubeadm: bootstrap data and control planes");
             management.cluster_api.start_kubeadm(&parts, &management.control_plane).await?;
@@ -225,7 +261,7 @@ impl Environment {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start_management(&self, name: &str) -> anyhow::Result<Management> {
-        let management = Management::start(&self.parts, &self.directory, name, &[]).await?;
+        let management = Management::start(&self.parts, &self.directory, name, Served::default()).await?;
         management.control_plane.restart_controllers().await?;
         Ok(management)
     }
@@ -300,6 +336,7 @@ async fn start_workload(
 fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {
     let name = format!("{}-coordinator", management.name);
     let (control_plane, namespaces) = (&management.control_plane, &*management.namespaces);
-    let placement = Placement { control_plane, directory, name: &name, url, namespaces };
+    let has_metal3 = management.has_metal3;
+    let placement = Placement { control_plane, directory, name: &name, url, namespaces, has_metal3 };
     (0..REPLICAS).map(|number| Replica::start(&placement, number)).collect()
 }
