@@ -24,6 +24,15 @@ if [ -f network-config ]; then
   cp /etc/netplan/50-cloud-init.yaml netplan/etc/netplan/
   netplan generate --root-dir /tmp/netplan
 fi
+if [ -f network_data.json ]; then
+  # Lines of NAME,MAC: the cards of the host.
+  set -- $(sed 's/^/--mac /' cards)
+  cloud-init devel net-convert --network-data network_data.json --kind network_data.json "$@" --distro debian \
+    --output-kind netplan --directory openstack
+  mkdir -p openstack/etc/netplan
+  cp /etc/netplan/50-cloud-init.yaml openstack/etc/netplan/
+  netplan generate --root-dir /tmp/openstack
+fi
 if [ -f kernel-arguments ]; then
   xargs /usr/lib/systemd/systemd-network-generator <kernel-arguments
   cp -r /run/systemd/network kernel

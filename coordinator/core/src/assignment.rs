@@ -12,8 +12,6 @@
 
 mod link;
 mod node_id;
-#[cfg(test)]
-mod node_id_tests;
 mod outcome;
 mod provision;
 mod release;

@@ -2,6 +2,7 @@
 //! make of ours.
 
 mod dead_host;
+pub mod metal3;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::metal3::machine::Metal3Machine;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -18,7 +20,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::environment::Environment;
-use crate::lifecycle::{NAMESPACE, cluster_api, is_free, is_running};
+use crate::lifecycle::{NAMESPACE, cluster_api, is_free};
 use crate::manifests::{self, fill};
 use crate::progress::Progress;
 use crate::requests::retry;
@@ -42,10 +44,38 @@ pub struct Shape<'a> {
     pub workers: (usize, &'a str),
 }
 
+/// The kinds that the infrastructure of a cluster is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Infrastructure {
+    Baremetal,
+    Metal3,
+}
+
+impl Infrastructure {
+    fn kind(self) -> ApiResource {
+        match self {
+            Self::Baremetal => ApiResource::erase::<BaremetalMachine>(&()),
+            Self::Metal3 => ApiResource::erase::<Metal3Machine>(&()),
+        }
+    }
+
+    /// Whether a machine has a node and shows it.
+    fn is_running(self, machine: &DynamicObject) -> bool {
+        let running = match self {
+            Self::Baremetal => "Running",
+            Self::Metal3 => "provisioned",
+        };
+        machine.data["spec"]["providerID"].is_string()
+            && machine.data["status"]["ready"] == true
+            && machine.data["status"]["phase"] == running
+    }
+}
+
 /// The cluster `lab`.
 pub struct Cluster<'a> {
     environment: &'a Environment,
     progress: &'a Arc<Progress>,
+    infrastructure: Infrastructure,
 }
 
 impl<'a> Cluster<'a> {
@@ -58,24 +88,41 @@ impl<'a> Cluster<'a> {
         progress: &'a Arc<Progress>,
         (control_planes, workers): (&[String], &[String]),
     ) -> anyhow::Result<Self> {
-        progress.step("cluster, KubeadmControlPlane and MachineDeployment are applied");
-        for secret in environment.workload.authority_secrets(NAMESPACE, NAME)? {
-            environment.management.apply_secret(NAMESPACE, secret).await?;
-        }
         let members = |names: &[String]| {
             let members: Vec<_> = names.iter().map(|name| json!({ "name": name })).collect();
             json!(members).to_string()
         };
-        let endpoint = environment.workload.endpoint();
-        let values = [
-            ("CONTROL_PLANES", members(control_planes)),
-            ("WORKERS", members(workers)),
-            ("ENDPOINT_HOST", endpoint.ip().to_string()),
-            ("ENDPOINT_PORT", endpoint.port().to_string()),
-        ];
-        let values: Vec<_> = values.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        environment.management.apply(&fill(manifests::CONTROL_PLANES, &values)).await?;
-        Ok(Self { environment, progress })
+        let cluster = Self { environment, progress, infrastructure: Infrastructure::Baremetal };
+        let values = [("CONTROL_PLANES", members(control_planes)), ("WORKERS", members(workers))];
+        cluster.apply_manifest(manifests::CONTROL_PLANES, &values).await?;
+        Ok(cluster)
+    }
+
+    /// Applies it by the kinds of Metal3, with one control plane and two workers of
+    /// v1.36.3.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn apply_metal3(
+        environment: &'a Environment,
+        progress: &'a Arc<Progress>,
+    ) -> anyhow::Result<Self> {
+        let cluster = Self { environment, progress, infrastructure: Infrastructure::Metal3 };
+        cluster.apply_manifest(manifests::METAL3, &[]).await?;
+        Ok(cluster)
+    }
+
+    async fn apply_manifest(&self, manifest: &str, values: &[(&str, String)]) -> anyhow::Result<()> {
+        self.progress.step("cluster, KubeadmControlPlane and MachineDeployment are applied");
+        let (management, workload) = (&self.environment.management, &self.environment.workload);
+        for secret in workload.authority_secrets(NAMESPACE, NAME)? {
+            management.apply_secret(NAMESPACE, secret).await?;
+        }
+        let endpoint = workload.endpoint();
+        let (host, port) = (endpoint.ip().to_string(), endpoint.port().to_string());
+        let mut filled = vec![("ENDPOINT_HOST", host.as_str()), ("ENDPOINT_PORT", port.as_str())];
+        filled.extend(values.iter().map(|(name, value)| (*name, value.as_str())));
+        management.apply(&fill(manifest, &filled)).await
     }
 
     fn client(&self) -> &Client {
@@ -109,8 +156,7 @@ impl<'a> Cluster<'a> {
         // The statuses come last: at first they are those of the former shape.
         self.await_nodes(shape, None).await?;
         let machines = self.await_machines(shape).await?;
-        let hosts: BTreeSet<String> =
-            machines.values().filter_map(|machine| machine.spec.provider_id.clone()).collect();
+        let hosts: BTreeSet<String> = machines.values().filter_map(read_provider_id).collect();
         self.await_nodes(shape, Some(&hosts)).await?;
         let (count, version) = shape.control_planes;
         until_named(&control_planes(self.client()), NAME, DEADLINE, |control_plane| {
@@ -153,11 +199,14 @@ impl<'a> Cluster<'a> {
 
     /// The machines, once all run and there is no other; control planes are
     /// marked as such.
-    async fn await_machines(&self, shape: Shape<'_>) -> anyhow::Result<BTreeMap<String, BaremetalMachine>> {
+    async fn await_machines(&self, shape: Shape<'_>) -> anyhow::Result<BTreeMap<String, DynamicObject>> {
         let control_planes = shape.control_planes.0;
         let count = control_planes + shape.workers.0;
-        let api: Api<BaremetalMachine> = Api::namespaced(self.client().clone(), NAMESPACE);
+        let infrastructure = self.infrastructure;
+        let kind = infrastructure.kind();
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client().clone(), NAMESPACE, &kind);
         let machines = until_all(&api, watcher::Config::default(), DEADLINE, |machines| {
+            let is_running = |machine: &DynamicObject| infrastructure.is_running(machine);
             let all = machines.len() == count && machines.values().all(is_running);
             Ok(all.then(|| machines.clone()))
         })
@@ -166,8 +215,8 @@ impl<'a> Cluster<'a> {
         ensure!(marked.count() == control_planes, "{machines:#?}");
         for machine in machines.values() {
             let cloned = machine.annotations().get("cluster.x-k8s.io/cloned-from-groupkind");
-            let wanted = "BaremetalMachineTemplate.infrastructure.cluster.x-k8s.io";
-            ensure!(cloned.is_some_and(|kind| kind == wanted), "{:?}", machine.annotations());
+            let wanted = format!("{}Template.infrastructure.cluster.x-k8s.io", kind.kind);
+            ensure!(cloned == Some(&wanted), "{:?}", machine.annotations());
             let owned = machine.owner_references().iter().filter(|owner| owner.controller == Some(true));
             ensure!(owned.count() == 1, "{:?}", machine.owner_references());
         }
@@ -200,6 +249,10 @@ impl<'a> Cluster<'a> {
         }
         Ok(())
     }
+}
+
+fn read_provider_id(machine: &DynamicObject) -> Option<String> {
+    machine.data["spec"]["providerID"].as_str().map(str::to_owned)
 }
 
 pub(crate) fn kubelet_version(node: &Node) -> &str {

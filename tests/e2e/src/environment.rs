@@ -10,7 +10,7 @@ use control_plane::directory::Directory;
 use control_plane::parts::Parts;
 
 use crate::progress::Progress;
-use crate::site::{Managers, Site};
+use crate::site::{Managers, Served, Site};
 
 pub use crate::site::{GUEST_COORDINATOR, GUEST_GATEWAY, Management, Reach};
 
@@ -53,7 +53,25 @@ impl Environment {
     /// Whatever does not start, with the end of its log.
     pub async fn start_for_control_planes(progress: &Arc<Progress>) -> anyhow::Result<Self> {
         let directory = Arc::new(Directory::temporary()?);
-        Self::start_with(directory, Reach::Loopback, &[], Managers::Kubeadm, progress).await
+        Self::start_with(directory, Reach::Loopback, Served::default(), Managers::Kubeadm, progress).await
+    }
+
+    /// Starts one that serves the kinds of Metal3. Simulated hosts become control
+    /// planes too.
+    ///
+    /// # Errors
+    /// Whatever does not start, with the end of its log.
+    pub async fn start_for_metal3(
+        directory: Arc<Directory>,
+        reach: Reach,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
+        let managers = match reach {
+            Reach::Loopback => Managers::Kubeadm,
+            Reach::Guests | Reach::Switch => Managers::Core,
+        };
+        let served = Served { namespaces: &[], has_metal3: true };
+        Self::start_with(directory, reach, served, managers, progress).await
     }
 
     /// The same, with logs and files in `directory`, and a coordinator that is
@@ -67,19 +85,20 @@ impl Environment {
         namespaces: &[&str],
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
-        Self::start_with(directory, reach, namespaces, Managers::Core, progress).await
+        let served = Served { namespaces, has_metal3: false };
+        Self::start_with(directory, reach, served, Managers::Core, progress).await
     }
 
     async fn start_with(
         directory: Arc<Directory>,
         reach: Reach,
-        namespaces: &[&str],
+        served: Served<'_>,
         managers: Managers,
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         let workload = start_workload(&parts, &directory, reach, managers, progress).await?;
-        let site = Site::start(directory, reach, namespaces, managers, progress).await?;
+        let site = Site::start(directory, reach, served, managers, progress).await?;
         Ok(Self { workload, site })
     }
 }

@@ -10,6 +10,16 @@ pub const CLUSTER: &str = include_str!("../manifests/cluster.yaml");
 pub const CONTROL_PLANES: &str = include_str!("../manifests/control-planes.yaml");
 /// See `manifests/health-check.yaml`.
 pub const HEALTH_CHECK: &str = include_str!("../manifests/health-check.yaml");
+/// See `manifests/metal3.yaml`.
+pub const METAL3: &str = include_str!("../manifests/metal3.yaml");
+/// See `manifests/metal3-worker.yaml`.
+pub const METAL3_WORKER: &str = include_str!("../manifests/metal3-worker.yaml");
+/// What is applied beside the roles for the kinds of Metal3.
+pub const METAL3_RIGHTS: [&str; 3] = [
+    include_str!("../../../coordinator/config/metal3/rbac.yaml"),
+    include_str!("../../../coordinator/config/metal3/all-namespaces.yaml"),
+    include_str!("../../../coordinator/config/metal3/policy.yaml"),
+];
 /// The coordinator's roles and policy.
 pub const RIGHTS: &str = include_str!("../../../coordinator/config/rbac.yaml");
 const ALL_NAMESPACES: &str = include_str!("../../../coordinator/config/all-namespaces.yaml");

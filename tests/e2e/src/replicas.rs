@@ -29,6 +29,8 @@ pub struct Placement<'a> {
     pub url: &'a str,
     /// What they are limited to; empty for all namespaces.
     pub namespaces: &'a [String],
+    /// Whether they serve the kinds of Metal3.
+    pub has_metal3: bool,
 }
 
 /// One coordinator process.
@@ -72,6 +74,9 @@ impl Replica {
         // For bases without it.
         if let Some(agent) = std::env::var_os("AGENT").filter(|path| !path.is_empty()) {
             spec.arguments.push(format!("--agent-path={}", Path::new(&agent).display()));
+        }
+        if placement.has_metal3 {
+            spec.arguments.push("--metal3=full".to_owned());
         }
         spec.arguments.extend(placement.namespaces.iter().map(|one| format!("--namespace={one}")));
         Ok(Self { name, server: Server::start(spec)?, port, health })

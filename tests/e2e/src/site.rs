@@ -10,7 +10,7 @@ use control_plane::audit::{Counts, Mark};
 use control_plane::directory::Directory;
 use control_plane::parts::Parts;
 use control_plane::{ClusterApi, ControlPlane, Settings, apply, ports};
-use coordinator_api::crds;
+use coordinator_api::{crds, metal3};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -50,6 +50,15 @@ pub enum Managers {
     Kubeadm,
 }
 
+/// What a management cluster is started for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served<'a> {
+    /// What its coordinator is limited to; empty for all namespaces.
+    pub namespaces: &'a [&'a str],
+    /// Whether the kinds of Metal3 are served.
+    pub has_metal3: bool,
+}
+
 /// A management cluster: Cluster API and our objects, and the coordinator.
 pub struct Management {
     /// Its etcd, API server and controllers.
@@ -62,6 +71,7 @@ pub struct Management {
     pub replicas: Vec<Replica>,
     name: String,
     namespaces: Vec<String>,
+    has_metal3: bool,
 }
 
 /// A management cluster with its coordinator.
@@ -78,13 +88,12 @@ pub struct Site {
 }
 
 impl Management {
-    /// Starts one without a coordinator, which will be limited to `namespaces` where
-    /// there are any.
+    /// Starts one without a coordinator.
     async fn start(
         parts: &Parts,
         directory: &Directory,
         name: &str,
-        namespaces: &[&str],
+        served: Served<'_>,
     ) -> anyhow::Result<Self> {
         let files = directory.path().join(name);
         let control_plane = ControlPlane::start(parts, &Settings::management().kept_in(&files)).await?;
@@ -92,12 +101,20 @@ impl Management {
         for crd in crds::all() {
             apply::manifest(&admin, &crds::yaml(&crd)?).await?;
         }
-        for manifest in manifests::rights(namespaces) {
+        let mut rights = manifests::rights(served.namespaces);
+        if served.has_metal3 {
+            for crd in metal3::crds() {
+                apply::manifest(&admin, &crds::yaml(&crd)?).await?;
+            }
+            rights.extend(manifests::METAL3_RIGHTS.map(str::to_owned));
+        }
+        for manifest in rights {
             apply::manifest(&admin, &manifest).await?;
         }
         let cluster_api = ClusterApi::start(parts, &control_plane).await?;
-        let (name, namespaces) = (name.to_owned(), namespaces.iter().map(|&one| one.to_owned()).collect());
-        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces })
+        let namespaces = served.namespaces.iter().map(|&one| one.to_owned()).collect();
+        let (name, has_metal3) = (name.to_owned(), served.has_metal3);
+        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces, has_metal3 })
     }
 
     /// Applies a manifest as an operator does.
@@ -157,21 +174,20 @@ impl Management {
 }
 
 impl Site {
-    /// Starts it, with a line for each step; the coordinator is limited to
-    /// `namespaces` where there are any.
+    /// Starts it, with a line for each step.
     ///
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start(
         directory: Arc<Directory>,
         reach: Reach,
-        namespaces: &[&str],
+        served: Served<'_>,
         managers: Managers,
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         progress.step("management cluster: etcd, kube-apiserver, kube-controller-manager, Cluster API");
-        let mut management = Management::start(&parts, &directory, "management", namespaces).await?;
+        let mut management = Management::start(&parts, &directory, "management", served).await?;
         if managers == Managers::Kubeadm {
             progress.step("Cluster API's managers for kubeadm: bootstrap data and control planes");
             management.cluster_api.start_kubeadm(&parts, &management.control_plane).await?;
@@ -192,7 +208,7 @@ impl Site {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start_management(&self, name: &str) -> anyhow::Result<Management> {
-        let management = Management::start(&self.parts, &self.directory, name, &[]).await?;
+        let management = Management::start(&self.parts, &self.directory, name, Served::default()).await?;
         management.control_plane.restart_controllers().await?;
         Ok(management)
     }
@@ -264,6 +280,7 @@ async fn open(reach: Reach) -> anyhow::Result<(Forwarder, String)> {
 fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {
     let name = format!("{}-coordinator", management.name);
     let (control_plane, namespaces) = (&management.control_plane, &*management.namespaces);
-    let placement = Placement { control_plane, directory, name: &name, url, namespaces };
+    let has_metal3 = management.has_metal3;
+    let placement = Placement { control_plane, directory, name: &name, url, namespaces, has_metal3 };
     (0..REPLICAS).map(|number| Replica::start(&placement, number)).collect()
 }

@@ -3,6 +3,9 @@
 // Tables are long, and a helper that cannot unwrap hides the case.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::too_many_lines, clippy::missing_panics_doc)]
 
+#[path = "consumers/openstack.rs"]
+mod openstack;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

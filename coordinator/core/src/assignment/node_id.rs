@@ -1,5 +1,8 @@
 //! Which providerID the kubelet of a host has.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use coordinator_api::conditions::{Reason, Type};

@@ -6,8 +6,6 @@
 
 mod choice;
 mod node;
-#[cfg(test)]
-mod node_tests;
 mod provision;
 mod release;
 mod roster;

@@ -13,7 +13,7 @@ use e2e::control_planes::control_plane_kind;
 use e2e::program::{keep_logs, stopped};
 use e2e::progress::Progress;
 use e2e::serve::serve;
-use e2e::site::{Managers, Reach, Site};
+use e2e::site::{Managers, Reach, Served, Site};
 use e2e::switch;
 use e2e::watching::Watching;
 
@@ -87,7 +87,7 @@ async fn run_cluster(
     let base = ::qemu::build(Image::Iso, &inputs).await?;
     let images = ::qemu::build(Image::Cluster, &inputs).await?;
     switch::create(&taps())?;
-    let site = Site::start(directory.clone(), Reach::Switch, &[], Managers::Kubeadm, progress).await?;
+    let site = Site::start(directory.clone(), Reach::Switch, Served::default(), Managers::Kubeadm, progress).await?;
     let client = &site.management.admin;
     let watching = Watching::start(client, progress).with(client, &control_plane_kind(), progress);
     let base = serve(base).await?;

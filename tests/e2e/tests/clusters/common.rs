@@ -56,6 +56,14 @@ impl Setup {
         Self::start_with(async |progress| Environment::start_for_control_planes(progress).await).await
     }
 
+    /// With the kinds of Metal3 too.
+    pub(crate) async fn start_for_metal3() -> Self {
+        let directory = Arc::new(Directory::temporary().unwrap());
+        let start =
+            async |progress: &_| Environment::start_for_metal3(directory, Reach::Loopback, progress).await;
+        Self::start_with(start).await
+    }
+
     async fn start_with(start: impl AsyncFnOnce(&Arc<Progress>) -> anyhow::Result<Environment>) -> Self {
         let turn = ENVIRONMENT.lock().await;
         let progress = Arc::new(Progress::default());

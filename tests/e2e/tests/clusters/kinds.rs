@@ -5,10 +5,12 @@ use control_plane::{ControlPlane, Settings, apply};
 use coordinator_api::crds;
 use coordinator_api::registration::{MachineRegistration, Reset, Snapshotter};
 use coordinator_api::seed_image::SeedImage;
+use e2e::manifests::METAL3_RIGHTS;
 use kube::{Api, Client};
 use serde_json::json;
 
 const FIELD: &str = include_str!("kinds/field.yaml");
+const METAL3: &str = include_str!("kinds/metal3.yaml");
 
 /// The error is the whole chain.
 async fn apply_manifest(client: &Client, manifest: &str) -> Result<(), String> {
@@ -143,6 +145,43 @@ async fn known_manifests_are_accepted_and_immutable_fields_kept() {
             (Ok(()), Ok(())) => {}
             (Err(error), Err(part)) => assert!(error.contains(part), "{name}: {error}"),
             (answer, want) => panic!("{name}: {answer:?}, wanted {want:?}"),
+        }
+    }
+}
+
+/// Definitions, roles and policy of the kinds of Metal3, and manifests as the documentation of
+/// Cluster API Provider Metal3 has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn metal3_manifests_are_taken_strictly() {
+    let parts = Parts::from_environment().unwrap();
+    let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
+    let client = management.admin().await.unwrap();
+    for crd in coordinator_api::metal3::crds() {
+        apply_manifest(&client, &crds::yaml(&crd).unwrap()).await.unwrap();
+    }
+    for manifest in METAL3_RIGHTS {
+        apply_manifest(&client, manifest).await.unwrap();
+    }
+    apply_manifest(&client, METAL3).await.unwrap();
+    let metal3_cluster = |name: &str, spec: &str| {
+        format!(
+            "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: Metal3Cluster, metadata: {{name: {name}, namespace: default}}, spec: {spec}}}"
+        )
+    };
+    for (name, spec, want) in [
+        ("endpoint", "{controlPlaneEndpoint: {host: h}}", Ok(())),
+        ("no-host", "{cloudProviderEnabled: false}", Err("host is required")),
+        ("empty-host", "{controlPlaneEndpoint: {host: '', port: 1}}", Err("host is required")),
+        (
+            "conflict",
+            "{controlPlaneEndpoint: {host: h}, cloudProviderEnabled: true, noCloudProvider: true}",
+            Err("conflicts the value of noCloudProvider"),
+        ),
+    ] {
+        match (apply_manifest(&client, &metal3_cluster(name, spec)).await, want) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(part)) => assert!(error.contains(part), "{name}: {error}"),
+            (found, want) => panic!("{name}: {found:?}, {want:?}"),
         }
     }
 }

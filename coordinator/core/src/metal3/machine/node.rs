@@ -9,6 +9,9 @@
 //! Unlike there, a machine has its providerID before a Node is known in step 4
 //! alone, no Node loses a providerID, and Nodes of other hosts are no error.
 
+#[cfg(test)]
+mod tests;
+
 use coordinator_api::capi::{InfrastructureRef, Machine};
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::host::BareMetalHost;

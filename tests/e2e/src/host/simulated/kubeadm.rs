@@ -23,10 +23,11 @@ const CONTROL_PLANE_TAINT: &str = "node-role.kubernetes.io/control-plane";
 /// kubelet: its Node has what the agent wrote into the kubelet's configuration.
 pub(super) async fn run(root: &Root, workload: &Workload) -> anyhow::Result<()> {
     let user_data = fs::read_to_string(root.nocloud_seed().join("user-data")).unwrap_or_default();
-    if root.join(CREDENTIALS).exists() {
+    if user_data.is_empty() || root.join(CREDENTIALS).exists() {
         return Ok(());
     }
-    let Some(kubeadm) = Kubeadm::read(&user_data)? else { return Ok(()) };
+    let meta_data = fs::read_to_string(root.nocloud_seed().join("meta-data"))?;
+    let Some(kubeadm) = Kubeadm::read(&render(&user_data, &meta_data)?)? else { return Ok(()) };
     let kubelet = kubeadm.configure_kubelet(root)?;
     let node = workload.register_node(&kubelet).await?;
     if kubeadm.is_control_plane() {
@@ -38,6 +39,20 @@ pub(super) async fn run(root: &Root, workload: &Workload) -> anyhow::Result<()> 
     fs::create_dir_all(root.join("/etc/kubernetes"))?;
     fs::write(root.join(CREDENTIALS), "credentials")?;
     Ok(())
+}
+
+/// cloud-init's template engine, as far as the templates of this tree use it.
+fn render(user_data: &str, meta_data: &str) -> anyhow::Result<String> {
+    if !user_data.starts_with("## template: jinja") {
+        return Ok(user_data.to_owned());
+    }
+    let values: BTreeMap<String, String> = serde_norway::from_str(meta_data).context("the meta-data")?;
+    let replace = |text: String, (key, value): (&String, &String)| {
+        text.replace(&format!("{{{{ ds.meta_data.{key} }}}}"), value)
+    };
+    let rendered = values.iter().fold(user_data.to_owned(), replace);
+    ensure!(!rendered.contains("{{ ds.meta_data."), "the meta-data lacks a key of the user-data");
+    Ok(rendered)
 }
 
 /// kubeadm's documents in bootstrap data.
@@ -63,9 +78,6 @@ struct WriteFile {
 
 impl Kubeadm {
     fn read(user_data: &str) -> anyhow::Result<Option<Self>> {
-        if user_data.is_empty() {
-            return Ok(None);
-        }
         let seed: CloudConfig = serde_norway::from_str(user_data).context("the user-data")?;
         let runs = |command: &str| seed.runcmd.iter().any(|line| line.to_string().contains(command));
         let kind = match (runs("kubeadm init"), runs("kubeadm join")) {
@@ -116,7 +128,14 @@ impl Kubeadm {
         let registration = &self.node["nodeRegistration"];
         ensure!(registration["name"] == *name, "kubeadm names the node {}", registration["name"]);
         let argument = self.argument("provider-id");
-        ensure!(argument == Some(&*provider_id), "kubeadm's provider-id is {argument:?}, not {provider_id}");
+        let is_left_to_agent = argument.is_none() && provider_id.starts_with("metal3://");
+        ensure!(
+            is_left_to_agent || argument == Some(&*provider_id),
+            "kubeadm's provider-id is {argument:?}, not {provider_id}"
+        );
+        let label = format!("{UUID_LABEL}={uuid}");
+        let labels = self.argument("node-labels").filter(|labels| labels.contains(UUID_LABEL));
+        ensure!(labels.is_none_or(|labels| labels.contains(&label)), "kubeadm's labels are {labels:?}");
         let os_release = fs::read_to_string(root.os_release())?;
         let image = read_value(&os_release, "IMAGE=").context("os-release names no image")?;
         let version = image.rsplit_once(':').map_or("", |(_, tag)| tag).to_owned();
@@ -131,6 +150,16 @@ mod tests {
 
     const INIT: &str = include_str!("../../../../../coordinator/core/tests/samples/kubeadm-init.yaml");
     const JOIN: &str = include_str!("../../../../../coordinator/core/tests/samples/kubeadm-join.yaml");
+
+    #[test]
+    fn templates_are_rendered_with_meta_data() {
+        let data = "## template: jinja\n#cloud-config\nname: '{{ ds.meta_data.name }}'\n";
+        let rendered = render(data, "name: node-0\nuuid: u\n").unwrap();
+        assert!(rendered.ends_with("name: 'node-0'\n"), "{rendered}");
+        assert!(render(data, "uuid: u\n").is_err());
+        let plain = "#cloud-config\nname: '{{ ds.meta_data.name }}'\n";
+        assert_eq!(render(plain, "uuid: u\n").unwrap(), plain);
+    }
 
     #[test]
     fn real_bootstrap_data_tells_the_role_and_the_taints() {

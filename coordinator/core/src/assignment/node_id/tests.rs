@@ -1,4 +1,4 @@
-use super::*;
+use super::super::*;
 use crate::samples;
 use coordinator_api::inventory::PlanState;
 use proto::plan::Step;

@@ -11,7 +11,7 @@ use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
 use serde_json::json;
 
-use super::{Outcome, Situation, Step, decide_machine};
+use super::super::{Outcome, Situation, Step, decide_machine};
 use crate::assignment::NodesRead;
 use crate::node_link::{HOSTNAME_LABEL, NodeFacts, UUID_LABEL};
 
