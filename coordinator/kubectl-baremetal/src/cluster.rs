@@ -16,7 +16,7 @@ use kube::{Client, Config};
 
 use crate::arguments::Connection;
 use crate::failure::{Failure, explain_error};
-use crate::fleet::{Fleet, Object};
+use crate::fleet::{Fleet, Id, Object};
 use crate::kind::{Kind, Served};
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(15);
@@ -53,7 +53,7 @@ impl Cluster {
 
     /// The one namespace of commands about one object.
     pub(crate) fn one_namespace(&self) -> Result<&str, Failure> {
-        let refused = || Failure::Refused("name a namespace: the command is about one object".to_owned());
+        let refused = || Failure::Usage("name a namespace: the command is about one object".to_owned());
         self.namespace.as_deref().ok_or_else(refused)
     }
 
@@ -102,6 +102,17 @@ impl Cluster {
         Ok(fleet)
     }
 
+    /// The fleet of this one object.
+    pub(crate) async fn get(&self, id: &Id) -> Result<Fleet, Failure> {
+        let api = self.api_in(id.kind, &id.namespace)?;
+        let found = api.get(&id.name).await;
+        let found =
+            found.map_err(Failure::request(format!("read {} in namespace {}", id.short(), id.namespace)))?;
+        let mut fleet = Fleet::new(self.namespace.as_deref());
+        fleet.insert(Object::new(id.kind, found));
+        Ok(fleet)
+    }
+
     async fn list_kind(&self, served: &Served) -> Result<Vec<DynamicObject>, kube::Error> {
         let api = self.api(served);
         let mut objects = vec![];
@@ -117,13 +128,24 @@ impl Cluster {
 
     /// Follows the objects of these kinds.
     pub(crate) fn watch(&self, kinds: &[Kind]) -> Live {
+        self.watch_with(kinds, &watcher::Config::default())
+    }
+
+    /// Follows one object.
+    pub(crate) fn watch_one(&self, id: &Id) -> Live {
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
+        self.watch_with(&[id.kind], &config)
+    }
+
+    fn watch_with(&self, kinds: &[Kind], config: &watcher::Config) -> Live {
         let served: Vec<_> = kinds.iter().filter_map(|kind| self.served(*kind)).collect();
         let streams = served.iter().map(|served| {
             let kind = served.kind;
-            let events = watcher(self.api(served), watcher::Config::default()).default_backoff();
+            let events = watcher(self.api(served), config.clone()).default_backoff();
             events.map(move |event| (kind, event)).boxed()
         });
         Live {
+            told: None,
             events: stream::select_all(streams).ready_chunks(1024).boxed(),
             fleet: Fleet::new(self.namespace.as_deref()),
             pending: served.iter().map(|served| served.kind).collect(),
@@ -168,6 +190,15 @@ async fn discover(client: &Client) -> Result<Vec<Served>, Failure> {
     Ok(Kind::all().filter_map(find).collect())
 }
 
+fn explain_watch_error(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => explain_error(error),
+        other => other.to_string(),
+    }
+}
+
 type Change = (Kind, Result<Event<DynamicObject>, watcher::Error>);
 
 /// Objects that follow their changes.
@@ -177,6 +208,8 @@ pub(crate) struct Live {
     /// Kinds whose first list is not complete.
     pending: Vec<Kind>,
     listed: BTreeMap<Kind, Vec<DynamicObject>>,
+    /// The error that was printed last.
+    told: Option<String>,
 }
 
 impl Live {
@@ -217,8 +250,18 @@ impl Live {
             {
                 return Err(Failure::request(format!("watch {}", kind.name()))(error));
             }
-            // The stream connects again by itself.
-            Err(_) => {}
+            // The stream connects again by itself; that a version is too old is no fault.
+            Err(watcher::Error::WatchError(_)) => {}
+            Err(error) => {
+                let text = explain_watch_error(&error);
+                if self.told.as_ref() != Some(&text) {
+                    anstream::eprintln!(
+                        "the watch of {} was interrupted, it is tried again: {text}",
+                        kind.name()
+                    );
+                    self.told = Some(text);
+                }
+            }
         }
         Ok(())
     }

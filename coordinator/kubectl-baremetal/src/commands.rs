@@ -7,6 +7,7 @@ mod logs;
 mod tree;
 
 use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use clap::CommandFactory as _;
 use coordinator_api::explain::Attention;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use crate::arguments::{Arguments, Command, DescribeArguments, Format, WhyArguments};
 use crate::cluster::{Cluster, is_forbidden};
+use crate::complete::{complete, read_connection};
 use crate::describe::{Description, EventView, format_description};
 use crate::failure::{Exit, Failure, explain_error};
 use crate::fleet::{Fleet, Id, Object};
@@ -25,6 +27,9 @@ use crate::kind::Kind;
 use crate::steps::{PlanView, read_plan};
 use crate::text::format_chain;
 use crate::why::follow_causes;
+
+/// A shell does not wait longer for names.
+const COMPLETION_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Runs a command.
 pub(crate) async fn run(arguments: Arguments) -> Result<Exit, Failure> {
@@ -47,6 +52,22 @@ pub(crate) async fn run(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Support(arguments) => bundle::write_bundle(&cluster, arguments).await,
         Command::Completion { .. } => Ok(Exit::Done),
     }
+}
+
+/// What the last word of a command line may become, for kubectl.
+pub(crate) async fn complete_words(words: &[String]) -> String {
+    let candidates = complete(words);
+    let last = words.last().map_or("", String::as_str);
+    let Some((kind, _)) = &candidates.names else { return candidates.answer(&[], last) };
+    let list = async {
+        let cluster = Cluster::connect(&read_connection(words)).await?;
+        cluster.list(&[*kind], &[*kind]).await
+    };
+    // A completion that fails has no names.
+    let fleet = tokio::time::timeout(COMPLETION_DEADLINE, list).await;
+    let fleet = fleet.ok().and_then(Result::ok).unwrap_or_default();
+    let names: Vec<_> = fleet.all().map(|object| object.id.name.clone()).collect();
+    candidates.answer(&names, last)
 }
 
 /// Prints a value as JSON or YAML, one document.
@@ -82,7 +103,7 @@ fn parse_object(words: &[String]) -> Result<(Kind, String), Failure> {
         _ => None,
     };
     let (kind, name) =
-        pair.ok_or_else(|| Failure::Refused("name the object as KIND/NAME or KIND NAME".to_owned()))?;
+        pair.ok_or_else(|| Failure::Usage("name the object as KIND/NAME or KIND NAME".to_owned()))?;
     let known = Kind::parse(&kind).ok_or_else(|| {
         let kinds: Vec<_> = Kind::all().map(Kind::name).collect();
         Failure::NotFound(format!("{kind} is no kind that is looked at: one of {}", kinds.join(", ")))

@@ -10,6 +10,7 @@ use coordinator_api::explain::Attention;
 pub(crate) enum Exit {
     Done,
     Failed,
+    Usage,
     NotFound,
     Refused,
     Waits,
@@ -21,6 +22,7 @@ impl From<Exit> for ExitCode {
         Self::from(match exit {
             Exit::Done => 0,
             Exit::Failed => 1,
+            Exit::Usage => 2,
             Exit::NotFound => 3,
             Exit::Refused => 4,
             Exit::Waits => 10,
@@ -47,6 +49,8 @@ pub(crate) enum Failure {
     #[error("{what}: {cause}")]
     Request { what: String, cause: String },
     #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
     NotFound(String),
     #[error("{0}")]
     Refused(String),
@@ -57,6 +61,7 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn exit(&self) -> Exit {
         match self {
+            Self::Usage(_) => Exit::Usage,
             Self::NotFound(_) => Exit::NotFound,
             Self::Refused(_) => Exit::Refused,
             Self::Kubeconfig(_) | Self::Request { .. } | Self::File { .. } => Exit::Failed,
@@ -110,4 +115,38 @@ fn chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn api_error(code: u16) -> kube::Error {
+        let message = "machines is forbidden".to_owned();
+        kube::Error::Api(Box::new(Status { code, message, ..Status::default() }))
+    }
+
+    #[test]
+    fn failures_say_what_to_do_and_how_the_command_ends() {
+        for (code, exit, part) in [
+            (401, Exit::Failed, "log in again"),
+            (403, Exit::Failed, "ask for a role"),
+            (404, Exit::NotFound, "list Machine: machines is forbidden"),
+            (409, Exit::Failed, "try again"),
+            (500, Exit::Failed, "list Machine: machines is forbidden"),
+        ] {
+            let failure = Failure::request("list Machine")(api_error(code));
+            assert_eq!(failure.exit(), exit, "{code}");
+            assert!(failure.to_string().contains(part), "{code}: {failure}");
+        }
+        assert_eq!(Failure::Refused(String::new()).exit(), Exit::Refused);
+    }
+
+    #[test]
+    fn attention_is_the_exit_of_why() {
+        let exits = [Attention::None, Attention::Wait, Attention::Act].map(Exit::from);
+        assert_eq!(exits, [Exit::Done, Exit::Waits, Exit::NeedsAction]);
+    }
 }

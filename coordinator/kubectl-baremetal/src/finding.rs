@@ -192,6 +192,10 @@ fn find_host(object: &Object, is_asked_for: bool, now: Timestamp) -> Finding {
     if let Some(reason) = failed {
         return finding.refined(reason, plan["message"].as_str());
     }
+    if record.is_abandoned && !record.is_attached() {
+        let message = "its machine was removed without a clean; it is cleaned when it attaches";
+        return finding.refined(Reason::Abandoned.as_str(), Some(message));
+    }
     if record.plan.as_ref().is_some_and(|announced| announced.state.is_none()) {
         let reason = Reason::PlanRunning.as_str();
         return finding.refined(reason, Some(&describe_step(plan)));

@@ -33,8 +33,7 @@ const SECRET_FIELDS: [&str; 19] = [
 ];
 
 /// Fields with such a name that hold the name of an object, or are public.
-const PUBLIC_FIELDS: [&str; 6] =
-    ["tokenexpiresat", "useexistingtoken", "serverurl", "credentialsname", "contenttype", "spec.url"];
+const PUBLIC_FIELDS: [&str; 3] = ["tokenexpiresat", "credentialsname", "contenttype"];
 
 /// Fields that say nothing to a reader.
 const DROPPED_FIELDS: [&str; 2] = ["managedFields", "selfLink"];
@@ -56,6 +55,12 @@ pub(crate) fn redact(value: &mut Value) {
 
 fn redact_fields(fields: &mut Map<String, Value>) {
     fields.retain(|name, _| !DROPPED_FIELDS.contains(&name.as_str()));
+    // Keyfiles, and a network in the form of text, hold passwords.
+    let is_text = fields.get("config").is_some_and(Value::is_string);
+    let has_keyfiles = fields.get("configurator").is_some_and(|of| is_text || of == "nmconnections");
+    if let Some(config) = fields.get_mut("config").filter(|_| has_keyfiles) {
+        *config = Value::from(REDACTED);
+    }
     for (name, value) in fields.iter_mut() {
         if name == "kubectl.kubernetes.io/last-applied-configuration" || is_secret_field(name) {
             if !value.is_null() {
@@ -150,6 +155,8 @@ mod tests {
                 "tokenExpiresAt": "2026-01-01T00:00:00Z",
                 "config": { "cloud-config": { "users": [{ "passwd": "s3" }] } },
                 "observedNetwork": { "connections": { "wifi": "[wifi-security]\npsk=s4" } },
+                "network": { "configurator": "nmconnections", "config": { "eno1": "psk=s11" } },
+                "other": { "configurator": "none", "config": { "ethernets": { "eno2": { "dhcp4": true } } } },
                 "kubeadmConfigSpec": { "files": [{ "content": "s5" }] },
                 "bootstrap": { "dataSecretName": "shown" },
                 "providerID": "baremetal:///host",
@@ -169,11 +176,12 @@ mod tests {
                 "s{number}: {text}"
             );
         }
-        for secret in ["psk=s4", "s6@", "path-s7", "/s8", "/s9", "/s10"] {
+        for secret in ["psk=s11", "psk=s4", "s6@", "path-s7", "/s8", "/s9", "/s10"] {
             assert!(!text.contains(secret), "{secret}: {text}");
         }
         assert_eq!(object["spec"]["bootstrap"]["dataSecretName"], "shown");
         assert_eq!(object["spec"]["providerID"], "baremetal:///host");
+        assert_eq!(object["spec"]["other"]["config"]["ethernets"]["eno2"]["dhcp4"], true);
         assert_eq!(object["spec"]["tokenExpiresAt"], "2026-01-01T00:00:00Z");
         assert_eq!(
             object["status"]["conditions"][0]["message"],

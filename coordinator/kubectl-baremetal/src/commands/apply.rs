@@ -101,7 +101,7 @@ pub(super) async fn reinstall_host(
     arguments: &ReinstallArguments,
 ) -> Result<Exit, Failure> {
     let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
-    let fleet = cluster.list(&[Kind::MachineInventory], &[Kind::MachineInventory]).await?;
+    let fleet = cluster.get(&id).await?;
     let object = find_object(&fleet, &id)?;
     let decision = reinstall(object, arguments.device.as_deref()).map_err(Failure::Refused)?;
     change_object(cluster, &fleet, &decision, arguments.change).await?;
@@ -109,7 +109,7 @@ pub(super) async fn reinstall_host(
 }
 
 async fn await_available(cluster: &Cluster, id: &Id) -> Result<(), Failure> {
-    let mut live = cluster.watch(&[Kind::MachineInventory]);
+    let mut live = cluster.watch_one(id);
     while live.next().await? {
         let record = find_object(&live.fleet, id)?.host();
         if record.is_some_and(|record| find_state(&record, Timestamp::now()) == HostState::Available) {

@@ -18,7 +18,7 @@ pub(super) async fn show_logs(cluster: &Cluster, arguments: &LogsArguments) -> R
     if arguments.follow {
         return follow_plan(cluster, arguments, &id).await;
     }
-    let fleet = cluster.list(&[Kind::MachineInventory], &[Kind::MachineInventory]).await?;
+    let fleet = cluster.get(&id).await?;
     let plan = read_plan_of(cluster, find_object(&fleet, &id)?).await?;
     let plan = plan.ok_or_else(|| no_plan(&id))?;
     match arguments.output.output {
@@ -78,7 +78,7 @@ fn print_end(plan: &PlanView) {
 /// Prints each step when it begins, and the outputs when the plan has ended.
 async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> Result<Exit, Failure> {
     let is_text = matches!(arguments.output.output, Format::Text | Format::Wide);
-    let mut live = cluster.watch(&[Kind::MachineInventory]);
+    let mut live = cluster.watch_one(id);
     let mut shown: Option<PlanView> = None;
     let bar = progress_bar(is_text);
     while live.next().await? {

@@ -191,6 +191,7 @@ fn fields_are_documented() {
 fn list_fields(path: &str, schema: &Value, rows: &mut Vec<Vec<String>>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
+        check_description(&path, field);
         rows.push(vec![code(&path), describe_type(field), describe_field(field)]);
         // metav1.Condition is the same everywhere.
         if name != "conditions" {
@@ -199,6 +200,19 @@ fn list_fields(path: &str, schema: &Value, rows: &mut Vec<Vec<String>>) {
             list_fields(&format!("{path}.*"), &field["additionalProperties"], rows);
         }
     }
+}
+
+/// `kubectl explain` shows the description and no default.
+fn check_description(path: &str, field: &Value) {
+    let text = field["description"].as_str().unwrap_or_default();
+    assert!(!text.is_empty(), "{path} says nothing");
+    let default = &field["default"];
+    let has_default =
+        path.starts_with("spec.") && (default.is_string() || default.is_number() || default.is_boolean());
+    assert!(
+        !has_default || text.contains("Default: "),
+        "{path} does not name its default {default}: {text:?}"
+    );
 }
 
 fn describe_type(field: &Value) -> String {
