@@ -21,6 +21,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
         host::BareMetalHost::crd(),
         cluster::Metal3Cluster::crd(),
+        cluster::Metal3ClusterTemplate::crd(),
         machine::Metal3Machine::crd(),
         machine::Metal3MachineTemplate::crd(),
         data_template::Metal3DataTemplate::crd(),

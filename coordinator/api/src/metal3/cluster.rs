@@ -37,6 +37,8 @@ use crate::machine::Initialization;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.cloudProviderEnabled) || !has(self.noCloudProvider) || self.cloudProviderEnabled != self.noCloudProvider").message("cloudProviderEnabled conflicts the value of noCloudProvider"))]
+// Not of the endpoint itself: a default has to hold every rule of its own.
+#[x_kube(validation = Rule::new("self.controlPlaneEndpoint.host != ''").message("controlPlaneEndpoint.host is required"))]
 pub struct Metal3ClusterSpec {
     /// Where the cluster's API server is reached.
     #[serde(default)]
@@ -52,9 +54,38 @@ pub struct Metal3ClusterSpec {
     pub failure_domains: BTreeMap<String, FailureDomain>,
 }
 
+/// What Cluster API's topologies clone clusters from.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "infrastructure.cluster.x-k8s.io",
+    version = "v1beta1",
+    kind = "Metal3ClusterTemplate",
+    plural = "metal3clustertemplates",
+    shortname = "m3ct",
+    category = "cluster-api",
+    namespaced,
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+pub struct Metal3ClusterTemplateSpec {
+    /// The cluster.
+    pub template: ClusterResource,
+}
+
+/// A cluster without a name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterResource {
+    /// Labels and annotations of the clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::any_object")]
+    pub metadata: Option<serde_json::Value>,
+    /// Copied to each cluster.
+    pub spec: Metal3ClusterSpec,
+}
+
 /// A host and a port.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[x_kube(validation = Rule::new("self.host != ''").message("controlPlaneEndpoint.host is required"))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ApiEndpoint {
     /// DNS name or IP address.
     #[serde(default)]
