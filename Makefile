@@ -32,7 +32,7 @@ endef
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-15s %s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running, TPM=0 takes its TPM away)
@@ -43,7 +43,7 @@ demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed
 .PHONY: test
 test: packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host
 	@$(INPUTS)
-	cargo build --quiet --package coordinator
+	cargo build --quiet --package coordinator --package kubectl-baremetal
 	cargo test --workspace
 
 .PHONY: test-lab
@@ -106,6 +106,21 @@ image: agent ## Build the image of the coordinator without a container daemon, a
 release: image ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart
 	@$(BUNDLE) manifests --output $(RELEASE)
 	$(BUNDLE) chart --output $(RELEASE)
+
+# Where the archive of a release is served.
+RELEASE_URL ?= file://$(CARGO_TARGET_DIR)
+PLUGIN_ARCHIVE := $(CARGO_TARGET_DIR)/kubectl-baremetal-linux-amd64.tar.gz
+
+.PHONY: kubectl-plugin
+kubectl-plugin: ## Build kubectl-baremetal: a static file, its archive and its krew manifest (RELEASE_URL), and print their paths
+	@echo 'building kubectl-baremetal…' >&2
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --package kubectl-baremetal --profile agent --target $(TARGET)
+	binary=$(CARGO_TARGET_DIR)/$(TARGET)/agent/kubectl-baremetal
+	tar --create --gzip --file $(PLUGIN_ARCHIVE) --owner 0 --group 0 --directory $$(dirname $$binary) kubectl-baremetal --directory $(CURDIR) LICENSE
+	version=$$($$binary --version | cut -d ' ' -f 2)
+	sum=$$(sha256sum $(PLUGIN_ARCHIVE) | cut -d ' ' -f 1)
+	sed -e "s|@VERSION@|$$version|; s|@URL@|$(RELEASE_URL)|; s|@SHA256@|$$sum|; /^#/d" coordinator/kubectl-baremetal/krew/baremetal.yaml >$(CARGO_TARGET_DIR)/baremetal.yaml
+	printf '%s\n' $$binary $(PLUGIN_ARCHIVE) $(CARGO_TARGET_DIR)/baremetal.yaml
 
 .PHONY: iso
 iso: packages parts agent ## Build the base ISO and the OS images of the lab

@@ -95,6 +95,41 @@ impl Refusal {
         Self::ALL.into_iter().find(|refusal| refusal.code() == code)
     }
 
+    /// Why the call was refused.
+    #[must_use]
+    pub const fn cause(self) -> &'static str {
+        match self {
+            Self::UnknownToken => {
+                "no ready MachineRegistration has the token, and no inventory the key; there is no object for an Event"
+            }
+            Self::TpmRequired => "emulate-tpm is false, and the live system found no TPM 2.0",
+            Self::TpmUntrusted => {
+                "the Secret tpm-ca exists, and none of its CAs vouches for the TPM of the host"
+            }
+            Self::TpmKeyRejected => "the keys of the TPM are not what an identity needs",
+            Self::BadProof => "the proof does not fit key, nonce, connection or certificate request",
+            Self::BadRequest => {
+                "a message is not of the contract: agent and coordinator differ in version, or it is too large"
+            }
+            Self::BadTemplate => "machineName cannot be rendered with what the host reported",
+            Self::NameTaken => {
+                "the name belongs to an inventory with another key, which was installed or is other hardware"
+            }
+            Self::Quarantined => "two live systems claim one identity",
+            Self::ApprovalPending => {
+                "the host waits for an operator; Event and conditions are those of its MachineInventory"
+            }
+            Self::Revoked => "an operator shut the host out",
+            Self::TokenExpired => "spec.tokenExpiresAt is over, and no inventory has the key",
+            Self::QuotaExhausted => {
+                "spec.maxHosts inventories of the MachineRegistration exist, or were made in the last ten minutes"
+            }
+            Self::InventoryGone => "no inventory has the identity of the certificate",
+            Self::RoleNotAllowed => "the certificate of a live system does not allow the call",
+            Self::StalePlan => "the report is of a plan that is not the newest one",
+        }
+    }
+
     /// What the operator does next; shown on the console of a live and of an
     /// installed host alike. A seed ISO booted on an installed host installs
     /// nothing: it refreshes the coordinator's address on the disk.

@@ -64,11 +64,12 @@ pub struct LoadBalancer {
     /// TCP port; with type Internal that of the API servers.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// What runs it.
+    /// What runs the load balancer: the control-plane hosts themselves (`Internal`), or
+    /// something outside of the cluster (`External`).
     #[serde(default, rename = "type")]
     pub kind: LoadBalancerType,
-    /// VRRP id, unique in the control plane's broadcast domain; 51 when absent
-    /// or 0. With type External it has no effect.
+    /// VRRP id, 1 to 255, unique in the control plane's broadcast domain; 51 when
+    /// absent or 0. With type External it has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub vrid: Option<i32>,
@@ -92,9 +93,9 @@ pub struct BaremetalClusterStatus {
     /// `LoadBalancerReady`, `NetworkDeviceReady`, `NetworkConfigValid`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// Cluster API v1beta1.
+    /// Cluster API v1beta1: the infrastructure is provisioned.
     pub ready: bool,
-    /// Cluster API v1beta2.
+    /// Cluster API v1beta2: the infrastructure is provisioned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initialization: Option<Initialization>,
     /// Failure domains of the hosts in the pools of the Cluster: a list where Cluster

@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use strum::{EnumString, IntoStaticStr};
+use strum::{EnumIter, EnumMessage, EnumString, IntoStaticStr};
 
 /// Types of conditions, over all kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, EnumMessage, EnumString)]
 pub enum Type {
     /// Every kind: the sum of the others.
     Ready,
@@ -68,7 +68,9 @@ pub enum Type {
 }
 
 /// Reasons of conditions, over all kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, IntoStaticStr, EnumString)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EnumIter, EnumMessage, EnumString, IntoStaticStr,
+)]
 pub enum Reason {
     // Of the systems whose manifests apply unchanged.
     /// No pool of that name in the namespace.

@@ -1,7 +1,7 @@
 //! The definitions as they are installed.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
 
@@ -36,13 +36,38 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     ];
     for crd in &mut crds {
         make_spec_optional(crd);
-        label_definition(crd);
+        complete_definition(crd);
     }
     crds
 }
 
-/// The labels by which Cluster API knows a definition.
-pub(crate) fn label_definition(crd: &mut CustomResourceDefinition) {
+/// `kubectl explain` shows descriptions and no defaults.
+fn name_defaults(schema: &mut JSONSchemaProps) {
+    for field in schema.properties.iter_mut().flat_map(|fields| fields.values_mut()) {
+        let default = field.default.as_ref().map(|default| &default.0);
+        if let Some(default) = default.filter(|default| !default.is_object() && !default.is_array()) {
+            let text = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+            let text = if text.is_empty() { "empty".to_owned() } else { text };
+            let description = field.description.get_or_insert_default();
+            *description = format!("{description} Default: {text}.");
+        }
+        name_defaults(field);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        name_defaults(items);
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        name_defaults(values);
+    }
+}
+
+/// The labels by which Cluster API knows a definition, and the defaults in its texts.
+pub(crate) fn complete_definition(crd: &mut CustomResourceDefinition) {
+    for schema in schemas(crd) {
+        if let Some(spec) = schema.properties.as_mut().and_then(|fields| fields.get_mut("spec")) {
+            name_defaults(spec);
+        }
+    }
     let labels = crd.metadata.labels.get_or_insert_default();
     labels.insert(label::CLUSTERCTL.to_owned(), String::new());
     labels.insert(label::CLUSTERCTL_MOVE.to_owned(), String::new());

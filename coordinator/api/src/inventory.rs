@@ -38,18 +38,25 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
         json_path = ".metadata.annotations.baremetal\\.alauda\\.io/owner-machine"
     ),
     printcolumn(name = "Plan", type_ = "string", json_path = ".status.plan.state"),
-    printcolumn(name = "Image", type_ = "string", json_path = ".status.host.image"),
-    printcolumn(
-        name = "Identity",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='IdentityVerified')].reason"
-    ),
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = ".status.conditions[?(@.type=='Ready')].status"
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Why",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        priority = 1
+    ),
+    printcolumn(name = "Image", type_ = "string", json_path = ".status.host.image", priority = 1),
+    printcolumn(
+        name = "Identity",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='IdentityVerified')].reason",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineInventorySpec {

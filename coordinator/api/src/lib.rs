@@ -14,6 +14,7 @@ pub mod capi;
 pub mod cluster;
 pub mod conditions;
 pub mod crds;
+pub mod explain;
 pub mod inventory;
 pub mod machine;
 pub mod metal3;

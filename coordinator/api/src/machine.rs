@@ -16,12 +16,17 @@ use serde::{Deserialize, Serialize};
     status = "BaremetalMachineStatus",
     derive = "Default",
     derive = "PartialEq",
-    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.machineInventoryPoolRef.name"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Inventory", type_ = "string", json_path = ".status.machineInventoryRef.name"),
-    printcolumn(name = "Ready", type_ = "boolean", json_path = ".status.ready"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
+    printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(
+        name = "Pool",
+        type_ = "string",
+        json_path = ".spec.machineInventoryPoolRef.name",
+        priority = 1
+    ),
+    printcolumn(name = "Ready", type_ = "boolean", json_path = ".status.ready", priority = 1)
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(oldSelf.providerID) || (has(self.providerID) && self.providerID == oldSelf.providerID)").message("providerID never changes once it is set"))]

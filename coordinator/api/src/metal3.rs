@@ -32,7 +32,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         ipam::IPAddress::crd(),
     ];
     for crd in &mut crds {
-        crds::label_definition(crd);
+        crds::complete_definition(crd);
     }
     crds
 }

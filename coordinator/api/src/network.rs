@@ -42,7 +42,7 @@ pub struct ObservedInterface {
     /// Ours: burnt-in MAC address; members of a bond share the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permanent_mac: Option<String>,
-    /// Bytes.
+    /// Largest packet, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i64>,
     /// Global addresses in CIDR notation, of both families.
@@ -98,7 +98,7 @@ pub struct ObservedBond {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObservedVlan {
-    /// 1 to 4094.
+    /// Id of the VLAN, 1 to 4094.
     pub id: i64,
     /// Name of the parent interface.
     pub link: String,
@@ -116,7 +116,7 @@ pub struct ObservedRoute {
     /// Interface that the route leaves by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Lower is preferred.
+    /// Preference of the route: lower is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<i64>,
     /// Ours: DHCP or a router installed it; never replayed.

@@ -59,12 +59,12 @@ pub struct MachineRegistrationSpec {
     #[serde(default)]
     #[schemars(default)]
     pub approval: ApprovalPolicy,
-    /// Ours: from then on the token registers no new host. Hosts with an
-    /// inventory are known by their key.
+    /// Ours: from then on (RFC 3339) the token registers no new host. Hosts with an
+    /// inventory are known by their key. Absent: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_expires_at: Option<Time>,
     /// Ours: no new host registers while so many inventories of this
-    /// registration exist.
+    /// registration exist. Absent: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_hosts: Option<u32>,

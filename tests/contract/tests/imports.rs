@@ -62,6 +62,10 @@ fn each_crate_is_built_without_what_it_must_not_know() {
             "coordinator",
             vec!["agent", "openssl", "native-tls", "aws-lc-rs", "fake-apiserver", "simulated-host", "bench"],
         ),
+        (
+            "kubectl-baremetal",
+            vec!["coordinator", "agent", "openssl", "native-tls", "aws-lc-rs", "fake-apiserver", "bench"],
+        ),
     ];
     for (package, forbidden) in cases {
         let built_from = dependencies(package);

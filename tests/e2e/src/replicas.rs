@@ -55,7 +55,7 @@ impl Replica {
         std::fs::create_dir_all(&cache)?;
         let mut spec = Spec {
             name: name.clone(),
-            binary: find_binary()?,
+            binary: find_binary("coordinator", "baremetal-coordinator")?,
             arguments: vec![
                 format!("--server-url={}", placement.url),
                 format!("--listen=127.0.0.1:{port}"),
@@ -144,13 +144,15 @@ impl Replica {
     }
 }
 
-/// The coordinator that was built beside this program.
-fn find_binary() -> anyhow::Result<PathBuf> {
+/// A program of the workspace that was built beside this one.
+///
+/// # Errors
+/// When it was not built.
+pub fn find_binary(package: &str, name: &str) -> anyhow::Result<PathBuf> {
     let here = std::env::current_exe()?;
-    let mut beside =
-        here.ancestors().skip(1).take(2).map(|directory| directory.join("baremetal-coordinator"));
+    let mut beside = here.ancestors().skip(1).take(2).map(|directory| directory.join(name));
     let found = beside.find(|path| path.is_file());
-    found.context(
-        "there is no baremetal-coordinator beside this program: run `cargo build --package coordinator` first",
-    )
+    found.with_context(|| {
+        format!("there is no {name} beside this program: run `cargo build --package {package}` first")
+    })
 }

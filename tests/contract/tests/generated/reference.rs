@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use coordinator_api::conditions::Reason;
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::explain::{EVENTS, EventEntry};
+use proto::refusal::Refusal;
 use serde_json::Value;
 
 use super::source::{Entry, find_block, find_literal, read_entries, read_source};
@@ -13,6 +15,7 @@ use super::{checkout, committed};
 const NAMES: &str = "coordinator/api/src/names.rs";
 const METAL3_NAMES: &str = "coordinator/api/src/metal3.rs";
 const CONDITIONS: &str = "coordinator/api/src/conditions.rs";
+const EXPLAIN: &str = "coordinator/api/src/explain";
 
 pub(super) fn header(title: &str, source: &str) -> String {
     format!("<!-- Generated from {source} by `make generate`. -->\n\n# {title}\n")
@@ -34,17 +37,62 @@ pub(super) fn code(text: &str) -> String {
 #[test]
 fn conditions_are_documented() {
     let source = read_source(CONDITIONS);
-    let mut text = header("Conditions and reasons", CONDITIONS);
-    let row = |entry: &Entry| vec![code(&entry.name), entry.doc.clone()];
+    let mut text = header("Conditions and reasons", &format!("{CONDITIONS} and {EXPLAIN}"));
+    text.push_str("\n`kubectl baremetal why KIND/NAME` shows the entries of an object.\n");
     let types = read_entries(find_block(&source, "pub enum Type {", "\n}"), [',', ',']);
-    table(&mut text, &["condition", "meaning when `True`"], types.iter().map(row));
+    let row = |entry: &Entry| {
+        let kind: Type = entry.name.parse().unwrap_or_else(|_| panic!("{} is no condition", entry.name));
+        let problem = if kind.is_bad_when_true() { "`True`" } else { "`False`, `Unknown`" };
+        vec![code(&entry.name), entry.doc.clone(), problem.to_owned()]
+    };
+    table(&mut text, &["condition", "meaning when `True`", "tells of a problem when"], types.iter().map(row));
     text.push_str("\n## Reasons\n");
-    let reasons = read_entries(find_block(&source, "pub enum Reason {", "\n}"), [',', ',']);
-    for reason in &reasons {
-        assert!(reason.name.parse::<Reason>().is_ok(), "{} is not a reason", reason.name);
-    }
-    table(&mut text, &["reason", "meaning"], reasons.iter().map(row));
+    let row = |reason: Reason| {
+        let entry = reason.explanation().unwrap_or_else(|| panic!("{reason:?} has no entry in {EXPLAIN}"));
+        vec![code(reason.as_str()), cell(&reason.meaning()), cell(entry.cause), cell(entry.action)]
+    };
+    table(&mut text, &["reason", "meaning", "cause", "next action"], Reason::all().map(row));
     committed("docs/reference/conditions.md", &text);
+}
+
+/// Of a table: a bar would end it.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+const EVENTS_INTRODUCTION: &str = "
+Events of the coordinator (`events.k8s.io/v1`, reporting controller `baremetal-coordinator`). Equal Events within some
+minutes become one series. Normal Events are shown once per transition, warnings once per cause.
+
+Beside those of the table, a warning has the reason of the condition `Ready` of a BaremetalMachine, BareMetalHost or
+Metal3Machine that waits for an operator ([conditions.md](conditions.md)), and a warning on a MachineRegistration the
+code of a refusal (below): at most one a minute, and once in ten minutes per cause; the condition `HostsRefused` shows
+the last one for half an hour.
+";
+
+const REFUSALS_INTRODUCTION: &str = "
+## Refusals
+
+Codes in Events, logs, the metric `baremetal_coordinator_refusals_total` and on the console of the host. `UnknownAuthority`
+is in metric and log alone: the TLS handshake failed, since host and coordinator have different CAs; download a new ISO.
+";
+
+#[test]
+fn events_are_documented() {
+    let mut text = header("Events", &format!("{EXPLAIN} and proto/src/refusal.rs"));
+    text.push_str(EVENTS_INTRODUCTION);
+    let row = |entry: &EventEntry| {
+        let kind: &str = entry.kind.into();
+        let texts = [entry.meaning, entry.cause, entry.action].map(cell);
+        [vec![entry.object.to_owned(), kind.to_owned(), code(entry.reason)], texts.to_vec()].concat()
+    };
+    let columns = ["object", "type", "reason", "meaning", "cause", "next action"];
+    table(&mut text, &columns, EVENTS.iter().map(row));
+    text.push_str(REFUSALS_INTRODUCTION);
+    let row =
+        |refusal: Refusal| vec![code(refusal.code()), cell(refusal.cause()), cell(refusal.next_action())];
+    table(&mut text, &["code", "cause", "next action"], Refusal::ALL.into_iter().map(row));
+    committed("docs/reference/events.md", &text);
 }
 
 #[test]
@@ -143,6 +191,7 @@ fn fields_are_documented() {
 fn list_fields(path: &str, schema: &Value, rows: &mut Vec<Vec<String>>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
+        check_description(&path, field);
         rows.push(vec![code(&path), describe_type(field), describe_field(field)]);
         // metav1.Condition is the same everywhere.
         if name != "conditions" {
@@ -151,6 +200,19 @@ fn list_fields(path: &str, schema: &Value, rows: &mut Vec<Vec<String>>) {
             list_fields(&format!("{path}.*"), &field["additionalProperties"], rows);
         }
     }
+}
+
+/// `kubectl explain` shows the description and no default.
+fn check_description(path: &str, field: &Value) {
+    let text = field["description"].as_str().unwrap_or_default();
+    assert!(!text.is_empty(), "{path} says nothing");
+    let default = &field["default"];
+    let has_default =
+        path.starts_with("spec.") && (default.is_string() || default.is_number() || default.is_boolean());
+    assert!(
+        !has_default || text.contains("Default: "),
+        "{path} does not name its default {default}: {text:?}"
+    );
 }
 
 fn describe_type(field: &Value) -> String {

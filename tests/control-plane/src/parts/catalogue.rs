@@ -155,7 +155,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::KubeScheduler,

@@ -87,7 +87,8 @@ async fn run_cluster(
     let base = ::qemu::build(Image::Iso, &inputs).await?;
     let images = ::qemu::build(Image::Cluster, &inputs).await?;
     switch::create(&taps())?;
-    let site = Site::start(directory.clone(), Reach::Switch, Served::default(), Managers::Kubeadm, progress).await?;
+    let site =
+        Site::start(directory.clone(), Reach::Switch, Served::default(), Managers::Kubeadm, progress).await?;
     let client = &site.management.admin;
     let watching = Watching::start(client, progress).with(client, &control_plane_kind(), progress);
     let base = serve(base).await?;

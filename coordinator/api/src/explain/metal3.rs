@@ -1,0 +1,76 @@
+//! Reasons of the Metal3 kinds.
+
+use super::{Entry, act, fine, wait};
+use crate::conditions::Reason::*;
+
+pub(super) const REASONS: &[Entry] = &[
+    (
+        PoolInvalid,
+        act(
+            "start, end, subnet or prefix of the IPPool give no address",
+            "correct the field that the message names",
+        ),
+    ),
+    (
+        InventoryTaken,
+        act(
+            "a pool, a machine or another BareMetalHost has the inventory",
+            "take the inventory out of the pool, or name another one in the annotation of the BareMetalHost",
+        ),
+    ),
+    (
+        InventoryUnnamed,
+        act(
+            "the annotation baremetal.cluster.io/machine-inventory was removed or changed",
+            "write the annotation again with the name in the message; to part the two, delete the BareMetalHost",
+        ),
+    ),
+    (
+        WaitingForMetal3MachineOwnerRef,
+        wait(
+            "Cluster API has not set the owner reference yet",
+            "none: create a MachineDeployment or a control plane and not this object",
+        ),
+    ),
+    (
+        WaitingforMetal3Cluster,
+        wait(
+            "the Cluster names no Metal3Cluster, or that does not exist",
+            "none: it goes on when the Metal3Cluster is there",
+        ),
+    ),
+    (
+        WaitingForClusterInfrastructureReady,
+        wait(
+            "the Metal3Cluster is not ready yet",
+            "none: the conditions of the Metal3Cluster say what is missing",
+        ),
+    ),
+    (
+        WaitingForBootstrapData,
+        wait(
+            "the Machine has no bootstrap data Secret yet",
+            "none: it goes on when the bootstrap provider has written it",
+        ),
+    ),
+    (AssociateBareMetalHostSuccess, fine("the machine has a BareMetalHost")),
+    (
+        NoHostAvailable,
+        act(
+            "every BareMetalHost of the namespace is used, excluded by the selector, or cannot be used; the message counts them by cause",
+            "free a BareMetalHost, or create one that names an inventory",
+        ),
+    ),
+    (
+        WaitingForMetal3Data,
+        act(
+            "the Metal3DataTemplate is missing, a pool has no address, or a value does not exist",
+            "as the message says; see also status.errorMessage of Metal3Data and IPClaim",
+        ),
+    ),
+    (Metal3DataSecretsReady, fine("meta-data and network data are rendered")),
+    (
+        HostNotProvisioned,
+        wait("the host executes its plan", "none: the conditions of the BareMetalHost say how far it is"),
+    ),
+];

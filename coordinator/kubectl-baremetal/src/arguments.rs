@@ -1,0 +1,287 @@
+//! The command line.
+
+#![allow(clippy::doc_markdown, reason = "the comments are the help")]
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::host_row::HostState;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   done; `why`: nothing is in the way
+  1   the API server could not be reached, or it refused
+  2   wrong arguments
+  3   the object does not exist
+  4   refused: the object is not in a state in which this may be done
+  10  `why`: something is waited for, and goes on by itself
+  11  `why`: an operator has to act";
+
+/// Hosts without BMC as nodes of Cluster API: what they do, why something waits, and
+/// what to do about it. Every request has the rights of your kubeconfig.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kubectl-baremetal",
+    bin_name = "kubectl baremetal",
+    version,
+    after_help = EXIT_CODES,
+    disable_help_subcommand = true
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which API server, and where in it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Connection {
+    /// Kubeconfig file; otherwise those of KUBECONFIG, or ~/.kube/config.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; otherwise the current one.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Namespace; otherwise that of the context.
+    #[arg(long, short, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// All namespaces.
+    #[arg(long, short = 'A', global = true, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List the hosts: state, reason, next action
+    Hosts(HostsArguments),
+    /// Follow the causes of an object's state down to the one to act on, and say how
+    Why(WhyArguments),
+    /// Show a cluster: machines, their hosts, their plans and steps
+    Tree(TreeArguments),
+    /// Show the steps of a host's newest plan and what they printed
+    Logs(LogsArguments),
+    /// Show everything that is known of a host
+    Describe(DescribeArguments),
+    /// Admit hosts that wait for approval
+    Approve(ApproveArguments),
+    /// Delete the Machine of a host without draining its node; or end a clean that cannot succeed
+    Release(ReleaseArguments),
+    /// Have the disk of a free host installed again by the next boot of a seed ISO
+    Reinstall(ReinstallArguments),
+    /// Delete the Machine of a host: its node is drained, the host is cleaned and available again
+    DrainAndRelease(DrainArguments),
+    /// Write a bundle of objects and Events, without secrets
+    Support(SupportArguments),
+    /// Print the completion of a shell
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// Form of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For reading.
+    #[default]
+    Text,
+    /// More columns, nothing shortened.
+    Wide,
+    /// One JSON document; with --watch one in each line.
+    Json,
+    /// One YAML document; with --watch a stream of them.
+    Yaml,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// Form of the output.
+    #[arg(long = "output", short, value_name = "FORMAT", default_value = "text", hide_default_value = true)]
+    pub(crate) output: Format,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HostsArguments {
+    /// Only hosts in one of these states.
+    #[arg(long, value_delimiter = ',', value_name = "STATE")]
+    pub(crate) state: Vec<HostState>,
+    /// Only hosts of this MachineInventoryPool.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: Option<String>,
+    /// Only hosts for which an operator has to act.
+    #[arg(long)]
+    pub(crate) attention: bool,
+    /// Print each host again when it changes.
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WhyArguments {
+    /// KIND/NAME, or KIND NAME: Cluster, MachineDeployment, KubeadmControlPlane, Machine,
+    /// BaremetalCluster, BaremetalMachine, MachineInventory, MachineInventoryPool, MachineRegistration,
+    /// SeedImage, BareMetalHost, Metal3Machine, Metal3Cluster, and their short names.
+    #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
+    pub(crate) object: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TreeArguments {
+    /// Name of the Cluster.
+    #[arg(value_name = "CLUSTER")]
+    pub(crate) cluster: String,
+    /// Draw it again when something changes.
+    #[arg(long, short)]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LogsArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    /// Wait for the end of the plan, and print each step as it begins.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DescribeArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// How a change is made.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// Have the API server check the requests, and change nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask.
+    #[arg(long, short = 'y')]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ApproveArguments {
+    /// Names of MachineInventories.
+    #[arg(value_name = "HOST", required_unless_present = "registration")]
+    pub(crate) hosts: Vec<String>,
+    /// All pending hosts of this MachineRegistration.
+    #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
+    pub(crate) registration: Option<String>,
+    /// Beginning of the identity (spec.tpmHash) that the console of the host shows: another one is refused.
+    #[arg(long, value_name = "HASH", conflicts_with = "registration")]
+    pub(crate) identity: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReleaseArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    /// The Machine is in deletion and its clean failed: clean once more.
+    #[arg(long, conflicts_with = "without_clean")]
+    pub(crate) retry_clean: bool,
+    /// The Machine is in deletion and its host is dead, and powered off for good: give the host up.
+    #[arg(long)]
+    pub(crate) without_clean: bool,
+    #[command(flatten)]
+    pub(crate) removal: Removal,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DrainArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    #[command(flatten)]
+    pub(crate) removal: Removal,
+}
+
+/// How a Machine is removed.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Removal {
+    /// Take one off the replicas of its MachineDeployment, so that no other host replaces it.
+    #[arg(long)]
+    pub(crate) scale_down: bool,
+    /// Wait until the host is available.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReinstallArguments {
+    /// Name of the MachineInventory.
+    #[arg(value_name = "HOST")]
+    pub(crate) host: String,
+    /// The disk that carries the system, as /dev/disk/by-id/…; otherwise the one that the host reported.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) device: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SupportArguments {
+    /// File of the bundle (tar, gzip).
+    #[arg(long, short, value_name = "FILE", default_value = "baremetal-support.tar.gz")]
+    pub(crate) file: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_connection_go_anywhere() {
+        for line in
+            ["-n site hosts --state failed,available", "hosts -n site", "why -n site machine m --context c"]
+        {
+            let words = std::iter::once("kubectl-baremetal").chain(line.split(' '));
+            let arguments = Arguments::try_parse_from(words).unwrap();
+            assert_eq!(arguments.connection.namespace.as_deref(), Some("site"), "{line}");
+        }
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for line in [
+            "hosts -A -n site",
+            "hosts --state nothing",
+            "why",
+            "approve",
+            "approve h --registration r",
+            "release h --retry-clean --without-clean",
+        ] {
+            let words = std::iter::once("kubectl-baremetal").chain(line.split(' '));
+            let error = Arguments::try_parse_from(words).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+}

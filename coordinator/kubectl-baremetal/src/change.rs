@@ -1,0 +1,220 @@
+//! What a command changes, decided before anything is written.
+
+use coordinator_api::inventory::{Approval, MachineInventory};
+use coordinator_api::names::annotation;
+use coordinator_core::host::HostRecord;
+use kube::ResourceExt as _;
+
+use crate::fleet::{Fleet, Id, Object, holders_of};
+use crate::kind::Kind;
+
+/// Annotation by which Cluster API chooses the machine that a smaller deployment loses.
+const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
+/// Annotation by which Cluster API drains no node.
+const EXCLUDE_DRAINING: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Annotate { object: Id, key: &'static str, value: String },
+    Scale { object: Id, replicas: i64 },
+    Delete { object: Id },
+}
+
+impl Request {
+    /// What it does, as a sentence.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Annotate { object, key, value } => format!("annotate {} {key}={value}", object.short()),
+            Self::Scale { object, replicas } => format!("scale {} to {replicas}", object.short()),
+            Self::Delete { object } => format!("delete {}", object.short()),
+        }
+    }
+}
+
+/// Requests in their order, and what follows from them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    pub(crate) requests: Vec<Request>,
+    /// What becomes of the host; asked for before anything is written.
+    pub(crate) consequence: String,
+    /// What an operator does next.
+    pub(crate) next: String,
+}
+
+/// How a host is taken from its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// Cluster API drains the node first.
+    Drained { scale_down: bool },
+    /// The node is not drained.
+    Undrained { scale_down: bool },
+    /// Another clean of a machine in deletion.
+    RetryClean,
+    /// No clean of a machine in deletion: its host is dead.
+    WithoutClean,
+}
+
+/// Admits a host.
+pub(crate) fn approve(inventory: &MachineInventory, identity: Option<&str>) -> Result<Decision, String> {
+    let id =
+        Id::new(Kind::MachineInventory, &inventory.namespace().unwrap_or_default(), &inventory.name_any());
+    let hash = inventory.spec.tpm_hash.clone().unwrap_or_default();
+    if let Some(identity) = identity.filter(|identity| identity.is_empty() || !hash.starts_with(*identity)) {
+        return Err(format!(
+            "the identity of {} is {hash}, and not {identity}: another host has registered under its name; compare with the console of the host",
+            id.short()
+        ));
+    }
+    match inventory.approval() {
+        Approval::Pending | Approval::Revoked => {}
+        Approval::Approved | Approval::Automatic => {
+            return Err(format!("{} is admitted already: nothing is left to do", id.short()));
+        }
+    }
+    let value: &str = Approval::Approved.into();
+    let consequence = format!("{} with the identity {hash} is admitted and gets a certificate", id.short());
+    let request = Request::Annotate { object: id, key: annotation::APPROVAL, value: value.to_owned() };
+    let next = "the host goes on within half a minute".to_owned();
+    Ok(Decision { requests: vec![request], consequence, next })
+}
+
+/// Has the disk of a free host installed again.
+pub(crate) fn reinstall(object: &Object, device: Option<&str>) -> Result<Decision, String> {
+    let record = object.host().ok_or_else(|| format!("{} cannot be read", object.id.short()))?;
+    let name = object.id.short();
+    if let Some(claim) = &record.claim {
+        return Err(format!(
+            "{name} is held by {} {}: take it back first, by `kubectl baremetal drain-and-release {}`",
+            claim.kind, claim.baremetal_machine, object.id.name
+        ));
+    }
+    if !record.may_be_reinstalled() {
+        return Err(format!(
+            "{name} states that it carries a node, or is in deletion: restore the machine that holds it, or delete the MachineInventory and install the host anew"
+        ));
+    }
+    let reported = record.install.as_ref().map(|install| install.device.as_str());
+    let device = device.or(reported).filter(|device| !device.is_empty());
+    let device = device.ok_or_else(|| format!("{name} reported no disk: name it by --device"))?;
+    if !device.starts_with("/dev/") {
+        return Err(format!("{device} is no path of a disk: name it as /dev/disk/by-id/…"));
+    }
+    let request =
+        Request::Annotate { object: object.id.clone(), key: annotation::REINSTALL, value: device.to_owned() };
+    Ok(Decision {
+        requests: vec![request],
+        consequence: format!("the next seed ISO that {name} boots erases {device} and installs it again"),
+        next: "boot the seed ISO on the host; `kubectl baremetal hosts --watch` shows the install".to_owned(),
+    })
+}
+
+/// Takes a host from its machine.
+pub(crate) fn release(fleet: &Fleet, object: &Object, removal: Removal) -> Result<Decision, String> {
+    let record = object.host().ok_or_else(|| format!("{} cannot be read", object.id.short()))?;
+    let claim = record.claim.as_ref();
+    let claim = claim.ok_or_else(|| format!("{} is held by no machine: it is free", object.id.short()))?;
+    match removal {
+        Removal::Drained { scale_down } => remove_machine(fleet, object, &record, (true, scale_down)),
+        Removal::Undrained { scale_down } => remove_machine(fleet, object, &record, (false, scale_down)),
+        Removal::RetryClean => {
+            let consequence = format!("{} gets another clean plan", object.id.short());
+            let next = format!("`kubectl baremetal logs {} --follow` shows its steps", object.id.name);
+            annotate_holder(fleet, &record, annotation::RETRY_PLAN, (consequence, next))
+        }
+        Removal::WithoutClean => {
+            let consequence = format!(
+                "{} {} goes without a clean, and its node may still run: the host has to be powered off for good",
+                claim.kind, claim.baremetal_machine
+            );
+            let next = "the host is cleaned when it returns; if it may be in foreign hands, revoke the credentials of its node";
+            annotate_holder(fleet, &record, annotation::RELEASE_WITHOUT_CLEAN, (consequence, next.to_owned()))
+        }
+    }
+}
+
+/// Deletes the Machine of the host.
+fn remove_machine(
+    fleet: &Fleet,
+    object: &Object,
+    record: &HostRecord,
+    (is_drained, scale_down): (bool, bool),
+) -> Result<Decision, String> {
+    let holders = holders_of(record);
+    let machine = holders.iter().find(|id| id.kind == Kind::Machine).and_then(|id| fleet.get(id));
+    let machine = machine.ok_or_else(|| {
+        format!(
+            "the Machine of {} does not exist or cannot be read: `kubectl baremetal why host/{}` says what holds it",
+            object.id.short(),
+            object.id.name
+        )
+    })?;
+    if machine.is_deleting() {
+        return Err(format!(
+            "{} is in deletion already: `kubectl baremetal why {}` says what it waits for",
+            machine.id.short(),
+            machine.id.short()
+        ));
+    }
+    let annotate = |key| Request::Annotate { object: machine.id.clone(), key, value: String::new() };
+    let mut requests = vec![];
+    requests.extend((!is_drained).then(|| annotate(EXCLUDE_DRAINING)));
+    if scale_down {
+        requests.push(annotate(DELETE_MACHINE));
+        requests.push(scale_down_group(fleet, machine)?);
+    } else {
+        requests.push(Request::Delete { object: machine.id.clone() });
+    }
+    let drained = if is_drained { "its node is drained" } else { "its node is not drained" };
+    let replaced =
+        if scale_down { "and replaced by none" } else { "and replaced where it is one of a group" };
+    Ok(Decision {
+        requests,
+        consequence: format!(
+            "{} is deleted {replaced}: {drained}, {} is cleaned and available again",
+            machine.id.short(),
+            object.id.short()
+        ),
+        next: format!("`kubectl baremetal logs {} --follow` shows the clean", object.id.name),
+    })
+}
+
+fn scale_down_group(fleet: &Fleet, machine: &Object) -> Result<Request, String> {
+    let name = machine.label(coordinator_api::names::label::DEPLOYMENT_NAME);
+    let name = name.ok_or_else(|| {
+        format!("{} is of no MachineDeployment: leave --scale-down out", machine.id.short())
+    })?;
+    let id = Id::new(Kind::MachineDeployment, &machine.id.namespace, name);
+    let group = fleet.get(&id).ok_or_else(|| format!("{} does not exist or cannot be read", id.short()))?;
+    let replicas = group.spec()["replicas"].as_i64().unwrap_or(1);
+    if replicas < 1 {
+        return Err(format!("{} has no replicas: leave --scale-down out", id.short()));
+    }
+    Ok(Request::Scale { object: id, replicas: replicas - 1 })
+}
+
+/// Annotates what holds the host, where that is in deletion.
+fn annotate_holder(
+    fleet: &Fleet,
+    record: &HostRecord,
+    key: &'static str,
+    (consequence, next): (String, String),
+) -> Result<Decision, String> {
+    let holders = holders_of(record);
+    let holder = holders.iter().find(|id| id.kind != Kind::Machine).and_then(|id| fleet.get(id));
+    let holder =
+        holder.ok_or_else(|| format!("the machine that holds host {} does not exist", record.name))?;
+    let is_freed = holder.id.kind == Kind::BareMetalHost && holder.spec()["image"].is_null();
+    if !holder.is_deleting() && !is_freed {
+        return Err(format!(
+            "{} is not in deletion: release the host by `kubectl baremetal drain-and-release {}` first",
+            holder.id.short(),
+            record.name
+        ));
+    }
+    let request = Request::Annotate { object: holder.id.clone(), key, value: String::new() };
+    Ok(Decision { requests: vec![request], consequence, next })
+}
+
+#[cfg(test)]
+mod tests;

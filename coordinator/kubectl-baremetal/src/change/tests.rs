@@ -1,0 +1,90 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::samples::{attached, cluster_of_one, fleet, held_by, machine_with, object, ready};
+
+fn host(body: Value) -> Object {
+    object(Kind::MachineInventory, "h", body)
+}
+
+fn described(decision: Result<Decision, String>) -> Result<Vec<String>, String> {
+    decision.map(|decision| decision.requests.iter().map(Request::describe).collect())
+}
+
+fn refused<T: std::fmt::Debug>(answer: Result<T, String>, part: &str) {
+    let error = answer.unwrap_err();
+    assert!(error.contains(part), "{error} lacks {part}");
+}
+
+#[test]
+fn pending_and_revoked_hosts_are_approved() {
+    for state in ["Pending", "Revoked"] {
+        let mut body = attached();
+        body["metadata"]["annotations"]["baremetal.cluster.io/approval"] = json!(state);
+        let inventory = host(body).inventory().unwrap();
+        let want = "annotate machineinventory/h baremetal.cluster.io/approval=Approved".to_owned();
+        assert_eq!(described(approve(&inventory, Some("ab12"))), Ok(vec![want]));
+        refused(approve(&inventory, Some("ff")), "another host has registered under its name");
+        refused(approve(&inventory, Some("")), "another host");
+    }
+    refused(approve(&host(attached()).inventory().unwrap(), None), "admitted already");
+}
+
+#[test]
+fn free_hosts_alone_are_installed_again() {
+    let annotate =
+        |device| Ok(vec![format!("annotate machineinventory/h baremetal.cluster.io/reinstall={device}")]);
+    assert_eq!(described(reinstall(&host(attached()), None)), annotate("/dev/disk/by-id/one"));
+    assert_eq!(described(reinstall(&host(attached()), Some("/dev/sdb"))), annotate("/dev/sdb"));
+    refused(reinstall(&host(attached()), Some("sdb")), "no path");
+    refused(reinstall(&host(held_by("m")), None), "drain-and-release h");
+    let mut carrying = attached();
+    carrying["status"]["host"]["carried"] =
+        json!({ "node": { "uuid": "u", "providerID": "baremetal:///h" } });
+    refused(reinstall(&host(carrying), None), "carries a node");
+    let mut unknown = attached();
+    unknown["status"]["host"]["install"] = json!({ "state": "Installed" });
+    refused(reinstall(&host(unknown), None), "--device");
+}
+
+#[test]
+fn released_hosts_lose_their_machine() {
+    let machine = json!({ "status": { "conditions": [ready()] } });
+    let mut objects = cluster_of_one(machine, machine_with(&[ready()]));
+    objects.push(host(held_by("m")));
+    let known = fleet(objects);
+    let host = host(held_by("m"));
+    let delete = "delete machine/m".to_owned();
+    let undrained = "annotate machine/m machine.cluster.x-k8s.io/exclude-node-draining=".to_owned();
+    let chosen = "annotate machine/m cluster.x-k8s.io/delete-machine=".to_owned();
+    let scale = "scale machinedeployment/workers to 0".to_owned();
+    for (removal, want) in [
+        (Removal::Drained { scale_down: false }, vec![delete.clone()]),
+        (Removal::Drained { scale_down: true }, vec![chosen.clone(), scale.clone()]),
+        (Removal::Undrained { scale_down: false }, vec![undrained.clone(), delete]),
+        (Removal::Undrained { scale_down: true }, vec![undrained, chosen, scale]),
+    ] {
+        assert_eq!(described(release(&known, &host, removal)), Ok(want), "{removal:?}");
+    }
+    refused(release(&known, &host, Removal::WithoutClean), "is not in deletion");
+    refused(release(&fleet([]), &host, Removal::Drained { scale_down: false }), "does not exist");
+    let free = object(Kind::MachineInventory, "h", attached());
+    refused(release(&known, &free, Removal::Drained { scale_down: false }), "is free");
+}
+
+#[test]
+fn machines_in_deletion_are_ended() {
+    let mut deleting = machine_with(&[ready()]);
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z");
+    let known = fleet([object(Kind::BaremetalMachine, "m", deleting.clone())]);
+    let host = host(held_by("m"));
+    for (removal, key) in
+        [(Removal::RetryClean, "retry-plan"), (Removal::WithoutClean, "release-without-clean")]
+    {
+        let want = format!("annotate baremetalmachine/m baremetal.cluster.io/{key}=");
+        assert_eq!(described(release(&known, &host, removal)), Ok(vec![want]));
+    }
+    let machine = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:30:00Z" } });
+    let both = fleet(cluster_of_one(machine, deleting));
+    refused(release(&both, &host, Removal::Drained { scale_down: false }), "in deletion already");
+}

@@ -1,0 +1,268 @@
+//! The API server: which kinds it serves, their objects, and their changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coordinator_api::names::plan_secret;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::DynamicObject;
+use kube::discovery::Discovery;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Config};
+
+use crate::arguments::Connection;
+use crate::failure::{Failure, explain_error};
+use crate::fleet::{Fleet, Id, Object};
+use crate::kind::{Kind, Served};
+
+const CONNECT_DEADLINE: Duration = Duration::from_secs(15);
+/// Objects of one answer: a list of thousands comes in parts.
+const PAGE: u32 = 500;
+
+/// A connection, and the namespace that commands are about.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    /// `None`: all.
+    pub(crate) namespace: Option<String>,
+    served: Vec<Served>,
+}
+
+impl Cluster {
+    /// Connects with the user's kubeconfig, and asks which kinds are served.
+    pub(crate) async fn connect(connection: &Connection) -> Result<Self, Failure> {
+        let unusable = |error: &dyn std::fmt::Display| Failure::Kubeconfig(error.to_string());
+        let read = match &connection.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path),
+            None => Kubeconfig::read(),
+        };
+        let options =
+            KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
+        let kubeconfig = read.map_err(|error| unusable(&error))?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        let mut config = config.map_err(|error| unusable(&error))?;
+        config.connect_timeout = Some(CONNECT_DEADLINE);
+        let own = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
+        let served = discover(&client).await?;
+        Ok(Self { client, namespace: (!connection.all_namespaces).then_some(own), served })
+    }
+
+    /// The one namespace of commands about one object.
+    pub(crate) fn one_namespace(&self) -> Result<&str, Failure> {
+        let refused = || Failure::Usage("name a namespace: the command is about one object".to_owned());
+        self.namespace.as_deref().ok_or_else(refused)
+    }
+
+    pub(crate) fn served(&self, kind: Kind) -> Option<&Served> {
+        self.served.iter().find(|served| served.kind == kind)
+    }
+
+    /// The objects of a kind in the namespace, or in all.
+    fn api(&self, served: &Served) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &served.resource),
+            None => Api::all_with(self.client.clone(), &served.resource),
+        }
+    }
+
+    /// The objects of a kind in one namespace.
+    pub(crate) fn api_in(&self, kind: Kind, namespace: &str) -> Result<Api<DynamicObject>, Failure> {
+        let served = self.served(kind).ok_or_else(|| missing_kind(kind))?;
+        Ok(Api::namespaced_with(self.client.clone(), namespace, &served.resource))
+    }
+
+    /// Lists the objects of these kinds. A kind that is not served has none; one that
+    /// must not be listed is left out, with a warning, unless it is in `needed`.
+    pub(crate) async fn list(&self, kinds: &[Kind], needed: &[Kind]) -> Result<Fleet, Failure> {
+        let mut fleet = Fleet::new(self.namespace.as_deref());
+        for kind in needed {
+            self.served(*kind).ok_or_else(|| missing_kind(*kind))?;
+        }
+        let served = kinds.iter().filter_map(|kind| self.served(*kind));
+        let lists = served.map(async |served| (served.kind, self.list_kind(served).await));
+        let mut lists: stream::FuturesUnordered<_> = lists.collect();
+        while let Some((kind, objects)) = lists.next().await {
+            match objects {
+                Ok(objects) => {
+                    for object in objects {
+                        fleet.insert(Object::new(kind, object));
+                    }
+                    fleet.set_listed(kind);
+                }
+                Err(error) if is_forbidden(&error) && !needed.contains(&kind) => {
+                    anstream::eprintln!("left out: {}", explain_error(&error));
+                }
+                Err(error) => return Err(Failure::request(format!("list {}", kind.name()))(error)),
+            }
+        }
+        Ok(fleet)
+    }
+
+    /// The fleet of this one object.
+    pub(crate) async fn get(&self, id: &Id) -> Result<Fleet, Failure> {
+        let api = self.api_in(id.kind, &id.namespace)?;
+        let found = api.get(&id.name).await;
+        let found =
+            found.map_err(Failure::request(format!("read {} in namespace {}", id.short(), id.namespace)))?;
+        let mut fleet = Fleet::new(self.namespace.as_deref());
+        fleet.insert(Object::new(id.kind, found));
+        Ok(fleet)
+    }
+
+    async fn list_kind(&self, served: &Served) -> Result<Vec<DynamicObject>, kube::Error> {
+        let api = self.api(served);
+        let mut objects = vec![];
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = api.list(&params).await?;
+            let next = page.metadata.continue_.clone().filter(|token| !token.is_empty());
+            objects.extend(page.items);
+            let Some(token) = next else { return Ok(objects) };
+            params = params.continue_token(&token);
+        }
+    }
+
+    /// Follows the objects of these kinds.
+    pub(crate) fn watch(&self, kinds: &[Kind]) -> Live {
+        self.watch_with(kinds, &watcher::Config::default())
+    }
+
+    /// Follows one object.
+    pub(crate) fn watch_one(&self, id: &Id) -> Live {
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
+        self.watch_with(&[id.kind], &config)
+    }
+
+    fn watch_with(&self, kinds: &[Kind], config: &watcher::Config) -> Live {
+        let served: Vec<_> = kinds.iter().filter_map(|kind| self.served(*kind)).collect();
+        let streams = served.iter().map(|served| {
+            let kind = served.kind;
+            let events = watcher(self.api(served), config.clone()).default_backoff();
+            events.map(move |event| (kind, event)).boxed()
+        });
+        Live {
+            told: None,
+            events: stream::select_all(streams).ready_chunks(1024).boxed(),
+            fleet: Fleet::new(self.namespace.as_deref()),
+            pending: served.iter().map(|served| served.kind).collect(),
+            listed: BTreeMap::new(),
+        }
+    }
+
+    /// The plan Secret of a host; `None` where it must not be read or does not exist.
+    pub(crate) async fn plan_secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Secret>, kube::Error> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let secret = api.get_opt(name).await?;
+        Ok(secret.filter(|secret| secret.type_.as_deref() == Some(plan_secret::TYPE)))
+    }
+}
+
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+fn missing_kind(kind: Kind) -> Failure {
+    let name = kind.name();
+    Failure::Request {
+        what: format!("find the kind {name}"),
+        cause: "the API server does not serve it: choose the management cluster by --context, or install the CRDs"
+            .to_owned(),
+    }
+}
+
+async fn discover(client: &Client) -> Result<Vec<Served>, Failure> {
+    let groups: Vec<_> = Kind::all().flat_map(Kind::resources).map(|resource| resource.group).collect();
+    let groups: Vec<_> = groups.iter().map(String::as_str).collect();
+    let discovery = Discovery::new(client.clone()).filter(&groups).run_aggregated().await;
+    let discovery = discovery.map_err(Failure::request("ask the API server which kinds it serves"))?;
+    let find = |kind: Kind| {
+        let mut found = kind.resources().filter_map(|gvk| discovery.resolve_gvk(&gvk));
+        found.next().map(|(resource, _)| Served { kind, resource })
+    };
+    Ok(Kind::all().filter_map(find).collect())
+}
+
+fn explain_watch_error(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => explain_error(error),
+        other => other.to_string(),
+    }
+}
+
+type Change = (Kind, Result<Event<DynamicObject>, watcher::Error>);
+
+/// Objects that follow their changes.
+pub(crate) struct Live {
+    events: BoxStream<'static, Vec<Change>>,
+    pub(crate) fleet: Fleet,
+    /// Kinds whose first list is not complete.
+    pending: Vec<Kind>,
+    listed: BTreeMap<Kind, Vec<DynamicObject>>,
+    /// The error that was printed last.
+    told: Option<String>,
+}
+
+impl Live {
+    /// Waits for the next changes, once every kind was listed. `false` when there will be
+    /// none.
+    pub(crate) async fn next(&mut self) -> Result<bool, Failure> {
+        loop {
+            let Some(changes) = self.events.next().await else { return Ok(false) };
+            for (kind, event) in changes {
+                self.take(kind, event)?;
+            }
+            if self.pending.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        kind: Kind,
+        event: Result<Event<DynamicObject>, watcher::Error>,
+    ) -> Result<(), Failure> {
+        match event {
+            Ok(Event::Init) => drop(self.listed.insert(kind, vec![])),
+            Ok(Event::InitApply(object)) => self.listed.entry(kind).or_default().push(object),
+            Ok(Event::InitDone) => {
+                self.fleet.remove_kind(kind);
+                for object in self.listed.remove(&kind).unwrap_or_default() {
+                    self.fleet.insert(Object::new(kind, object));
+                }
+                self.fleet.set_listed(kind);
+                self.pending.retain(|pending| *pending != kind);
+            }
+            Ok(Event::Apply(object)) => self.fleet.insert(Object::new(kind, object)),
+            Ok(Event::Delete(object)) => self.fleet.remove(&Object::new(kind, object).id),
+            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error))
+                if is_forbidden(&error) =>
+            {
+                return Err(Failure::request(format!("watch {}", kind.name()))(error));
+            }
+            // The stream connects again by itself; that a version is too old is no fault.
+            Err(watcher::Error::WatchError(_)) => {}
+            Err(error) => {
+                let text = explain_watch_error(&error);
+                if self.told.as_ref() != Some(&text) {
+                    anstream::eprintln!(
+                        "the watch of {} was interrupted, it is tried again: {text}",
+                        kind.name()
+                    );
+                    self.told = Some(text);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! The commands that change objects: decide, ask, write.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use serde_json::json;
+
+use crate::arguments::{
+    ApproveArguments, Change, DrainArguments, ReinstallArguments, ReleaseArguments, Removal as Options,
+};
+use crate::change::{Decision, Removal, Request, approve, reinstall, release};
+use crate::cluster::Cluster;
+use crate::failure::{Exit, Failure};
+use crate::fleet::{Fleet, Id, Object};
+use crate::host_row::{HostState, find_state, registration_of};
+use crate::kind::Kind;
+
+use super::find_object;
+
+/// What holds a host.
+const HOLDERS: [Kind; 6] = [
+    Kind::MachineInventory,
+    Kind::BaremetalMachine,
+    Kind::BareMetalHost,
+    Kind::Metal3Machine,
+    Kind::Machine,
+    Kind::MachineDeployment,
+];
+
+/// Admits hosts.
+pub(super) async fn approve_hosts(cluster: &Cluster, arguments: &ApproveArguments) -> Result<Exit, Failure> {
+    let namespace = cluster.one_namespace()?;
+    let fleet = cluster.list(&[Kind::MachineInventory], &[Kind::MachineInventory]).await?;
+    let ids: Vec<_> = match &arguments.registration {
+        Some(registration) => list_pending(&fleet, registration),
+        None => arguments.hosts.iter().map(|host| Id::new(Kind::MachineInventory, namespace, host)).collect(),
+    };
+    if ids.is_empty() {
+        anstream::println!("no host waits for approval");
+        return Ok(Exit::Done);
+    }
+    let mut decisions = vec![];
+    for id in ids {
+        let object = find_object(&fleet, &id)?;
+        let inventory = object.inventory();
+        let inventory =
+            inventory.ok_or_else(|| Failure::Refused(format!("{} cannot be read", id.short())))?;
+        decisions.push(approve(&inventory, arguments.identity.as_deref()).map_err(Failure::Refused)?);
+    }
+    // Which host it is, the operator has said.
+    let is_named = arguments.identity.is_some() || arguments.change.yes || arguments.change.dry_run;
+    if !is_named {
+        ask(&decisions)?;
+    }
+    for decision in &decisions {
+        carry_out(cluster, &fleet, decision, arguments.change.dry_run).await?;
+    }
+    Ok(Exit::Done)
+}
+
+fn list_pending(fleet: &Fleet, registration: &str) -> Vec<Id> {
+    let hosts = fleet.of(Kind::MachineInventory).filter(|host| registration_of(host) == Some(registration));
+    let is_pending = |host: &&Object| {
+        host.host().is_some_and(|record| find_state(&record, Timestamp::now()) == HostState::Pending)
+    };
+    hosts.filter(is_pending).map(|host| host.id.clone()).collect()
+}
+
+/// Takes a host from its machine without draining it, or ends a clean.
+pub(super) async fn release_host(cluster: &Cluster, arguments: &ReleaseArguments) -> Result<Exit, Failure> {
+    let removal = match arguments {
+        ReleaseArguments { retry_clean: true, .. } => Removal::RetryClean,
+        ReleaseArguments { without_clean: true, .. } => Removal::WithoutClean,
+        ReleaseArguments { removal, .. } => Removal::Undrained { scale_down: removal.scale_down },
+    };
+    remove(cluster, &arguments.host, removal, arguments.removal).await
+}
+
+/// Takes a host from its machine.
+pub(super) async fn drain_host(cluster: &Cluster, arguments: &DrainArguments) -> Result<Exit, Failure> {
+    let removal = Removal::Drained { scale_down: arguments.removal.scale_down };
+    remove(cluster, &arguments.host, removal, arguments.removal).await
+}
+
+async fn remove(cluster: &Cluster, host: &str, removal: Removal, options: Options) -> Result<Exit, Failure> {
+    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, host);
+    let fleet = cluster.list(&HOLDERS, &[Kind::MachineInventory]).await?;
+    let decision = release(&fleet, find_object(&fleet, &id)?, removal).map_err(Failure::Refused)?;
+    change_object(cluster, &fleet, &decision, options.change).await?;
+    if options.wait && !options.change.dry_run {
+        await_available(cluster, &id).await?;
+        anstream::println!("{} is available", id.short());
+    }
+    Ok(Exit::Done)
+}
+
+/// Has a host installed again.
+pub(super) async fn reinstall_host(
+    cluster: &Cluster,
+    arguments: &ReinstallArguments,
+) -> Result<Exit, Failure> {
+    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
+    let fleet = cluster.get(&id).await?;
+    let object = find_object(&fleet, &id)?;
+    let decision = reinstall(object, arguments.device.as_deref()).map_err(Failure::Refused)?;
+    change_object(cluster, &fleet, &decision, arguments.change).await?;
+    Ok(Exit::Done)
+}
+
+async fn await_available(cluster: &Cluster, id: &Id) -> Result<(), Failure> {
+    let mut live = cluster.watch_one(id);
+    while live.next().await? {
+        let record = find_object(&live.fleet, id)?.host();
+        if record.is_some_and(|record| find_state(&record, Timestamp::now()) == HostState::Available) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn change_object(
+    cluster: &Cluster,
+    fleet: &Fleet,
+    decision: &Decision,
+    change: Change,
+) -> Result<(), Failure> {
+    if !change.yes && !change.dry_run {
+        ask(std::slice::from_ref(decision))?;
+    }
+    carry_out(cluster, fleet, decision, change.dry_run).await
+}
+
+/// Asks on the terminal; without one the operator has to have said yes.
+fn ask(decisions: &[Decision]) -> Result<(), Failure> {
+    for decision in decisions {
+        anstream::eprintln!("{}", decision.consequence);
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Refused("nothing was changed: confirm by --yes".to_owned()));
+    }
+    anstream::eprint!("go on? [y/N] ");
+    let _ = std::io::stderr().flush();
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).map_err(Failure::file("read the answer"))?;
+    if answer.trim().eq_ignore_ascii_case("y") || answer.trim().eq_ignore_ascii_case("yes") {
+        return Ok(());
+    }
+    Err(Failure::Refused("nothing was changed".to_owned()))
+}
+
+/// Sends the requests. Each holds only for the object that was looked at.
+async fn carry_out(
+    cluster: &Cluster,
+    fleet: &Fleet,
+    decision: &Decision,
+    is_dry_run: bool,
+) -> Result<(), Failure> {
+    for request in &decision.requests {
+        send_request(cluster, fleet, request, is_dry_run).await?;
+        let dry = if is_dry_run { " (dry run)" } else { "" };
+        anstream::println!("{}{dry}", request.describe());
+    }
+    if !is_dry_run {
+        anstream::println!("next: {}", decision.next);
+    }
+    Ok(())
+}
+
+async fn send_request(
+    cluster: &Cluster,
+    fleet: &Fleet,
+    request: &Request,
+    is_dry_run: bool,
+) -> Result<(), Failure> {
+    let (Request::Annotate { object, .. } | Request::Scale { object, .. } | Request::Delete { object }) =
+        request;
+    let uid = fleet.get(object).and_then(|object| object.data.metadata.uid.clone());
+    let api = cluster.api_in(object.kind, &object.namespace)?;
+    let params = PatchParams { dry_run: is_dry_run, ..PatchParams::default() };
+    let failed = Failure::request(request.describe());
+    let patch = match request {
+        Request::Annotate { key, value, .. } => {
+            json!({ "metadata": { "uid": uid, "annotations": { *key: value } } })
+        }
+        Request::Scale { replicas, .. } => {
+            json!({ "metadata": { "uid": uid }, "spec": { "replicas": replicas } })
+        }
+        Request::Delete { object } => {
+            let preconditions = Preconditions { uid, resource_version: None };
+            let params = DeleteParams {
+                dry_run: is_dry_run,
+                preconditions: Some(preconditions),
+                ..DeleteParams::default()
+            };
+            return api.delete(&object.name, &params).await.map(drop).map_err(failed);
+        }
+    };
+    api.patch(&object.name, &params, &Patch::Merge(&patch)).await.map(drop).map_err(failed)
+}

@@ -1,0 +1,136 @@
+//! `logs`.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::arguments::{Format, LogsArguments};
+use crate::cluster::Cluster;
+use crate::failure::{Exit, Failure};
+use crate::fleet::Id;
+use crate::kind::Kind;
+use crate::steps::{PlanView, StepState};
+use crate::text::{paint, style_of};
+
+use super::{find_object, is_terminal, print_document, read_plan_of};
+
+/// Shows the steps of the newest plan.
+pub(super) async fn show_logs(cluster: &Cluster, arguments: &LogsArguments) -> Result<Exit, Failure> {
+    let id = Id::new(Kind::MachineInventory, cluster.one_namespace()?, &arguments.host);
+    if arguments.follow {
+        return follow_plan(cluster, arguments, &id).await;
+    }
+    let fleet = cluster.get(&id).await?;
+    let plan = read_plan_of(cluster, find_object(&fleet, &id)?).await?;
+    let plan = plan.ok_or_else(|| no_plan(&id))?;
+    match arguments.output.output {
+        Format::Text | Format::Wide => print_plan(&plan),
+        format => print_document(format, &plan)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn no_plan(id: &Id) -> Failure {
+    Failure::NotFound(format!(
+        "{} has had no plan: `kubectl baremetal why {}` says what it waits for",
+        id.short(),
+        id.short()
+    ))
+}
+
+fn print_head(plan: &PlanView) {
+    anstream::println!("plan {} ({}, generation {})", plan.id, plan.kind, plan.generation);
+}
+
+fn print_plan(plan: &PlanView) {
+    print_head(plan);
+    for index in 0..plan.steps.len() {
+        print_step(plan, index);
+    }
+    print_end(plan);
+}
+
+fn print_step(plan: &PlanView, index: usize) {
+    let Some(step) = plan.steps.get(index) else { return };
+    let state: &str = step.state.into();
+    let attention = match step.state {
+        StepState::Failed => coordinator_api::explain::Attention::Act,
+        StepState::Running => coordinator_api::explain::Attention::Wait,
+        StepState::Done | StepState::Pending => coordinator_api::explain::Attention::None,
+    };
+    let attempt = step.attempt.filter(|attempt| *attempt > 1);
+    let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
+    let failure = step.last_failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+    let state = paint(style_of(attention), &format!("{state}{attempt}{failure}"));
+    anstream::println!("{:>3}/{} {:<26} {state}", index + 1, plan.steps.len(), step.name);
+    for line in step.output.lines() {
+        anstream::println!("      {line}");
+    }
+}
+
+fn print_end(plan: &PlanView) {
+    if let Some(missing) = &plan.steps_missing {
+        anstream::println!("the steps are not shown: {missing}");
+    }
+    let reason = plan.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+    let message = plan.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+    anstream::println!("{}{reason}{message}", plan.state.to_lowercase());
+}
+
+/// Prints each step when it begins, and the outputs when the plan has ended.
+async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> Result<Exit, Failure> {
+    let is_text = matches!(arguments.output.output, Format::Text | Format::Wide);
+    let mut live = cluster.watch_one(id);
+    let mut shown: Option<PlanView> = None;
+    let bar = progress_bar(is_text);
+    while live.next().await? {
+        let host = find_object(&live.fleet, id)?;
+        let plan = read_plan_of(cluster, host).await?.ok_or_else(|| no_plan(id))?;
+        if shown.as_ref() == Some(&plan) {
+            continue;
+        }
+        if !is_text {
+            print_document(arguments.output.output, &plan)?;
+        } else if plan.is_running() {
+            bar.suspend(|| print_progress(shown.as_ref(), &plan));
+            show_progress(&bar, &plan);
+        }
+        if !plan.is_running() {
+            bar.finish_and_clear();
+            if is_text {
+                print_plan(&plan);
+            }
+            return Ok(Exit::Done);
+        }
+        shown = Some(plan);
+    }
+    Ok(Exit::Done)
+}
+
+/// The steps that are new since the plan was shown last.
+fn print_progress(shown: Option<&PlanView>, plan: &PlanView) {
+    let former = shown.filter(|shown| shown.id == plan.id);
+    if former.is_none() {
+        print_head(plan);
+    }
+    let changed = |index: usize| former.and_then(|former| former.steps.get(index)) != plan.steps.get(index);
+    let begun = plan.steps.iter().enumerate().filter(|(_, step)| step.state != StepState::Pending);
+    for (index, _) in begun.filter(|(index, _)| changed(*index)) {
+        print_step(plan, index);
+    }
+}
+
+/// On a terminal; elsewhere it draws nothing.
+fn progress_bar(is_text: bool) -> ProgressBar {
+    let target =
+        if is_text && is_terminal() { ProgressDrawTarget::stdout() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {elapsed}");
+    ProgressBar::with_draw_target(None, target)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+fn show_progress(bar: &ProgressBar, plan: &PlanView) {
+    bar.set_length(plan.steps.len() as u64);
+    bar.set_position(plan.done() as u64);
+    let running = plan.steps.iter().find(|step| step.state == StepState::Running);
+    bar.set_message(running.map(|step| step.name.clone()).unwrap_or_default());
+    bar.tick();
+}

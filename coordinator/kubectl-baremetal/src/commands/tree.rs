@@ -1,0 +1,82 @@
+//! `tree`.
+
+use jiff::Timestamp;
+
+use crate::arguments::{Format, TreeArguments};
+use crate::cluster::Cluster;
+use crate::failure::{Exit, Failure};
+use crate::fleet::{Fleet, Id};
+use crate::kind::Kind;
+use crate::text::format_tree;
+use crate::tree::{Branch, Plans, draw_tree};
+
+use super::{find_object, is_terminal, print_document, read_plan_of};
+
+const KINDS: [Kind; 10] = [
+    Kind::Cluster,
+    Kind::KubeadmControlPlane,
+    Kind::MachineDeployment,
+    Kind::Machine,
+    Kind::BaremetalCluster,
+    Kind::Metal3Cluster,
+    Kind::BaremetalMachine,
+    Kind::Metal3Machine,
+    Kind::BareMetalHost,
+    Kind::MachineInventory,
+];
+
+/// Draws a cluster, once or with its changes.
+pub(super) async fn show_tree(cluster: &Cluster, arguments: &TreeArguments) -> Result<Exit, Failure> {
+    let id = Id::new(Kind::Cluster, cluster.one_namespace()?, &arguments.cluster);
+    if !arguments.watch {
+        let fleet = cluster.list(&KINDS, &[Kind::Cluster, Kind::MachineInventory]).await?;
+        let tree = draw(cluster, &fleet, &id, &mut Plans::new()).await?;
+        return print_tree(arguments, &tree);
+    }
+    let mut live = cluster.watch(&KINDS);
+    let mut shown = None;
+    let mut plans = Plans::new();
+    while live.next().await? {
+        let tree = draw(cluster, &live.fleet, &id, &mut plans).await?;
+        if shown.as_ref() != Some(&tree) {
+            let is_text = matches!(arguments.output.output, Format::Text | Format::Wide);
+            match shown {
+                _ if is_text && is_terminal() => drop(console::Term::stdout().clear_screen()),
+                Some(_) if is_text => anstream::println!(),
+                _ => {}
+            }
+            print_tree(arguments, &tree)?;
+            shown = Some(tree);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn print_tree(arguments: &TreeArguments, tree: &Branch) -> Result<Exit, Failure> {
+    match arguments.output.output {
+        Format::Text | Format::Wide => anstream::print!("{}", format_tree(tree, is_terminal())),
+        format => print_document(format, tree)?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Reads the plans of the cluster's hosts. A plan that has ended is not read again.
+async fn draw(cluster: &Cluster, fleet: &Fleet, id: &Id, plans: &mut Plans) -> Result<Branch, Failure> {
+    let root = find_object(fleet, id)?;
+    let is_of_cluster = |host: &&crate::fleet::Object| {
+        let owner = coordinator_api::names::annotation::OWNER_CLUSTER;
+        host.id.namespace == id.namespace && host.annotation(owner) == Some(&id.name)
+    };
+    for host in fleet.of(Kind::MachineInventory).filter(is_of_cluster) {
+        let plan = &host.status()["plan"];
+        let known = plans.get(&host.id.name).filter(|known| {
+            !known.is_running() && plan["id"] == known.id.as_str() && plan["state"] == known.state.as_str()
+        });
+        if known.is_none()
+            && let Some(read) = read_plan_of(cluster, host).await?
+        {
+            plans.insert(host.id.name.clone(), read);
+        }
+    }
+    Ok(draw_tree(fleet, root, plans, Timestamp::now()))
+}

@@ -1,0 +1,163 @@
+//! Completion by kubectl, which runs `kubectl_complete-baremetal WORD…`: a link to this
+//! program. It answers candidates, one a line, and a directive.
+
+use clap::{Arg, Command, CommandFactory as _};
+
+use crate::arguments::{Arguments, Connection};
+use crate::kind::Kind;
+
+/// kubectl offers no files.
+const NO_FILES: u8 = 4;
+/// kubectl adds no space after a candidate.
+const NO_SPACE: u8 = 2;
+
+/// What the last word may become.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Candidates {
+    pub(crate) words: Vec<String>,
+    /// Names of the objects of a kind, too; after `prefix`.
+    pub(crate) names: Option<(Kind, String)>,
+    has_no_space: bool,
+}
+
+impl Candidates {
+    fn of_words(words: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { words: words.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// The answer for kubectl: those that begin with the last word.
+    pub(crate) fn answer(&self, names: &[String], last: &str) -> String {
+        let prefix = self.names.as_ref().map_or("", |(_, prefix)| prefix);
+        let names = names.iter().map(|name| format!("{prefix}{name}"));
+        let all = self.words.iter().cloned().chain(names);
+        let lines: String = all.filter(|word| word.starts_with(last)).map(|word| word + "\n").collect();
+        let directive = if self.has_no_space { NO_FILES | NO_SPACE } else { NO_FILES };
+        format!("{lines}:{directive}\n")
+    }
+}
+
+/// The options of the connection among the words.
+pub(crate) fn read_connection(words: &[String]) -> Connection {
+    let value = |names: [&str; 2]| {
+        let position = words.iter().position(|word| names.contains(&word.as_str()));
+        let spaced = position.and_then(|position| words.get(position + 1)).cloned();
+        let joined = || {
+            words.iter().find_map(|word| word.strip_prefix(names[0])?.strip_prefix('=').map(str::to_owned))
+        };
+        spaced.or_else(joined)
+    };
+    Connection {
+        kubeconfig: value(["--kubeconfig", "--kubeconfig"]).map(Into::into),
+        context: value(["--context", "--context"]),
+        namespace: value(["--namespace", "-n"]),
+        all_namespaces: false,
+    }
+}
+
+/// What the last of `words` may become.
+pub(crate) fn complete(words: &[String]) -> Candidates {
+    let mut command = Arguments::command();
+    command.build();
+    let Some((last, before)) = words.split_last() else { return Candidates::default() };
+    let subcommand = find_subcommand(&command, before);
+    let scope = subcommand.unwrap_or(&command);
+    if let Some(option) = before.last().and_then(|word| find_option(scope, word)) {
+        let values = option.get_possible_values();
+        return Candidates::of_words(values.iter().map(|value| value.get_name().to_owned()));
+    }
+    if last.starts_with('-') {
+        let options = scope.get_arguments().filter_map(Arg::get_long);
+        return Candidates::of_words(options.map(|option| format!("--{option}")));
+    }
+    match subcommand.map(Command::get_name) {
+        None => Candidates::of_words(command.get_subcommands().map(Command::get_name)),
+        Some("why") => complete_object(last),
+        Some("tree") => names_of(Kind::Cluster),
+        Some("logs" | "describe" | "approve" | "release" | "drain-and-release" | "reinstall") => {
+            names_of(Kind::MachineInventory)
+        }
+        Some(_) => Candidates::default(),
+    }
+}
+
+fn names_of(kind: Kind) -> Candidates {
+    Candidates { names: Some((kind, String::new())), ..Candidates::default() }
+}
+
+/// `kind/name`: first the kind.
+fn complete_object(last: &str) -> Candidates {
+    match last.split_once('/') {
+        Some((word, _)) => {
+            let kind = Kind::parse(word);
+            Candidates { names: kind.map(|kind| (kind, format!("{word}/"))), ..Candidates::default() }
+        }
+        None => {
+            let kinds = Kind::all().map(|kind| format!("{}/", kind.name().to_lowercase()));
+            Candidates { has_no_space: true, ..Candidates::of_words(kinds) }
+        }
+    }
+}
+
+/// The first word that is no option and no value of one.
+fn find_subcommand<'a>(command: &'a Command, words: &[String]) -> Option<&'a Command> {
+    let mut is_value = false;
+    for word in words {
+        if std::mem::take(&mut is_value) {
+            continue;
+        }
+        if word.starts_with('-') {
+            is_value = find_option(command, word).is_some();
+        } else {
+            return command.find_subcommand(word);
+        }
+    }
+    None
+}
+
+/// The option that the word names, where a value follows as a word of its own.
+fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
+    let is_named = |option: &&Arg| {
+        let long = option.get_long().map(|long| format!("--{long}"));
+        let short = option.get_short().map(|short| format!("-{short}"));
+        long.as_deref() == Some(word) || short.as_deref() == Some(word)
+    };
+    command.get_arguments().find(is_named).filter(|option| option.get_action().takes_values())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn candidates_follow_from_the_words() {
+        for (line, names, want) in [
+            ("ho", vec![], "hosts\n:4\n"),
+            ("-n site dr", vec![], "drain-and-release\n:4\n"),
+            ("hosts --st", vec![], "--state\n:4\n"),
+            ("hosts --state un", vec![], "unreachable\nunavailable\n:4\n"),
+            ("why machinei", vec![], "machineinventorypool/\nmachineinventory/\n:6\n"),
+            ("why host/a", vec!["ab", "b"], "host/ab\n:4\n"),
+            ("logs -n site a", vec!["ab", "b"], "ab\n:4\n"),
+            ("logs -n a", vec![], ":4\n"),
+            ("completion ", vec![], ":4\n"),
+        ] {
+            let words = words(line);
+            let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
+            assert_eq!(complete(&words).answer(&names, words.last().unwrap()), want, "{line}");
+        }
+        assert_eq!(complete(&words("why bmm/x")).names, Some((Kind::BaremetalMachine, "bmm/".to_owned())));
+    }
+
+    #[test]
+    fn connection_is_read_from_the_words() {
+        let connection = read_connection(&words("logs -n site --context=c h"));
+        assert_eq!(
+            (connection.namespace.as_deref(), connection.context.as_deref()),
+            (Some("site"), Some("c"))
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! `kubectl baremetal`: what hosts do, why something waits, and what to do about it.
+//!
+//! What is shown and what is changed are pure functions of the objects of one moment
+//! ([`fleet`]): `finding` and `why` explain, `host_row`, `tree` and `steps` describe,
+//! `change` decides. `cluster` reads, `commands` prints and writes.
+
+mod arguments;
+mod change;
+mod cluster;
+mod commands;
+mod complete;
+mod describe;
+mod failure;
+mod finding;
+mod fleet;
+mod host_row;
+mod kind;
+#[cfg(test)]
+mod samples;
+mod steps;
+mod support;
+mod text;
+mod tree;
+mod why;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::arguments::Arguments;
+
+/// By this name kubectl asks for completions.
+const COMPLETER: &str = "kubectl_complete-baremetal";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args().collect();
+    let name = words.first().and_then(|name| Path::new(name).file_name());
+    if name.is_some_and(|name| name == COMPLETER) {
+        anstream::print!("{}", commands::complete_words(&words[1..]).await);
+        return ExitCode::SUCCESS;
+    }
+    let arguments = Arguments::parse();
+    match commands::run(arguments).await {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            anstream::eprintln!("error: {failure}");
+            failure.exit().into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn krew_manifest_names_the_program() {
+        let manifest = include_str!("../krew/baremetal.yaml").replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+        let manifest =
+            manifest.replace("@SHA256@", &"a".repeat(64)).replace("@URL@", "https://releases.example");
+        let manifest: serde_json::Value = serde_norway::from_str(&manifest).unwrap();
+        let platform = &manifest["spec"]["platforms"][0];
+        assert_eq!(platform["bin"], env!("CARGO_BIN_NAME"));
+        assert_eq!(manifest["metadata"]["name"], "baremetal");
+        assert_eq!(manifest["spec"]["version"], concat!("v", env!("CARGO_PKG_VERSION")));
+        assert!(!manifest.to_string().contains('@'), "{manifest}");
+    }
+}

@@ -1,0 +1,194 @@
+//! The steps of a plan, and what they printed.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use coordinator_api::inventory::PlanState;
+use coordinator_api::names::plan_secret;
+use coordinator_core::plan::read_record;
+use flate2::read::GzDecoder;
+use k8s_openapi::api::core::v1::Secret;
+use proto::plan::{Plan, Step};
+use serde::Serialize;
+
+use crate::fleet::Object;
+
+/// Unpacked output that is read: far above what the coordinator keeps.
+const OUTPUT_BYTES: u64 = 4 * 1024 * 1024;
+
+/// How far a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, strum::IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum StepState {
+    Done,
+    Running,
+    Failed,
+    Pending,
+}
+
+/// A step of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StepView {
+    pub(crate) name: String,
+    pub(crate) state: StepState,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) output: String,
+    /// Of the step that runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attempt: Option<u64>,
+    /// Why the attempt before failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_failure: Option<String>,
+}
+
+/// The newest plan of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PlanView {
+    pub(crate) host: String,
+    pub(crate) id: String,
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) generation: i64,
+    /// `Applied`, `Failed` or `Running`.
+    pub(crate) state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+    /// Empty where the plan Secret was not read.
+    pub(crate) steps: Vec<StepView>,
+    /// Why there are no steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) steps_missing: Option<String>,
+}
+
+impl PlanView {
+    pub(crate) fn is_running(&self) -> bool {
+        self.state == "Running"
+    }
+
+    /// Steps that are done.
+    pub(crate) fn done(&self) -> usize {
+        self.steps.iter().take_while(|step| step.state == StepState::Done).count()
+    }
+}
+
+/// The newest plan of a host from its inventory and its plan Secret. `None` where it
+/// never had one.
+pub(crate) fn read_plan(host: &Object, secret: Result<Option<&Secret>, String>) -> Option<PlanView> {
+    let inventory = host.inventory()?;
+    let plan = inventory.plan()?;
+    let (id, kind, generation) = (plan.id.clone()?, plan.kind?, plan.generation?);
+    let kind: &str = kind.into();
+    let (steps, steps_missing) = match secret {
+        Err(error) => (vec![], Some(error)),
+        Ok(None) => (vec![], Some("the plan Secret does not exist".to_owned())),
+        Ok(Some(secret)) => match read_steps(secret, plan.checksum.as_deref()) {
+            Ok(read) => {
+                (list_steps(&read, secret, plan.state, plan.step.as_ref().map(|step| &*step.name)), None)
+            }
+            Err(error) => (vec![], Some(error)),
+        },
+    };
+    let mut view = PlanView {
+        host: host.id.name.clone(),
+        id,
+        kind: kind.to_owned(),
+        generation,
+        state: plan.state.map_or("Running", Into::into).to_owned(),
+        reason: plan.reason.clone(),
+        message: plan.message.clone(),
+        steps,
+        steps_missing,
+    };
+    if let Some((step, running)) =
+        plan.step.as_ref().zip(view.steps.iter_mut().find(|step| step.state == StepState::Running))
+    {
+        running.attempt = Some(u64::from(step.attempt));
+        running.last_failure.clone_from(&step.last_failure);
+    }
+    Some(view)
+}
+
+fn read_steps(secret: &Secret, announced: Option<&str>) -> Result<Plan, String> {
+    let bytes = secret.data.as_ref().and_then(|data| data.get(plan_secret::PLAN));
+    let bytes = bytes.ok_or("the plan Secret has no plan")?;
+    let record = read_record(&bytes.0).map_err(|error| format!("the plan Secret holds no plan: {error}"))?;
+    let plan = record.ok_or("the plan Secret holds the empty plan")?.plan;
+    if announced.is_some_and(|announced| announced != plan.checksum.as_str()) {
+        return Err("the plan Secret holds another plan than the one that was announced".to_owned());
+    }
+    Ok(plan)
+}
+
+fn list_steps(
+    plan: &Plan,
+    secret: &Secret,
+    state: Option<PlanState>,
+    running: Option<&str>,
+) -> Vec<StepView> {
+    let names: Vec<_> = plan.steps.iter().map(step_name).collect();
+    let outputs = read_outputs(secret, plan.checksum.as_str());
+    let reported = outputs.keys().next_back().copied();
+    let current = match state {
+        Some(PlanState::Applied) => names.len(),
+        Some(PlanState::Failed) => reported.unwrap_or(0),
+        None => running
+            .and_then(|name| {
+                plan.steps.iter().position(|step| step.name() == name || step_name(step) == name)
+            })
+            .unwrap_or(0),
+    };
+    let view = |(index, name): (usize, String)| StepView {
+        state: match (index.cmp(&current), state) {
+            (std::cmp::Ordering::Less, _) => StepState::Done,
+            (std::cmp::Ordering::Equal, Some(PlanState::Failed)) => StepState::Failed,
+            (std::cmp::Ordering::Equal, None) => StepState::Running,
+            _ => StepState::Pending,
+        },
+        output: outputs.get(&index).cloned().unwrap_or_default(),
+        attempt: None,
+        last_failure: None,
+        name,
+    };
+    names.into_iter().enumerate().map(view).collect()
+}
+
+fn step_name(step: &Step) -> String {
+    match step {
+        Step::RunCustomInstruction(instruction) if !instruction.name.is_empty() => instruction.name.clone(),
+        step => step.name().to_owned(),
+    }
+}
+
+/// What the steps printed, by their position. Results of another plan are not its own.
+fn read_outputs(secret: &Secret, checksum: &str) -> BTreeMap<usize, String> {
+    let data = secret.data.clone().unwrap_or_default();
+    let pairs = [
+        (plan_secret::APPLIED_CHECKSUM, plan_secret::APPLIED_OUTPUT),
+        (plan_secret::FAILED_CHECKSUM, plan_secret::FAILED_OUTPUT),
+    ];
+    let is_own = |key: &str| data.get(key).is_some_and(|bytes| bytes.0 == checksum.as_bytes());
+    let own = pairs.into_iter().find(|(of, _)| is_own(of));
+    let packed = own.and_then(|(_, output)| data.get(output)).map(|bytes| bytes.0.as_slice());
+    let mut text = String::new();
+    let read = GzDecoder::new(packed.unwrap_or_default()).take(OUTPUT_BYTES).read_to_string(&mut text);
+    if packed.is_none() || read.is_err() {
+        return BTreeMap::new();
+    }
+    let outputs: BTreeMap<String, String> = serde_json::from_str(&text).unwrap_or_default();
+    let decode = |(key, value): (String, String)| {
+        let index = key.split('-').next()?.parse().ok()?;
+        let bytes = STANDARD.decode(value).ok()?;
+        Some((index, String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    outputs.into_iter().filter_map(decode).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+use coordinator_api::explain::Attention::{self, Act, None, Wait};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::samples::{
+    NAMESPACE, attached, clean_plan, cluster_of_one, condition, fleet, held_by, id, machine_with, now,
+    object, ready, set_plan,
+};
+use crate::text::format_chain;
+
+/// Objects, what is asked for, the links, attention and a part of the action.
+type Row = (&'static str, Vec<Object>, Id, Vec<&'static str>, (Attention, &'static str, &'static str));
+
+fn blocked(reason: &str) -> Value {
+    machine_with(&[condition("Ready", "False", reason, "told")])
+}
+
+fn waiting_machine() -> Value {
+    json!({ "status": { "conditions": [condition("Ready", "False", "NotReady", "waits for infrastructure")] } })
+}
+
+fn host(body: Value) -> Object {
+    object(Kind::MachineInventory, "h", body)
+}
+
+fn pool(members: &[&str]) -> Object {
+    let members: Vec<_> = members.iter().map(|name| json!({ "name": name })).collect();
+    let spec = json!({ "clusterName": "lab", "machineInventories": members });
+    object(
+        Kind::MachineInventoryPool,
+        "workers",
+        json!({ "spec": spec, "status": { "conditions": [ready()] } }),
+    )
+}
+
+fn with_annotation(mut body: Value, key: &str, value: &str) -> Value {
+    body["metadata"]["annotations"][key] = json!(value);
+    body
+}
+
+fn with_host_field(mut body: Value, field: &str, value: Value) -> Value {
+    body["status"]["host"][field] = value;
+    body
+}
+
+fn cluster_with(reason: &str, others: Vec<Object>) -> Vec<Object> {
+    [cluster_of_one(waiting_machine(), blocked(reason)), others].concat()
+}
+
+fn running_plan(step: &Value) -> Value {
+    let mut body = held_by("m");
+    set_plan(&mut body, &clean_plan(), &json!({ "step": step }));
+    body
+}
+
+fn check(rows: Vec<Row>) {
+    for (name, objects, asked, links, (attention, reason, action)) in rows {
+        let fleet = fleet(objects);
+        let chain = follow_causes(&fleet, fleet.get(&asked).unwrap(), now());
+        let found: Vec<_> = chain.links.iter().map(|link| link.object.short()).collect();
+        assert_eq!(found, links, "{name}: {chain:#?}");
+        let last = &chain.last().unwrap().finding;
+        assert_eq!((chain.attention(), last.reason.as_str()), (attention, reason), "{name}: {chain:#?}");
+        assert!(chain.action.contains(action), "{name}: {} lacks {action}", chain.action);
+    }
+}
+
+const DOWN: [&str; 4] = ["cluster/lab", "machinedeployment/workers", "machine/m", "baremetalmachine/m"];
+
+fn down_to(more: &[&'static str]) -> Vec<&'static str> {
+    [&DOWN[..], more].concat()
+}
+
+#[test]
+fn causes_of_a_cluster_lead_through_its_pool() {
+    let unapproved = with_annotation(attached(), "baremetal.cluster.io/approval", "Pending");
+    let asked = || id(Kind::Cluster, "lab");
+    check(vec![
+        (
+            "a pool without host",
+            cluster_with("PoolExhausted", vec![pool(&[])]),
+            asked(),
+            down_to(&["machineinventorypool/workers"]),
+            (Act, "PoolExhausted", "add a host"),
+        ),
+        (
+            "a pool whose host is not approved",
+            cluster_with("PoolExhausted", vec![pool(&["h"]), host(unapproved)]),
+            asked(),
+            down_to(&["machineinventorypool/workers", "machineinventory/h"]),
+            (Act, "ApprovalPending", "kubectl baremetal approve h"),
+        ),
+        (
+            "a pool whose hosts are held",
+            cluster_with("PoolExhausted", vec![pool(&["h"]), host(held_by("other"))]),
+            asked(),
+            down_to(&["machineinventorypool/workers"]),
+            (Act, "PoolExhausted", "free one"),
+        ),
+        (
+            "a member that does not exist",
+            cluster_with("PoolExhausted", vec![pool(&["gone"])]),
+            asked(),
+            down_to(&["machineinventorypool/workers", "machineinventory/gone"]),
+            (Act, "MemberMissing", "create or restore machineinventory/gone"),
+        ),
+    ]);
+}
+
+#[test]
+fn causes_of_a_cluster_lead_to_its_host() {
+    let open = json!({ "replica": "r", "bootId": "b", "since": "2026-01-01T00:00:00Z" });
+    let mut ended = open.clone();
+    ended["ended"] = json!("2026-01-01T00:10:00Z");
+    let mut failed = held_by("m");
+    let failure =
+        json!({ "state": "Failed", "reason": "NoSpace", "message": "step write-seed: full; next: free it" });
+    set_plan(&mut failed, &clean_plan(), &failure);
+    let asked = || id(Kind::Cluster, "lab");
+    check(vec![
+        (
+            "a host that is away",
+            cluster_with("HostUnreachable", vec![host(with_host_field(held_by("m"), "session", ended))]),
+            asked(),
+            down_to(&["machineinventory/h"]),
+            (Act, "HostUnreachable", "check power"),
+        ),
+        (
+            "a plan that failed",
+            cluster_with("NoSpace", vec![host(failed)]),
+            asked(),
+            down_to(&["machineinventory/h"]),
+            (Act, "NoSpace", "free it"),
+        ),
+        (
+            "a plan that runs",
+            cluster_with(
+                "PlanRunning",
+                vec![host(running_plan(&json!({ "name": "stop-kubelet", "attempt": 1 })))],
+            ),
+            asked(),
+            down_to(&["machineinventory/h"]),
+            (Wait, "PlanRunning", "logs h --follow"),
+        ),
+        (
+            "an image that is missing",
+            cluster_with("ImageCatalogMiss", vec![host(attached())]),
+            asked(),
+            down_to(&[]),
+            (Act, "ImageCatalogMiss", "elemental-image-catalog"),
+        ),
+        (
+            "a node that does not join",
+            cluster_with("NodeOverdue", vec![host(held_by("m"))]),
+            asked(),
+            down_to(&[]),
+            (Act, "NodeOverdue", "console"),
+        ),
+    ]);
+}
+
+#[test]
+fn causes_of_single_objects() {
+    let installing = |state: &str, reason: &str| {
+        let mut body = attached();
+        body["status"]["host"] = json!({ "install": { "state": state, "message": "two disks fit" } });
+        body["status"]["conditions"] = json!([
+            condition("Ready", "False", "WaitingForPlan", "being installed"),
+            condition("Installed", "False", reason, "two disks fit"),
+        ]);
+        body
+    };
+    let drifted = {
+        let mut body = attached();
+        let drift = condition("NetworkDrift", "True", "NetworkChanged", "ens3 has another address");
+        body["status"]["conditions"] = json!([ready(), drift]);
+        body
+    };
+    let image = json!({
+        "spec": { "registrationRef": { "name": "r" } },
+        "status": { "conditions": [condition("Ready", "False", "RegistrationNotFound", "r is not ready")] },
+    });
+    let registration = json!({
+        "status": { "conditions": [condition("Ready", "False", "DuplicateToken", "two have it")] },
+    });
+    let of_host = || id(Kind::MachineInventory, "h");
+    check(vec![
+        ("a free host", vec![host(attached())], of_host(), vec!["machineinventory/h"], (None, "", "none")),
+        (
+            "an install that waits",
+            vec![host(installing("Waiting", "InstallWaiting"))],
+            of_host(),
+            vec!["machineinventory/h"],
+            (Act, "InstallWaiting", "annotate machineinventory h baremetal"),
+        ),
+        (
+            "an install that runs",
+            vec![host(installing("Installing", "Installing"))],
+            of_host(),
+            vec!["machineinventory/h"],
+            (Wait, "Installing", "none"),
+        ),
+        (
+            "a network that differs",
+            vec![host(drifted)],
+            of_host(),
+            vec!["machineinventory/h"],
+            (Act, "NetworkChanged", "accept-observed-network"),
+        ),
+        (
+            "an ISO of a registration with the token of another",
+            vec![object(Kind::SeedImage, "i", image), object(Kind::MachineRegistration, "r", registration)],
+            id(Kind::SeedImage, "i"),
+            vec!["seedimage/i", "machineregistration/r"],
+            (Act, "DuplicateToken", "spec.token"),
+        ),
+    ]);
+}
+
+#[test]
+fn causes_of_metal3_machines_lead_to_the_inventory() {
+    let mut machine = machine_with(&[condition("Ready", "False", "HostNotProvisioned", "executes its plan")]);
+    machine["metadata"]["annotations"] = json!({ "metal3.io/BareMetalHost": format!("{NAMESPACE}/b") });
+    let front = machine_with(&[condition("Ready", "False", "PlanRunning", "executes its plan")]);
+    let objects = vec![
+        object(Kind::Metal3Machine, "m", machine),
+        object(Kind::BareMetalHost, "b", front),
+        host(running_plan(&json!({ "name": "stop-kubelet", "attempt": 2, "lastFailure": "busy" }))),
+    ];
+    check(vec![(
+        "a host that is provisioned",
+        objects,
+        id(Kind::Metal3Machine, "m"),
+        vec!["metal3machine/m", "baremetalhost/b", "machineinventory/h"],
+        (Wait, "PlanRunning", "logs h"),
+    )]);
+}
+
+#[test]
+fn objects_that_refer_to_each_other_end_the_search() {
+    let mut worker = blocked("BootstrapWaiting");
+    worker["spec"]["clusterName"] = json!("lab");
+    let objects = cluster_of_one(waiting_machine(), worker);
+    let fleet = fleet(objects);
+    let chain = follow_causes(&fleet, fleet.get(&id(Kind::Cluster, "lab")).unwrap(), now());
+    assert_eq!(chain.last().unwrap().finding.reason, "BootstrapWaiting");
+}
+
+#[test]
+fn chain_reads_from_top_to_bottom() {
+    let fleet = fleet(cluster_with("PoolMissing", vec![]));
+    let chain = follow_causes(&fleet, fleet.get(&id(Kind::Machine, "m")).unwrap(), now());
+    let text = format_chain(&chain, now());
+    let text = anstream::adapter::strip_str(&text).to_string();
+    let want = "\
+machine/m  Ready=False NotReady (30m): waits for infrastructure
+└─ baremetalmachine/m  Ready=False PoolMissing (30m): told
+
+act on baremetalmachine/m in namespace site
+  meaning  No pool of that name in the namespace.
+  cause    machineInventoryPoolRef of the machine names a pool that its namespace does not have
+  next     create the MachineInventoryPool, or correct the name in the BaremetalMachineTemplate
+";
+    assert_eq!(text, want);
+}
