@@ -35,10 +35,10 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-15s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running, TPM=0 takes its TPM away)
+demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running, TPM=0 takes its TPM away, METAL3=1 uses the kinds of Metal3)
 	@$(INPUTS)
 	cargo build --quiet --package coordinator --package e2e --bins
-	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep) $(if $(filter 0,$(TPM)),--software-key)
+	exec $(CARGO_TARGET_DIR)/debug/demo $(if $(KEEP),--keep) $(if $(filter 0,$(TPM)),--software-key) $(if $(METAL3),--metal3)
 
 .PHONY: test
 test: packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host

@@ -1,6 +1,8 @@
 //! The lifecycle of one host: registered, claimed, a Node, cleaned, and a Node
 //! again.
 
+mod metal3;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,6 +182,13 @@ impl<'a> Lifecycle<'a> {
     /// Whatever is not as it should be.
     pub async fn apply_cluster(&mut self, members: &[String], replicas: usize) -> anyhow::Result<()> {
         self.progress.step("pool, cluster, template and MachineDeployment are applied");
+        let members: Vec<_> = members.iter().map(|member| json!({ "name": member })).collect();
+        let values = [("MEMBERS", json!(members).to_string()), ("REPLICAS", replicas.to_string())];
+        self.apply_manifest(manifests::CLUSTER, &values).await
+    }
+
+    /// With what every cluster of the lifecycle has.
+    async fn apply_manifest(&self, manifest: &str, more: &[(&str, String)]) -> anyhow::Result<()> {
         let workload = &self.environment.workload;
         let join = json!({
             "metadata": { "name": "lab-join" },
@@ -191,18 +200,17 @@ impl<'a> Lifecycle<'a> {
         self.management().apply_secret(NAMESPACE, serde_json::from_value(join)?).await?;
         let [v1, v2] = self.host.images();
         let endpoint = workload.endpoint();
-        let members: Vec<_> = members.iter().map(|member| json!({ "name": member })).collect();
-        let values = [
+        let (host, port) = (endpoint.ip().to_string(), endpoint.port().to_string());
+        let mut values = vec![
             ("V1", VERSIONS[0]),
             ("V2", VERSIONS[1]),
             ("IMAGE1", &v1.catalog),
             ("IMAGE2", &v2.catalog),
-            ("MEMBERS", &json!(members).to_string()),
-            ("REPLICAS", &replicas.to_string()),
-            ("ENDPOINT_HOST", &endpoint.ip().to_string()),
-            ("ENDPOINT_PORT", &endpoint.port().to_string()),
+            ("ENDPOINT_HOST", &host),
+            ("ENDPOINT_PORT", &port),
         ];
-        self.management().apply(&fill(manifests::CLUSTER, &values)).await?;
+        values.extend(more.iter().map(|(name, value)| (*name, value.as_str())));
+        self.management().apply(&fill(manifest, &values)).await?;
         self.initialize_control_plane().await
     }
 

@@ -47,15 +47,13 @@ pub(super) fn stated_id(
         ..MetaData::default()
     });
     let rendered = render_expressions(&stated, &values);
-    match rendered.filter(|id| *id == names.provider_id || node.other_ids.contains(id)) {
-        Some(id) => Ok((id != names.provider_id).then_some(id)),
-        None => {
-            let message = format!(
-                "the bootstrap data gives the kubelet the provider-id {stated}, which is not {} or {} here: write metal3://{{{{ ds.meta_data.providerid }}}} or metal3://{{{{ ds.meta_data.uuid }}}}, or leave it out",
-                names.provider_id,
-                node.other_ids.join(" or ")
-            );
-            Err(Blocker::failed_with(Type::BootstrapReady, Reason::NodeProviderIDUnsupported, message))
-        }
+    if let Some(id) = rendered.filter(|id| *id == names.provider_id || node.other_ids.contains(id)) {
+        return Ok((id != names.provider_id).then_some(id));
     }
+    let message = format!(
+        "the bootstrap data gives the kubelet the provider-id {stated}, which is not {} or {} here: write metal3://{{{{ ds.meta_data.providerid }}}} or metal3://{{{{ ds.meta_data.uuid }}}}, or leave it out",
+        names.provider_id,
+        node.other_ids.join(" or ")
+    );
+    Err(Blocker::failed_with(Type::BootstrapReady, Reason::NodeProviderIDUnsupported, message))
 }

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use control_plane::directory::Directory;
 use control_plane::parts::Part;
+use e2e::control_planes::metal3::kinds;
 use e2e::environment::{Environment, Reach};
 use e2e::host::{Host, Qemu};
 use e2e::lifecycle::{Lifecycle, Proof};
@@ -25,6 +26,9 @@ struct Arguments {
     /// Give the host no TPM: it registers with a software key.
     #[arg(long)]
     software_key: bool,
+    /// By the kinds of Metal3: a BareMetalHost that names the inventory.
+    #[arg(long)]
+    metal3: bool,
 }
 
 #[tokio::main]
@@ -72,13 +76,23 @@ async fn demo(
         .context("AGENT, KUBERNETES_BIN and CONTAINERD_BIN are not set: run `make demo`")?;
     progress.step("base ISO and OS images");
     let base = ::qemu::build(Image::Iso, &inputs).await?;
-    let environment = Environment::start_in(directory.clone(), Reach::Guests, &[], progress).await?;
-    let watching = Watching::start(&environment.management.admin, progress);
+    let environment = if arguments.metal3 {
+        Environment::start_for_metal3(directory.clone(), Reach::Guests, progress).await?
+    } else {
+        Environment::start_in(directory.clone(), Reach::Guests, &[], progress).await?
+    };
+    let admin = &environment.management.admin;
+    let mut watching = Watching::start(admin, progress);
+    for kind in kinds().iter().filter(|_| arguments.metal3) {
+        watching = watching.with(admin, kind, progress);
+    }
     let base = serve(base).await?;
     let qemu = Qemu::new(&environment, &inputs).await?;
     let qemu = if arguments.software_key { qemu.without_tpm() } else { qemu };
     let mut host = Host::Qemu(Box::new(qemu));
-    let result = Lifecycle::new(&environment, &mut host, progress.clone()).run(&base).await;
+    let lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
+    let result =
+        if arguments.metal3 { lifecycle.run_metal3(&base).await } else { lifecycle.run(&base).await };
     drop(watching);
     print_proof(&result?, progress);
     Ok((environment, host))
@@ -113,6 +127,7 @@ fn print_access(environment: &Environment, host: &Host) {
     println!("  alias kubectl={kubectl}");
     println!("  export KUBECONFIG={}", environment.management.control_plane.admin_kubeconfig().display());
     println!("  kubectl get machineregistrations,seedimages,machineinventories,mip,bmc,bmm,machines -A");
+    println!("  kubectl get bmh,m3m,m3d,ippools,ipaddresses -A   # with METAL3=1");
     println!("the workload cluster:");
     println!(
         "  kubectl --kubeconfig {} get nodes --show-labels",

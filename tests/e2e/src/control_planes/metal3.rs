@@ -170,17 +170,17 @@ impl Cluster<'_> {
             until(&api, &host.name_any(), DEADLINE, is_available).await?;
         }
         let left = [
-            names(self.list::<Metal3Machine>().await?),
-            names(self.list::<Metal3DataClaim>().await?),
-            names(self.list::<Metal3Data>().await?),
-            names(self.list::<IPClaim>().await?),
-            names(self.list::<IPAddress>().await?),
+            names(&self.list::<Metal3Machine>().await?),
+            names(&self.list::<Metal3DataClaim>().await?),
+            names(&self.list::<Metal3Data>().await?),
+            names(&self.list::<IPClaim>().await?),
+            names(&self.list::<IPAddress>().await?),
         ];
         ensure!(left.iter().all(Vec::is_empty), "left: {left:?}");
         Ok(())
     }
 }
 
-fn names<K: kube::ResourceExt>(objects: Vec<K>) -> Vec<String> {
+fn names<K: kube::ResourceExt>(objects: &[K]) -> Vec<String> {
     objects.iter().map(kube::ResourceExt::name_any).collect()
 }

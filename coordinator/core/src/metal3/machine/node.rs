@@ -111,16 +111,14 @@ pub(super) fn find_node(known: &Known, nodes: &[NodeFacts]) -> Link {
     let has_id = |node: &&NodeFacts| {
         node.provider_id.as_ref().is_some_and(|id| known.expected.provider_ids.contains(id))
     };
-    match nodes.iter().find(has_id) {
-        Some(node) => decide_link(&known.expected, std::slice::from_ref(node)),
-        None => {
-            let message = format!(
-                "no Node has the providerID {} yet: with cloudProviderEnabled the cloud provider sets it; wait, or set cloudProviderEnabled of the Metal3Cluster to false",
-                known.expected.provider_ids.join(" or ")
-            );
-            Link::Waiting(Problem { reason: Reason::NodeWaiting, message })
-        }
+    if let Some(node) = nodes.iter().find(has_id) {
+        return decide_link(&known.expected, std::slice::from_ref(node));
     }
+    let message = format!(
+        "no Node has the providerID {} yet: with cloudProviderEnabled the cloud provider sets it; wait, or set cloudProviderEnabled of the Metal3Cluster to false",
+        known.expected.provider_ids.join(" or ")
+    );
+    Link::Waiting(Problem { reason: Reason::NodeWaiting, message })
 }
 
 fn read_known(situation: &Situation<'_>, owner: &Machine, host: &BareMetalHost) -> Known {

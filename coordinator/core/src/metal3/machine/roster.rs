@@ -116,7 +116,7 @@ impl HostRoster {
             }
         }
         match (facts.kept_for(), facts.exclusion) {
-            (Some(kept), _) => count_entry(&mut self.kept, kept.to_owned(), is_added),
+            (Some(kept), _) => count_entry(&mut self.kept, kept, is_added),
             (None, None) => set_member(&mut self.candidates, name, is_added),
             (None, Some(exclusion)) => {
                 let count = self.excluded.entry(exclusion).or_default();
@@ -193,12 +193,11 @@ impl HostRoster {
                         .is_some_and(|it| it == value)
                 })
         };
-        let sets = wish.selector.equalities().chain(more).map(|label| self.labelled(label));
-        let size = |set: &Option<&Labelled>| set.map_or(0, |set| set.candidates.len());
-        match sets.min_by_key(size) {
-            Some(set) => set?.candidates.iter().find(fits).map(String::as_str),
-            None => self.candidates.iter().find(fits).map(String::as_str),
-        }
+        let labels = wish.selector.equalities().chain(more);
+        let sets = labels.map(|label| self.labelled(label).map(|set| &set.candidates));
+        let smallest = sets.min_by_key(|set| set.map_or(0, BTreeSet::len));
+        let names = smallest.unwrap_or(Some(&self.candidates))?;
+        names.iter().find(fits).map(String::as_str)
     }
 
     /// How many hosts each cause excludes.
@@ -233,24 +232,19 @@ impl HostRoster {
 
     fn count_selected(&self, wish: &Wish<'_>) -> BTreeMap<&'static str, usize> {
         let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
-        let sets = wish.selector.equalities().map(|label| self.labelled(label));
-        let size = |set: &Option<&Labelled>| set.map_or(0, |set| set.all.len());
-        let looked_at = match sets.min_by_key(size) {
-            Some(set) => {
-                let names = set.map(|set| &set.all);
-                for name in names.into_iter().flatten() {
-                    *counts.entry(self.explain_host(name, wish)).or_default() += 1;
-                }
-                names.map_or(0, BTreeSet::len)
-            }
-            None => {
-                for name in self.hosts.keys() {
-                    *counts.entry(self.explain_host(name, wish)).or_default() += 1;
-                }
-                self.hosts.len()
-            }
-        };
-        *counts.entry(NOT_SELECTED).or_default() += self.hosts.len() - looked_at;
+        let labels = wish.selector.equalities();
+        let sets = labels.map(|label| self.labelled(label).map(|set| &set.all));
+        let names: Box<dyn Iterator<Item = &String>> =
+            match sets.min_by_key(|set| set.map_or(0, BTreeSet::len)) {
+                Some(smallest) => Box::new(smallest.into_iter().flatten()),
+                None => Box::new(self.hosts.keys()),
+            };
+        let mut left = self.hosts.len();
+        for name in names {
+            *counts.entry(self.explain_host(name, wish)).or_default() += 1;
+            left -= 1;
+        }
+        *counts.entry(NOT_SELECTED).or_default() += left;
         counts
     }
 
@@ -274,10 +268,10 @@ fn set_member(set: &mut BTreeSet<String>, name: &str, is_member: bool) {
     }
 }
 
-fn count_entry(counts: &mut HashMap<String, usize>, key: String, is_added: bool) {
-    let count = counts.entry(key.clone()).or_default();
+fn count_entry(counts: &mut HashMap<String, usize>, key: &str, is_added: bool) {
+    let count = counts.entry(key.to_owned()).or_default();
     *count = if is_added { *count + 1 } else { *count - 1 };
     if *count == 0 {
-        counts.remove(&key);
+        counts.remove(key);
     }
 }
