@@ -114,8 +114,8 @@ PLUGIN_ARCHIVE := $(CARGO_TARGET_DIR)/kubectl-baremetal-linux-amd64.tar.gz
 .PHONY: kubectl-plugin
 kubectl-plugin: ## Build kubectl-baremetal: a static file, its archive and its krew manifest (RELEASE_URL), and print their paths
 	@echo 'building kubectl-baremetal…' >&2
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --package kubectl-baremetal --profile agent --target $(TARGET)
-	binary=$(CARGO_TARGET_DIR)/$(TARGET)/agent/kubectl-baremetal
+	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --quiet --release --package kubectl-baremetal --target $(TARGET)
+	binary=$(CARGO_TARGET_DIR)/$(TARGET)/release/kubectl-baremetal
 	tar --create --gzip --file $(PLUGIN_ARCHIVE) --owner 0 --group 0 --directory $$(dirname $$binary) kubectl-baremetal --directory $(CURDIR) LICENSE
 	version=$$($$binary --version | cut -d ' ' -f 2)
 	sum=$$(sha256sum $(PLUGIN_ARCHIVE) | cut -d ' ' -f 1)
