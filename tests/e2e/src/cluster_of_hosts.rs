@@ -39,7 +39,7 @@ const WORKERS: &str = "workers";
 /// The address that hosts hold, in `manifests/hosts/internal`.
 const ADDRESS: &str = "10.77.0.100";
 /// An emulated host takes its time.
-const DEADLINE: Duration = Duration::from_mins(60);
+const DEADLINE: Duration = Duration::from_hours(1);
 
 /// What is in front of the API servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ pub struct Hosts<'a> {
     progress: &'a Arc<Progress>,
     iso: PathBuf,
     images: PathBuf,
-    hosts: Vec<(String, Host)>,
+    running: Vec<(String, Host)>,
 }
 
 impl<'a> Hosts<'a> {
@@ -53,7 +53,7 @@ impl<'a> Hosts<'a> {
         images: &Path,
     ) -> anyhow::Result<Self> {
         let iso = create_seed(site, progress, base).await?;
-        Ok(Self { site, progress, iso, images: images.to_owned(), hosts: vec![] })
+        Ok(Self { site, progress, iso, images: images.to_owned(), running: vec![] })
     }
 
     /// One more boots the ISO, installs and attaches.
@@ -73,7 +73,7 @@ impl<'a> Hosts<'a> {
         config.boot_order = BootOrder::Variables;
         config.cd = Some(self.iso.clone());
         let name = format!("rack-a-{}", config.uuid);
-        self.hosts.push((name.clone(), Host::start(config).await?));
+        self.running.push((name.clone(), Host::start(config).await?));
         let api: Api<MachineInventory> = Api::namespaced(self.site.management.admin.clone(), NAMESPACE);
         await_attached(&api, &name, REGISTRATION).await?;
         Ok(())
@@ -82,13 +82,13 @@ impl<'a> Hosts<'a> {
     /// The inventories.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        self.hosts.iter().map(|(name, _)| name.clone()).collect()
+        self.running.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// Whether each has run an image that carries a node.
     pub(super) async fn carried(&self) -> anyhow::Result<Vec<bool>> {
         let mut carried = vec![];
-        for (_, host) in &self.hosts {
+        for (_, host) in &self.running {
             let image = run(host, "sed -n 's/^IMAGE_TAG=//p' /etc/os-release").await?;
             carried.push(!image.contains("live"));
         }
@@ -104,7 +104,7 @@ impl<'a> Hosts<'a> {
             grep -sE 'provider-id|metal3.io/uuid' /etc/default/kubelet; \
             pgrep -a -x 'etcd|kube-apiserver|kube-controller|kube-scheduler|kubelet|containerd|containerd-shim|pause' \
             || test $? -eq 1";
-        for (name, host) in &self.hosts {
+        for (name, host) in &self.running {
             let left = run(host, script).await?;
             ensure!(left.trim().is_empty(), "something of the node is left on {name}:\n{left}");
         }
@@ -118,7 +118,7 @@ impl<'a> Hosts<'a> {
     pub(super) async fn find_holder(&self, address: &str) -> anyhow::Result<&str> {
         let script = format!("ip -o -4 address show to {address}/32");
         let mut holders = vec![];
-        for (name, host) in &self.hosts {
+        for (name, host) in &self.running {
             if !run(host, &script).await?.trim().is_empty() {
                 holders.push(name.as_str());
             }
@@ -133,10 +133,10 @@ impl<'a> Hosts<'a> {
             journalctl --no-pager -q -u kubelet -u containerd -u control-plane-images -n 40; \
             tail -qn 5 /var/log/pods/*/*/*.log; free -m; uptime";
         let mut said = String::new();
-        for (name, host) in &self.hosts {
+        for (name, host) in &self.running {
             let output = host.exec_within(&["sh", "-c", script], SCRIPT).await;
             let output = output.map_or_else(|error| error.to_string(), |output| output.stdout);
-            said += &format!("\n=== {name}\n{output}");
+            said = format!("{said}\n=== {name}\n{output}");
         }
         said
     }
@@ -144,7 +144,7 @@ impl<'a> Hosts<'a> {
     /// Where their consoles are.
     #[must_use]
     pub fn consoles(&self) -> Vec<PathBuf> {
-        self.hosts.iter().map(|(_, host)| host.console()).collect()
+        self.running.iter().map(|(_, host)| host.console()).collect()
     }
 }
 
