@@ -11,6 +11,7 @@ mod deleted;
 mod disturbed;
 mod kinds;
 mod lifecycle;
+mod moved;
 mod restored;
 mod rights;
 mod secrets;
