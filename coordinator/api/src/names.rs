@@ -28,6 +28,9 @@ pub mod annotation {
     pub const ABANDONED: &str = "baremetal.cluster.io/abandoned";
     /// Cluster API: `clusterctl move` waits while an object has it.
     pub const BLOCK_MOVE: &str = "clusterctl.cluster.x-k8s.io/block-move";
+    /// Cluster API: `clusterctl move` replaces all annotations by this one before it
+    /// deletes an object that was moved.
+    pub const DELETE_FOR_MOVE: &str = "clusterctl.cluster.x-k8s.io/delete-for-move";
     /// Ours: set by an operator on a `MachineRegistration` to have a new token
     /// created; invalidates all earlier ISOs.
     pub const ROTATE_TOKEN: &str = "baremetal.cluster.io/rotate-token";

@@ -42,10 +42,12 @@ pub const PAUSED_MESSAGE: &str =
 
 const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.host is no IP address, and with type Internal the hosts hold an address: recreate the cluster with an address in the hosts' network, or with type External";
 
-/// Whether reconciliation of an object is switched off.
+/// Whether reconciliation of an object is switched off, or it was moved to another
+/// management cluster: what remains of it for a moment shows no claim.
 #[must_use]
 pub fn is_paused(object: &impl ResourceExt, cluster: Option<&Cluster>) -> bool {
-    object.annotations().contains_key(annotation::PAUSED)
+    let annotations = object.annotations();
+    [annotation::PAUSED, annotation::DELETE_FOR_MOVE].into_iter().any(|key| annotations.contains_key(key))
         || cluster.is_some_and(|cluster| cluster.spec.paused == Some(true))
 }
 
@@ -181,6 +183,21 @@ mod tests {
             &capi::cluster_resource("v1beta2"),
             ClusterSpec { paused, ..ClusterSpec::default() },
         )
+    }
+
+    #[test]
+    fn paused_and_moved_objects_rest() {
+        for (name, annotation, owner, want) in [
+            ("neither", None, owner(None), false),
+            ("its cluster", None, owner(Some(true)), true),
+            ("paused", Some(annotation::PAUSED), owner(None), true),
+            ("moved", Some(annotation::DELETE_FOR_MOVE), owner(None), true),
+            ("held back", Some(annotation::BLOCK_MOVE), owner(None), false),
+        ] {
+            let mut object = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
+            object.annotations_mut().extend(annotation.map(|key| (key.to_owned(), String::new())));
+            assert_eq!(is_paused(&object, Some(&owner)), want, "{name}");
+        }
     }
 
     #[test]

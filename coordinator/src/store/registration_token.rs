@@ -100,7 +100,10 @@ fn render(name: &str, token: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            labels: Some(BTreeMap::from([(label::MANAGED.to_owned(), "true".to_owned())])),
+            labels: Some(BTreeMap::from([
+                (label::MANAGED.to_owned(), "true".to_owned()),
+                (label::CLUSTERCTL_MOVE.to_owned(), String::new()),
+            ])),
             ..ObjectMeta::default()
         },
         type_: Some(registration_secret::TYPE.to_owned()),

@@ -180,7 +180,7 @@ impl Clusterctl {
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        Path::new(self.home.path()).join(name)
+        self.home.path().join(name)
     }
 }
 

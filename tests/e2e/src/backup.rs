@@ -1,11 +1,11 @@
-//! Objects taken out of a cluster and created again, as a backup tool or
-//! `clusterctl move` does it: without status, with new UIDs.
+//! Objects taken out of a cluster and created again, as a backup tool does it:
+//! without status, with new UIDs.
 
 use std::collections::HashMap;
 
 use anyhow::{Context as _, ensure};
 use control_plane::etcd::Key;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
@@ -152,34 +152,6 @@ impl Backup {
                 .await?;
         }
         Ok(())
-    }
-
-    /// Deletes the objects as `clusterctl move` does: their finalizers do not
-    /// act.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn delete_without_finalizers(&self, client: &Client) -> anyhow::Result<()> {
-        for (resource, object) in self.objects.iter().rev() {
-            let api = namespaced(client, resource, object);
-            let name = object.name_any();
-            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-            retry("remove finalizers", async || {
-                found(api.patch(&name, &PatchParams::default(), &patch).await.map(drop))
-            })
-            .await?;
-            retry("delete", async || found(api.delete(&name, &DeleteParams::default()).await.map(drop)))
-                .await?;
-        }
-        Ok(())
-    }
-}
-
-/// What is gone already needs no change.
-fn found(answer: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match answer {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        answer => answer,
     }
 }
 

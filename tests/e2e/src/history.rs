@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use coordinator_api::inventory::{AllocationState, MachineInventory, PlanType};
+use coordinator_api::names::annotation;
 use futures::StreamExt as _;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -101,6 +102,12 @@ async fn record(api: Api<MachineInventory>, observed: Arc<Mutex<Vec<Observed>>>)
     while let Some(event) = events.next().await {
         // A watch that breaks is opened again by the stream itself.
         let state = match &event {
+            // `clusterctl` replaces all annotations by this one, then it deletes the object.
+            Ok(Event::Apply(inventory) | Event::Delete(inventory))
+                if inventory.annotations().contains_key(annotation::DELETE_FOR_MOVE) =>
+            {
+                continue;
+            }
             Ok(Event::Apply(inventory) | Event::InitApply(inventory)) => observe(inventory, false),
             Ok(Event::Delete(inventory)) => observe(inventory, true),
             Ok(Event::Init | Event::InitDone) | Err(_) => continue,

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::{annotation, label};
+use coordinator_core::cluster::is_paused;
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use kube::ResourceExt as _;
 
@@ -30,7 +31,7 @@ impl MachineFacts {
             host: named_host(machine).map(|host| key.in_namespace_of(host.as_str())),
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
             pool: key.in_namespace_of(&machine.spec.machine_inventory_pool_ref.name),
-            is_paused: machine.annotations().contains_key(annotation::PAUSED),
+            is_paused: is_paused(machine, None),
             is_control_plane: machine.labels().contains_key(label::CONTROL_PLANE),
             is_deleting: machine.metadata.deletion_timestamp.is_some(),
         }

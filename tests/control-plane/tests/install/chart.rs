@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bundle::components::{Metal3, Sources};
@@ -53,7 +53,7 @@ impl Chart {
     }
 
     fn path(&self) -> String {
-        Path::new(self.directory.path()).join("chart").display().to_string()
+        self.directory.path().join("chart").display().to_string()
     }
 }
 

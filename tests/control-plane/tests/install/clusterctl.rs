@@ -139,7 +139,7 @@ async fn check_flavor(
     Ok(())
 }
 
-/// Cluster API makes the objects of a ClusterClass: the endpoint and the pools are those of the cluster.
+/// Cluster API makes the objects of a `ClusterClass`: the endpoint and the pools are those of the cluster.
 async fn check_topology(client: &Client, clusterctl: &Clusterctl) -> Result<()> {
     let objects = generate(clusterctl, "classy", "clusterclass").await?;
     apply::objects_strictly(client, &objects).await.context("the ClusterClass")?;

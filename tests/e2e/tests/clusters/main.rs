@@ -12,6 +12,7 @@ mod disturbed;
 mod kinds;
 mod lifecycle;
 mod metal3;
+mod moved;
 mod plugin;
 mod restored;
 mod rights;

@@ -1,12 +1,10 @@
 //! Ownership survives: objects restored from a backup, imported from another
-//! system, moved to another management cluster, and the coordinator's own
-//! namespace restored. Judged by what the hosts did and by what a watch of the
-//! inventories saw.
+//! system, and the coordinator's own namespace restored. Judged by what the hosts
+//! did and by what a watch of the inventories saw.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use coordinator_api::names::{annotation, registration_secret};
 use e2e::backup::{Backup, Kind, Owners, SECRETS, TREE};
 use e2e::environment::Management;
 use e2e::fleet::Fleet;
@@ -29,15 +27,16 @@ const ORDERS_WITH_STALE_OWNERS: [u64; 3] = [21, 22, 23];
 /// Hosts, and how many of them are nodes.
 const FLEET: (u8, usize) = (3, 2);
 const DEADLINE: Duration = Duration::from_mins(2);
-const CA: &str = "baremetal-coordinator-ca";
-const OWN_KINDS: [Kind; 3] = [SECRETS, ("", "v1", "ConfigMap"), ("coordination.k8s.io", "v1", "Lease")];
+pub(crate) const CA: &str = "baremetal-coordinator-ca";
+pub(crate) const OWN_KINDS: [Kind; 3] =
+    [SECRETS, ("", "v1", "ConfigMap"), ("coordination.k8s.io", "v1", "Lease")];
 
 /// Kinds of the tree, and Secrets.
 fn everything() -> Vec<Kind> {
     TREE.into_iter().chain([SECRETS]).collect()
 }
 
-async fn start_fleet(setup: &Setup) -> Fleet {
+pub(crate) async fn start_fleet(setup: &Setup) -> Fleet {
     setup.check(Fleet::start(&setup.environment, &setup.progress, &setup.base, FLEET).await)
 }
 
@@ -65,14 +64,14 @@ fn check_replaced(history: &History, fleet: &Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check_history(history: &History, fleet: &Fleet) -> anyhow::Result<()> {
+pub(crate) fn check_history(history: &History, fleet: &Fleet) -> anyhow::Result<()> {
     let violations = history.violations(&fleet.expected());
     ensure!(violations.is_empty(), "ownership was lost:\n{}", violations.join("\n"));
     Ok(())
 }
 
 /// All that holds once hosts and machines are as before.
-async fn check_survived(client: &Client, history: &History, fleet: &Fleet) -> anyhow::Result<()> {
+pub(crate) async fn check_survived(client: &Client, history: &History, fleet: &Fleet) -> anyhow::Result<()> {
     fleet.await_sessions(client).await?;
     fleet.await_running(client).await?;
     check_history(history, fleet)?;
@@ -158,79 +157,6 @@ async fn imported_inventories_keep_their_machines() {
     let setup = Setup::start().await;
     let fleet = start_fleet(&setup).await;
     setup.check(import(&setup, &fleet).await);
-}
-
-/// `clusterctl move` waits until no object has its annotation.
-async fn await_no_block(client: &Client) -> anyhow::Result<()> {
-    let deadline = Instant::now() + DEADLINE;
-    loop {
-        let tree = Backup::take(client, NAMESPACE, &TREE).await?;
-        let blocking = tree.filtered(|_, object| object.annotations().contains_key(annotation::BLOCK_MOVE));
-        if blocking.names().is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "{:?} block the move", blocking.names());
-        sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// The Secrets that an operator copies before a move: the CA, the tokens, and
-/// bootstrap data that no provider owns.
-async fn copy_secrets(from: &Client, to: &Client) -> anyhow::Result<()> {
-    let own = Backup::take(from, replicas::NAMESPACE, &OWN_KINDS).await?;
-    let own = own.filtered(|kind, object| {
-        (kind == "Secret" && object.name_any() == CA)
-            || (kind == "ConfigMap" && object.name_any() == coordinator_api::names::IMAGE_CATALOG)
-    });
-    let tokens = Backup::take(from, NAMESPACE, &[SECRETS]).await?.filtered(|_, secret| {
-        secret.name_any().ends_with(registration_secret::SUFFIX) || secret.name_any() == "lab-join"
-    });
-    for secrets in [own, tokens] {
-        let existing = secrets.restore(to, Owners::Dropped).await?;
-        ensure!(existing.is_empty(), "{existing:?} were there before the move");
-    }
-    Ok(())
-}
-
-async fn move_tree(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
-    let environment = &setup.environment;
-    let first = &environment.management.admin;
-    setup.progress.step("another management cluster, with a copy of the CA and the tokens");
-    let mut other = environment.start_management("other").await?;
-    copy_secrets(first, &other.admin).await?;
-    environment.start_coordinator(&mut other).await?;
-    setup.progress.step("the tree is paused and created in the other cluster");
-    set_paused(first, true).await?;
-    await_no_block(first).await?;
-    let tree = Backup::take(first, NAMESPACE, &everything()).await?.filtered(|kind, object| {
-        // Secrets that belong to the Cluster by name; nothing else owns one.
-        kind != "Secret" || object.name_any() == "lab-kubeconfig"
-    });
-    let (before, after) = (History::watch(first), History::watch(&other.admin));
-    tree.restore(&other.admin, Owners::Corrected).await?;
-    environment.forwarder.set_targets(other.addresses());
-    setup.progress.step("the tree is deleted in the first cluster, its finalizers do not act");
-    tree.delete_without_finalizers(first).await?;
-    fleet.await_sessions(&other.admin).await?;
-    check_history(&before, fleet)?;
-    fleet.check_untouched()?;
-    setup.progress.step("the cluster is unpaused in the other cluster");
-    set_paused(&other.admin, false).await?;
-    check_survived(&other.admin, &after, fleet).await?;
-    let sessions = fleet.await_sessions(&other.admin).await?;
-    let names: Vec<_> = other.replicas.iter().map(|replica| replica.name().to_owned()).collect();
-    let is_there = |replica: &str| names.iter().any(|name| replica.starts_with(name.as_str()));
-    ensure!(sessions.iter().all(|session| is_there(&session.replica)), "{sessions:?} on {names:?}");
-    check_history(&before, fleet)
-}
-
-// Fault: `clusterctl move` to a second management cluster.
-// Shown: no host is visited; machines end Running with their providerID.
-#[tokio::test(flavor = "multi_thread")]
-async fn ownership_survives_move_to_other_cluster() {
-    let setup = Setup::start().await;
-    let fleet = start_fleet(&setup).await;
-    setup.check(move_tree(&setup, &fleet).await);
 }
 
 /// UIDs of the Secret with the CA.

@@ -1,0 +1,143 @@
+//! A fleet is moved to another management cluster and back, by the real
+//! `clusterctl`.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use bundle::components::Sources;
+use control_plane::Clusterctl;
+use coordinator_api::names::{IMAGE_CATALOG, registration_secret};
+use e2e::backup::{Backup, Owners, SECRETS};
+use e2e::environment::{Environment, Management};
+use e2e::fleet::Fleet;
+use e2e::history::History;
+use e2e::lifecycle::{NAMESPACE, cluster_api};
+use e2e::replicas::{self, Replica};
+use e2e::requests::retry;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
+
+use crate::common::Setup;
+use crate::restored::{CA, OWN_KINDS, check_history, check_survived, start_fleet};
+
+/// The provider as `clusterctl` installs it, over what runs already: nothing is moved between clusters
+/// where it is not known.
+async fn install(environment: &Environment, management: &Management) -> anyhow::Result<Clusterctl> {
+    let Management { control_plane, cluster_api, .. } = management;
+    let mut clusterctl = Clusterctl::prepare(&environment.parts, control_plane, cluster_api).await?;
+    let version = format!("v{}", bundle::VERSION);
+    let release = Sources::of_checkout().repository()?;
+    clusterctl.add_release("infrastructure-baremetal", &version, &release)?;
+    clusterctl.configure("infrastructure-components.yaml")?;
+    clusterctl.set_variable("BAREMETAL_SERVER_URL", "https://coordinator.example:8443");
+    let core = ["init", "--infrastructure", "baremetal", "--bootstrap", "-", "--control-plane", "-"];
+    clusterctl.run(&core).await?;
+    Ok(clusterctl)
+}
+
+/// What an operator copies before a move: the coordinator's namespace, and bootstrap data that no
+/// provider owns.
+async fn copy_secrets(from: &Client, to: &Client) -> anyhow::Result<()> {
+    let own = Backup::take(from, replicas::NAMESPACE, &OWN_KINDS).await?;
+    let own = own.filtered(|kind, object| {
+        (kind == "Secret" && object.name_any() == CA)
+            || (kind == "ConfigMap" && object.name_any() == IMAGE_CATALOG)
+    });
+    let join = Backup::take(from, NAMESPACE, &[SECRETS]).await?;
+    for secrets in [own, join.filtered(|_, secret| secret.name_any() == "lab-join")] {
+        let existing = secrets.restore(to, Owners::Dropped).await?;
+        ensure!(existing.is_empty(), "{existing:?} were there before the move");
+    }
+    Ok(())
+}
+
+/// `clusterctl` moves initialized clusters alone, and Cluster API cannot see that of a control plane
+/// that it does not know.
+async fn state_initialized(client: &Client) -> anyhow::Result<()> {
+    let clusters = cluster_api(client, "Cluster");
+    let condition = json!({
+        "type": "ControlPlaneInitialized", "status": "True", "reason": "Initialized",
+        "message": "runs elsewhere", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    let cluster = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": "lab" },
+        "status": { "conditions": [condition] },
+    });
+    let params = PatchParams::apply("operator").force();
+    let write = async || clusters.patch_status("lab", &params, &Patch::Apply(&cluster)).await;
+    retry("state that the control plane is initialized", write).await?;
+    Ok(())
+}
+
+async fn run_move(from: &Management, to: &Management, clusterctl: &Clusterctl) -> anyhow::Result<()> {
+    state_initialized(&from.admin).await?;
+    let target = to.control_plane.admin_kubeconfig().display().to_string();
+    clusterctl.run(&["move", "--namespace", NAMESPACE, "--to-kubeconfig", &target]).await?;
+    let left = Backup::take(&from.admin, NAMESPACE, &e2e::backup::TREE).await?;
+    ensure!(left.names().is_empty(), "{:?} were not moved", left.names());
+    Ok(())
+}
+
+/// All that holds once the hosts are with the coordinator of another cluster.
+async fn check_moved(management: &Management, history: &History, fleet: &Fleet) -> anyhow::Result<()> {
+    check_survived(&management.admin, history, fleet).await?;
+    let sessions = fleet.await_sessions(&management.admin).await?;
+    let names: Vec<_> = management.replicas.iter().map(|replica| replica.name().to_owned()).collect();
+    let is_there = |replica: &str| names.iter().any(|name| replica.starts_with(name.as_str()));
+    ensure!(sessions.iter().all(|session| is_there(&session.replica)), "{sessions:?} on {names:?}");
+    Ok(())
+}
+
+async fn move_there_and_back(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
+    let environment = &setup.environment;
+    let first = &environment.management;
+    setup.progress.step("another management cluster, with a copy of the CA");
+    let mut other = environment.start_management("other").await?;
+    let (there, back) = (install(environment, first).await?, install(environment, &other).await?);
+    copy_secrets(&first.admin, &other.admin).await?;
+    let tokens = list_tokens(&first.admin).await?;
+    ensure!(!tokens.is_empty(), "there is no token");
+
+    setup.progress.step("clusterctl move");
+    let (before, after) = (History::watch(&first.admin), History::watch(&other.admin));
+    run_move(first, &other, &there).await?;
+    environment.start_coordinator(&mut other).await?;
+    environment.forwarder.set_targets(other.addresses());
+    check_moved(&other, &after, fleet).await?;
+    check_history(&before, fleet)?;
+    assert_eq!(list_tokens(&other.admin).await?, tokens, "ISOs that were made before are valid");
+
+    setup.progress.step("clusterctl move, back");
+    first.replicas.iter().try_for_each(Replica::kill)?;
+    let returned = History::watch(&first.admin);
+    run_move(&other, first, &back).await?;
+    first.replicas.iter().try_for_each(Replica::restart)?;
+    first.coordinator_ready().await?;
+    environment.forwarder.set_targets(first.addresses());
+    check_moved(first, &returned, fleet).await?;
+    check_history(&after, fleet)
+}
+
+/// The registration tokens, by the names of their Secrets.
+async fn list_tokens(client: &Client) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let tokens = ListParams::default().fields(&format!("type={}", registration_secret::TYPE));
+    let found = retry("list tokens", async || secrets.list(&tokens).await).await?.items;
+    let token = |secret: Secret| {
+        let name = secret.name_any();
+        let value = secret.data.and_then(|mut data| data.remove(registration_secret::TOKEN));
+        (name, value.unwrap_or_default().0)
+    };
+    Ok(found.into_iter().map(token).collect())
+}
+
+// Fault: `clusterctl move` to a second management cluster, and back.
+// Shown: no host is visited; machines end Running with their providerID.
+#[tokio::test(flavor = "multi_thread")]
+async fn ownership_survives_move_there_and_back() {
+    let setup = Setup::start().await;
+    let fleet = start_fleet(&setup).await;
+    setup.check(move_there_and_back(&setup, &fleet).await);
+}
