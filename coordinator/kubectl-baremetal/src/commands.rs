@@ -56,18 +56,18 @@ pub(crate) async fn run(arguments: Arguments) -> Result<Exit, Failure> {
 
 /// What the last word of a command line may become, for kubectl.
 pub(crate) async fn complete_words(words: &[String]) -> String {
-    let candidates = complete(words);
+    let offered = complete(words);
     let last = words.last().map_or("", String::as_str);
-    let Some((kind, _)) = &candidates.names else { return candidates.answer(&[], last) };
-    let list = async {
+    let Some((kind, _)) = &offered.names else { return offered.answer(&[], last) };
+    let reading = async {
         let cluster = Cluster::connect(&read_connection(words)).await?;
         cluster.list(&[*kind], &[*kind]).await
     };
     // A completion that fails has no names.
-    let fleet = tokio::time::timeout(COMPLETION_DEADLINE, list).await;
+    let fleet = tokio::time::timeout(COMPLETION_DEADLINE, reading).await;
     let fleet = fleet.ok().and_then(Result::ok).unwrap_or_default();
     let names: Vec<_> = fleet.all().map(|object| object.id.name.clone()).collect();
-    candidates.answer(&names, last)
+    offered.answer(&names, last)
 }
 
 /// Prints a value as JSON or YAML, one document.

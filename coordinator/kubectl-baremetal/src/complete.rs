@@ -86,16 +86,12 @@ fn names_of(kind: Kind) -> Candidates {
 
 /// `kind/name`: first the kind.
 fn complete_object(last: &str) -> Candidates {
-    match last.split_once('/') {
-        Some((word, _)) => {
-            let kind = Kind::parse(word);
-            Candidates { names: kind.map(|kind| (kind, format!("{word}/"))), ..Candidates::default() }
-        }
-        None => {
-            let kinds = Kind::all().map(|kind| format!("{}/", kind.name().to_lowercase()));
-            Candidates { has_no_space: true, ..Candidates::of_words(kinds) }
-        }
+    if let Some((word, _)) = last.split_once('/') {
+        let kind = Kind::parse(word);
+        return Candidates { names: kind.map(|kind| (kind, format!("{word}/"))), ..Candidates::default() };
     }
+    let kinds = Kind::all().map(|kind| format!("{}/", kind.name().to_lowercase()));
+    Candidates { has_no_space: true, ..Candidates::of_words(kinds) }
 }
 
 /// The first word that is no option and no value of one.
