@@ -80,7 +80,8 @@ mod tests {
     use super::*;
 
     fn file(content: &str) -> String {
-        let lines: String = content.lines().map(|line| format!("    {line}\n")).collect();
+        let lines: Vec<_> = content.lines().map(|line| format!("    {line}\n")).collect();
+        let lines = lines.concat();
         format!("## template: jinja\n#cloud-config\nwrite_files:\n- path: /a\n  content: |\n{lines}")
     }
 

@@ -26,7 +26,7 @@ struct Arguments {
     /// Give the host no TPM: it registers with a software key.
     #[arg(long)]
     software_key: bool,
-    /// By the kinds of Metal3: a BareMetalHost that names the inventory.
+    /// By the kinds of Metal3, with a host that names the inventory.
     #[arg(long)]
     metal3: bool,
 }

@@ -44,9 +44,9 @@ fn decide(data: Secret, meta_data: Option<&str>) -> Outcome {
 
 #[test]
 fn kubelet_has_what_the_bootstrap_data_gives_it() {
-    let plain = samples::bootstrap();
+    let without = samples::bootstrap();
     for (what, data, meta_data, want) in [
-        ("nothing", plain, None, Ok(NEW)),
+        ("nothing", without, None, Ok(NEW)),
         ("legacy", data("metal3://{{ ds.meta_data.uuid }}"), None, Ok(LEGACY)),
         ("new", data("metal3://{{ ds.meta_data.providerid }}"), None, Ok(NEW)),
         (

@@ -379,6 +379,12 @@ fn hosts_that_cannot_be_chosen_are_counted_by_cause() {
         ),
         ("about to be claimed", machine(), vec![free("a")], "a", Err("chosen: 1 about to be claimed")),
         ("none", machine(), vec![], "", Err("there is none")),
+    ]);
+}
+
+#[test]
+fn states_and_marks_of_hosts_exclude_them() {
+    check_choices(vec![
         (
             "in use",
             machine(),
