@@ -72,7 +72,10 @@ mod tests {
     use super::*;
     use coordinator_api::capi::{self, ClusterSpec};
 
-    fn cluster(spec: Value) -> Metal3Cluster {
+    fn cluster(mut spec: Value) -> Metal3Cluster {
+        if spec["controlPlaneEndpoint"].is_null() {
+            spec["controlPlaneEndpoint"] = json!({});
+        }
         let mut cluster = Metal3Cluster::new("c1", serde_json::from_value(spec).unwrap());
         cluster.metadata.namespace = Some("fleet".into());
         cluster
