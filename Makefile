@@ -32,7 +32,7 @@ endef
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-15s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  %-15s %s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed ISO to Node and back (KEEP=1 leaves it running, TPM=0 takes its TPM away, METAL3=1 uses the kinds of Metal3)
@@ -58,7 +58,7 @@ test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --lib --bins --tests
 
 .PHONY: e2e
-e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (about 1 h; KEEP=1 leaves it running, UPGRADE=0 is shorter, ENDPOINT=internal has no load balancer)
+e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (two idle cores, 1 h or more; KEEP=1 leaves it running, UPGRADE=0 is shorter, ENDPOINT=internal has no load balancer)
 	@$(INPUTS)
 	EARLIER_BIN=$$($(PARTS) -- directory kubernetes-earlier)
 	ETCD_BIN=$$($(PARTS) -- directory etcd)

@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::hosts;
 use crate::commands::run_curl;
@@ -33,24 +35,32 @@ impl Drop for LoadBalancer {
     }
 }
 
-/// A first API server that is not ready yet is asked by kubeadm all the same.
+/// A first API server that is not ready yet is asked by kubeadm all the same; a
+/// host that is off would cost each connection seconds.
 async fn follow(forwarder: &Forwarder) {
-    let all: Vec<SocketAddr> = hosts::CONTROL_PLANES.map(address).to_vec();
+    let all = hosts::CONTROL_PLANES.map(address);
     let mut last = vec![];
     loop {
-        let mut ready = vec![];
-        for server in &all {
-            if is_ready(*server).await {
-                ready.push(*server);
+        let (mut ready, mut listening) = (vec![], vec![]);
+        for server in all {
+            if is_listening(server).await {
+                listening.push(server);
+                if is_ready(server).await {
+                    ready.push(server);
+                }
             }
         }
-        let targets = if ready.is_empty() { all.clone() } else { ready };
+        let targets = if ready.is_empty() { listening } else { ready };
         if targets != last {
             forwarder.set_targets(targets.clone());
             last = targets;
         }
         tokio::time::sleep(INTERVAL).await;
     }
+}
+
+async fn is_listening(server: SocketAddr) -> bool {
+    matches!(timeout(INTERVAL, TcpStream::connect(server)).await, Ok(Ok(_)))
 }
 
 fn address(number: u8) -> SocketAddr {
