@@ -15,13 +15,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::figure::{Figure, median};
+use crate::metal3_index;
 use crate::usage::thread_cpu;
 
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 const ROUNDS: usize = 9;
-const OPERATIONS: usize = 2_000;
+pub(crate) const OPERATIONS: usize = 2_000;
 /// Events that are prepared before they are timed.
-const CHUNK: usize = 50;
+pub(crate) const CHUNK: usize = 50;
 const NAMESPACE: &str = "fleet";
 const POOL: &str = "pool";
 /// Goal: a size of 10,000 against one of 100.
@@ -128,7 +129,7 @@ impl Sample {
     }
 
     /// Microseconds of one operation.
-    fn time(&mut self, operation: Operation) -> anyhow::Result<f64> {
+    fn time_operation(&mut self, operation: Operation) -> anyhow::Result<f64> {
         let mut spent = Duration::ZERO;
         for _ in 0..OPERATIONS / CHUNK {
             let is_event = matches!(operation, Operation::Event);
@@ -143,22 +144,37 @@ impl Sample {
     }
 }
 
-/// The figures of every operation.
-pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
-    let mut samples = vec![];
-    for size in SIZES {
-        eprintln!("index: building a pool of {size} hosts");
-        samples.push(Sample::build(size)?);
+impl Measured for Sample {
+    type Operation = Operation;
+
+    fn time(&mut self, operation: Operation) -> anyhow::Result<f64> {
+        self.time_operation(operation)
     }
+}
+
+/// Something of a size, on which operations are timed.
+pub(crate) trait Measured: Sized {
+    type Operation: Copy;
+
+    /// Microseconds of one operation.
+    fn time(&mut self, operation: Self::Operation) -> anyhow::Result<f64>;
+}
+
+/// The figures of every operation, with samples that `build` makes of each size.
+pub(crate) fn measure<M: Measured>(
+    build: impl Fn(usize) -> anyhow::Result<M>,
+    operations: &[(M::Operation, &str)],
+) -> anyhow::Result<Vec<Figure>> {
+    let mut samples = SIZES.into_iter().map(build).collect::<anyhow::Result<Vec<_>>>()?;
     let mut figures = vec![];
-    for (operation, name) in OPERATION_NAMES {
+    for (operation, name) in operations {
         for sample in &mut samples {
-            sample.time(operation)?;
+            sample.time(*operation)?;
         }
         let mut costs = [(); SIZES.len()].map(|()| vec![]);
         for _ in 0..ROUNDS {
             for (sample, costs) in samples.iter_mut().zip(&mut costs) {
-                costs.push(sample.time(operation)?);
+                costs.push(sample.time(*operation)?);
             }
         }
         for (size, costs) in SIZES.iter().zip(&costs) {
@@ -169,5 +185,16 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
         let figure = Figure::at_most(format!("index: {name}, 10000 to 100"), median(&ratios), RATIO, "ratio");
         figures.push(figure.with_range(&ratios));
     }
+    Ok(figures)
+}
+
+/// The figures of inventories, and of the hosts of Metal3.
+pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
+    let build = |size| {
+        eprintln!("index: building a pool of {size} hosts");
+        Sample::build(size)
+    };
+    let mut figures = measure(build, &OPERATION_NAMES)?;
+    figures.extend(metal3_index::run()?);
     Ok(figures)
 }

@@ -10,6 +10,7 @@ mod host;
 mod index;
 mod lifecycle;
 mod machines;
+mod metal3_index;
 mod protocol;
 mod registration;
 mod seed_image;

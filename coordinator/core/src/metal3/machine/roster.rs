@@ -1,7 +1,7 @@
 //! The hosts of a namespace, found by what machines ask of them: no choice looks at all
 //! of them, unless a selector has nothing but ranges and exclusions.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use coordinator_api::capi::Machine;
 use coordinator_api::conditions::{Reason, Type};
@@ -47,11 +47,12 @@ impl HostFacts {
     }
 }
 
-/// The hosts with a label, by name.
+/// The hosts with a label, in no order: a label that all of many hosts have costs no more
+/// than another one.
 #[derive(Clone, Debug, Default)]
 struct Labelled {
-    all: BTreeSet<String>,
-    candidates: BTreeSet<String>,
+    all: HashSet<String>,
+    candidates: HashSet<String>,
 }
 
 /// The hosts of one namespace.
@@ -78,16 +79,19 @@ struct Wish<'a> {
 impl HostRoster {
     /// Takes a host as it is now; `None` where it is gone.
     pub fn set_host(&mut self, name: &str, host: Option<&BareMetalHost>) {
-        let facts = host.map(HostFacts::of_host);
-        if self.hosts.get(name) == facts.as_ref() {
-            return;
+        let new = host.map(HostFacts::of_host);
+        let old = self.hosts.remove(name);
+        if old != new {
+            self.set_labels(name, old.as_ref(), new.as_ref());
+            if let Some(old) = &old {
+                self.count(name, old, false);
+            }
+            if let Some(new) = &new {
+                self.count(name, new, true);
+            }
         }
-        if let Some(old) = self.hosts.remove(name) {
-            self.count(name, &old, false);
-        }
-        if let Some(facts) = facts {
-            self.count(name, &facts, true);
-            self.hosts.insert(name.to_owned(), facts);
+        if let Some(new) = new {
+            self.hosts.insert(name.to_owned(), new);
         }
     }
 
@@ -96,18 +100,38 @@ impl HostRoster {
         self.hosts.is_empty()
     }
 
-    /// Adds or removes the host in every table.
-    fn count(&mut self, name: &str, facts: &HostFacts, is_added: bool) {
-        let is_candidate = facts.exclusion.is_none();
-        for (key, value) in &facts.labels {
-            let label = (key.clone(), value.clone());
-            let labelled = self.by_label.entry(label.clone()).or_default();
-            set_member(&mut labelled.all, name, is_added);
-            set_member(&mut labelled.candidates, name, is_added && is_candidate);
+    /// Most events change no label.
+    fn set_labels(&mut self, name: &str, old: Option<&HostFacts>, new: Option<&HostFacts>) {
+        let is_candidate = new.is_some_and(|facts| facts.exclusion.is_none());
+        let was_candidate = old.is_some_and(|facts| facts.exclusion.is_none());
+        let has_same = old.is_some() && old.map(|facts| &facts.labels) == new.map(|facts| &facts.labels);
+        if has_same && is_candidate == was_candidate {
+            return;
+        }
+        for label in old.into_iter().flat_map(|facts| &facts.labels).filter(|_| !has_same) {
+            let label = (label.0.clone(), label.1.clone());
+            let Some(labelled) = self.by_label.get_mut(&label) else { continue };
+            labelled.all.remove(name);
+            labelled.candidates.remove(name);
             if labelled.all.is_empty() {
                 self.by_label.remove(&label);
             }
         }
+        for (key, value) in new.into_iter().flat_map(|facts| &facts.labels) {
+            let labelled = self.by_label.entry((key.clone(), value.clone())).or_default();
+            if !has_same {
+                labelled.all.insert(name.to_owned());
+            }
+            if is_candidate {
+                labelled.candidates.insert(name.to_owned());
+            } else {
+                labelled.candidates.remove(name);
+            }
+        }
+    }
+
+    /// Adds or removes the host in every table but that of labels.
+    fn count(&mut self, name: &str, facts: &HostFacts, is_added: bool) {
         if let Some(consumer) = &facts.consumer {
             if is_added {
                 self.by_consumer.insert(consumer.clone(), name.to_owned());
@@ -117,7 +141,8 @@ impl HostRoster {
         }
         match (facts.kept_for(), facts.exclusion) {
             (Some(kept), _) => count_entry(&mut self.kept, kept, is_added),
-            (None, None) => set_member(&mut self.candidates, name, is_added),
+            (None, None) if is_added => drop(self.candidates.insert(name.to_owned())),
+            (None, None) => drop(self.candidates.remove(name)),
             (None, Some(exclusion)) => {
                 let count = self.excluded.entry(exclusion).or_default();
                 *count = if is_added { *count + 1 } else { *count - 1 };
@@ -126,7 +151,8 @@ impl HostRoster {
     }
 
     /// Chooses: a host that names the machine, then hosts kept for it, then free
-    /// hosts of its failure domain, then any, each time the first by name.
+    /// hosts of its failure domain, then any; the first by name where no label is
+    /// asked for.
     ///
     /// # Errors
     /// A blocker that counts the hosts by the cause of their exclusion.
@@ -167,7 +193,8 @@ impl HostRoster {
 
     fn choose_kept(&self, wish: &Wish<'_>) -> Option<Choice> {
         let kept = self.labelled((names::NODE_REUSE, wish.reuse?))?;
-        let kept: Vec<_> = kept.candidates.iter().filter(|name| self.fits(name, wish)).collect();
+        let mut kept: Vec<_> = kept.candidates.iter().filter(|name| self.fits(name, wish)).collect();
+        kept.sort_unstable();
         let is_available = |name: &&&String| self.hosts.get(**name).is_some_and(|facts| facts.is_available);
         if let Some(ready) = kept.iter().find(is_available) {
             return Some(Ok((*ready).clone()));
@@ -195,9 +222,11 @@ impl HostRoster {
         };
         let labels = wish.selector.equalities().chain(more);
         let sets = labels.map(|label| self.labelled(label).map(|set| &set.candidates));
-        let smallest = sets.min_by_key(|set| set.map_or(0, BTreeSet::len));
-        let names = smallest.unwrap_or(Some(&self.candidates))?;
-        names.iter().find(fits).map(String::as_str)
+        let found = match sets.min_by_key(|set| set.map_or(0, HashSet::len)) {
+            Some(smallest) => smallest?.iter().find(fits),
+            None => self.candidates.iter().find(fits),
+        };
+        found.map(String::as_str)
     }
 
     /// How many hosts each cause excludes.
@@ -235,7 +264,7 @@ impl HostRoster {
         let labels = wish.selector.equalities();
         let sets = labels.map(|label| self.labelled(label).map(|set| &set.all));
         let names: Box<dyn Iterator<Item = &String>> =
-            match sets.min_by_key(|set| set.map_or(0, BTreeSet::len)) {
+            match sets.min_by_key(|set| set.map_or(0, HashSet::len)) {
                 Some(smallest) => Box::new(smallest.into_iter().flatten()),
                 None => Box::new(self.hosts.keys()),
             };
@@ -257,14 +286,6 @@ impl HostRoster {
         } else {
             facts.exclusion.unwrap_or(RESERVED)
         }
-    }
-}
-
-fn set_member(set: &mut BTreeSet<String>, name: &str, is_member: bool) {
-    if is_member {
-        set.insert(name.to_owned());
-    } else {
-        set.remove(name);
     }
 }
 

@@ -1,0 +1,151 @@
+//! Cost of an event of a `BareMetalHost` and of a choice among them, by their number.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use coordinator::cache::Presence;
+use coordinator::controllers::metal3::index::Metal3Index;
+use coordinator_api::capi::Machine;
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::machine::Metal3Machine;
+use serde_json::{Value, json};
+
+use crate::figure::Figure;
+use crate::index::{CHUNK, Measured, OPERATIONS, measure};
+use crate::usage::thread_cpu;
+
+const NAMESPACE: &str = "fleet";
+/// Hosts of one rack, however many racks there are.
+const RACK: usize = 40;
+
+/// An index with that many hosts, half of them in use.
+struct Sample {
+    index: Metal3Index,
+    /// Each host free and in use.
+    hosts: Vec<[BareMetalHost; 2]>,
+    /// Which of the two the index has.
+    used: Vec<bool>,
+    next: usize,
+    any: Metal3Machine,
+    of_a_rack: Metal3Machine,
+    of_none: Metal3Machine,
+    owner: Machine,
+}
+
+/// What is measured on a sample.
+#[derive(Clone, Copy)]
+enum Operation {
+    Event,
+    Choice,
+    Selected,
+    Exhausted,
+}
+
+const OPERATION_NAMES: [(Operation, &str); 4] = [
+    (Operation::Event, "event of a BareMetalHost"),
+    (Operation::Choice, "choice of any BareMetalHost"),
+    (Operation::Selected, "choice of a BareMetalHost by labels"),
+    (Operation::Exhausted, "no BareMetalHost to choose"),
+];
+
+fn host(number: usize, is_used: bool) -> anyhow::Result<BareMetalHost> {
+    let consumer = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Machine",
+        "name": format!("machine-{number:05}"), "namespace": NAMESPACE,
+    });
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "metal3.io/v1alpha1",
+        "kind": "BareMetalHost",
+        "metadata": {
+            "name": format!("host-{number:05}"),
+            "namespace": NAMESPACE,
+            "labels": {
+                "rack": format!("rack-{:03}", number / RACK),
+                "unit": format!("u{}", number % RACK),
+                "role": "worker",
+            },
+        },
+        "spec": { "consumerRef": if is_used { consumer } else { Value::Null } },
+        "status": { "provisioning": { "state": if is_used { "provisioned" } else { "available" } } },
+    }))?)
+}
+
+fn machine(selector: &Value) -> anyhow::Result<Metal3Machine> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+        "kind": "Metal3Machine",
+        "metadata": { "name": "machine", "namespace": NAMESPACE },
+        "spec": { "hostSelector": selector },
+    }))?)
+}
+
+impl Sample {
+    fn build(size: usize) -> anyhow::Result<Self> {
+        eprintln!("index: building a namespace of {size} BareMetalHosts");
+        let index = Metal3Index::default();
+        let (mut hosts, mut used) = (vec![], vec![]);
+        for number in 0..size {
+            hosts.push([host(number, false)?, host(number, true)?]);
+            used.push(number % 2 == 0);
+            black_box(index.apply_host(&hosts[number][usize::from(used[number])], Presence::Exists));
+        }
+        let owner = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+            "metadata": { "name": "machine", "namespace": NAMESPACE },
+            "spec": { "clusterName": "lab", "bootstrap": {}, "infrastructureRef": { "kind": "Metal3Machine", "name": "machine" } },
+        });
+        Ok(Self {
+            index,
+            hosts,
+            used,
+            next: 0,
+            any: machine(&json!({}))?,
+            of_a_rack: machine(&json!({ "matchLabels": { "role": "worker", "rack": "rack-001" } }))?,
+            of_none: machine(&json!({ "matchLabels": { "role": "worker", "rack": "none" } }))?,
+            owner: serde_json::from_value(owner)?,
+        })
+    }
+
+    /// As new as a watch delivers it; the hosts follow each other with a stride that no cache
+    /// guesses.
+    fn next_event(&mut self) -> BareMetalHost {
+        self.next = (self.next + 7_919) % self.hosts.len();
+        let is_used = !self.used[self.next];
+        self.used[self.next] = is_used;
+        self.hosts[self.next][usize::from(is_used)].clone()
+    }
+
+    fn choose(&self, machine: &Metal3Machine) {
+        let _ = black_box(self.index.choose_host(machine, &self.owner));
+    }
+}
+
+impl Measured for Sample {
+    type Operation = Operation;
+
+    fn time(&mut self, operation: Operation) -> anyhow::Result<f64> {
+        let mut spent = Duration::ZERO;
+        for _ in 0..OPERATIONS / CHUNK {
+            let is_event = matches!(operation, Operation::Event);
+            let events: Vec<_> = (0..CHUNK).map(|_| is_event.then(|| self.next_event())).collect();
+            let start = thread_cpu()?;
+            for event in &events {
+                match (operation, event) {
+                    (Operation::Event, Some(host)) => {
+                        black_box(self.index.apply_host(host, Presence::Exists));
+                    }
+                    (Operation::Choice | Operation::Event, _) => self.choose(&self.any),
+                    (Operation::Selected, _) => self.choose(&self.of_a_rack),
+                    (Operation::Exhausted, _) => self.choose(&self.of_none),
+                }
+            }
+            spent += thread_cpu()?.saturating_sub(start);
+        }
+        Ok(spent.as_secs_f64() * 1e6 / crate::as_f64(OPERATIONS))
+    }
+}
+
+/// The figures of every operation.
+pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
+    measure(Sample::build, &OPERATION_NAMES)
+}
