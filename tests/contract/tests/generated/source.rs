@@ -33,7 +33,9 @@ pub(super) fn read_entries(block: &str, ends: [char; 2]) -> Vec<Entry> {
         } else if !line.starts_with("//") {
             declaration.push_str(line);
             declaration.push(' ');
-            if line.ends_with(ends) && !line.ends_with(")]") {
+            // An attribute may have lines of its own.
+            let is_open = declaration.matches("#[").count() > declaration.matches(")]").count();
+            if line.ends_with(ends) && !line.ends_with(")]") && !is_open {
                 entries.push(Entry { name: read_name(&declaration), declaration, doc: plain(&doc) });
                 (doc, declaration) = (String::new(), String::new());
             }
