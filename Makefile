@@ -47,8 +47,9 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	cargo test --workspace
 
 .PHONY: test-lab
-test-lab: packages parts agent iso ## Run the slow tests: faults on QEMU hosts (about 30 min)
+test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator, faults on QEMU hosts (about 35 min)
 	@$(INPUTS)
+	IMAGE=$$(ls -t $(RELEASE)/baremetal-coordinator-*.oci.tar | head -1) cargo test --package e2e --features slow --test image
 	cargo build --quiet --package coordinator
 	cargo test --package e2e --features slow --test qemu_faults
 	cargo test --package qemu --features slow --test life_of_a_host

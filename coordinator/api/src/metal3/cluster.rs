@@ -41,6 +41,7 @@ use crate::machine::Initialization;
 #[x_kube(validation = Rule::new("self.controlPlaneEndpoint.host != ''").message("controlPlaneEndpoint.host is required"))]
 pub struct Metal3ClusterSpec {
     /// Where the cluster's API server is reached.
+    #[serde(default)]
     pub control_plane_endpoint: ApiEndpoint,
     /// A cloud provider sets the providerIDs of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

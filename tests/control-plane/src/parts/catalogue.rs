@@ -30,7 +30,7 @@ pub enum Part {
     KubeControllerManager,
     /// Runs on control planes.
     KubeScheduler,
-    /// For people, and for kustomize.
+    /// Applies and renders manifests.
     Kubectl,
     /// Joins hosts.
     Kubeadm,

@@ -176,7 +176,7 @@ mod tests {
     fn secrets_are_overwritten_before_removal() {
         let host = Host::new();
         let key = host.put("/etc/kubernetes/pki/deep/ca.key");
-        // Whoever has the file open sees what is on the disk.
+        // A process that has the file open sees what is on the disk.
         let opened = File::open(&key).unwrap();
         let mut log = File::open(host.put("/var/log/cloud-init-output.log")).unwrap();
         let precious = host.put("/srv/precious");
