@@ -21,6 +21,8 @@ use tar::Archive;
 
 /// What the container runtime would write: nothing else in the root resolves a name.
 const HOSTS: &str = "127.0.0.1 localhost\n";
+/// What it mounts: a static program reads random bytes from `/dev/urandom`.
+const ENTER: &str = r#"mount --rbind /dev "$0/dev" && exec chroot "$0" "$@""#;
 
 fn blob(archive: &Path, descriptor: &Value) -> Vec<u8> {
     let digest = descriptor["digest"].as_str().unwrap().replace(':', "/");
@@ -57,6 +59,7 @@ async fn coordinator_runs_in_the_root_of_its_image() {
     let root = tempfile::tempdir().unwrap();
     let config = unpack(&archive, root.path());
     std::fs::write(root.path().join("etc/hosts"), HOSTS).unwrap();
+    std::fs::create_dir_all(root.path().join("dev")).unwrap();
 
     let parts = Parts::from_environment().unwrap();
     let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
@@ -74,7 +77,9 @@ async fn coordinator_runs_in_the_root_of_its_image() {
     std::fs::write(root.path().join("kubeconfig"), kubeconfig).unwrap();
 
     let (port, health) = (ports::free().unwrap(), ports::free().unwrap());
-    let mut arguments = vec!["--map-root-user".to_owned(), format!("--root={}", root.path().display())];
+    let enter = ["--map-root-user", "--mount", "/bin/sh", "-c", ENTER];
+    let mut arguments: Vec<String> = enter.map(str::to_owned).to_vec();
+    arguments.push(root.path().display().to_string());
     arguments.extend(texts(&config["config"]["Entrypoint"]));
     arguments.extend([
         "--server-url=https://localhost:8443".to_owned(),
