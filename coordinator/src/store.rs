@@ -112,6 +112,13 @@ pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found())
 }
 
+/// The namespace is being deleted: nothing can be created in it.
+fn is_terminating(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.is_forbidden() && causes.any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// The kind of an object, for messages.
 #[must_use]
 pub fn kind_name<K>() -> &'static str {

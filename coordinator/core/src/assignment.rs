@@ -22,7 +22,7 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::{AllocationState, MachineInventorySpec, PlanType};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
-use proto::plan::{Generation, Secret};
+use proto::plan::{Checksum, Generation, Secret};
 
 pub use outcome::{
     Assignment, ClaimNames, Effect, NodeRef, Outcome, SecretRef, State, Wake, effect_failed,
@@ -154,12 +154,16 @@ pub(crate) fn assign_clean(
 /// A clean plan holds no secret and follows from the host alone: what was announced
 /// needs no Secret that holds its record.
 #[must_use]
-pub fn render_clean_again(host: &HostRecord, spec: &MachineInventorySpec) -> Option<PlanRecord> {
-    let announced = host.plan.as_ref().filter(|plan| plan.kind == PlanType::Clean)?;
+pub fn render_clean_again(
+    host: &HostRecord,
+    spec: &MachineInventorySpec,
+    announced: &Checksum,
+) -> Option<PlanRecord> {
+    let plan = host.plan.as_ref().filter(|plan| plan.kind == PlanType::Clean)?;
     let network = network::host_network(spec).ok()?;
     let inputs = PlanInputs::Clean(Clean { network });
-    let rendered = render(&inputs, announced.generation, &claim_text(host)).ok()?;
-    rendered.verify_checksum(&announced.checksum).ok()
+    let rendered = render(&inputs, plan.generation, &claim_text(host)).ok()?;
+    rendered.verify_checksum(announced).ok()
 }
 
 /// Assigns the plan of `inputs`. A record that was written and not announced

@@ -23,6 +23,7 @@ use crate::demand::{BootstrapEdit, Demand, MachineKey, NodeDemand, Want};
 use crate::host::HostRecord;
 use crate::ids::{HostName, Uid};
 use crate::network::HostNetwork;
+use crate::node_link::NodeFacts;
 use crate::plan::{Clean, Names, PlanInputs, Reprovision};
 use crate::provider_id::ProviderId;
 
@@ -173,6 +174,16 @@ pub(crate) fn names() -> Names {
         namespace: "default".into(),
         uuid: "uid-of-host-1".into(),
         provider_id: PROVIDER_ID.into(),
+    }
+}
+
+/// A Node with these labels; without a providerID where that is empty.
+pub(crate) fn node(name: &str, provider_id: &str, labels: &[(&str, &str)]) -> NodeFacts {
+    NodeFacts {
+        name: name.to_owned(),
+        uid: None,
+        provider_id: (!provider_id.is_empty()).then(|| provider_id.to_owned()),
+        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     }
 }
 

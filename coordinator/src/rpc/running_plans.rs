@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coordinator_api::conditions::Reason;
 use coordinator_api::inventory::MachineInventory;
-use coordinator_core::assignment;
+use coordinator_core::assignment::render_clean_again;
 use coordinator_core::host::{HostRecord, Problem};
 use coordinator_core::plan::{StoredPlan, with_next_action};
 use k8s_openapi::api::core::v1::Secret;
@@ -67,9 +67,12 @@ pub(super) async fn read_plan(
     let contents = std::mem::replace(&mut secret.contents, StoredPlan::Empty);
     let (generation, error) = match contents {
         StoredPlan::Missing => {
-            let plan = inventory.and_then(|inventory| render_clean_again(announced, inventory));
-            if let Some(plan) = plan {
-                return Ok(VerifiedPlan { secret, plan });
+            let rendered = inventory.and_then(|inventory| {
+                let host = HostRecord::parse(inventory)?;
+                render_clean_again(&host, &inventory.spec, &announced.checksum)
+            });
+            if let Some(record) = rendered {
+                return Ok(VerifiedPlan { secret, plan: record.plan });
             }
             return Err(PlanReadError::Unusable(problem(Reason::PlanSecretMissing, "is missing")));
         }
@@ -92,13 +95,6 @@ pub(super) async fn read_plan(
     } else {
         PlanReadError::Unusable(problem)
     })
-}
-
-/// The announced plan, where it is a clean plan that is still rendered so.
-fn render_clean_again(announced: &PlanInFlight, inventory: &MachineInventory) -> Option<Plan> {
-    let host = HostRecord::parse(inventory)?;
-    let rendered = assignment::render_clean_again(&host, &inventory.spec)?;
-    rendered.verify_checksum(&announced.checksum).ok().map(|record| record.plan)
 }
 
 struct RunningPlan {

@@ -19,7 +19,7 @@ use kube::{Client, ResourceExt as _};
 use proto::plan::{Checksum, Kind, Secret};
 use serde_json::{Value, json};
 
-use super::{StoreError, is_conflict, is_not_found};
+use super::{StoreError, is_conflict, is_not_found, is_terminating};
 
 /// Upstream's keys that only this module writes.
 const LAST_APPLY_TIME: &str = "last-apply-time";
@@ -256,13 +256,6 @@ impl StoredSecret {
         }
         results
     }
-}
-
-/// The namespace is being deleted: nothing can be created in it.
-fn is_terminating(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else { return false };
-    let mut causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 403 && causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Writes how a plan ended into its Secret; no request when it is there, or the

@@ -72,10 +72,7 @@ mod tests {
     use super::*;
     use coordinator_api::capi::{self, ClusterSpec};
 
-    fn cluster(mut spec: Value) -> Metal3Cluster {
-        if spec["controlPlaneEndpoint"].is_null() {
-            spec["controlPlaneEndpoint"] = json!({});
-        }
+    fn cluster(spec: Value) -> Metal3Cluster {
         let mut cluster = Metal3Cluster::new("c1", serde_json::from_value(spec).unwrap());
         cluster.metadata.namespace = Some("fleet".into());
         cluster

@@ -1,4 +1,5 @@
 use super::*;
+use crate::samples::node;
 
 const ID: &str = "baremetal:///host-1";
 const LEGACY: &str = "metal3://uid-1";
@@ -10,15 +11,6 @@ fn expected() -> Expected {
         label_values: vec!["uid-1".to_owned(), "uid-2".to_owned()],
         hostnames: vec!["host-1".to_owned()],
         may_use_hostname: false,
-    }
-}
-
-fn node(name: &str, provider_id: &str, labels: &[(&str, &str)]) -> NodeFacts {
-    NodeFacts {
-        name: name.to_owned(),
-        uid: None,
-        provider_id: (!provider_id.is_empty()).then(|| provider_id.to_owned()),
-        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
     }
 }
 

@@ -14,19 +14,11 @@ use serde_json::json;
 use super::super::{Outcome, Situation, Step, decide_machine};
 use crate::assignment::NodesRead;
 use crate::node_link::{HOSTNAME_LABEL, NodeFacts, UUID_LABEL};
+use crate::samples::node;
 
 const NEW: &str = "metal3://fleet/bmh-1/m3m";
 const LEGACY: &str = "metal3://uid-1";
 const PROPOSED: &str = "metal3://fleet/bmh-1?owner=m3m";
-
-fn node(name: &str, provider_id: &str, labels: &[(&str, &str)]) -> NodeFacts {
-    NodeFacts {
-        name: name.to_owned(),
-        uid: None,
-        provider_id: (!provider_id.is_empty()).then(|| provider_id.to_owned()),
-        labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
-    }
-}
 
 fn labelled(name: &str, provider_id: &str) -> NodeFacts {
     node(name, provider_id, &[(UUID_LABEL, "uid-1")])
