@@ -10,7 +10,6 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
-use coordinator_api::explain::Attention;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
@@ -72,15 +71,11 @@ pub(crate) async fn complete_words(words: &[String]) -> String {
 
 /// Prints a value as JSON or YAML, one document.
 pub(crate) fn print_document(format: Format, value: &impl Serialize) -> Result<(), Failure> {
-    let invalid = |error: &dyn std::fmt::Display| Failure::Request {
-        what: "write the output".to_owned(),
-        cause: error.to_string(),
-    };
     if format == Format::Yaml {
-        let text = serde_norway::to_string(value).map_err(|error| invalid(&error))?;
+        let text = serde_norway::to_string(value).map_err(Failure::format("write the output"))?;
         anstream::print!("---\n{text}");
     } else {
-        let text = serde_json::to_string(value).map_err(|error| invalid(&error))?;
+        let text = serde_json::to_string(value).map_err(Failure::format("write the output"))?;
         anstream::println!("{text}");
     }
     Ok(())
@@ -182,9 +177,4 @@ async fn show_description(cluster: &Cluster, arguments: &DescribeArguments) -> R
         format => print_document(format, &description)?,
     }
     Ok(Exit::Done)
-}
-
-/// Whether a host is to be shown where only those that need an operator are.
-pub(crate) fn needs_operator(attention: Attention) -> bool {
-    attention == Attention::Act
 }

@@ -69,7 +69,7 @@ pub(crate) fn format_description(description: &Description, object: &Object, now
     line(&mut text, "Machine", &row.machine);
     line(&mut text, "Known for", &format_age(row.created, now));
     if let Some(inventory) = object.inventory() {
-        write_host(&mut text, &inventory, row, now);
+        write_host(&mut text, inventory, row, now);
     }
     if let Some(plan) = &description.newest_plan {
         write_plan(&mut text, plan);

@@ -79,6 +79,11 @@ impl Failure {
         }
     }
 
+    /// Of a value that has no text in the format.
+    pub(crate) fn format<E: Error>(what: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::Request { what: what.to_owned(), cause: error.to_string() }
+    }
+
     pub(crate) fn file(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         |source| Self::File { what, source }

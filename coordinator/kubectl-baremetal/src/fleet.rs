@@ -1,6 +1,7 @@
 //! The objects of one moment, and how they refer to each other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::{annotation, label};
@@ -51,12 +52,14 @@ pub(crate) struct Condition {
 pub(crate) struct Object {
     pub(crate) id: Id,
     pub(crate) data: DynamicObject,
+    /// As it was parsed first.
+    inventory: OnceLock<Option<MachineInventory>>,
 }
 
 impl Object {
     pub(crate) fn new(kind: Kind, data: DynamicObject) -> Self {
         let id = Id::new(kind, &data.namespace().unwrap_or_default(), &data.name_any());
-        Self { id, data }
+        Self { id, data, inventory: OnceLock::new() }
     }
 
     pub(crate) fn spec(&self) -> &Value {
@@ -101,8 +104,10 @@ impl Object {
         self.conditions().into_iter().find(|condition| condition.kind == kind)
     }
 
-    pub(crate) fn inventory(&self) -> Option<MachineInventory> {
-        (self.id.kind == Kind::MachineInventory).then(|| self.data.clone().try_parse().ok())?
+    pub(crate) fn inventory(&self) -> Option<&MachineInventory> {
+        let is_inventory = self.id.kind == Kind::MachineInventory;
+        let parse = || is_inventory.then(|| self.data.clone().try_parse().ok())?;
+        self.inventory.get_or_init(parse).as_ref()
     }
 
     pub(crate) fn pool(&self) -> Option<MachineInventoryPool> {
@@ -110,7 +115,7 @@ impl Object {
     }
 
     pub(crate) fn host(&self) -> Option<HostRecord> {
-        HostRecord::parse(&self.inventory()?)
+        HostRecord::parse(self.inventory()?)
     }
 
     /// Of a Cluster: the infrastructure cluster, then the control plane.

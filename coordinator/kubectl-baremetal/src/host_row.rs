@@ -79,7 +79,7 @@ pub(crate) struct HostRow {
 /// The line of an inventory; `None` for an object that cannot be read.
 pub(crate) fn describe_host(fleet: &Fleet, object: &Object, now: Timestamp) -> Option<HostRow> {
     let inventory = object.inventory()?;
-    let record = HostRecord::parse(&inventory)?;
+    let record = HostRecord::parse(inventory)?;
     let (finding, at) = find_worst(fleet, object, &record, now);
     let host = inventory.status.as_ref().and_then(|status| status.host.clone()).unwrap_or_default();
     let claim = record.claim.clone();

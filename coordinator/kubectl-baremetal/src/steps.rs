@@ -5,6 +5,7 @@ use std::io::Read as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coordinator_api::explain::Attention;
 use coordinator_api::inventory::PlanState;
 use coordinator_api::names::plan_secret;
 use coordinator_core::plan::read_record;
@@ -65,6 +66,25 @@ pub(crate) struct PlanView {
     /// Why there are no steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) steps_missing: Option<String>,
+}
+
+impl StepView {
+    pub(crate) fn attention(&self) -> Attention {
+        match self.state {
+            StepState::Failed => Attention::Act,
+            StepState::Running => Attention::Wait,
+            StepState::Done | StepState::Pending => Attention::None,
+        }
+    }
+
+    /// State, attempt, and why the attempt before failed.
+    pub(crate) fn describe_state(&self) -> String {
+        let state: &str = self.state.into();
+        let attempt = self.attempt.filter(|attempt| *attempt > 1);
+        let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
+        let failure = self.last_failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+        format!("{state}{attempt}{failure}")
+    }
 }
 
 impl PlanView {

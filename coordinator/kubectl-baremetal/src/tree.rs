@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::finding::{find, serialize_attention};
 use crate::fleet::{Fleet, Id, Object};
 use crate::kind::Kind;
-use crate::steps::PlanView;
+use crate::steps::{PlanView, StepView};
 
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -80,13 +80,14 @@ impl Drawing<'_> {
     fn list_parts(&self, object: &Object) -> Vec<Id> {
         let fleet = self.fleet;
         match object.id.kind {
-            Kind::Cluster => [
-                object.parts(),
-                fleet.groups_of_cluster(object),
-                // Those of no group.
-                fleet.machines_of(object).into_iter().filter(|id| !self.is_of_group(object, id)).collect(),
-            ]
-            .concat(),
+            Kind::Cluster => {
+                let groups = fleet.groups_of_cluster(object);
+                let found = groups.iter().filter_map(|id| fleet.get(id));
+                let grouped: BTreeSet<_> = found.flat_map(|group| fleet.machines_of(group)).collect();
+                let mut others = fleet.machines_of(object);
+                others.retain(|machine| !grouped.contains(machine));
+                [object.parts(), groups, others].concat()
+            }
             Kind::KubeadmControlPlane | Kind::MachineDeployment | Kind::MachineSet => {
                 fleet.machines_of(object)
             }
@@ -95,12 +96,6 @@ impl Drawing<'_> {
             Kind::Metal3Machine => object.bare_metal_host().into_iter().collect(),
             _ => vec![],
         }
-    }
-
-    fn is_of_group(&self, cluster: &Object, machine: &Id) -> bool {
-        let groups = self.fleet.groups_of_cluster(cluster);
-        let mut found = groups.iter().filter_map(|id| self.fleet.get(id));
-        found.any(|group| self.fleet.machines_of(group).contains(machine))
     }
 }
 
@@ -142,22 +137,12 @@ fn draw_plan(plan: &PlanView) -> Branch {
         _ => Attention::Wait,
     };
     let steps = if attention == Attention::None { &[][..] } else { &plan.steps[..] };
-    let step = |step: &crate::steps::StepView| {
-        let state: &str = step.state.into();
-        let attempt = step.attempt.filter(|attempt| *attempt > 1);
-        let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-        let failure = step.last_failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-        Branch {
-            name: step.name.clone(),
-            state: format!("{state}{attempt}{failure}"),
-            attention: match step.state {
-                crate::steps::StepState::Failed => Attention::Act,
-                crate::steps::StepState::Running => Attention::Wait,
-                _ => Attention::None,
-            },
-            progress: None,
-            children: vec![],
-        }
+    let step = |step: &StepView| Branch {
+        name: step.name.clone(),
+        state: step.describe_state(),
+        attention: step.attention(),
+        progress: None,
+        children: vec![],
     };
     let reason = plan.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
     Branch {

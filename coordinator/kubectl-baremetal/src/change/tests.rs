@@ -21,13 +21,14 @@ fn pending_and_revoked_hosts_are_approved() {
     for state in ["Pending", "Revoked"] {
         let mut body = attached();
         body["metadata"]["annotations"]["baremetal.cluster.io/approval"] = json!(state);
-        let inventory = host(body).inventory().unwrap();
+        let object = host(body);
+        let inventory = object.inventory().unwrap();
         let want = "annotate machineinventory/h baremetal.cluster.io/approval=Approved".to_owned();
-        assert_eq!(described(approve(&inventory, Some("ab12"))), Ok(vec![want]));
-        refused(approve(&inventory, Some("ff")), "another host has registered under its name");
-        refused(approve(&inventory, Some("")), "another host");
+        assert_eq!(described(approve(inventory, Some("ab12"))), Ok(vec![want]));
+        refused(approve(inventory, Some("ff")), "another host has registered under its name");
+        refused(approve(inventory, Some("")), "another host");
     }
-    refused(approve(&host(attached()).inventory().unwrap(), None), "admitted already");
+    refused(approve(host(attached()).inventory().unwrap(), None), "admitted already");
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) async fn approve_hosts(cluster: &Cluster, arguments: &ApproveArgument
         let inventory = object.inventory();
         let inventory =
             inventory.ok_or_else(|| Failure::Refused(format!("{} cannot be read", id.short())))?;
-        decisions.push(approve(&inventory, arguments.identity.as_deref()).map_err(Failure::Refused)?);
+        decisions.push(approve(inventory, arguments.identity.as_deref()).map_err(Failure::Refused)?);
     }
     // Which host it is, the operator has said.
     let is_named = arguments.identity.is_some() || arguments.change.yes || arguments.change.dry_run;

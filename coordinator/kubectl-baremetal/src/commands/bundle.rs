@@ -55,13 +55,9 @@ pub(super) async fn write_bundle(cluster: &Cluster, arguments: &SupportArguments
 }
 
 fn to_clean_yaml(object: &impl Serialize) -> Result<String, Failure> {
-    let invalid = |error: &dyn std::fmt::Display| Failure::Request {
-        what: "write an object".to_owned(),
-        cause: error.to_string(),
-    };
-    let mut value = serde_json::to_value(object).map_err(|error| invalid(&error))?;
+    let mut value = serde_json::to_value(object).map_err(Failure::format("write an object"))?;
     redact(&mut value);
-    serde_norway::to_string(&value).map_err(|error| invalid(&error))
+    serde_norway::to_string(&value).map_err(Failure::format("write an object"))
 }
 
 async fn list_events(cluster: &Cluster) -> Result<Vec<Event>, Failure> {

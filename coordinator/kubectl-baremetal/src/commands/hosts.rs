@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coordinator_api::explain::Attention;
 use jiff::Timestamp;
 
 use crate::arguments::{Format, HostsArguments};
@@ -12,7 +13,7 @@ use crate::host_row::{HostRow, describe_host};
 use crate::kind::Kind;
 use crate::text::{format_table, host_cells, host_header};
 
-use super::{needs_operator, print_document, terminal_width};
+use super::{print_document, terminal_width};
 
 /// What a line about a host is made of.
 pub(super) const KINDS: [Kind; 3] = [Kind::MachineInventory, Kind::BaremetalMachine, Kind::BareMetalHost];
@@ -42,7 +43,7 @@ fn list_rows(fleet: &Fleet, arguments: &HostsArguments, now: Timestamp) -> BTree
     let is_wanted = |row: &HostRow| {
         (arguments.state.is_empty() || arguments.state.contains(&row.state))
             && arguments.pool.as_ref().is_none_or(|pool| *pool == row.pool)
-            && (!arguments.attention || needs_operator(row.attention))
+            && (!arguments.attention || row.attention == Attention::Act)
     };
     rows.filter(|(_, row)| is_wanted(row)).collect()
 }

@@ -50,16 +50,7 @@ fn print_plan(plan: &PlanView) {
 
 fn print_step(plan: &PlanView, index: usize) {
     let Some(step) = plan.steps.get(index) else { return };
-    let state: &str = step.state.into();
-    let attention = match step.state {
-        StepState::Failed => coordinator_api::explain::Attention::Act,
-        StepState::Running => coordinator_api::explain::Attention::Wait,
-        StepState::Done | StepState::Pending => coordinator_api::explain::Attention::None,
-    };
-    let attempt = step.attempt.filter(|attempt| *attempt > 1);
-    let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-    let failure = step.last_failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
-    let state = paint(style_of(attention), &format!("{state}{attempt}{failure}"));
+    let state = paint(style_of(step.attention()), &step.describe_state());
     anstream::println!("{:>3}/{} {:<26} {state}", index + 1, plan.steps.len(), step.name);
     for line in step.output.lines() {
         anstream::println!("      {line}");
