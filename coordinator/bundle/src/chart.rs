@@ -29,8 +29,8 @@ impl Sources {
         let install = ".Values.definitions.install";
         let full = r#"eq .Values.metal3.mode "full""#;
         for (name, text) in [
-            ("definitions", when(install, &definitions)),
-            ("definitions-metal3", when(&format!("and {install} ({full})"), &metal3)),
+            ("definitions", render_when(install, &definitions)),
+            ("definitions-metal3", render_when(&format!("and {install} ({full})"), &metal3)),
             ("rights", rights),
             ("rights-metal3", self.metal3_rights()?),
         ] {
@@ -45,7 +45,7 @@ impl Sources {
             // A definition that goes takes its objects with it.
             let keep = "metadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
             text += "---\n";
-            text += &escape(&self.text(&file)?).replacen("metadata:\n", keep, 1);
+            text += &escape_template(&self.text(&file)?).replacen("metadata:\n", keep, 1);
         }
         Ok(text)
     }
@@ -57,28 +57,29 @@ impl Sources {
             text.split("---\n").filter(|document| !document.contains("kind: Namespace\n")).collect();
         let everywhere = self.text("config/all-namespaces.yaml")?;
         let within = self.text("config/one-namespace.yaml")?;
-        Ok(parametrize(&documents.join("---\n")) + "---\n" + &bound(&everywhere, &within))
+        Ok(parametrize(&documents.join("---\n")) + "---\n" + &render_bindings(&everywhere, &within))
     }
 
     fn metal3_rights(&self) -> Result<String, Error> {
         let within = self.text("config/metal3/one-namespace.yaml")?;
         let everywhere = self.text("config/metal3/all-namespaces.yaml")?;
-        let full =
-            parametrize(&self.text("config/metal3/rbac.yaml")?) + "---\n" + &bound(&everywhere, &within);
+        let full = parametrize(&self.text("config/metal3/rbac.yaml")?)
+            + "---\n"
+            + &render_bindings(&everywhere, &within);
         let hosts = self.text("config/metal3/hosts.yaml")?;
         let (role, everywhere) = hosts.split_once("---\n").unwrap_or((&hosts, ""));
         let within = within.replace("baremetal-coordinator-metal3", "baremetal-coordinator-hosts");
-        let hosts = parametrize(role) + "---\n" + &bound(everywhere, &within);
+        let hosts = parametrize(role) + "---\n" + &render_bindings(everywhere, &within);
         let policy = parametrize(&self.text("config/metal3/policy.yaml")?);
-        Ok(when(r#"eq .Values.metal3.mode "full""#, &full)
-            + &when(r#"eq .Values.metal3.mode "hosts""#, &hosts)
+        Ok(render_when(r#"eq .Values.metal3.mode "full""#, &full)
+            + &render_when(r#"eq .Values.metal3.mode "hosts""#, &hosts)
             + "---\n"
-            + &when(r#"ne .Values.metal3.mode "off""#, &policy))
+            + &render_when(r#"ne .Values.metal3.mode "off""#, &policy))
     }
 }
 
 /// A binding for the whole cluster, or one in each namespace that is watched.
-fn bound(everywhere: &str, within: &str) -> String {
+fn render_bindings(everywhere: &str, within: &str) -> String {
     let within = parametrize(within).replace(&format!("namespace: {EXAMPLE}\n"), "namespace: {{ . }}\n");
     format!(
         "{{{{- if .Values.watch.namespaces }}}}\n{{{{- range .Values.watch.namespaces }}}}\n---\n{within}\
@@ -87,17 +88,17 @@ fn bound(everywhere: &str, within: &str) -> String {
     )
 }
 
-fn when(condition: &str, text: &str) -> String {
+fn render_when(condition: &str, text: &str) -> String {
     format!("{{{{- if {condition} }}}}\n{text}\n{{{{- end }}}}\n")
 }
 
 /// Text of a manifest is no template.
-fn escape(text: &str) -> String {
+fn escape_template(text: &str) -> String {
     text.replace("{{", r#"{{ "{{" }}"#)
 }
 
 fn parametrize(text: &str) -> String {
-    escape(text)
+    escape_template(text)
         .replace(NAMESPACE, "{{ $.Release.Namespace }}")
         .replace(CATALOG, "{{ $.Values.provider.imageCatalog.name }}")
 }
@@ -125,6 +126,6 @@ mod tests {
 
     #[test]
     fn braces_of_a_manifest_are_kept() {
-        assert_eq!(escape("a {{ b }}"), r#"a {{ "{{" }} b }}"#);
+        assert_eq!(escape_template("a {{ b }}"), r#"a {{ "{{" }} b }}"#);
     }
 }

@@ -133,10 +133,10 @@ impl Sources {
         let mut text =
             format!("# Baremetal provider {VERSION} for clusterctl, made from coordinator/config.\n");
         for mut object in self.objects(metal3)? {
-            escape(&mut object);
-            label(&mut object);
-            for (place, value) in variables(kind(&object), metal3) {
-                set(&mut object, place, value)?;
+            escape_variables(&mut object);
+            add_label(&mut object);
+            for (place, value) in list_variables(kind(&object), metal3) {
+                set_value(&mut object, place, value)?;
             }
             let _ = write!(text, "---\n{}", serde_norway::to_string(&object)?);
         }
@@ -165,16 +165,16 @@ fn kind(object: &Value) -> &str {
 }
 
 /// Text that is written like a variable and is none: `$$` is a dollar sign.
-fn escape(value: &mut Value) {
+fn escape_variables(value: &mut Value) {
     match value {
         Value::String(text) => *text = text.replace("${", "$${"),
-        Value::Sequence(values) => values.iter_mut().for_each(escape),
-        Value::Mapping(fields) => fields.values_mut().for_each(escape),
+        Value::Sequence(values) => values.iter_mut().for_each(escape_variables),
+        Value::Mapping(fields) => fields.values_mut().for_each(escape_variables),
         _ => {}
     }
 }
 
-fn label(object: &mut Value) {
+fn add_label(object: &mut Value) {
     let Some(Value::Mapping(metadata)) = object.get_mut("metadata") else { return };
     let labels =
         metadata.entry("labels".into()).or_insert_with(|| Value::Mapping(serde_norway::Mapping::new()));
@@ -184,7 +184,7 @@ fn label(object: &mut Value) {
 }
 
 /// Places of an object, and the variables there.
-fn variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
+fn list_variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
     let mode = match metal3 {
         Metal3::Off => "off",
         Metal3::Full => "full",
@@ -207,7 +207,7 @@ fn variables(kind: &str, metal3: Metal3) -> Vec<(&'static str, String)> {
 }
 
 /// Replaces the value at a path, which has to be there.
-fn set(object: &mut Value, place: &str, value: String) -> Result<(), Error> {
+fn set_value(object: &mut Value, place: &str, value: String) -> Result<(), Error> {
     let kind = if kind(object) == "Service" { "Service" } else { "Deployment" };
     let mut at = Some(object);
     for part in place.split('/').skip(1) {
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn missing_place_is_an_error() {
         let mut object: Value = serde_norway::from_str("{kind: Service, spec: {}}").unwrap();
-        let error = set(&mut object, "/spec/type", "x".to_owned()).unwrap_err();
+        let error = set_value(&mut object, "/spec/type", "x".to_owned()).unwrap_err();
         assert!(error.to_string().contains("/spec/type"), "{error}");
     }
 }

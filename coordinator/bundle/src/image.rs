@@ -116,7 +116,7 @@ impl Image {
         };
         let labels = self.labels();
         // What changes least is below: a registry has it already.
-        let layers = [base()?, tar(vec![Entry::program(AGENT, &*self.agent)])?, self.program()?];
+        let layers = [build_base()?, tar(vec![Entry::program(AGENT, &*self.agent)])?, self.program()?];
         let unpacked: Vec<String> = layers.iter().map(|layer| sha256(layer)).collect();
         let layers = layers.iter().map(|layer| Ok(Blob::new(LAYER, gzip(layer)?)));
         let layers = layers.collect::<io::Result<Vec<Blob>>>()?;
@@ -188,17 +188,17 @@ fn static_architecture(what: &'static str, program: &[u8]) -> Result<&'static st
 
 /// What programs expect beside themselves: the user's name, the authorities of public servers, a
 /// place for base ISOs.
-fn base() -> io::Result<Vec<u8>> {
+fn build_base() -> io::Result<Vec<u8>> {
     tar(vec![
         Entry::file("etc/passwd", format!("nonroot:x:{USER}:{USER}::/:/sbin/nologin\n")),
         Entry::file("etc/group", format!("nonroot:x:{USER}:\n")),
-        Entry::file(ROOTS, roots()),
+        Entry::file(ROOTS, render_roots()),
         Entry::directory(CACHE, 0o755, USER),
     ])
 }
 
 /// Mozilla's authorities as PEM.
-fn roots() -> String {
+fn render_roots() -> String {
     let mut text = String::new();
     for certificate in TLS_SERVER_ROOT_CERTS {
         let encoded = STANDARD.encode(certificate);

@@ -1,10 +1,10 @@
 //! `bundle image` writes the image of the coordinator, `bundle manifests` what `clusterctl` reads,
 //! `bundle chart` the Helm chart.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use bundle::archive::{Entry, gzip, tar};
 use bundle::components::Sources;
 use bundle::image::Image;
@@ -62,57 +62,48 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bundle: {}", chain(&*error));
+            eprintln!("bundle: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn write_image(arguments: ImageArguments) -> Result<(), Box<dyn Error>> {
+fn write_image(arguments: ImageArguments) -> anyhow::Result<()> {
     let ImageArguments { coordinator, agent, reference, revision, output } = arguments;
-    let image = Image { coordinator: read(&coordinator)?, agent: read(&agent)?, reference, revision };
+    let image =
+        Image { coordinator: read_file(&coordinator)?, agent: read_file(&agent)?, reference, revision };
     let archive = image.build()?;
     let name = format!("baremetal-coordinator-{VERSION}-{}.oci.tar", image.architecture()?);
-    write(&output.join(name), &archive)
+    write_file(&output.join(name), &archive)
 }
 
-fn write_manifests(output: &Path) -> Result<(), Box<dyn Error>> {
+fn write_manifests(output: &Path) -> anyhow::Result<()> {
     let directory = output.join(format!("infrastructure-baremetal/v{VERSION}"));
     for (name, content) in Sources::of_checkout().repository()? {
-        write(&directory.join(name), content.as_bytes())?;
+        write_file(&directory.join(name), content.as_bytes())?;
     }
     Ok(())
 }
 
-fn write_chart(output: &Path) -> Result<(), Box<dyn Error>> {
+fn write_chart(output: &Path) -> anyhow::Result<()> {
     let files = Sources::of_checkout().chart()?;
     let entries = files.into_iter().map(|(name, text)| Entry::file(format!("{CHART}/{name}"), text));
-    write(&output.join(format!("{CHART}-{VERSION}.tgz")), &gzip(&tar(entries.collect())?)?)
+    write_file(&output.join(format!("{CHART}-{VERSION}.tgz")), &gzip(&tar(entries.collect())?)?)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("read {}: {error}", path.display()))
+fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("read {}", path.display()))
 }
 
 /// Writes a file and prints its path. A half-written file is never visible.
-fn write(path: &Path, content: &[u8]) -> Result<(), Box<dyn Error>> {
-    let failed = |error| format!("write {}: {error}", path.display());
+fn write_file(path: &Path, content: &[u8]) -> anyhow::Result<()> {
+    let failed = || format!("write {}", path.display());
     if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).map_err(failed)?;
+        std::fs::create_dir_all(directory).with_context(failed)?;
     }
     let unfinished = path.with_added_extension("unfinished");
-    std::fs::write(&unfinished, content).map_err(failed)?;
-    std::fs::rename(&unfinished, path).map_err(failed)?;
+    std::fs::write(&unfinished, content).with_context(failed)?;
+    std::fs::rename(&unfinished, path).with_context(failed)?;
     println!("{}", path.display());
     Ok(())
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut message = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        message = format!("{message}: {error}");
-        source = error.source();
-    }
-    message
 }

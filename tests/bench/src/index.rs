@@ -20,9 +20,9 @@ use crate::usage::thread_cpu;
 
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 const ROUNDS: usize = 9;
-pub(crate) const OPERATIONS: usize = 2_000;
+const OPERATIONS: usize = 2_000;
 /// Events that are prepared before they are timed.
-pub(crate) const CHUNK: usize = 50;
+const CHUNK: usize = 50;
 const NAMESPACE: &str = "fleet";
 const POOL: &str = "pool";
 /// Goal: a size of 10,000 against one of 100.
@@ -98,7 +98,25 @@ impl Sample {
         Ok(Self { index, pool: Key::new(NAMESPACE, POOL), hosts, claimed, next: 0 })
     }
 
-    fn run(&self, operation: Operation, event: Option<&MachineInventory>) {
+    /// A claim or a release, as new as a watch delivers it; the hosts follow each other with a
+    /// stride that no cache guesses.
+    fn next_event(&mut self) -> MachineInventory {
+        self.next = (self.next + 7_919) % self.hosts.len();
+        let claimed = !self.claimed[self.next];
+        self.claimed[self.next] = claimed;
+        self.hosts[self.next][usize::from(claimed)].clone()
+    }
+}
+
+impl Measured for Sample {
+    type Operation = Operation;
+    type Event = MachineInventory;
+
+    fn prepare_event(&mut self, operation: Operation) -> Option<MachineInventory> {
+        matches!(operation, Operation::Event).then(|| self.next_event())
+    }
+
+    fn perform(&self, operation: Operation, event: Option<&MachineInventory>) {
         match operation {
             Operation::Event => {
                 black_box(event.map(|inventory| self.index.apply_host(inventory, Presence::Exists)));
@@ -118,46 +136,31 @@ impl Sample {
             }
         }
     }
-
-    /// A claim or a release, as new as a watch delivers it; the hosts follow each other with a
-    /// stride that no cache guesses.
-    fn next_event(&mut self) -> MachineInventory {
-        self.next = (self.next + 7_919) % self.hosts.len();
-        let claimed = !self.claimed[self.next];
-        self.claimed[self.next] = claimed;
-        self.hosts[self.next][usize::from(claimed)].clone()
-    }
-
-    /// Microseconds of one operation.
-    fn time_operation(&mut self, operation: Operation) -> anyhow::Result<f64> {
-        let mut spent = Duration::ZERO;
-        for _ in 0..OPERATIONS / CHUNK {
-            let is_event = matches!(operation, Operation::Event);
-            let events: Vec<_> = (0..CHUNK).map(|_| is_event.then(|| self.next_event())).collect();
-            let start = thread_cpu()?;
-            for event in &events {
-                self.run(operation, event.as_ref());
-            }
-            spent += thread_cpu()?.saturating_sub(start);
-        }
-        Ok(spent.as_secs_f64() * 1e6 / crate::as_f64(OPERATIONS))
-    }
-}
-
-impl Measured for Sample {
-    type Operation = Operation;
-
-    fn time(&mut self, operation: Operation) -> anyhow::Result<f64> {
-        self.time_operation(operation)
-    }
 }
 
 /// Something of a size, on which operations are timed.
 pub(crate) trait Measured: Sized {
     type Operation: Copy;
+    type Event;
+
+    /// What the operation applies, where it applies something: made before it is timed.
+    fn prepare_event(&mut self, operation: Self::Operation) -> Option<Self::Event>;
+
+    fn perform(&self, operation: Self::Operation, event: Option<&Self::Event>);
 
     /// Microseconds of one operation.
-    fn time(&mut self, operation: Self::Operation) -> anyhow::Result<f64>;
+    fn time_operation(&mut self, operation: Self::Operation) -> anyhow::Result<f64> {
+        let mut spent = Duration::ZERO;
+        for _ in 0..OPERATIONS / CHUNK {
+            let events: Vec<_> = (0..CHUNK).map(|_| self.prepare_event(operation)).collect();
+            let start = thread_cpu()?;
+            for event in &events {
+                self.perform(operation, event.as_ref());
+            }
+            spent += thread_cpu()?.saturating_sub(start);
+        }
+        Ok(spent.as_secs_f64() * 1e6 / crate::as_f64(OPERATIONS))
+    }
 }
 
 /// The figures of every operation, with samples that `build` makes of each size.
@@ -169,12 +172,12 @@ pub(crate) fn measure<M: Measured>(
     let mut figures = vec![];
     for (operation, name) in operations {
         for sample in &mut samples {
-            sample.time(*operation)?;
+            sample.time_operation(*operation)?;
         }
         let mut costs = [(); SIZES.len()].map(|()| vec![]);
         for _ in 0..ROUNDS {
             for (sample, costs) in samples.iter_mut().zip(&mut costs) {
-                costs.push(sample.time(*operation)?);
+                costs.push(sample.time_operation(*operation)?);
             }
         }
         for (size, costs) in SIZES.iter().zip(&costs) {

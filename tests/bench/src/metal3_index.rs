@@ -1,7 +1,6 @@
 //! Cost of an event of a `BareMetalHost` and of a choice among them, by their number.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use coordinator::cache::Presence;
 use coordinator::controllers::metal3::index::Metal3Index;
@@ -11,8 +10,7 @@ use coordinator_api::metal3::machine::Metal3Machine;
 use serde_json::{Value, json};
 
 use crate::figure::Figure;
-use crate::index::{CHUNK, Measured, OPERATIONS, measure};
-use crate::usage::thread_cpu;
+use crate::index::{Measured, measure};
 
 const NAMESPACE: &str = "fleet";
 /// Hosts of one rack, however many racks there are.
@@ -122,26 +120,21 @@ impl Sample {
 
 impl Measured for Sample {
     type Operation = Operation;
+    type Event = BareMetalHost;
 
-    fn time(&mut self, operation: Operation) -> anyhow::Result<f64> {
-        let mut spent = Duration::ZERO;
-        for _ in 0..OPERATIONS / CHUNK {
-            let is_event = matches!(operation, Operation::Event);
-            let events: Vec<_> = (0..CHUNK).map(|_| is_event.then(|| self.next_event())).collect();
-            let start = thread_cpu()?;
-            for event in &events {
-                match (operation, event) {
-                    (Operation::Event, Some(host)) => {
-                        black_box(self.index.apply_host(host, Presence::Exists));
-                    }
-                    (Operation::Choice | Operation::Event, _) => self.choose(&self.any),
-                    (Operation::Selected, _) => self.choose(&self.of_a_rack),
-                    (Operation::Exhausted, _) => self.choose(&self.of_none),
-                }
+    fn prepare_event(&mut self, operation: Operation) -> Option<BareMetalHost> {
+        matches!(operation, Operation::Event).then(|| self.next_event())
+    }
+
+    fn perform(&self, operation: Operation, event: Option<&BareMetalHost>) {
+        match operation {
+            Operation::Event => {
+                black_box(event.map(|host| self.index.apply_host(host, Presence::Exists)));
             }
-            spent += thread_cpu()?.saturating_sub(start);
+            Operation::Choice => self.choose(&self.any),
+            Operation::Selected => self.choose(&self.of_a_rack),
+            Operation::Exhausted => self.choose(&self.of_none),
         }
-        Ok(spent.as_secs_f64() * 1e6 / crate::as_f64(OPERATIONS))
     }
 }
 

@@ -183,6 +183,7 @@ mod tests {
         let found = [Part::Kubectl, Part::Kubelet, Part::Etcd].map(|part| parts.find(part));
         assert_eq!(found, [Some(ready.path().join("kubectl")), Some(kubernetes.join("kubelet")), None]);
     }
+
     #[test]
     fn earlier_release_is_of_what_hosts_run() {
         let newest = Parts::from_environment().unwrap().without_ready();

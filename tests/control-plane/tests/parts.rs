@@ -1,5 +1,7 @@
 //! The harness itself: the parts start, Cluster API answers, the workload cluster accepts hosts.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,7 +21,9 @@ use serde_json::{Value, json};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::OnceCell;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
+
+use common::eventually;
 
 const GROUP: &str = "baremetal:coordinators";
 
@@ -77,19 +81,6 @@ fn infrastructure() -> Result<Vec<DynamicObject>> {
 
 fn clusters() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Cluster"))
-}
-
-async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Result<Option<T>>) -> Result<T> {
-    timeout(Duration::from_mins(1), async {
-        loop {
-            if let Some(found) = check().await? {
-                return Ok(found);
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-    })
-    .await
-    .with_context(|| format!("waited 60 s until {what}"))?
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,14 +15,16 @@ use control_plane::parts::{Module, Part};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
 use k8s_openapi::api::core::v1::{Node, Secret};
-use kube::api::{DeleteParams, ListParams};
+use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use crate::commands::run_with_input;
-use crate::control_planes::{control_planes, has_settled, is_true, kubelet_version, patch, until_named};
+use crate::control_planes::{
+    control_planes, delete_cluster, has_settled, is_true, kubelet_version, patch, until_named,
+};
 use crate::lifecycle::{NAMESPACE, await_node_ref, cluster_api, is_free, is_running};
 use crate::manifests::fill;
 use crate::progress::Progress;
@@ -222,10 +224,7 @@ impl<'a> ClusterOfHosts<'a> {
     /// What stays.
     pub async fn delete(&mut self) -> anyhow::Result<()> {
         self.progress.step("the Cluster is deleted, and every host is available");
-        let clusters = cluster_api(self.client(), "Cluster");
-        retry("delete the Cluster", async || clusters.delete(NAME, &DeleteParams::default()).await).await?;
-        let is_empty = |objects: &BTreeMap<String, DynamicObject>| Ok(objects.is_empty().then_some(()));
-        until_all(&clusters, watcher::Config::default(), DEADLINE, is_empty).await?;
+        delete_cluster(self.client(), NAME, DEADLINE).await?;
         let inventories: Api<MachineInventory> = Api::namespaced(self.client().clone(), NAMESPACE);
         for (name, carried) in self.hosts.names().into_iter().zip(self.hosts.carried().await?) {
             // A host that was never needed has no plan.

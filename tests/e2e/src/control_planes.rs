@@ -239,16 +239,21 @@ impl<'a> Cluster<'a> {
     /// When something stays.
     pub async fn delete(&self, hosts: &[String]) -> anyhow::Result<()> {
         self.progress.step("the Cluster is deleted, and every host is available");
-        let clusters = cluster_api(self.client(), "Cluster");
-        retry("delete the Cluster", async || clusters.delete(NAME, &DeleteParams::default()).await).await?;
-        let is_empty = |objects: &BTreeMap<String, DynamicObject>| Ok(objects.is_empty().then_some(()));
-        until_all(&clusters, watcher::Config::default(), DEADLINE, is_empty).await?;
+        delete_cluster(self.client(), NAME, DEADLINE).await?;
         let inventories: Api<MachineInventory> = Api::namespaced(self.client().clone(), NAMESPACE);
         for host in hosts {
             until(&inventories, host, DEADLINE, is_free).await?;
         }
         Ok(())
     }
+}
+
+/// Deletes the only Cluster, and waits until it is gone.
+pub(crate) async fn delete_cluster(client: &Client, name: &str, limit: Duration) -> anyhow::Result<()> {
+    let clusters = cluster_api(client, "Cluster");
+    retry("delete the Cluster", async || clusters.delete(name, &DeleteParams::default()).await).await?;
+    let is_empty = |objects: &BTreeMap<String, DynamicObject>| Ok(objects.is_empty().then_some(()));
+    until_all(&clusters, watcher::Config::default(), limit, is_empty).await
 }
 
 fn read_provider_id(machine: &DynamicObject) -> Option<String> {

@@ -1,8 +1,6 @@
 //! The provider by the real `clusterctl`: installed, used for clusters of every flavor, upgraded, and
 //! deleted.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use bundle::components::Sources;
 use control_plane::{ClusterApi, Clusterctl, ControlPlane, Parts, Settings, apply};
@@ -16,31 +14,15 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::pinned_kind;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
 
 use crate::SERVERS;
+use crate::common::eventually;
 
 const LABEL: &str = "infrastructure-baremetal";
 const VERSIONS: [&str; 2] = ["v0.1.0", "v0.1.99"];
 const URL: &str = "https://baremetal.example:8443";
 const HOST: &str = "api.lab.example";
 const NAMESPACE: &str = "baremetal-system";
-
-pub(crate) async fn eventually<T>(
-    what: &str,
-    mut check: impl AsyncFnMut() -> Result<Option<T>>,
-) -> Result<T> {
-    timeout(Duration::from_mins(1), async {
-        loop {
-            if let Some(found) = check().await? {
-                return Ok(found);
-            }
-            sleep(Duration::from_millis(100)).await;
-        }
-    })
-    .await
-    .with_context(|| format!("waited 60 s until {what}"))?
-}
 
 fn dynamic(
     client: &Client,

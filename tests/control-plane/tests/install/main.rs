@@ -5,6 +5,8 @@
 
 mod chart;
 mod clusterctl;
+#[path = "../common/mod.rs"]
+mod common;
 mod document;
 mod image;
 

@@ -10,7 +10,7 @@ use control_plane::directory::Directory;
 use control_plane::parts::{Module, Part};
 use e2e::cluster_of_hosts::{ClusterOfHosts, Endpoint, Hosts, taps};
 use e2e::control_planes::control_plane_kind;
-use e2e::program::{keep_logs, stopped};
+use e2e::program::{print_proof, run_to_end, stopped};
 use e2e::progress::Progress;
 use e2e::serve::serve;
 use e2e::site::{Managers, Reach, Served, Site};
@@ -47,33 +47,12 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &Arguments) -> ExitCode {
     let progress = Arc::new(Progress::default());
-    let directory = match Directory::temporary() {
-        Ok(directory) => Arc::new(directory),
-        Err(error) => {
-            eprintln!("A temporary directory is needed: {error}");
-            return ExitCode::FAILURE;
-        }
+    let work = async |directory| run_cluster(arguments, &directory, &progress).await;
+    let Some(proven) = run_to_end("e2e", &progress, work).await else {
+        return ExitCode::FAILURE;
     };
-    // Whatever ends it, dropping the site and the hosts ends every process.
-    let ended = tokio::select! {
-        ended = Box::pin(run_cluster(arguments, &directory, &progress)) => ended,
-        () = stopped() => Err(anyhow::anyhow!("stopped by a signal")),
-    };
-    progress.finish();
-    match ended {
-        Ok(proven) => {
-            print_proof(&proven, &progress);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("\nIt did not come to its end. In step {:?}:\n{error:#}", progress.current());
-            match keep_logs(directory.path(), "e2e") {
-                Ok(logs) => eprintln!("\nThe logs are in {}", logs.display()),
-                Err(error) => eprintln!("\nThe logs could not be kept: {error:#}"),
-            }
-            ExitCode::FAILURE
-        }
-    }
+    print_proof(&proven, &progress);
+    ExitCode::SUCCESS
 }
 
 async fn run_cluster(
@@ -117,17 +96,6 @@ async fn run_phases(arguments: &Arguments, cluster: &mut ClusterOfHosts<'_>) -> 
         cluster.upgrade().await?;
     }
     cluster.delete().await
-}
-
-fn print_proof(proven: &[String], progress: &Progress) {
-    println!("\nProven:");
-    for line in proven {
-        println!("  ✓ {line}");
-    }
-    println!("\nSteps:");
-    for (name, time) in progress.done() {
-        println!("  {:>4} s  {name}", time.as_secs());
-    }
 }
 
 fn print_access(site: &Site, hosts: &Hosts<'_>) {

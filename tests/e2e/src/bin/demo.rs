@@ -12,7 +12,7 @@ use e2e::control_planes::metal3::kinds;
 use e2e::environment::{Environment, Reach};
 use e2e::host::{Host, Qemu};
 use e2e::lifecycle::{Lifecycle, Proof};
-use e2e::program::{keep_logs, stopped};
+use e2e::program::{print_proof, run_to_end, stopped};
 use e2e::progress::Progress;
 use e2e::serve::serve;
 use e2e::watching::Watching;
@@ -35,36 +35,15 @@ struct Arguments {
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let progress = Arc::new(Progress::default());
-    let directory = match Directory::temporary() {
-        Ok(directory) => Arc::new(directory),
-        Err(error) => {
-            eprintln!("The demo needs a temporary directory: {error}");
-            return ExitCode::FAILURE;
-        }
+    let work = async |directory| demo(&arguments, &directory, &progress).await;
+    let Some((environment, host)) = run_to_end("demo", &progress, work).await else {
+        return ExitCode::FAILURE;
     };
-    // Whatever ends it, dropping the environment ends every process.
-    let ended = tokio::select! {
-        ended = Box::pin(demo(&arguments, &directory, &progress)) => ended,
-        () = stopped() => Err(anyhow::anyhow!("stopped by a signal")),
-    };
-    progress.finish();
-    match ended {
-        Ok((environment, host)) => {
-            if arguments.keep {
-                print_access(&environment, &host);
-                stopped().await;
-            }
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("\nThe demo did not come to its end. In step {:?}:\n{error:#}", progress.current());
-            match keep_logs(directory.path(), "demo") {
-                Ok(logs) => eprintln!("\nThe logs are in {}", logs.display()),
-                Err(error) => eprintln!("\nThe logs could not be kept: {error:#}"),
-            }
-            ExitCode::FAILURE
-        }
+    if arguments.keep {
+        print_access(&environment, &host);
+        stopped().await;
     }
+    ExitCode::SUCCESS
 }
 
 async fn demo(
@@ -94,21 +73,15 @@ async fn demo(
     let result =
         if arguments.metal3 { lifecycle.run_metal3(&base).await } else { lifecycle.run(&base).await };
     drop(watching);
-    print_proof(&result?, progress);
+    let proof = result?;
+    progress.end();
+    progress.finish();
+    print_proof(&proof.proven, progress);
+    print_requests(&proof);
     Ok((environment, host))
 }
 
-fn print_proof(proof: &Proof, progress: &Progress) {
-    progress.end();
-    progress.finish();
-    println!("\nProven:");
-    for line in &proof.proven {
-        println!("  ✓ {line}");
-    }
-    println!("\nSteps:");
-    for (name, time) in progress.done() {
-        println!("  {:>4} s  {name}", time.as_secs());
-    }
+fn print_requests(proof: &Proof) {
     let lease = |verb| proof.lifecycle.of(verb, "leases");
     let economy = lease("patch") + lease("update") + lease("get");
     let events = proof.lifecycle.of("create", "events") + proof.lifecycle.of("patch", "events");
