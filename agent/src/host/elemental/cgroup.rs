@@ -25,6 +25,17 @@ fn is_workload(name: &str) -> bool {
         || ["k3s", "k3s-agent", "rke2-server", "rke2-agent"].contains(&service)
 }
 
+/// Whether only shims run in a service of containerd: it leaves those behind that did
+/// not end with their pods.
+fn is_left_by_containerd(root: &Root, cgroup: &Path) -> bool {
+    let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    let is_runtime = |process: &str| {
+        let name = fs::read_to_string(root.join("/proc").join(process).join("comm"));
+        name.is_ok_and(|name| name.trim() == "containerd")
+    };
+    cgroup.ends_with("containerd.service") && !processes.split_whitespace().any(is_runtime)
+}
+
 /// The topmost control groups of the workload that hold a process.
 pub(super) fn list_cgroups(root: &Root) -> Vec<PathBuf> {
     let mut found = BTreeSet::new();
@@ -32,7 +43,7 @@ pub(super) fn list_cgroups(root: &Root) -> Vec<PathBuf> {
     while let Some(directory) = pending.pop() {
         for path in list_directories(&directory) {
             let is_ours = path.file_name().is_some_and(|name| is_workload(&name.to_string_lossy()));
-            if !is_ours {
+            if !is_ours && !is_left_by_containerd(root, &path) {
                 pending.push(path);
             } else if has_process(&path) {
                 found.insert(path);
@@ -113,5 +124,22 @@ mod tests {
             assert_eq!(fs::read_to_string(kill).unwrap(), "1\n", "{path}");
         }
         assert!(!root.join(CGROUPS).join("system.slice/sshd.service/cgroup.kill").exists());
+    }
+
+    #[test]
+    fn a_shim_that_outlives_containerd_is_workload_and_containerd_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let service = root.join(CGROUPS).join("system.slice/containerd.service");
+        let put = |path: &Path, text: &str| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put(&root.join("/proc/7/comm"), "containerd\n");
+        put(&root.join("/proc/8/comm"), "containerd-shim\n");
+        for (processes, want) in [("7\n8\n", false), ("8\n", true), ("", false)] {
+            put(&service.join("cgroup.procs"), processes);
+            assert_eq!(!list_cgroups(&root).is_empty(), want, "{processes:?}");
+        }
     }
 }

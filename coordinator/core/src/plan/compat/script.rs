@@ -108,10 +108,13 @@ done"#;
 /// Containers outlive their runtime, also those of the runtimes that RKE2 and
 /// k3s bring: the kernel is asked what still runs.
 macro_rules! kill_workload {
-    () => {
-        r#"list() {
+    ($more:literal) => {
+        concat!(
+            r#"list() {
   find /sys/fs/cgroup -type d \( -name '*kubepods*' -o -name 'cri-containerd-*' -o -name 'k3s.service' \
-    -o -name 'k3s-agent.service' -o -name 'rke2-server.service' -o -name 'rke2-agent.service' \)
+    -o -name 'k3s-agent.service' -o -name 'rke2-server.service' -o -name 'rke2-agent.service'"#,
+            $more,
+            r#" \)
 }
 running() { list | while read -r cgroup; do find "$cgroup" -name cgroup.procs -exec cat {} +; done; }
 if [ -d /sys/fs/cgroup ]; then
@@ -123,12 +126,13 @@ if [ -d /sys/fs/cgroup ]; then
   left=$(running)
   [ -z "$left" ] || { echo "cannot be killed: $left" >&2; exit 1; }
 fi"#
+        )
     };
 }
 
 const STOP_CONTAINERD: &str = concat!(
     "if systemctl cat containerd.service > /dev/null 2>&1; then systemctl stop containerd.service; fi\n",
-    kill_workload!()
+    kill_workload!(" -o -name containerd.service")
 );
 
 /// Without a runtime that answers only the kernel can be asked. A task that ends in
@@ -141,7 +145,7 @@ const REMOVE_WORKLOAD: &str = concat!(
   [ -z "$left" ] || { echo "cannot be removed: $left" >&2; exit 1; }
 fi
 "#,
-    kill_workload!()
+    kill_workload!("")
 );
 
 /// Pods' volumes stay mounted when their pods are gone, and a mount point

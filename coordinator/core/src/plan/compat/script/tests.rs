@@ -292,6 +292,20 @@ fn what_no_runtime_knows_is_killed_through_the_kernel() {
 }
 
 #[test]
+fn shim_that_outlives_containerd_is_killed_once_containerd_is_stopped() {
+    let service = "/sys/fs/cgroup/system.slice/containerd.service";
+    for (step, is_killed) in [(Step::RemoveWorkload, false), (Step::StopContainerd, true)] {
+        let host = Host::new();
+        host.command("systemctl", "exit 1");
+        host.put(&format!("{service}/cgroup.procs"), "12\n");
+        host.put(&format!("{service}/cgroup.kill"), "");
+        host.run(&step);
+        let written = fs::read_to_string(host.path(&format!("{service}/cgroup.kill"))).unwrap();
+        assert_eq!(!written.is_empty(), is_killed, "{step:?}");
+    }
+}
+
+#[test]
 fn every_distribution_is_removed_and_the_image_is_not() {
     let host = Host::new();
     let removed = [
