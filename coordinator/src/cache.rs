@@ -23,6 +23,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
+use coordinator_api::template::BaremetalMachineTemplate;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ApiResource;
@@ -58,6 +59,7 @@ pub struct Cache {
     pub pools: Store<MachineInventoryPool>,
     pub baremetal_clusters: Store<BaremetalCluster>,
     pub baremetal_machines: Store<BaremetalMachine>,
+    pub templates: Store<BaremetalMachineTemplate>,
     pub machines: Store<Machine>,
     pub clusters: Store<Cluster>,
     pub catalog: Store<ConfigMap>,
@@ -94,6 +96,7 @@ impl Cache {
             self.pools.wait_until_ready(),
             self.baremetal_clusters.wait_until_ready(),
             self.baremetal_machines.wait_until_ready(),
+            self.templates.wait_until_ready(),
             self.machines.wait_until_ready(),
             self.clusters.wait_until_ready(),
             self.catalog.wait_until_ready(),
@@ -153,6 +156,7 @@ pub fn start_watches(
         pools: watch.follow_objects(),
         baremetal_clusters: watch.follow_objects(),
         baremetal_machines: watch.follow_objects(),
+        templates: watch.follow_objects(),
         machines: watch.follow_versioned(versions.machine.clone()),
         clusters: watch.follow_versioned(versions.cluster.clone()),
         catalog: watch.follow_kind(vec![catalogs], &one, ()),

@@ -12,6 +12,7 @@ pub mod pool;
 pub mod registration;
 pub mod replicas;
 pub mod seed_image;
+pub mod template;
 pub mod triggers;
 
 use std::fmt::Debug;
@@ -135,10 +136,11 @@ fn start_all(context: &Context) -> JoinSet<()> {
     ));
     tasks.spawn(run_controller(
         seed_image::reconcile_seed_image,
-        context,
+        context.clone(),
         cache.seed_images,
         keys.seed_images,
     ));
+    tasks.spawn(run_controller(template::reconcile_template, context, cache.templates, keys.templates));
     tasks
 }
 

@@ -42,6 +42,7 @@ pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFact
         chassis_type: read_line(root, "/sys/class/dmi/id/chassis_type").parse().unwrap_or(0),
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         registration_address: network.and_then(find_address).unwrap_or_default(),
+        architecture: std::env::consts::ARCH.to_owned(),
     };
     facts.smbios.truncate(limits::SMBIOS_SECTIONS);
     facts.disks.truncate(limits::DISKS);

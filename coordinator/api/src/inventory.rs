@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{EnumString, IntoStaticStr};
 
+use crate::hardware::HardwareStatus;
 use crate::names::annotation;
 use crate::network::{NetworkTemplate, ObservedNetwork};
 
@@ -211,6 +212,9 @@ pub struct HostStatus {
     pub addresses: Vec<String>,
     /// Version of the agent.
     pub agent_version: String,
+    /// Processors, memory, disks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<HardwareStatus>,
     /// What the host carries; absent until the installed system attached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carried: Option<CarriedStatus>,

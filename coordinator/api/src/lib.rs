@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod conditions;
 pub mod crds;
 pub mod explain;
+pub mod hardware;
 pub mod inventory;
 pub mod machine;
 pub mod metal3;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use crate::machine::BaremetalMachineSpec;
     kind = "BaremetalMachineTemplate",
     shortname = "bmmt",
     namespaced,
+    status = "BaremetalMachineTemplateStatus",
     derive = "Default",
     derive = "PartialEq",
     printcolumn(
@@ -32,6 +34,28 @@ use crate::machine::BaremetalMachineSpec;
 pub struct BaremetalMachineTemplateSpec {
     /// The template.
     pub template: Template,
+}
+
+/// What a node of this template would have, for autoscalers that begin with none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BaremetalMachineTemplateStatus {
+    /// `cpu` in threads and `memory` in bytes: the least that any host of the pool has.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, Quantity>,
+    /// Of the hosts of the pool, where they are alike.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_info: Option<NodeInfo>,
+}
+
+/// What kind of machine a node runs on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeInfo {
+    /// `amd64`, `arm64`, `ppc64le` or `s390x`.
+    pub architecture: String,
+    /// `linux`.
+    pub operating_system: String,
 }
 
 /// The template.

@@ -5,6 +5,7 @@
 
 pub mod conditions;
 pub mod facts;
+pub mod hardware;
 pub mod statement;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ use proto::refusal::Refusal;
 use crate::ids::{HostName, Uid};
 use crate::plan::is_generation;
 use crate::provider_id::ProviderId;
+use hardware::Capacity;
 
 /// A host without a session is unreachable after this long: longer than a
 /// server takes to restart.
@@ -76,6 +78,8 @@ pub struct HostRecord {
     pub labels: BTreeMap<String, String>,
     /// Whose machine held it last.
     pub reuse_group: Option<String>,
+    /// What a node on it can use.
+    pub capacity: Capacity,
 }
 
 /// A plan as the status announces it.
@@ -133,6 +137,10 @@ impl HostRecord {
             custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),
             labels: inventory.labels().clone(),
             reuse_group: inventory.annotations().get(annotation::NODE_REUSE_GROUP).cloned(),
+            capacity: host
+                .and_then(|host| host.hardware.as_ref())
+                .map(Capacity::of_hardware)
+                .unwrap_or_default(),
         })
     }
 

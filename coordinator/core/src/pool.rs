@@ -4,6 +4,8 @@
 //! count depends on the size of the pool.
 
 mod standing;
+mod tally;
+mod template;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,8 +18,11 @@ use kube::ResourceExt as _;
 use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
+use crate::host::hardware::Capacity;
 use standing::describe_standing;
 pub use standing::{Exclusion, Standing, host_standing};
+use tally::Tally;
+pub use template::template_status;
 
 /// Members named in one message.
 const NAMED: usize = 8;
@@ -37,8 +42,32 @@ pub struct Roster {
     selected: BTreeMap<String, PoolMember>,
     members: HashMap<String, Member>,
     places: BTreeMap<Standing, BTreeSet<Place>>,
-    /// Members by failure domain.
-    domains: BTreeMap<String, usize>,
+    tallies: Tallies,
+}
+
+/// How many members have each value, so that none of it is asked of every member.
+#[derive(Clone, Debug, Default)]
+struct Tallies {
+    domains: Tally<String>,
+    cpu_threads: Tally<i64>,
+    memory_bytes: Tally<i64>,
+    architectures: Tally<&'static str>,
+}
+
+impl Tallies {
+    fn count(&mut self, traits: &Traits) {
+        self.domains.count(traits.failure_domain.clone());
+        self.cpu_threads.count(traits.capacity.cpu_threads);
+        self.memory_bytes.count(traits.capacity.memory_bytes);
+        self.architectures.count(traits.capacity.architecture);
+    }
+
+    fn discount(&mut self, traits: &Traits) {
+        self.domains.discount(traits.failure_domain.as_ref());
+        self.cpu_threads.discount(traits.capacity.cpu_threads.as_ref());
+        self.memory_bytes.discount(traits.capacity.memory_bytes.as_ref());
+        self.architectures.discount(traits.capacity.architecture.as_ref());
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +83,8 @@ pub struct Traits {
     pub failure_domain: Option<String>,
     /// The control plane or deployment whose machine held it last.
     pub reuse_group: Option<String>,
+    /// What a node on it can use.
+    pub capacity: Capacity,
 }
 
 impl Traits {
@@ -62,6 +93,7 @@ impl Traits {
         Self {
             failure_domain: host.and_then(HostRecord::failure_domain).map(str::to_owned),
             reuse_group: host.and_then(|host| host.reuse_group.clone()),
+            capacity: host.map(|host| host.capacity.clone()).unwrap_or_default(),
         }
     }
 }
@@ -86,7 +118,7 @@ impl Roster {
             selected: BTreeMap::new(),
             members: HashMap::new(),
             places: BTreeMap::new(),
-            domains: BTreeMap::new(),
+            tallies: Tallies::default(),
             pool,
         };
         for (index, name) in listed.iter().enumerate() {
@@ -175,7 +207,7 @@ impl Roster {
     fn remove_member(&mut self, host: &str) {
         if let Some(member) = self.members.remove(host) {
             self.leave_place(&member);
-            self.count_domain(member.traits.failure_domain.as_ref(), false);
+            self.tallies.discount(&member.traits);
         }
     }
 
@@ -205,25 +237,28 @@ impl Roster {
         let Some(member) = self.members.get_mut(host).filter(|member| member.traits != traits) else {
             return false;
         };
-        let domain = traits.failure_domain.clone();
-        let old = std::mem::replace(&mut member.traits, traits);
-        self.count_domain(old.failure_domain.as_ref(), false);
-        self.count_domain(domain.as_ref(), true);
+        self.tallies.discount(&member.traits);
+        self.tallies.count(&traits);
+        member.traits = traits;
         true
-    }
-
-    fn count_domain(&mut self, domain: Option<&String>, is_more: bool) {
-        let Some(domain) = domain else { return };
-        let count = self.domains.entry(domain.clone()).or_default();
-        *count = if is_more { *count + 1 } else { count.saturating_sub(1) };
-        if *count == 0 {
-            self.domains.remove(domain);
-        }
     }
 
     /// Failure domains of the members.
     pub fn failure_domains(&self) -> impl Iterator<Item = &str> {
-        self.domains.keys().map(String::as_str)
+        self.tallies.domains.values().map(String::as_str)
+    }
+
+    /// What a node on any member can use: the least of each, and the architecture where
+    /// all have one.
+    #[must_use]
+    pub fn least_capacity(&self) -> Capacity {
+        let mut architectures = self.tallies.architectures.values();
+        let architecture = architectures.next().copied().filter(|_| architectures.next().is_none());
+        Capacity {
+            cpu_threads: self.tallies.cpu_threads.values().next().copied(),
+            memory_bytes: self.tallies.memory_bytes.values().next().copied(),
+            architecture,
+        }
     }
 
     /// The first available member that is not reserved and as wished, in the pool's

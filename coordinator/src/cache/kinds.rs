@@ -9,6 +9,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
+use coordinator_api::template::BaremetalMachineTemplate;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -33,6 +34,14 @@ impl Watched for MachineInventoryPool {
 
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.index.apply_pool(this, presence)
+    }
+}
+
+impl Watched for BaremetalMachineTemplate {
+    const KIND: &'static str = "BaremetalMachineTemplate";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_template(this, presence)
     }
 }
 

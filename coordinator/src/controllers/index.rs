@@ -25,6 +25,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::label;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_api::seed_image::SeedImage;
+use coordinator_api::template::BaremetalMachineTemplate;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
 use coordinator_core::pool::Roster;
@@ -78,6 +79,11 @@ pub(super) fn registration_key(image: &SeedImage) -> Key {
     Key::new(namespace, reference.name.clone().unwrap_or_default())
 }
 
+/// The pool that machines of a template draw from.
+pub(super) fn pool_key(template: &BaremetalMachineTemplate) -> Key {
+    Key::of(template).in_namespace_of(&template.spec.template.spec.machine_inventory_pool_ref.name)
+}
+
 /// The objects that are to be reconciled after an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Triggers {
@@ -87,6 +93,7 @@ pub struct Triggers {
     pub clusters: BTreeSet<Key>,
     pub registrations: BTreeSet<Key>,
     pub seed_images: BTreeSet<Key>,
+    pub templates: BTreeSet<Key>,
     pub metal3: BTreeSet<(metal3::index::Kind, Key)>,
 }
 
@@ -119,6 +126,8 @@ struct Inner {
     unheld: Groups<Key, String>,
     registrations_by_seed_image: HashMap<Key, Key>,
     seed_images_by_registration: Groups<Key, Key>,
+    pools_by_template: HashMap<Key, Key>,
+    templates_by_pool: Groups<Key, Key>,
     #[cfg(test)]
     touched: usize,
 }
@@ -179,6 +188,18 @@ impl Index {
         };
         inner.seed_images_by_registration.replace_group(old.as_ref(), new.as_ref(), &key);
         Triggers { seed_images: BTreeSet::from([key]), ..Triggers::default() }
+    }
+
+    pub(crate) fn apply_template(&self, template: &BaremetalMachineTemplate, presence: Presence) -> Triggers {
+        let key = Key::of(template);
+        let mut inner = self.write_inner();
+        let new = (presence == Presence::Exists).then(|| pool_key(template));
+        let old = match &new {
+            Some(new) => inner.pools_by_template.insert(key.clone(), new.clone()),
+            None => inner.pools_by_template.remove(&key),
+        };
+        inner.templates_by_pool.replace_group(old.as_ref(), new.as_ref(), &key);
+        Triggers { templates: BTreeSet::from([key]), ..Triggers::default() }
     }
 
     /// A seed image carries its registration.

@@ -8,6 +8,7 @@ use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
+use coordinator_api::template::BaremetalMachineTemplate;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -25,6 +26,7 @@ pub(super) struct Keys {
     pub clusters: UnboundedReceiver<ObjectRef<BaremetalCluster>>,
     pub registrations: UnboundedReceiver<ObjectRef<MachineRegistration>>,
     pub seed_images: UnboundedReceiver<ObjectRef<SeedImage>>,
+    pub templates: UnboundedReceiver<ObjectRef<BaremetalMachineTemplate>>,
     pub metal3: UnboundedReceiver<(Kind, Key)>,
 }
 
@@ -36,6 +38,7 @@ struct Queues {
     clusters: UnboundedSender<ObjectRef<BaremetalCluster>>,
     registrations: UnboundedSender<ObjectRef<MachineRegistration>>,
     seed_images: UnboundedSender<ObjectRef<SeedImage>>,
+    templates: UnboundedSender<ObjectRef<BaremetalMachineTemplate>>,
     metal3: UnboundedSender<(Kind, Key)>,
 }
 
@@ -53,8 +56,10 @@ impl Router {
         let (clusters, cluster_keys) = unbounded_channel();
         let (registrations, registration_keys) = unbounded_channel();
         let (seed_images, seed_image_keys) = unbounded_channel();
+        let (templates, template_keys) = unbounded_channel();
         let (metal3, metal3_keys) = unbounded_channel();
-        let queues = Queues { hosts, machines, pools, clusters, registrations, seed_images, metal3 };
+        let queues =
+            Queues { hosts, machines, pools, clusters, registrations, seed_images, templates, metal3 };
         self.set_queues(Some(queues));
         Keys {
             hosts: host_keys,
@@ -63,6 +68,7 @@ impl Router {
             clusters: cluster_keys,
             registrations: registration_keys,
             seed_images: seed_image_keys,
+            templates: template_keys,
             metal3: metal3_keys,
         }
     }
@@ -85,6 +91,7 @@ impl Router {
         send_keys(&queues.clusters, &triggers.clusters);
         send_keys(&queues.registrations, &triggers.registrations);
         send_keys(&queues.seed_images, &triggers.seed_images);
+        send_keys(&queues.templates, &triggers.templates);
         for subject in &triggers.metal3 {
             // A closed queue is a leadership that has just ended.
             let _ = queues.metal3.send(subject.clone());

@@ -13,6 +13,7 @@ use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_core::attestation::Opened;
 use coordinator_core::host::facts::Registered;
+use coordinator_core::host::hardware::describe_hardware;
 use coordinator_core::inventory::{self, Hardware, KeyClass};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::ObjectRef;
@@ -268,8 +269,11 @@ impl RegistrationService {
         admission::refuse_recorded(&inventory, &request.boot_id)?;
         let inventory = refresh_registered(&self.context, inventory, &facts, challenge.class).await?;
         let now = self.context.now();
-        let registered =
-            Registered { live_boot_id: &request.boot_id, system_uuid: hardware.system_uuid.as_deref() };
+        let registered = Registered {
+            live_boot_id: &request.boot_id,
+            system_uuid: hardware.system_uuid.as_deref(),
+            hardware: Some(&describe_hardware(&facts)),
+        };
         let inventory = store::ensure_plan_secret(&self.context.client, inventory, registered, now).await?;
         admission::refuse_pending(&self.context, &inventory).await?;
         let name = inventory.name_any();

@@ -41,6 +41,9 @@ pub struct HostFacts {
     /// Address of the interface that leads to the default route.
     #[prost(string, tag = "18")]
     pub registration_address: ::prost::alloc::string::String,
+    /// As uname(1) names it: x86_64, aarch64.
+    #[prost(string, tag = "19")]
+    pub architecture: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

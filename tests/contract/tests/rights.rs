@@ -91,6 +91,7 @@ async fn record_requests() -> BTreeSet<String> {
     world.apply_cluster("c1").await;
     apply_balanced_cluster(&world).await;
     world.apply_pool("pool", &["host-1"]).await;
+    world.apply_template("template", "pool").await;
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     world.delete_machine("m-1").await;

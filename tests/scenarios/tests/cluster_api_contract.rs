@@ -425,3 +425,23 @@ fn multi_tenancy_and_rights_of_the_managers() {
         assert!(listed.contains(&crd.spec.names.plural), "{}", crd.spec.names.kind);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn infra_machine_template_autoscaling_from_zero() {
+    let world = World::with_hosts(&["host-1", "host-2"]).await;
+    world.apply_template("t-1", "pool").await;
+    let template = |world: &World| {
+        world.get_object("baremetalmachinetemplates.infrastructure.cluster.x-k8s.io", "t-1").unwrap()
+    };
+    let has_capacity = |world: &World| template(world)["status"]["capacity"]["cpu"].is_string();
+    world.wait_until("the hosts have told their hardware", has_capacity).await;
+    let status = template(&world)["status"].clone();
+    let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap().hardware.unwrap();
+    assert_eq!(status["capacity"]["memory"], host.memory_bytes.to_string());
+    let kind = json!({ "architecture": "amd64", "operatingSystem": "linux" });
+    if host.architecture == "x86_64" {
+        assert_eq!(status["nodeInfo"], kind);
+    }
+    world.delete("MachineInventoryPool", "pool").await;
+    world.wait_until("nothing is known without the pool", |world| !has_capacity(world)).await;
+}

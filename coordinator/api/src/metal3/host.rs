@@ -211,10 +211,49 @@ pub struct Provisioning {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Hardware {
+    /// Processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
     /// Name that the host goes by.
     pub hostname: String,
     /// Interfaces; one entry for each address.
     pub nics: Vec<Nic>,
+    /// Memory that the kernel can use, MiB.
+    #[serde(rename = "ramMebibytes", skip_serializing_if = "Option::is_none")]
+    pub ram_mebibytes: Option<i64>,
+    /// Disks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub storage: Vec<Storage>,
+}
+
+/// Processors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Cpu {
+    /// As the kernel names it: `x86_64`, `aarch64`.
+    pub arch: String,
+    /// Model of the first one.
+    pub model: String,
+    /// Threads of all.
+    pub count: i64,
+}
+
+/// A disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Storage {
+    /// Path of the device.
+    pub name: String,
+    /// Whether it has platters.
+    pub rotational: bool,
+    /// Bytes.
+    pub size_bytes: i64,
+    /// Model, where it tells one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub model: String,
+    /// Serial number, where it tells one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub serial_number: String,
 }
 
 /// An interface, or one address of it.

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{
     CarriedNode, CarriedPlan, CoordinatorSettingsState, CoordinatorStatus, HostStatus, InstallState,
     InstallStatus, LoadBalancerDuty, LoadBalancerReport, MachineInventoryStatus, PlanState, PlanStatus,
@@ -35,6 +36,7 @@ pub struct Registered<'a> {
     pub live_boot_id: &'a str,
     /// SMBIOS UUID, where it means something.
     pub system_uuid: Option<&'a str>,
+    pub hardware: Option<&'a HardwareStatus>,
 }
 
 /// The host registered, and the Secret of its plan record exists.
@@ -57,6 +59,14 @@ pub fn record_registration(
     }
     if let Some(uuid) = registration.system_uuid {
         host.system_uuid = Some(truncate_text(uuid));
+    }
+    record_hardware(host, registration.hardware);
+}
+
+/// What is not reported stays as it was.
+fn record_hardware(host: &mut HostStatus, hardware: Option<&HardwareStatus>) {
+    if let Some(hardware) = hardware {
+        host.hardware = Some(hardware.clone());
     }
 }
 
@@ -98,6 +108,7 @@ pub struct Attach<'a> {
     /// The process that serves the stream.
     pub replica: &'a str,
     pub statement: &'a HostStatement,
+    pub hardware: Option<&'a HardwareStatus>,
     /// Whether it attached by the newest settings, where that is known.
     pub settings: Option<CoordinatorSettingsState>,
     pub now: Timestamp,
@@ -110,6 +121,7 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     let host = status.host.get_or_insert_default();
     record_running_system(host, system);
     host.agent_version = truncate_text(agent_version);
+    record_hardware(host, attach.hardware);
     if let Some(state) = attach.settings {
         host.coordinator = Some(settings_status(state, settings, ""));
     }

@@ -46,7 +46,10 @@ fn node_of(generation: u64, outcome: PlanOutcome) -> Carried {
 fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, now: Timestamp) {
     let (namespace, name) = ("default", "host-1");
     let statement = &HostStatement::parse(hello(carried)).unwrap();
-    facts::record_attach(status, Attach { namespace, name, replica, statement, settings: None, now });
+    facts::record_attach(
+        status,
+        Attach { namespace, name, replica, statement, hardware: None, settings: None, now },
+    );
 }
 
 fn with_status(status: MachineInventoryStatus) -> MachineInventory {

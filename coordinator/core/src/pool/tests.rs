@@ -3,6 +3,7 @@ use crate::samples;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::inventory::{AllocationState, PlanState, PlanType};
 use coordinator_api::names::annotation;
+use coordinator_api::template::BaremetalMachineTemplateStatus;
 
 type Change = fn(&mut MachineInventory);
 
@@ -244,8 +245,11 @@ fn wish_binds_to_a_domain_and_prefers_former_hosts() {
         [("a", "d1", Some("other")), ("b", "d1", None), ("c", "d1", Some("mine")), ("d", "d2", None)]
     {
         roster.set_standing(host, Standing::Available);
-        let traits =
-            Traits { failure_domain: Some(domain.to_owned()), reuse_group: group.map(str::to_owned) };
+        let traits = Traits {
+            failure_domain: Some(domain.to_owned()),
+            reuse_group: group.map(str::to_owned),
+            ..Traits::default()
+        };
         assert!(roster.set_traits(host, traits.clone()) && !roster.set_traits(host, traits));
     }
     let choose = |failure_domain, reuse_group, taken: &[&str]| {
@@ -268,4 +272,31 @@ fn wish_binds_to_a_domain_and_prefers_former_hosts() {
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1", "d2"]);
     roster.set_traits("d", Traits::default());
     assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1"]);
+}
+
+#[test]
+fn template_has_the_least_that_any_member_has() {
+    let mut roster = selecting(&["h1", "h2"]);
+    assert!(roster.set_selected("h3", true));
+    let status = |roster: &Roster| template_status(&roster.least_capacity());
+    let amount = |roster: &Roster, name: &str| status(roster).capacity.get(name).map(|found| found.0.clone());
+    let traits = |threads: i64, gibibytes: i64, architecture| Traits {
+        capacity: Capacity {
+            cpu_threads: Some(threads),
+            memory_bytes: Some(gibibytes << 30),
+            architecture: Some(architecture),
+        },
+        ..Traits::default()
+    };
+    assert_eq!(status(&roster), BaremetalMachineTemplateStatus::default());
+    assert!(roster.set_traits("h1", traits(8, 64, "amd64")));
+    assert!(roster.set_traits("h2", traits(16, 32, "amd64")));
+    assert_eq!(amount(&roster, "cpu").as_deref(), Some("8"));
+    assert_eq!(amount(&roster, "memory").as_deref(), Some("34359738368"));
+    assert_eq!(status(&roster).node_info.unwrap().architecture, "amd64");
+    assert!(roster.set_traits("h3", traits(4, 64, "arm64")));
+    assert_eq!((amount(&roster, "cpu").as_deref(), status(&roster).node_info), (Some("4"), None));
+    assert!(roster.set_selected("h3", false));
+    assert!(roster.set_traits("h2", Traits::default()));
+    assert_eq!(amount(&roster, "memory").as_deref(), Some("68719476736"), "only h1 told it");
 }

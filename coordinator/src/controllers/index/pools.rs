@@ -57,6 +57,7 @@ impl Inner {
             self.update_holder(host, triggers);
         }
         triggers.machines.extend(self.machines_by_pool.group_members(key).cloned());
+        triggers.templates.extend(self.templates_by_pool.group_members(key).cloned());
     }
 
     /// The hosts that a new roster selects.
@@ -139,6 +140,7 @@ impl Inner {
         if has_other_traits {
             let cluster = pool.in_namespace_of(&roster.pool().spec.cluster_name);
             self.trigger_infrastructure(&cluster, triggers);
+            triggers.templates.extend(self.templates_by_pool.group_members(pool).cloned());
         }
         (has_changed || has_other_traits).then_some(standing)
     }

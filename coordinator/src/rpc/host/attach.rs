@@ -9,8 +9,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
 use coordinator_core::host::facts::{self, Attach};
+use coordinator_core::host::hardware::describe_hardware;
 use coordinator_core::host::statement::{HostStatement, StatementError};
 use coordinator_core::ids::Uid;
 use coordinator_core::retry::failure_backoff;
@@ -47,6 +49,8 @@ pub(super) type Messages = Streaming<wire::HostMessage>;
 pub(super) struct Statement {
     pub(super) peer: Peer,
     pub(super) stated: HostStatement,
+    /// Where it was reported within its bounds.
+    pub(super) hardware: Option<HardwareStatus>,
 }
 
 impl Statement {
@@ -71,7 +75,8 @@ pub(super) async fn open_session(
     messages: &mut Messages,
 ) -> Result<OpenSession, RpcError> {
     let (stated, reported) = read_hello(messages).await?;
-    let statement = Statement { peer, stated };
+    let reported = reported.filter(|facts| check_facts(facts).is_ok());
+    let statement = Statement { peer, stated, hardware: reported.as_ref().map(describe_hardware) };
     // A host that is refused takes no place in the table.
     context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
@@ -81,7 +86,7 @@ pub(super) async fn open_session(
     };
     match stored {
         Ok((inventory, former)) => {
-            let inventory = match reported.filter(|facts| check_facts(facts).is_ok()) {
+            let inventory = match reported {
                 Some(facts) => refresh_metadata(context, inventory, &facts).await,
                 None => inventory,
             };
@@ -218,7 +223,8 @@ pub(super) async fn record_session(
     let (namespace, name) = (namespace.as_str(), name.as_str());
     let (replica, stated) = (context.replica.name.as_str(), &statement.stated);
     let settings = settings::judge_statement(context, &inventory, statement);
-    let attach = Attach { namespace, name, replica, statement: stated, settings, now };
+    let hardware = statement.hardware.as_ref();
+    let attach = Attach { namespace, name, replica, statement: stated, hardware, settings, now };
     let record = |status: &mut MachineInventoryStatus| {
         if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);

@@ -1,9 +1,10 @@
 //! The status of a `BareMetalHost`: a projection of its inventory.
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::hardware::{DiskStatus, HardwareStatus};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::Phase;
-use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus, Hardware, Nic};
+use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus, Cpu, Hardware, Nic, Storage};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -161,5 +162,30 @@ fn list_hardware(inventory: &MachineInventory) -> Hardware {
         entries
     });
     let host = status.and_then(|status| status.host.as_ref());
-    Hardware { hostname: host.map(|host| host.hostname.clone()).unwrap_or_default(), nics: nics.collect() }
+    let hostname = host.map(|host| host.hostname.clone()).unwrap_or_default();
+    let hardware = Hardware { hostname, nics: nics.collect(), ..Hardware::default() };
+    match host.and_then(|host| host.hardware.as_ref()) {
+        Some(reported) => add_reported(hardware, reported),
+        None => hardware,
+    }
+}
+
+fn add_reported(hardware: Hardware, reported: &HardwareStatus) -> Hardware {
+    let disk = |disk: &DiskStatus| Storage {
+        name: disk.name.clone(),
+        rotational: disk.rotational,
+        size_bytes: disk.size_bytes,
+        model: disk.model.clone(),
+        serial_number: disk.serial_number.clone(),
+    };
+    Hardware {
+        cpu: Some(Cpu {
+            arch: reported.architecture.clone(),
+            model: reported.cpu_model.clone(),
+            count: reported.cpu_threads,
+        }),
+        ram_mebibytes: Some(reported.memory_bytes >> 20),
+        storage: reported.disks.iter().map(disk).collect(),
+        ..hardware
+    }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::samples;
+use coordinator_api::hardware::{DiskStatus, HardwareStatus};
 use coordinator_api::metal3::Consumer;
 use coordinator_api::metal3::host::BareMetalHostStatus;
 use jiff::Timestamp;
@@ -258,4 +259,25 @@ fn a_host_that_cannot_be_used_has_an_error() {
     }
     let status = project_status(&host, None, &[], Some(&owned("bmh-1")), Timestamp::UNIX_EPOCH);
     assert_eq!((status.error_message.as_str(), status.error_count), ("", 0));
+}
+
+#[test]
+fn hardware_is_what_the_agent_reported() {
+    let mut inventory = owned("bmh-1");
+    let disk = DiskStatus { name: "/dev/nvme0n1".into(), size_bytes: 1 << 40, ..DiskStatus::default() };
+    samples::host_status(&mut inventory).hardware = Some(HardwareStatus {
+        architecture: "x86_64".into(),
+        cpu_threads: 64,
+        memory_bytes: 8 << 30,
+        disks: vec![disk],
+        ..HardwareStatus::default()
+    });
+    let status = project_status(&host(), None, &[], Some(&inventory), Timestamp::UNIX_EPOCH);
+    let hardware = serde_json::to_value(status.hardware.unwrap()).unwrap();
+    assert_eq!(hardware["cpu"], json!({ "arch": "x86_64", "model": "", "count": 64 }));
+    assert_eq!(hardware["ramMebibytes"], 8192);
+    assert_eq!(
+        hardware["storage"],
+        json!([{ "name": "/dev/nvme0n1", "rotational": false, "sizeBytes": 1u64 << 40 }])
+    );
 }

@@ -1,0 +1,27 @@
+//! `BaremetalMachineTemplate`: what a node on a host of its pool would have.
+
+use std::sync::Arc;
+
+use coordinator_api::template::BaremetalMachineTemplate;
+use coordinator_core::pool::{self, Roster};
+use kube::runtime::controller::Action;
+
+use super::Context;
+use super::index::pool_key;
+use crate::store::{StoreError, status};
+
+/// Projects the status.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn reconcile_template(
+    template: Arc<BaremetalMachineTemplate>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
+    if context.serves(&*template) {
+        let capacity = context.index.read_roster(&pool_key(&template), Roster::least_capacity);
+        let projected = pool::template_status(&capacity.unwrap_or_default());
+        status::write_status(&context.client, &*template, &projected).await?;
+    }
+    Ok(Action::await_change())
+}
