@@ -3,6 +3,8 @@
 //! The Secret is read each time, so that a new kubeconfig is used at once; the
 //! client stays as long as the content of the Secret does.
 
+mod endpoint;
+mod holder;
 mod kubeconfig;
 #[cfg(test)]
 mod tests;
@@ -28,6 +30,8 @@ use tokio::time::{Instant, timeout};
 use crate::controllers::index::Key;
 use crate::store::{StoreError, is_not_found, plan_record};
 use crate::telemetry::chain;
+use endpoint::Asked;
+pub use holder::LEASE as HOLDER_LEASE;
 pub use kubeconfig::KubeconfigError;
 
 /// After the name of the Cluster; Cluster API's own name and key.
@@ -54,6 +58,9 @@ pub struct WorkloadClients(Arc<Inner>);
 struct Inner {
     connect: Connector,
     known: Mutex<HashMap<Key, Known>>,
+    endpoints: Mutex<HashMap<Key, Asked>>,
+    /// Which host each Lease of a workload cluster names.
+    holders: Mutex<HashMap<Key, String>>,
     questions: Semaphore,
 }
 
@@ -73,7 +80,13 @@ impl Default for WorkloadClients {
 impl WorkloadClients {
     #[must_use]
     pub fn new(connect: Connector) -> Self {
-        Self(Arc::new(Inner { connect, known: Mutex::default(), questions: Semaphore::new(QUESTIONS) }))
+        Self(Arc::new(Inner {
+            connect,
+            known: Mutex::default(),
+            endpoints: Mutex::default(),
+            holders: Mutex::default(),
+            questions: Semaphore::new(QUESTIONS),
+        }))
     }
 
     /// Asks the cluster for Nodes.
@@ -147,6 +160,8 @@ impl WorkloadClients {
     /// The Cluster was deleted.
     pub fn forget_cluster(&self, cluster: &Key) {
         self.lock_known().remove(cluster);
+        self.lock_endpoints().remove(cluster);
+        self.lock_holders().remove(cluster);
     }
 
     async fn open_nodes(
@@ -173,7 +188,7 @@ impl WorkloadClients {
         let name = format!("{}{SECRET_SUFFIX}", cluster.name);
         let read = plan_record::read_key(management, &cluster.namespace, &name, &[SECRET_KEY]).await?;
         let Some(kubeconfig) = read else {
-            self.forget_cluster(cluster);
+            self.lock_known().remove(cluster);
             let message = format!(
                 "Secret {name} with the kubeconfig of the workload cluster is missing or has no key {SECRET_KEY}: a control plane provider creates it; without one, create it"
             );
@@ -196,6 +211,14 @@ impl WorkloadClients {
 
     fn lock_known(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_holders(&self) -> MutexGuard<'_, HashMap<Key, String>> {
+        self.0.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_endpoints(&self) -> MutexGuard<'_, HashMap<Key, Asked>> {
+        self.0.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take_known(&self, cluster: &Key, kubeconfig: &Checksum) -> Option<Client> {

@@ -96,6 +96,9 @@ pub struct ClusterStatus {
     /// v1beta1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infrastructure_ready: Option<bool>,
+    /// v1beta1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_ready: Option<bool>,
 }
 
 /// What has once been there.
@@ -105,6 +108,9 @@ pub struct ClusterInitialization {
     /// The infrastructure of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infrastructure_provisioned: Option<bool>,
+    /// Its API server has answered Cluster API once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control_plane_initialized: Option<bool>,
 }
 
 impl ClusterStatus {
@@ -113,6 +119,13 @@ impl ClusterStatus {
     pub fn is_infrastructure_provisioned(&self) -> bool {
         let new = self.initialization.as_ref().and_then(|done| done.infrastructure_provisioned);
         new.or(self.infrastructure_ready).unwrap_or_default()
+    }
+
+    /// Whether the API server of the cluster has answered once.
+    #[must_use]
+    pub fn is_control_plane_initialized(&self) -> bool {
+        let new = self.initialization.as_ref().and_then(|done| done.control_plane_initialized);
+        new.or(self.control_plane_ready).unwrap_or_default()
     }
 }
 

@@ -21,7 +21,7 @@ pub enum Type {
     PlanApplied,
     /// Machines: the Node of the workload cluster is found and has the providerID.
     NodeLinked,
-    /// `BaremetalCluster`: the control-plane endpoint is known.
+    /// `BaremetalCluster`: an API server answers at the control-plane endpoint.
     EndpointReady,
     /// `MachineInventoryPool`: every member exists and is in this pool alone.
     MembersValid,
@@ -303,6 +303,8 @@ pub enum Reason {
     EndpointMissing,
     /// `spec.controlPlaneEndpoint` is set.
     EndpointKnown,
+    /// An API server answers at the endpoint.
+    EndpointReachable,
     /// A host holds the address of the internal endpoint.
     AddressHeld,
     /// No API server of the control plane is ready, so no host holds the address.

@@ -1,14 +1,14 @@
 //! Whether a cluster's infrastructure is there.
 
+mod endpoint;
+
 use std::collections::BTreeMap;
 
 use coordinator_api::capi::Cluster;
 use coordinator_api::cluster::{
     BaremetalCluster, BaremetalClusterStatus, Endpoint, LoadBalancer, LoadBalancerType,
 };
-use coordinator_api::conditions::{
-    self, ConditionStatus, ConditionUpdate, Reason, Type, condition_false, condition_true,
-};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::machine::Initialization;
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::load_balancer::Internal;
+pub use endpoint::EndpointAnswer;
 
 /// What to do with a `BaremetalCluster`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,6 @@ pub enum Decision {
 /// Where reconciliation is switched off.
 pub const PAUSED_MESSAGE: &str =
     "spec.paused of the Cluster or the annotation cluster.x-k8s.io/paused is set";
-
-const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.host is no IP address, and with type Internal the hosts hold an address: recreate the cluster with an address in the hosts' network, or with type External";
 
 /// Whether reconciliation of an object is switched off, or it was moved to another
 /// management cluster: what remains of it for a moment shows no claim.
@@ -86,45 +85,39 @@ pub fn decide_cluster(cluster: &BaremetalCluster, owner: Option<&Cluster>) -> De
     }
 }
 
+/// What a decision leaves to the status.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// As [`render_domains`] gives them.
+    pub domains: Option<Value>,
+    pub endpoint: EndpointAnswer,
+    /// Until then nothing has to answer at the endpoint.
+    pub is_control_plane_initialized: bool,
+}
+
 /// The status that follows.
 #[must_use]
 pub fn cluster_status(
     cluster: &BaremetalCluster,
     decision: &Decision,
-    domains: Option<Value>,
+    observed: Observed,
     now: Timestamp,
 ) -> BaremetalClusterStatus {
     let mut status = cluster.status.clone().unwrap_or_default();
-    if *decision != Decision::Paused {
-        status.failure_domains = domains;
-    }
-    let endpoint = match decision {
-        Decision::Paused | Decision::ExternallyManaged | Decision::OwnerMissing => None,
-        Decision::Fill(_) | Decision::Rest => {
-            Some(condition_true(Type::EndpointReady, Reason::EndpointKnown, ""))
-        }
-        Decision::EndpointMissing => Some(condition_false(
-            Type::EndpointReady,
-            Reason::EndpointMissing,
-            "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer",
-        )),
-        Decision::Unsupported => {
-            Some(condition_false(Type::EndpointReady, Reason::FieldUnsupported, UNSUPPORTED_MESSAGE))
-        }
-    };
     let mut updates = vec![paused_condition(*decision == Decision::Paused)];
-    if let Some(endpoint) = endpoint {
-        status.ready = endpoint.status == ConditionStatus::True;
-        // Cluster API has acted on it: it is not taken back.
-        if status.ready {
+    updates.extend(endpoint::endpoint_conditions(decision, &observed));
+    // Whether anything answers there is for conditions alone: machines come first.
+    match decision {
+        Decision::Fill(_) | Decision::Rest => {
+            status.ready = true;
             status.initialization = Some(Initialization { provisioned: Some(true) });
         }
-        updates.push(ConditionUpdate { kind: Type::Ready, ..endpoint.clone() });
-        updates.push(endpoint);
+        // Cluster API has acted on `initialization`: it is not taken back.
+        Decision::EndpointMissing | Decision::Unsupported => status.ready = false,
+        Decision::Paused | Decision::ExternallyManaged | Decision::OwnerMissing => {}
     }
-    if *decision == Decision::OwnerMissing {
-        let message = "no Cluster names this object in spec.infrastructureRef yet";
-        updates.push(condition_false(Type::Ready, Reason::OwnerWaiting, message));
+    if *decision != Decision::Paused {
+        status.failure_domains = observed.domains;
     }
     let generation = cluster.metadata.generation;
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
@@ -231,7 +224,7 @@ mod tests {
             let cluster = BaremetalCluster::new("c1", spec.clone());
             let decision = decide_cluster(&cluster, owner.as_ref());
             assert_eq!(decision, want, "{name}");
-            let status = cluster_status(&cluster, &decision, None, Timestamp::UNIX_EPOCH);
+            let status = cluster_status(&cluster, &decision, Observed::default(), Timestamp::UNIX_EPOCH);
             let is_there = matches!(decision, Decision::Rest | Decision::Fill(_));
             assert_eq!((status.ready, status.initialization.is_some()), (is_there, is_there), "{name}");
         }
@@ -243,7 +236,8 @@ mod tests {
         let provisioned = Some(Initialization { provisioned: Some(true) });
         cluster.status =
             Some(BaremetalClusterStatus { ready: true, initialization: provisioned, ..Default::default() });
-        let status = cluster_status(&cluster, &Decision::Unsupported, None, Timestamp::UNIX_EPOCH);
+        let status =
+            cluster_status(&cluster, &Decision::Unsupported, Observed::default(), Timestamp::UNIX_EPOCH);
         assert_eq!((status.ready, status.initialization), (false, provisioned));
         let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();
         assert_eq!(ready.reason, Reason::FieldUnsupported.as_str());
@@ -254,7 +248,9 @@ mod tests {
     fn a_pause_leaves_readiness_as_it_was() {
         let mut cluster = BaremetalCluster::new("c1", BaremetalClusterSpec::default());
         cluster.status = Some(BaremetalClusterStatus { ready: true, ..Default::default() });
-        assert!(cluster_status(&cluster, &Decision::Paused, None, Timestamp::UNIX_EPOCH).ready);
+        assert!(
+            cluster_status(&cluster, &Decision::Paused, Observed::default(), Timestamp::UNIX_EPOCH).ready
+        );
     }
 
     #[test]

@@ -14,6 +14,16 @@ pub fn failure_backoff(attempt: u32) -> Duration {
     double_interval(attempt, RETRY_MIN, RETRY_MAX)
 }
 
+/// The first interval after an endpoint that did not answer.
+const PROBE_RETRY_MIN: Duration = Duration::from_secs(30);
+
+/// Interval after the `attempt`th question in a row that an endpoint did not answer,
+/// counted from one.
+#[must_use]
+pub fn probe_backoff(attempt: u32) -> Duration {
+    double_interval(attempt, PROBE_RETRY_MIN, RETRY_MAX)
+}
+
 /// The first interval after a resourceVersion conflict.
 pub const CONFLICT_RETRY_MIN: Duration = Duration::from_millis(20);
 /// The longest such interval: the watch brings the newer object earlier.
@@ -45,6 +55,13 @@ mod tests {
     fn failure_intervals_double_to_their_maximum() {
         for (attempt, want) in [(0, 1), (1, 1), (2, 2), (3, 4), (9, 256), (10, 300), (u32::MAX, 300)] {
             assert_eq!(failure_backoff(attempt), Duration::from_secs(want), "{attempt}");
+        }
+    }
+
+    #[test]
+    fn silent_endpoints_are_asked_less_and_less() {
+        for (attempt, want) in [(1, 30), (2, 60), (4, 240), (5, 300), (u32::MAX, 300)] {
+            assert_eq!(probe_backoff(attempt), Duration::from_secs(want), "{attempt}");
         }
     }
 }

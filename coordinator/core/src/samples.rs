@@ -162,7 +162,7 @@ pub(crate) fn owner() -> Machine {
 pub(crate) fn cluster() -> Cluster {
     let resource = capi::cluster_resource("v1beta2");
     let mut cluster = Cluster::new("c1", &resource, ClusterSpec::default()).within("default");
-    let done = ClusterInitialization { infrastructure_provisioned: Some(true) };
+    let done = ClusterInitialization { infrastructure_provisioned: Some(true), ..Default::default() };
     cluster.status = Some(ClusterStatus { initialization: Some(done), ..ClusterStatus::default() });
     cluster
 }

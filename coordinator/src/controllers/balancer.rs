@@ -11,7 +11,7 @@ use coordinator_api::network::ObservedNetwork;
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::{
-    Candidate, Internal, Neighbour, decide_members, end_duty, project_conditions,
+    Candidate, Internal, Neighbour, decide_members, end_duty, find_holder, project_conditions,
 };
 use kube::ResourceExt as _;
 
@@ -27,8 +27,16 @@ struct Claimed {
     network_device: Option<String>,
 }
 
-/// Announces the duties that changed. The answer is what the conditions of the
-/// cluster say about them; nothing where its load balancer is none of the hosts.
+/// What became of the duties of a cluster's hosts.
+#[derive(Debug, Default)]
+pub(super) struct Distributed {
+    /// Nothing where the load balancer is none of the hosts.
+    pub conditions: Vec<ConditionUpdate>,
+    /// The host that holds the address.
+    pub holder: Option<String>,
+}
+
+/// Announces the duties that changed.
 ///
 /// # Errors
 /// [`StoreError`]; the rest follows with the next reconcile.
@@ -36,9 +44,9 @@ pub(super) async fn distribute_duties(
     context: &Context,
     cluster: &BaremetalCluster,
     owner: &Key,
-) -> Result<Vec<ConditionUpdate>, StoreError> {
+) -> Result<Distributed, StoreError> {
     let balancer = cluster.spec.control_plane_load_balancer.as_ref();
-    let Some(internal) = balancer.and_then(Internal::parse) else { return Ok(Vec::new()) };
+    let Some(internal) = balancer.and_then(Internal::parse) else { return Ok(Distributed::default()) };
     let claimed = gather_claimed(context, cluster, owner);
     let candidates: Vec<_> = claimed.iter().map(Claimed::as_candidate).collect();
     let clusters = context.cache.baremetal_clusters.state();
@@ -64,7 +72,10 @@ pub(super) async fn distribute_duties(
             dismiss_host(context, &found.inventory, &found.record).await?;
         }
     }
-    Ok(project_conditions(&decision, &candidates))
+    Ok(Distributed {
+        conditions: project_conditions(&decision, &candidates),
+        holder: find_holder(&decision, &candidates).map(str::to_owned),
+    })
 }
 
 /// Ends the duty of a host that is no member any more; `false` when it has none.

@@ -2,11 +2,13 @@
 //! holds the address of an internal one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::cluster::{BaremetalCluster, Endpoint};
 use coordinator_api::conditions::set_conditions;
 use coordinator_core::assignment::effect_failed;
-use coordinator_core::cluster::{self, Decision};
+use coordinator_core::cluster::{self, Decision, EndpointAnswer, Observed};
 use coordinator_core::load_balancer;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
@@ -41,20 +43,53 @@ pub async fn reconcile_cluster(
         return Ok(Action::await_change());
     }
     let mut updates = Vec::from_iter(load_balancer::ignored_condition(&cluster));
+    let mut holder = None;
     if let (Decision::Rest, Some(owner)) = (&decision, &owner) {
-        updates.extend(balancer::distribute_duties(&context, &cluster, &Key::of(&**owner)).await?);
+        let owner = Key::of(&**owner);
+        let distributed = balancer::distribute_duties(&context, &cluster, &owner).await?;
+        updates.extend(distributed.conditions);
+        holder = distributed.holder.map(|host| (owner, host));
     }
-    let domains = owner.map(|owner| context.index.failure_domains(&Key::of(&*owner))).unwrap_or_default();
-    let domains = cluster::render_domains(&domains, &context.versions.cluster.version);
+    let (observed, next) = observe_cluster(&context, &decision, owner.as_deref()).await?;
     let now = context.clock.now();
-    let mut projected = cluster::cluster_status(&cluster, &decision, domains, now);
+    let answers = observed.endpoint == EndpointAnswer::Answered;
+    let mut projected = cluster::cluster_status(&cluster, &decision, observed, now);
     set_conditions(&mut projected.conditions, &updates, cluster.metadata.generation, now);
     let written = status::write_status(&context.client, &*cluster, &projected).await?;
     let was_ready = cluster.status.as_ref().is_some_and(|status| status.ready);
     if written.is_some() && was_ready != projected.ready {
         tracing::info!(ready = projected.ready, "readiness changed");
     }
-    Ok(Action::await_change())
+    if let Some((owner, host)) = holder.filter(|_| answers) {
+        context.workloads.show_holder(&context.client, &owner, &host, now).await?;
+    }
+    Ok(next.map_or_else(Action::await_change, Action::requeue))
+}
+
+/// What the status shows beside the decision, and when the endpoint is to be asked again.
+async fn observe_cluster(
+    context: &Context,
+    decision: &Decision,
+    owner: Option<&Cluster>,
+) -> Result<(Observed, Option<Duration>), StoreError> {
+    let Some(owner) = owner else { return Ok(Default::default()) };
+    let key = Key::of(owner);
+    let domains = context.index.failure_domains(&key);
+    let mut observed = Observed {
+        domains: cluster::render_domains(&domains, &context.versions.cluster.version),
+        is_control_plane_initialized: owner
+            .status
+            .as_ref()
+            .is_some_and(ClusterStatus::is_control_plane_initialized),
+        ..Observed::default()
+    };
+    if *decision != Decision::Rest || owner.metadata.deletion_timestamp.is_some() {
+        return Ok((observed, None));
+    }
+    let is_initialized = observed.is_control_plane_initialized;
+    let (answer, next) = context.workloads.ask_endpoint(&context.client, &key, is_initialized).await?;
+    observed.endpoint = answer;
+    Ok((observed, next))
 }
 
 async fn fill_endpoint(context: &Context, key: &Key, endpoint: &Endpoint) -> Result<(), StoreError> {

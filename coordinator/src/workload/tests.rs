@@ -1,7 +1,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use coordinator_core::cluster::EndpointAnswer;
 use coordinator_core::node_link::UUID_LABEL;
-use fake_apiserver::{FakeApi, Outage};
+use fake_apiserver::{FakeApi, Outage, Verb};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::api::PostParams;
 use serde_json::Value;
@@ -146,4 +148,66 @@ async fn provider_id_alone_is_written_of_a_node() {
         setting.clients.delete_node(&management, "fleet", &node).await.unwrap();
     }
     assert_eq!(setting.workload.look("nodes", "", "n1"), None::<Value>);
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoint_is_asked_less_often_the_longer_it_is_silent() {
+    let setting = Setting::new();
+    let (management, cluster) = (setting.management.client("coordinator"), Key::new("fleet", "c1"));
+    let ask = async |is_initialized: bool| {
+        let asked = setting.clients.ask_endpoint(&management, &cluster, is_initialized).await;
+        let (answer, next) = asked.unwrap();
+        (answer, next.map(|next| next.as_secs()))
+    };
+    let (answer, next) = ask(false).await;
+    assert!(
+        matches!(answer, EndpointAnswer::Unasked(problem) if problem.reason == Reason::KubeconfigMissing)
+    );
+    assert_eq!(next, None, "the progress of the Cluster is waited for");
+    setting.write_kubeconfig("c1", "k").await;
+    setting.workload.faults().outage(Outage::Refused);
+    tokio::time::advance(Duration::from_secs(299)).await;
+    assert!(matches!(ask(false).await.0, EndpointAnswer::Unasked(_)), "not asked again yet");
+    for pause in [30, 60, 120, 240, 300, 300] {
+        tokio::time::advance(Duration::from_mins(5)).await;
+        let (answer, next) = ask(false).await;
+        assert!(
+            matches!(&answer, EndpointAnswer::Silent(problem) if problem.reason == Reason::WorkloadUnreachable)
+        );
+        assert_eq!(next, Some(pause));
+    }
+    setting.workload.faults().outage(Outage::Over);
+    assert!(matches!(ask(false).await.0, EndpointAnswer::Silent(_)), "not asked again yet");
+    assert_eq!(ask(true).await, (EndpointAnswer::Answered, Some(120)), "Cluster API has reached it");
+    setting.workload.faults().outage(Outage::Refused);
+    tokio::time::advance(Duration::from_mins(2)).await;
+    let mark = setting.management.journal().mark();
+    let (answer, next) = ask(true).await;
+    assert!(matches!(answer, EndpointAnswer::Silent(_)));
+    assert_eq!(next, Some(30));
+    assert!(setting.management.journal().since(mark).is_empty(), "the client was kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn holder_is_written_once_until_it_changes() {
+    let setting = Setting::new();
+    setting.write_kubeconfig("c1", "k").await;
+    let (management, cluster) = (setting.management.client("coordinator"), Key::new("fleet", "c1"));
+    let show = async |clients: &WorkloadClients, host: &str| {
+        let mark = setting.workload.journal().mark();
+        clients.show_holder(&management, &cluster, host, Timestamp::UNIX_EPOCH).await.unwrap();
+        let verbs = setting.workload.journal().since(mark);
+        verbs.into_iter().map(|entry| entry.request.verb).collect::<Vec<_>>()
+    };
+    let spec = || setting.workload.look("leases.coordination.k8s.io", "kube-system", HOLDER_LEASE).unwrap();
+    assert_eq!(show(&setting.clients, "host-1").await, [Verb::Get, Verb::Create]);
+    assert!(show(&setting.clients, "host-1").await.is_empty());
+    assert_eq!(show(&setting.clients, "host-2").await, [Verb::Get, Verb::Patch]);
+    let spec_now = spec();
+    assert_eq!(
+        (&spec_now["spec"]["holderIdentity"], &spec_now["spec"]["leaseTransitions"]),
+        (&json!("host-2"), &json!(1))
+    );
+    setting.clients.forget_cluster(&cluster);
+    assert_eq!(show(&setting.clients, "host-2").await, [Verb::Get], "a new leader writes nothing");
 }

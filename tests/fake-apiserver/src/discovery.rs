@@ -1,4 +1,5 @@
-//! Which kinds are served: `/api`, `/apis`, `/apis/GROUP`, `/apis/GROUP/VERSION`, `/version`.
+//! Which kinds are served: `/api`, `/apis`, `/apis/GROUP`, `/apis/GROUP/VERSION`, `/version`; and
+//! that the server is ready: `/readyz`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub(crate) fn find_document(kinds: &Kinds, user: &str, path: &str) -> Option<(Re
                 "platform": "fake",
             })
         }
+        ["readyz"] => json!("ok"),
         ["api"] => {
             json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })
         }

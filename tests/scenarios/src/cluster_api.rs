@@ -124,8 +124,14 @@ impl World {
     /// What Cluster API read of the infrastructure of a Cluster.
     pub fn set_infrastructure_provisioned(&self, cluster: &str, is: bool) {
         self.fake.edit(("clusters.cluster.x-k8s.io", NAMESPACE, cluster), |object| {
-            object["status"]["initialization"] = json!({ "infrastructureProvisioned": is });
+            object["status"]["initialization"]["infrastructureProvisioned"] = json!(is);
         });
+    }
+
+    /// A template of machines that draw from a pool.
+    pub async fn apply_template(&self, name: &str, pool: &str) {
+        let spec = json!({ "template": { "spec": { "machineInventoryPoolRef": { "name": pool } } } });
+        self.create("BaremetalMachineTemplate", name, json!({ "spec": spec })).await;
     }
 
     /// A pool of these hosts, and a catalog with `v1` and `v2`.

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use agent::alive::duty;
+use coordinator::workload::HOLDER_LEASE;
 use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::conditions::{Reason, Type, find_condition};
+use fake_apiserver::Outage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proto::v1alpha1::LoadBalancerState;
 use scenarios::World;
@@ -25,6 +27,14 @@ async fn wait_reason(world: &World, kind: Type, reason: Reason) -> String {
     };
     world.wait_until(reason.as_str(), |world| found(world).is_some()).await;
     found(world).unwrap()
+}
+
+/// What a control plane provider and Cluster API do once the first node serves.
+async fn initialize_control_plane(world: &World) {
+    world.apply_kubeconfig().await;
+    world.fake.edit(("clusters.cluster.x-k8s.io", scenarios::NAMESPACE, "c1"), |object| {
+        object["status"]["initialization"]["controlPlaneInitialized"] = json!(true);
+    });
 }
 
 async fn with_control_plane() -> World {
@@ -68,6 +78,11 @@ async fn control_plane_host_has_the_duty_until_release() {
     do_duty(&world, true);
     let message = wait_reason(&world, Type::LoadBalancerReady, Reason::AddressHeld).await;
     assert_eq!(message, "held by host host-1");
+    initialize_control_plane(&world).await;
+    let shown =
+        |world: &World| world.workload.look("leases.coordination.k8s.io", "kube-system", HOLDER_LEASE);
+    world.wait_until("the Lease of the holder", |world| shown(world).is_some()).await;
+    assert_eq!(shown(&world).unwrap()["spec"]["holderIdentity"], "host-1");
     wait_reason(&world, Type::NetworkDeviceReady, Reason::NetworkDeviceFound).await;
     wait_reason(&world, Type::NetworkConfigValid, Reason::NetworkConfigAccepted).await;
     world.delete_machine("m-1").await;
@@ -116,5 +131,25 @@ async fn wrong_device_and_late_changes_are_said() {
     let patch = json!({ "spec": { "controlPlaneLoadBalancer": { "vrid": 10 }, "networkDevice": null } });
     world.patch("BaremetalCluster", "c1", patch).await;
     world.wait_until("the new id", |world| kept(world).is_some_and(|duty| duty.router_id.get() == 10)).await;
+    world.check_invariants().await;
+}
+
+// Fault: nothing answers at the endpoint of a cluster whose control plane was initialized.
+// Shown: `EndpointReady=False` and `Ready=False` of the BaremetalCluster, `WorkloadUnreachable`.
+#[tokio::test(start_paused = true)]
+async fn endpoint_that_falls_silent_is_said() {
+    let world = World::with_hosts(&["host-1"]).await;
+    wait_reason(&world, Type::EndpointReady, Reason::KubeconfigMissing).await;
+    assert_eq!(cluster_condition(&world, Type::Ready).unwrap().reason, Reason::EndpointKnown.as_str());
+    initialize_control_plane(&world).await;
+    wait_reason(&world, Type::EndpointReady, Reason::EndpointReachable).await;
+    world.workload.faults().outage(Outage::Refused);
+    wait_reason(&world, Type::EndpointReady, Reason::WorkloadUnreachable).await;
+    let message = wait_reason(&world, Type::Ready, Reason::WorkloadUnreachable).await;
+    assert!(message.contains("check the endpoint"), "{message}");
+    let object = world.get_object(CLUSTERS, "c1").unwrap();
+    assert_eq!(object["status"]["ready"], true, "what is provisioned stays so");
+    world.workload.faults().outage(Outage::Over);
+    wait_reason(&world, Type::Ready, Reason::EndpointKnown).await;
     world.check_invariants().await;
 }

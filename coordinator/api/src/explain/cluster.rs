@@ -12,6 +12,7 @@ pub(super) const REASONS: &[Entry] = &[
         ),
     ),
     (EndpointKnown, fine("spec.controlPlaneEndpoint is set")),
+    (EndpointReachable, fine("an API server answers at spec.controlPlaneEndpoint")),
     (AddressHeld, fine("a control-plane host holds the address; the message names it")),
     (
         HolderMissing,

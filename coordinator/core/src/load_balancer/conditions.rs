@@ -4,7 +4,7 @@ use coordinator_api::cluster::{BaremetalCluster, LoadBalancerType};
 use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::inventory::LoadBalancerReport;
 
-use super::{Candidate, Decision, DeviceProblem};
+use super::{Candidate, Decision, DeviceProblem, Member};
 
 /// The conditions of a cluster with an internal endpoint.
 #[must_use]
@@ -88,6 +88,35 @@ fn config_condition(decision: &Decision) -> ConditionUpdate {
     condition_true(Type::NetworkConfigValid, Reason::NetworkConfigAccepted, "")
 }
 
+/// What each member reported of its newest duty.
+fn member_reports<'a>(
+    decision: &'a Decision,
+    candidates: &[Candidate<'a>],
+) -> Vec<(&'a str, Option<&'a LoadBalancerReport>)> {
+    let report = |member: &'a Member| {
+        let candidate = candidates.iter().find(|candidate| candidate.host == member.host);
+        let report = candidate.and_then(|candidate| candidate.known?.state.as_ref());
+        let current = report.filter(|report| report.generation == member.duty.generation);
+        (member.host.as_str(), current)
+    };
+    decision.members.iter().map(report).collect()
+}
+
+fn list_holders<'a>(reports: &[(&'a str, Option<&LoadBalancerReport>)]) -> Vec<&'a str> {
+    let held = reports.iter().filter(|(_, report)| report.is_some_and(|report| report.is_holder));
+    held.map(|(host, _)| *host).collect()
+}
+
+/// The host that holds the address, where one does. While it moves there may be two
+/// reports: then nothing is said.
+#[must_use]
+pub fn find_holder<'a>(decision: &'a Decision, candidates: &[Candidate<'a>]) -> Option<&'a str> {
+    match list_holders(&member_reports(decision, candidates)).as_slice() {
+        [holder] => Some(holder),
+        _ => None,
+    }
+}
+
 /// Whether a member holds the address.
 fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> ConditionUpdate {
     let not_ready = |reason, message| condition_false(Type::LoadBalancerReady, reason, message);
@@ -95,18 +124,8 @@ fn balancer_condition(decision: &Decision, candidates: &[Candidate<'_>]) -> Cond
         let message = "no control-plane machine has a host that can hold the address";
         return not_ready(Reason::MembersMissing, message.to_owned());
     }
-    let reports: Vec<(&str, Option<&LoadBalancerReport>)> = decision
-        .members
-        .iter()
-        .map(|member| {
-            let candidate = candidates.iter().find(|candidate| candidate.host == member.host);
-            let report = candidate.and_then(|candidate| candidate.known?.state.as_ref());
-            let current = report.filter(|report| report.generation == member.duty.generation);
-            (member.host.as_str(), current)
-        })
-        .collect();
-    let held = reports.iter().filter(|(_, report)| report.is_some_and(|report| report.is_holder));
-    let holders: Vec<_> = held.map(|(host, _)| *host).collect();
+    let reports = member_reports(decision, candidates);
+    let holders = list_holders(&reports);
     let failed = reports.iter().find_map(|(host, report)| {
         let message = report.as_ref().map(|report| report.message.as_str())?;
         (!message.is_empty()).then(|| format!("host {host}: {message}"))

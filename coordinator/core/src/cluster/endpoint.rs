@@ -1,0 +1,114 @@
+//! The conditions `EndpointReady` and `Ready` of a cluster.
+
+use coordinator_api::conditions::{
+    ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
+};
+
+use super::{Decision, Observed};
+use crate::host::Problem;
+
+const UNSUPPORTED_MESSAGE: &str = "spec.controlPlaneLoadBalancer.host is no IP address, and with type Internal the hosts hold an address: recreate the cluster with an address in the hosts' network, or with type External";
+
+/// What the API server behind the endpoint said when it was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum EndpointAnswer {
+    #[default]
+    NotAsked,
+    /// There is nothing to ask it with.
+    Unasked(Problem),
+    Answered,
+    Silent(Problem),
+}
+
+/// Until the control plane is initialized, an endpoint that is known is enough for
+/// `Ready`: the API server comes with the first machine.
+pub(super) fn endpoint_conditions(decision: &Decision, observed: &Observed) -> Vec<ConditionUpdate> {
+    let both =
+        |endpoint: ConditionUpdate| vec![ConditionUpdate { kind: Type::Ready, ..endpoint.clone() }, endpoint];
+    match decision {
+        Decision::Paused | Decision::ExternallyManaged => vec![],
+        Decision::OwnerMissing => {
+            let message = "no Cluster names this object in spec.infrastructureRef yet";
+            vec![condition_false(Type::Ready, Reason::OwnerWaiting, message)]
+        }
+        Decision::EndpointMissing => both(condition_false(
+            Type::EndpointReady,
+            Reason::EndpointMissing,
+            "set spec.controlPlaneEndpoint or spec.controlPlaneLoadBalancer",
+        )),
+        Decision::Unsupported => {
+            both(condition_false(Type::EndpointReady, Reason::FieldUnsupported, UNSUPPORTED_MESSAGE))
+        }
+        Decision::Fill(_) | Decision::Rest => {
+            let answer = answer_condition(&observed.endpoint);
+            let known = condition_true(Type::Ready, Reason::EndpointKnown, "");
+            let ready = match (&observed.endpoint, &answer) {
+                (EndpointAnswer::Silent(_), Some(silent)) if observed.is_control_plane_initialized => {
+                    ConditionUpdate { kind: Type::Ready, ..silent.clone() }
+                }
+                _ => known,
+            };
+            [ready].into_iter().chain(answer).collect()
+        }
+    }
+}
+
+fn answer_condition(answer: &EndpointAnswer) -> Option<ConditionUpdate> {
+    let kind = Type::EndpointReady;
+    match answer {
+        EndpointAnswer::NotAsked => None,
+        EndpointAnswer::Answered => Some(condition_true(kind, Reason::EndpointReachable, "")),
+        EndpointAnswer::Unasked(problem) => Some(condition_unknown(kind, problem.reason, &problem.message)),
+        EndpointAnswer::Silent(problem) => Some(condition_false(kind, problem.reason, &problem.message)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silent_endpoint_counts_once_an_api_server_has_answered() {
+        let problem = |reason| Problem { reason, message: "why".to_owned() };
+        let (silent, unasked) = (Reason::WorkloadUnreachable, Reason::KubeconfigMissing);
+        for (name, answer, is_initialized, ready, endpoint) in [
+            ("first", EndpointAnswer::NotAsked, false, "True EndpointKnown", None),
+            (
+                "no kubeconfig",
+                EndpointAnswer::Unasked(problem(unasked)),
+                true,
+                "True EndpointKnown",
+                Some("Unknown KubeconfigMissing"),
+            ),
+            (
+                "before kubeadm init",
+                EndpointAnswer::Silent(problem(silent)),
+                false,
+                "True EndpointKnown",
+                Some("False WorkloadUnreachable"),
+            ),
+            (
+                "lost",
+                EndpointAnswer::Silent(problem(silent)),
+                true,
+                "False WorkloadUnreachable",
+                Some("False WorkloadUnreachable"),
+            ),
+            ("there", EndpointAnswer::Answered, true, "True EndpointKnown", Some("True EndpointReachable")),
+        ] {
+            let observed = Observed {
+                endpoint: answer,
+                is_control_plane_initialized: is_initialized,
+                ..Observed::default()
+            };
+            let shown = endpoint_conditions(&Decision::Rest, &observed);
+            let text = |kind: Type| {
+                let update = shown.iter().find(|update| update.kind == kind)?;
+                let status: &str = update.status.into();
+                Some(format!("{status} {}", update.reason.as_str()))
+            };
+            assert_eq!(text(Type::Ready).as_deref(), Some(ready), "{name}");
+            assert_eq!(text(Type::EndpointReady).as_deref(), endpoint, "{name}");
+        }
+    }
+}

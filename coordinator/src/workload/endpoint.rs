@@ -1,0 +1,109 @@
+//! Whether an API server answers at the endpoint of a workload cluster.
+
+use std::time::Duration;
+
+use coordinator_core::cluster::EndpointAnswer;
+use coordinator_core::retry::{RETRY_MAX, probe_backoff};
+use kube::Client;
+use tokio::time::{Instant, timeout};
+
+use super::{WorkloadClients, unreachable_problem};
+use crate::controllers::index::Key;
+use crate::store::StoreError;
+use crate::telemetry::chain;
+
+/// An endpoint that answers is asked again after this long.
+const INTERVAL: Duration = Duration::from_mins(2);
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Etcd's quorum is part of it.
+const PATH: &str = "/readyz";
+
+/// The last question.
+pub(super) struct Asked {
+    answer: EndpointAnswer,
+    /// Questions without an answer in a row.
+    failures: u32,
+    next: Instant,
+    is_initialized: bool,
+}
+
+impl WorkloadClients {
+    /// Asks the API server at the endpoint, unless it was asked a short time ago. Also
+    /// tells when to ask again. Once the control plane is initialized it is asked at once.
+    ///
+    /// # Errors
+    /// When the Secret with the kubeconfig cannot be read.
+    pub async fn ask_endpoint(
+        &self,
+        management: &Client,
+        cluster: &Key,
+        is_initialized: bool,
+    ) -> Result<(EndpointAnswer, Option<Duration>), StoreError> {
+        let failures = match self.lock_endpoints().get(cluster) {
+            Some(asked) if asked.is_initialized == is_initialized => {
+                let remaining = asked.next.saturating_duration_since(Instant::now());
+                if !remaining.is_zero() {
+                    return Ok((asked.answer.clone(), asked.repeats().then_some(remaining)));
+                }
+                asked.failures
+            }
+            _ => 0,
+        };
+        let answer = self.ask_now(management, cluster, failures).await?;
+        let (failures, pause) = match answer {
+            EndpointAnswer::Answered => (0, INTERVAL),
+            EndpointAnswer::Unasked(_) | EndpointAnswer::NotAsked => (0, RETRY_MAX),
+            EndpointAnswer::Silent(_) => {
+                (failures.saturating_add(1), probe_backoff(failures.saturating_add(1)))
+            }
+        };
+        let asked = Asked { answer: answer.clone(), failures, next: Instant::now() + pause, is_initialized };
+        let repeats = asked.repeats();
+        self.lock_endpoints().insert(cluster.clone(), asked);
+        Ok((answer, repeats.then_some(pause)))
+    }
+
+    /// An endpoint that answers costs the management cluster nothing: the Secret is read
+    /// when there is no client, and again when the one that was kept had no answer.
+    async fn ask_now(
+        &self,
+        management: &Client,
+        cluster: &Key,
+        failures: u32,
+    ) -> Result<EndpointAnswer, StoreError> {
+        let kept = self.lock_known().get(cluster).filter(|_| failures == 0).map(|known| known.client.clone());
+        let client = match kept {
+            Some(client) => client,
+            None => match self.open_client(management, cluster).await? {
+                Ok(client) => client,
+                Err(problem) => return Ok(EndpointAnswer::Unasked(problem)),
+            },
+        };
+        // An error is a semaphore that is closed, which this one never is.
+        let _question = self.0.questions.acquire().await.ok();
+        let error = match timeout(DEADLINE, ask_ready(&client)).await {
+            Ok(Ok(())) => return Ok(EndpointAnswer::Answered),
+            Ok(Err(error)) => chain(&error),
+            Err(_) => format!("{PATH} was not answered within {} s", DEADLINE.as_secs()),
+        };
+        Ok(EndpointAnswer::Silent(unreachable_problem(cluster, &error)))
+    }
+}
+
+impl Asked {
+    /// The Secret of a control plane that does not exist yet is not asked for again and
+    /// again: the progress of the Cluster announces it.
+    fn repeats(&self) -> bool {
+        self.is_initialized || !matches!(self.answer, EndpointAnswer::Unasked(_))
+    }
+}
+
+/// A refusal is an answer; an error of a server may be that of a load balancer which
+/// has no API server behind it.
+async fn ask_ready(client: &Client) -> Result<(), kube::Error> {
+    let request = http::Request::get(PATH).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    match client.request_text(request).await {
+        Err(kube::Error::Api(status)) if status.code < 500 => Ok(()),
+        answer => answer.map(drop),
+    }
+}

@@ -1,0 +1,71 @@
+//! The holder of an internal endpoint, as a Lease of the workload cluster. The Lease
+//! shows it and decides nothing: that is VRRP's.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use super::WorkloadClients;
+use crate::controllers::index::Key;
+use crate::store::StoreError;
+
+/// Where Kubernetes keeps the Leases of its own control plane.
+const NAMESPACE: &str = "kube-system";
+/// Name of the Lease.
+pub const LEASE: &str = "baremetal-control-plane-endpoint";
+
+impl WorkloadClients {
+    /// Writes the holder when it is another than was written last.
+    ///
+    /// # Errors
+    /// [`StoreError`], of either cluster.
+    pub async fn show_holder(
+        &self,
+        management: &Client,
+        cluster: &Key,
+        holder: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        if self.lock_holders().get(cluster).is_some_and(|shown| shown == holder) {
+            return Ok(());
+        }
+        // Without a client the endpoint's condition tells why.
+        let Ok(client) = self.open_client(management, cluster).await? else { return Ok(()) };
+        let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+        let known = leases.get_opt(LEASE).await.map_err(StoreError::request("get", "Lease", LEASE))?;
+        if let Some(change) = change_holder(known.as_ref(), holder, now) {
+            let written = match known {
+                Some(_) => leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(&change)).await,
+                None => create(&leases, change).await,
+            };
+            written.map_err(StoreError::request("write", "Lease", LEASE))?;
+        }
+        self.lock_holders().insert(cluster.clone(), holder.to_owned());
+        Ok(())
+    }
+}
+
+async fn create(leases: &Api<Lease>, lease: Value) -> Result<Lease, kube::Error> {
+    let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+    leases.create(&PostParams::default(), &lease).await
+}
+
+/// What the Lease lacks; `None` when it names the holder already.
+fn change_holder(known: Option<&Lease>, holder: &str, now: Timestamp) -> Option<Value> {
+    let spec = known.and_then(|lease| lease.spec.as_ref());
+    if spec.and_then(|spec| spec.holder_identity.as_deref()) == Some(holder) {
+        return None;
+    }
+    let transitions = spec.map(|spec| spec.lease_transitions.unwrap_or_default().saturating_add(1));
+    let mut metadata = json!({ "name": LEASE });
+    if let Some(version) = known.and_then(ResourceExt::resource_version) {
+        metadata["resourceVersion"] = json!(version);
+    }
+    Some(json!({ "metadata": metadata, "spec": {
+        "holderIdentity": holder, "acquireTime": MicroTime(now),
+        "leaseTransitions": transitions.unwrap_or_default(),
+    } }))
+}
