@@ -59,7 +59,7 @@ test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --lib --bins --tests
 
 .PHONY: e2e
-e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (two idle cores, 1 h or more; KEEP=1 leaves it running, UPGRADE=0 is shorter, ENDPOINT=internal has no load balancer)
+e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (two idle cores; 13 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer)
 	@$(INPUTS)
 	EARLIER_BIN=$$($(PARTS) -- directory kubernetes-earlier)
 	ETCD_BIN=$$($(PARTS) -- directory etcd)
