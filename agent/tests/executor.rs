@@ -12,6 +12,7 @@ use proto::v1alpha1::step_report::Outcome as Reported;
 use agent::boot::network_trial::{self, Phase};
 use agent::boot::{self, seed};
 use agent::error::{explain, format_line};
+use agent::host::observed;
 use agent::paths::Root;
 use agent::plan::executor::{Advance, Executor, NewestPlan, Policy};
 use proto::plan::{Plan, Step};
@@ -442,6 +443,36 @@ async fn the_first_reboot_that_is_asked_for_is_orderly() {
         assert_eq!(restarted.advance().await.unwrap(), Advance::Rebooting);
         assert_eq!(host.simulated.effects().last().map(String::as_str), Some(want));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ordered_reboot_ends_one_boot_between_plans() {
+    let host = Host::new();
+    let reboots = || host.simulated.effects().iter().filter(|effect| effect.starts_with("reboot")).count();
+    let boot = || observed::boot_id(&host.root).unwrap();
+    let mut executor = host.executor();
+    executor.accept(clean(1)).unwrap();
+    executor.order_reboot(boot());
+    for _ in 0..7 {
+        let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+        assert_eq!(reboots(), 0, "the plan ends first");
+        executor.reported(&report).unwrap();
+    }
+    let ordered = boot();
+    assert_eq!(executor.advance().await.unwrap(), Advance::Rebooting);
+    assert_eq!(host.simulated.effects().last().map(String::as_str), Some("reboot Orderly"));
+    host.reboot();
+    let mut executor = host.executor();
+    executor.order_reboot(ordered);
+    assert_eq!((executor.advance().await.unwrap(), reboots()), (Advance::Idle, 1), "that boot has ended");
+
+    // A host that stays up is asked in each way, and left alone then.
+    executor.order_reboot(boot());
+    for _ in 0..3 {
+        executor.order_reboot(boot());
+        assert_eq!(executor.advance().await.unwrap(), Advance::Rebooting);
+    }
+    assert_eq!((executor.advance().await.unwrap(), reboots()), (Advance::Idle, 4));
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ pub mod metal3;
 use std::sync::Arc;
 
 use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::capi_ipam::IPAddressClaim;
 use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
@@ -29,7 +30,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ApiResource;
 use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, Metal3};
@@ -48,6 +49,15 @@ use metal3::Metal3Cache;
 pub struct ApiVersions {
     pub machine: ApiResource,
     pub cluster: ApiResource,
+}
+
+impl ApiVersions {
+    /// Whether Cluster API serves its claims on addresses at the version that is read: its
+    /// kinds have one version.
+    #[must_use]
+    pub fn has_address_claims(&self) -> bool {
+        self.machine.version == IPAddressClaim::version(&())
+    }
 }
 
 /// The stores.
@@ -161,7 +171,8 @@ pub fn start_watches(
         clusters: watch.follow_versioned(versions.cluster.clone()),
         catalog: watch.follow_kind(vec![catalogs], &one, ()),
         leases: watch.follow_kind(vec![own], &replicas, ()),
-        metal3: (config.metal3 != Metal3::Off).then(|| Metal3Cache::start(&mut watch, config.metal3)),
+        metal3: (config.metal3 != Metal3::Off)
+            .then(|| Metal3Cache::start(&mut watch, config.metal3, versions)),
         versions: versions.clone(),
     }
 }

@@ -22,6 +22,8 @@ pub enum Order {
     },
     /// The coordinator has this report.
     Reported(StepReport),
+    /// The boot with this id is to end.
+    Reboot(String),
 }
 
 /// Orders that the worker has not taken.
@@ -33,9 +35,12 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// Leaves an order. A plan replaces the one of the same number, whose stream
-    /// has ended.
+    /// has ended; a reboot replaces the one before.
     pub fn put(&self, order: Order) {
         let mut orders = self.lock();
+        if matches!(order, Order::Reboot(_)) {
+            orders.retain(|order| !matches!(order, Order::Reboot(_)));
+        }
         if let Order::Plan { plan: new, .. } = &order {
             let is_plan = |order: &Order| matches!(order, Order::Plan { .. });
             orders.retain(
@@ -80,7 +85,7 @@ mod tests {
         while !mailbox.lock().is_empty() {
             taken.push(match mailbox.take().await {
                 Order::Plan { plan, .. } => Some(plan.generation),
-                Order::Reported(_) => None,
+                Order::Reported(_) | Order::Reboot(_) => None,
             });
         }
         taken
@@ -99,5 +104,9 @@ mod tests {
             mailbox.put(plan(generation));
         }
         assert_eq!(take_all(&mailbox).await, [Some(1), Some(2)], "another stream brought it again");
+        for _ in 0..20 {
+            mailbox.put(Order::Reboot("boot-1".to_owned()));
+        }
+        assert_eq!(take_all(&mailbox).await, [None], "every stream brings it again");
     }
 }

@@ -98,6 +98,10 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Resul
             Ok(())
         }
         Order::Reported(report) => executor.reported(&report),
+        Order::Reboot(boot_id) => {
+            executor.order_reboot(boot_id);
+            Ok(())
+        }
     }
 }
 

@@ -141,7 +141,16 @@ pub struct Executor<S> {
     policy: Policy,
     progress: PlanProgress,
     plan: Option<Arc<Plan>>,
+    reboot: Option<OrderedReboot>,
     running: watch::Sender<Option<StepProgress>>,
+}
+
+/// A reboot that is no step of a plan. The id of the boot that it ends is all
+/// there is to remember: in another boot it has been carried out.
+struct OrderedReboot {
+    boot_id: String,
+    /// How often it was asked for.
+    requests: u32,
 }
 
 impl<S: System> Executor<S> {
@@ -152,7 +161,8 @@ impl<S: System> Executor<S> {
     /// [`JournalError::Write`] when the state directory cannot be made.
     pub fn open(root: Root, system: S, policy: Policy) -> Result<Self, JournalError> {
         let progress = PlanProgress::open(&root)?;
-        Ok(Self { root, system, policy, progress, plan: None, running: watch::Sender::new(None) })
+        let running = watch::Sender::new(None);
+        Ok(Self { root, system, policy, progress, plan: None, reboot: None, running })
     }
 
     /// The newest plan that this host has accepted, and how far it is.
@@ -218,14 +228,44 @@ impl<S: System> Executor<S> {
             return Ok(Advance::Report(report));
         }
         let Some(plan) = self.plan.clone() else {
-            return Ok(Advance::Idle);
+            return self.advance_reboot().await;
         };
         let advanced = self.advance_plan(&plan).await;
         // The plan holds secrets: it stays only while it is needed.
         if matches!(advanced, Ok(Advance::Idle)) || self.progress.is_unjournaled() {
             self.plan = None;
         }
-        advanced
+        match advanced {
+            Ok(Advance::Idle) => self.advance_reboot().await,
+            advanced => advanced,
+        }
+    }
+
+    /// Ends the boot with this id, once no plan runs.
+    pub fn order_reboot(&mut self, boot_id: String) {
+        if self.reboot.as_ref().is_none_or(|known| known.boot_id != boot_id) {
+            self.reboot = Some(OrderedReboot { boot_id, requests: 0 });
+        }
+    }
+
+    /// Asks in each way once, as the step of a plan does.
+    async fn advance_reboot(&mut self) -> Result<Advance, ExecutorError> {
+        let Some(OrderedReboot { boot_id, requests }) = &self.reboot else { return Ok(Advance::Idle) };
+        let (requests, boot) = (*requests, observed::boot_id(&self.root).map_err(ExecutorError::BootId)?);
+        let method = reboot_method(requests).filter(|_| *boot_id == boot);
+        let Some(method) = method else {
+            if *boot_id == boot {
+                tracing::error!(
+                    "the host was asked to reboot in every way and did not: look at its console, then reboot it by hand"
+                );
+            }
+            self.reboot = None;
+            return Ok(Advance::Idle);
+        };
+        tracing::info!(?method, "rebooting, as an operator asked for it");
+        self.reboot = Some(OrderedReboot { boot_id: boot, requests: requests + 1 });
+        self.request_reboot(method).await;
+        Ok(Advance::Rebooting)
     }
 
     async fn advance_plan(&mut self, plan: &Plan) -> Result<Advance, ExecutorError> {

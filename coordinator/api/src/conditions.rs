@@ -39,6 +39,9 @@ pub enum Type {
     /// `MachineInventory`: the plan that an operator wrote can be run; present while
     /// it is asked for.
     CustomPlanAccepted,
+    /// `MachineInventory`, `BareMetalHost`: the reboot that was asked for has happened;
+    /// present while it is asked for.
+    Rebooted,
     /// `MachineInventory`: the host attached by the newest URL, token and authorities.
     CoordinatorKnown,
     /// `MachineRegistration`, `BaremetalCluster`, `BareMetalHost`: fields are set that
@@ -75,8 +78,10 @@ pub enum Reason {
     // Of the systems whose manifests apply unchanged.
     /// No pool of that name in the namespace.
     PoolMissing,
-    /// No member of the pool can be claimed.
+    /// No member of the pool can be claimed; of an `IPPool`: no address is free.
     PoolExhausted,
+    /// `IPAddressClaim`: the pool gives no address.
+    AllocationFailed,
     /// Ours, `IPPool`: a field has a value that no address can be taken from.
     PoolInvalid,
     /// The pool belongs to another Cluster.
@@ -95,6 +100,24 @@ pub enum Reason {
     CustomPlanWaiting,
     /// Inventory: the plan of an operator is none that hosts execute.
     CustomPlanInvalid,
+    /// The host cannot be asked to reboot yet.
+    RebootWaiting,
+    /// The host was asked to reboot, and is not back yet.
+    RebootInProgress,
+    /// The host has rebooted; the request stays until who wrote it removes it.
+    RebootDone,
+    /// `Metal3Remediation`: the host is about to be asked to reboot.
+    RemediationRunning,
+    /// `Metal3Remediation`: the host has rebooted, and the node is to become healthy.
+    RemediationWaiting,
+    /// `Metal3Remediation`: the host is meant to be off.
+    RemediationRefused,
+    /// `Metal3Remediation`: no try made the node healthy.
+    RemediationExhausted,
+    /// `Metal3Remediation`: the Machine is in deletion.
+    RemediationEnded,
+    /// `Metal3Remediation`: the Machine has no host.
+    RemediationHostMissing,
     /// Inventory: the host attached by the newest settings of the coordinator.
     SettingsCurrent,
     /// Inventory: newer settings were sent to the host.

@@ -11,6 +11,7 @@
 #![allow(clippy::duplicated_attributes, clippy::struct_excessive_bools, unreachable_pub)]
 
 pub mod capi;
+pub mod capi_ipam;
 pub mod cluster;
 pub mod conditions;
 pub mod crds;

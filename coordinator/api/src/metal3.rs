@@ -7,6 +7,7 @@ pub mod data_template;
 pub mod host;
 pub mod ipam;
 pub mod machine;
+pub mod remediation;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
@@ -27,6 +28,8 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         data_template::Metal3DataTemplate::crd(),
         data::Metal3DataClaim::crd(),
         data::Metal3Data::crd(),
+        remediation::Metal3Remediation::crd(),
+        remediation::Metal3RemediationTemplate::crd(),
         ipam::IPPool::crd(),
         ipam::IPClaim::crd(),
         ipam::IPAddress::crd(),
@@ -50,7 +53,7 @@ pub struct ObjectRef {
     /// Written by CAPM3; not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Written by CAPM3; not read.
+    /// Written by CAPM3; read of the claim of an `IPAddress` alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Written by CAPM3; not read.
@@ -100,6 +103,8 @@ pub mod names {
     pub const HOST_FINALIZER: &str = "baremetalhost.baremetal.cluster.io";
     /// Finalizer of a `Metal3Machine`: held until its host is free.
     pub const MACHINE_FINALIZER: &str = "metal3machine.infrastructure.cluster.x-k8s.io";
+    /// Finalizer of a `Metal3Remediation`: held until its request of a reboot is removed.
+    pub const REMEDIATION_FINALIZER: &str = "metal3remediation.infrastructure.cluster.x-k8s.io";
     /// Finalizer of a `Metal3Cluster`: held while machines of it exist.
     pub const CLUSTER_FINALIZER: &str = "metal3cluster.infrastructure.cluster.x-k8s.io";
     /// Ours, annotation of a `BareMetalHost`: the providerID of the node that runs.
@@ -116,6 +121,12 @@ pub mod names {
     pub const HOST_PAUSES: [&str; 2] = ["baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/detached"];
     /// Annotations of a `BareMetalHost` that no machine chooses.
     pub const HOST_UNHEALTHY: [&str; 2] = ["capm3.metal3.io/unhealthy", "capi.metal3.io/unhealthy"];
+    /// Annotation of a `BareMetalHost`, alone or before `/` and a key: the host is to be
+    /// rebooted.
+    pub const REBOOT: &str = "reboot.metal3.io";
+    /// Ours, annotation of a `BareMetalHost`: requests of a reboot that were taken, and
+    /// the boot that they end.
+    pub const REBOOT_RECORD: &str = "baremetal.cluster.io/reboot-record";
     /// Label of a `BareMetalHost` that is kept for the successors of a machine.
     pub const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
     /// Ours, annotation of a `Metal3DataClaim`: the index that was chosen, written

@@ -40,6 +40,12 @@ pub mod annotation {
     /// Ours: set by an operator on a `MachineInventory`: the Secret in its namespace
     /// with a plan in the upstream format, run once; removed when it was announced.
     pub const CUSTOM_PLAN: &str = "baremetal.cluster.io/custom-plan";
+    /// Ours: set by an operator on a `MachineInventory` to have its host rebooted once;
+    /// removed when it was.
+    pub const REBOOT: &str = "baremetal.cluster.io/reboot";
+    /// Ours: on a `MachineInventory`, the boot that a request of a reboot ends. In
+    /// every other boot of the host the request has been carried out.
+    pub const REBOOTING_FROM: &str = "baremetal.cluster.io/rebooting-from";
     /// On plan Secrets: `clean`, `reprovision` or `custom`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
     /// Ours: the inventory that a machine has chosen, written before the

@@ -12,6 +12,7 @@ use crate::host::{AnnouncedPlan, HostRecord, Problem, grace_end};
 use crate::ids::HostName;
 use crate::plan::StoredPlan;
 use crate::plan::custom::{CustomPlan, CustomPlanError};
+use crate::reboot::{self, RebootStep};
 
 /// The machine that a claim names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,8 @@ pub struct HostOutcome {
     pub hold: Option<Problem>,
     /// Why the plan of an operator is not run.
     pub custom: Option<Problem>,
+    /// Why the host has not rebooted as it is asked to.
+    pub reboot: Option<Problem>,
     pub wake: Wake,
 }
 
@@ -79,6 +82,10 @@ pub enum HostEffect {
     AssignCustom(Assignment),
     /// It was announced: remove the request.
     ForgetCustom,
+    /// Record that a reboot ends this boot: the host is asked to.
+    BeginReboot(String),
+    /// The host runs another boot: remove the request.
+    FinishReboot,
 }
 
 /// Decides.
@@ -86,7 +93,8 @@ pub enum HostEffect {
 pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
     let (session, session_wake) = check_session(situation);
     let effect = session.or_else(|| check_move(situation)).or_else(|| check_claim(situation));
-    let (effect, problem) = match effect {
+    let (due, reboot) = check_reboot(situation);
+    let (effect, problem) = match effect.or(due) {
         Some(effect) => (Some(effect), None),
         None => custom::check_request(situation),
     };
@@ -96,7 +104,19 @@ pub fn decide_host(situation: &HostSituation<'_>) -> HostOutcome {
         (Wake::OnChange, grace) => grace,
         (session, _) => session,
     };
-    HostOutcome { effect, hold: find_hold(situation), custom: problem, wake }
+    HostOutcome { effect, hold: find_hold(situation), custom: problem, reboot, wake }
+}
+
+fn check_reboot(situation: &HostSituation<'_>) -> (Option<HostEffect>, Option<Problem>) {
+    if situation.is_paused {
+        return (None, None);
+    }
+    match reboot::decide_reboot(situation.host, situation.now) {
+        None => (None, None),
+        Some(RebootStep::Begin(boot)) => (Some(HostEffect::BeginReboot(boot)), None),
+        Some(RebootStep::Finish) => (Some(HostEffect::FinishReboot), None),
+        Some(RebootStep::Wait(problem)) => (None, Some(problem)),
+    }
 }
 
 /// After its replica failed, a host has the grace period to attach to another one.

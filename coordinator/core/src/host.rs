@@ -74,6 +74,10 @@ pub struct HostRecord {
     pub blocks_move: bool,
     /// Name of the Secret with a plan that an operator wants run.
     pub custom_plan: Option<String>,
+    /// An operator asks for a reboot.
+    pub is_reboot_requested: bool,
+    /// The boot that a request of a reboot ends.
+    pub rebooting_from: Option<String>,
     /// By which pools select it.
     pub labels: BTreeMap<String, String>,
     /// Whose machine held it last.
@@ -135,6 +139,8 @@ impl HostRecord {
             is_abandoned: annotated(annotation::ABANDONED),
             blocks_move: annotated(annotation::BLOCK_MOVE),
             custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),
+            is_reboot_requested: annotated(annotation::REBOOT),
+            rebooting_from: inventory.annotations().get(annotation::REBOOTING_FROM).cloned(),
             labels: inventory.labels().clone(),
             reuse_group: inventory.annotations().get(annotation::NODE_REUSE_GROUP).cloned(),
             capacity: host

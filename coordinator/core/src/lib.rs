@@ -6,7 +6,8 @@
 //! [`pool`] says which can be claimed, [`demand`] what a machine asks for,
 //! [`assignment`] what is due for it, [`plan`] what the host executes,
 //! [`provider_id`] how its node is called, [`node_link`] which Node it is,
-//! [`load_balancer`] who holds the endpoint's address.
+//! [`load_balancer`] who holds the endpoint's address, [`reboot`] which boot of a
+//! host ends on request.
 
 pub mod assignment;
 pub mod attestation;
@@ -26,6 +27,7 @@ pub mod node_link;
 pub mod plan;
 pub mod pool;
 pub mod provider_id;
+pub mod reboot;
 pub mod registry_access;
 pub mod retry;
 #[cfg(test)]

@@ -5,4 +5,5 @@ pub mod data;
 pub mod host;
 pub mod ipam;
 pub mod machine;
+pub mod remediation;
 mod selector;

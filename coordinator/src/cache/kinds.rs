@@ -16,7 +16,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::follow::Watched;
 use super::{Presence, Sinks};
 use crate::controllers::index::{Index, Key, Triggers};
-use crate::controllers::metal3::index::Metal3Index;
 
 impl Watched for MachineInventory {
     const KIND: &'static str = "MachineInventory";
@@ -56,9 +55,9 @@ impl Watched for BaremetalMachine {
 impl Watched for Machine {
     const KIND: &'static str = "Machine";
 
-    fn record_change(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
+    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
         let mut triggers = Index::apply_owner(this);
-        triggers.metal3.extend(Metal3Index::apply_owner(this).metal3);
+        triggers.metal3.extend(sinks.metal3.apply_owner(this).metal3);
         triggers
     }
 }

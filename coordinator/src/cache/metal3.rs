@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
+use coordinator_api::capi_ipam::{IPAddress as GivenAddress, IPAddressClaim};
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
+use coordinator_api::metal3::remediation::Metal3Remediation;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::Store;
 use kube::runtime::reflector::store::Writer;
 
 use super::follow::{Watch, Watched};
-use super::{Presence, Sinks};
+use super::{ApiVersions, Presence, Sinks};
 use crate::config::Metal3;
 use crate::controllers::index::Triggers;
 use crate::controllers::metal3::index::Metal3Index;
@@ -32,14 +34,19 @@ pub struct Metal3Cache {
     pub data_templates: Store<Metal3DataTemplate>,
     pub data_claims: Store<Metal3DataClaim>,
     pub data: Store<Metal3Data>,
+    pub remediations: Store<Metal3Remediation>,
     pub ip_pools: Store<IPPool>,
     pub ip_claims: Store<IPClaim>,
     pub ip_addresses: Store<IPAddress>,
+    /// Of Cluster API, where it serves them.
+    pub address_claims: Store<IPAddressClaim>,
+    pub given_addresses: Store<GivenAddress>,
 }
 
 impl Metal3Cache {
-    pub(super) fn start(watch: &mut Watch<'_>, served: Metal3) -> Self {
+    pub(super) fn start(watch: &mut Watch<'_>, served: Metal3, versions: &ApiVersions) -> Self {
         let is_full = served == Metal3::Full;
+        let has_claims = is_full && versions.has_address_claims();
         Self {
             index: watch.sinks.metal3.clone(),
             is_full,
@@ -50,12 +57,17 @@ impl Metal3Cache {
             data_templates: follow_if(watch, is_full),
             data_claims: follow_if(watch, is_full),
             data: follow_if(watch, is_full),
+            remediations: follow_if(watch, is_full),
             ip_pools: follow_if(watch, is_full),
             ip_claims: follow_if(watch, is_full),
             ip_addresses: follow_if(watch, is_full),
+            address_claims: follow_if(watch, has_claims),
+            given_addresses: follow_if(watch, has_claims),
         }
     }
 
+    /// Claims of Cluster API are not waited for: an installation may lack them, and what is
+    /// in use is known without them.
     pub(super) async fn wait_until_filled(&self) {
         // An error is a watch that ended with the process.
         let _ = self.hosts.wait_until_ready().await;
@@ -69,6 +81,7 @@ impl Metal3Cache {
             self.data_templates.wait_until_ready(),
             self.data_claims.wait_until_ready(),
             self.data.wait_until_ready(),
+            self.remediations.wait_until_ready(),
             self.ip_pools.wait_until_ready(),
             self.ip_claims.wait_until_ready(),
             self.ip_addresses.wait_until_ready(),
@@ -141,6 +154,14 @@ impl Watched for Metal3Data {
     }
 }
 
+impl Watched for Metal3Remediation {
+    const KIND: &'static str = "Metal3Remediation";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_remediation(this, presence)
+    }
+}
+
 impl Watched for IPPool {
     const KIND: &'static str = "IPPool";
 
@@ -162,5 +183,21 @@ impl Watched for IPAddress {
 
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         sinks.metal3.apply_ip_address(this, presence)
+    }
+}
+
+impl Watched for IPAddressClaim {
+    const KIND: &'static str = "IPAddressClaim";
+
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_address_claim(this, presence)
+    }
+}
+
+impl Watched for GivenAddress {
+    const KIND: &'static str = "IPAddress of Cluster API";
+
+    fn record_change(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
+        Metal3Index::apply_given_address(this)
     }
 }

@@ -70,7 +70,8 @@ async fn act_once(
             let shown = |kind| move |problem: Problem| condition_false(kind, problem.reason, problem.message);
             let held = outcome.hold.map(shown(Type::Ready));
             let custom = outcome.custom.map(shown(Type::CustomPlanAccepted));
-            let told = held.into_iter().chain(custom);
+            let reboot = outcome.reboot.map(shown(Type::Rebooted));
+            let told = held.into_iter().chain(custom).chain(reboot);
             host::write_conditions(&context.client, inventory, told, gathered.now).await?;
         }
     }
@@ -227,6 +228,17 @@ async fn apply_effect(
         HostEffect::AllowMove => host::allow_move(client, inventory).await,
         HostEffect::AssignCustom(assignment) => assign_custom(context, inventory, assignment, secret).await,
         HostEffect::ForgetCustom => host::forget_custom_plan(client, inventory).await,
+        HostEffect::BeginReboot(boot) => {
+            host::begin_reboot(client, inventory, boot).await?;
+            let note = format!("the agent is asked to end the boot {boot}");
+            context.events.normal(&**inventory, "RebootRequested", &note).await;
+            Ok(())
+        }
+        HostEffect::FinishReboot => {
+            host::finish_reboot(client, inventory).await?;
+            context.events.normal(&**inventory, "Rebooted", "the host runs another boot").await;
+            Ok(())
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Controllers of the Metal3 kinds.
 
+mod address_claim;
 mod cluster;
 mod data;
 mod data_claim;
@@ -9,6 +10,7 @@ pub mod index;
 mod ip_claim;
 mod ip_pool;
 mod machine;
+mod remediation;
 mod slots;
 
 use std::sync::Arc;
@@ -67,6 +69,8 @@ fn start_full(
     let (template, templates) = open_queue();
     let (data_claim, data_claims) = open_queue();
     let (data, data_keys) = open_queue();
+    let (remediation, remediations) = open_queue();
+    let (address_claim, address_claims) = open_queue();
     let all = || context.clone();
     tasks.spawn(run_controller(ip_pool::reconcile, all(), cache.ip_pools.clone(), pools));
     tasks.spawn(run_controller(ip_claim::reconcile, all(), cache.ip_claims.clone(), claims));
@@ -75,6 +79,13 @@ fn start_full(
     tasks.spawn(run_controller(data_template::reconcile, all(), cache.data_templates.clone(), templates));
     tasks.spawn(run_controller(data_claim::reconcile, all(), cache.data_claims.clone(), data_claims));
     tasks.spawn(run_controller(data::reconcile, all(), cache.data.clone(), data_keys));
+    tasks.spawn(run_controller(remediation::reconcile, all(), cache.remediations.clone(), remediations));
+    tasks.spawn(run_controller(
+        address_claim::reconcile,
+        all(),
+        cache.address_claims.clone(),
+        address_claims,
+    ));
     move |kind, key| match kind {
         Kind::Host => {}
         Kind::IpPool => pool(key),
@@ -84,5 +95,7 @@ fn start_full(
         Kind::DataTemplate => template(key),
         Kind::DataClaim => data_claim(key),
         Kind::Data => data(key),
+        Kind::Remediation => remediation(key),
+        Kind::AddressClaim => address_claim(key),
     }
 }

@@ -38,6 +38,8 @@ pub struct HostState {
     pub plan: Option<PlanInFlight>,
     /// Its duty for its cluster's load balancer.
     pub duty: Option<LoadBalancerDuty>,
+    /// The boot that a request of a reboot ends.
+    pub rebooting_from: Option<String>,
     /// Why its calls are refused.
     pub refusal: Option<Refusal>,
     /// No inventory has the identity at the moment.
@@ -51,6 +53,7 @@ impl HostState {
             plan: PlanInFlight::of(&record),
             duty: record.load_balancer.as_ref().map(|known| known.duty.clone()),
             refusal: record.refusal(),
+            rebooting_from: record.rebooting_from,
             uid: record.uid,
             session: record.session,
             is_deleted: false,

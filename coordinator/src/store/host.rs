@@ -142,6 +142,28 @@ pub async fn forget_custom_plan(client: &Client, inventory: &MachineInventory) -
     patch(client, inventory, "end the request of a plan on", &annotations, None).await.map(drop)
 }
 
+/// Records that a reboot ends this boot of the host, which is asked to from then on.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn begin_reboot(
+    client: &Client,
+    inventory: &MachineInventory,
+    boot: &str,
+) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::REBOOTING_FROM: boot });
+    patch(client, inventory, "request a reboot of", &annotations, None).await.map(drop)
+}
+
+/// The host runs another boot.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn finish_reboot(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
+    let annotations = json!({ annotation::REBOOT: null, annotation::REBOOTING_FROM: null });
+    patch(client, inventory, "end the request of a reboot of", &annotations, None).await.map(drop)
+}
+
 /// The disk was installed again.
 ///
 /// # Errors

@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use coordinator_api::capi::Machine;
 use coordinator_api::metal3::data::Metal3Data;
 use coordinator_api::metal3::names;
 use coordinator_api::names::label;
+use coordinator_core::metal3::remediation::request_replacement as request_conditions;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
-use kube::core::NamespaceResourceScope;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{StoreError, is_not_found, kind_name, patch, with_finalizer, without_finalizer};
 
@@ -143,6 +146,33 @@ pub async fn drop_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &st
     let finalizers = without_finalizer(object.finalizers(), finalizer);
     let change = json!({ "metadata": { "finalizers": finalizers } });
     patch(client, object, "remove the finalizer of", change).await.map(drop)
+}
+
+/// Has the owner of a Machine replace it, by the condition that Cluster API's own health
+/// check sets. The Machine is read anew: its conditions are written as a whole.
+///
+/// # Errors
+/// Conflict when the Machine has changed since it was read.
+pub async fn request_replacement(
+    client: &Client,
+    machine: &Machine,
+    resource: &ApiResource,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    const KIND: &str = "Machine";
+    let name = machine.name_any();
+    let namespace = machine.namespace().unwrap_or_default();
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, resource);
+    let found = api.get(&name).await.map_err(StoreError::request("get", KIND, &name))?;
+    let known = found.data.pointer("/status/conditions").and_then(Value::as_array);
+    let known = known.map(Vec::as_slice).unwrap_or_default();
+    let Some(conditions) = request_conditions(known, &resource.version, now) else { return Ok(()) };
+    let patch = json!({
+        "metadata": { "resourceVersion": found.resource_version() },
+        "status": { "conditions": conditions },
+    });
+    let written = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    written.map(drop).map_err(StoreError::request("request the replacement of", KIND, &name))
 }
 
 /// Records on a claim what it will take, with the finalizer that holds it until

@@ -869,7 +869,7 @@ pub struct PlanAcknowledgement {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CoordinatorMessage {
-    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3")]
+    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4")]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
@@ -883,7 +883,19 @@ pub mod coordinator_message {
         LoadBalancer(super::LoadBalancerDuty),
         #[prost(message, tag = "3")]
         Settings(super::CoordinatorSettings),
+        #[prost(message, tag = "4")]
+        Reboot(super::RebootRequest),
     }
+}
+/// An operator wants the host rebooted. It is carried out between plans, and in
+/// that boot only: in every other one it has been.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RebootRequest {
+    /// /proc/sys/kernel/random/boot_id of the boot that is to end.
+    #[prost(string, tag = "1")]
+    pub boot_id: ::prost::alloc::string::String,
 }
 /// Where the coordinator is from now on. The host keeps them beside its own,
 /// attaches by them, and states them in the Hello; where it cannot attach, it goes

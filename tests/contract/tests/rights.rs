@@ -153,6 +153,8 @@ async fn every_right_on_metal3_kinds_is_used() {
     world.create("Metal3DataTemplate", "workers", json!({ "spec": meta })).await;
     world.apply_metal3_machine("m-1", json!({ "spec": { "dataTemplate": { "name": "workers" } } })).await;
     world.wait_metal3_ready("m-1").await;
+    claim_address(&world).await;
+    give_up_machine(&mut world).await;
     world.delete_metal3_machine("m-1").await;
     world.wait_idle().await;
     let entries = world.fake.journal().entries();
@@ -165,6 +167,40 @@ async fn every_right_on_metal3_kinds_is_used() {
         "metal3::create(&context.client, &key.namespace, &claim)",
     )];
     check_unused(&rights, &used, &known);
+}
+
+/// A claim of Cluster API, until it is gone.
+async fn claim_address(world: &World) {
+    const CLAIMS: &str = "ipaddressclaims.ipam.cluster.x-k8s.io";
+    let pool = json!({ "apiGroup": "ipam.metal3.io", "kind": "IPPool", "name": "net" });
+    world.create("IPAddressClaim", "spare", json!({ "spec": { "poolRef": pool } })).await;
+    let is_given =
+        |world: &World| world.get_object(CLAIMS, "spare").unwrap()["status"]["addressRef"].is_object();
+    world.wait_until("it has an address", is_given).await;
+    world.delete("IPAddressClaim", "spare").await;
+    world.wait_until("it is gone", |world| world.get_object(CLAIMS, "spare").is_none()).await;
+}
+
+/// The host of an unhealthy machine does not answer.
+async fn give_up_machine(world: &mut World) {
+    const REMEDIATIONS: &str = "metal3remediations.infrastructure.cluster.x-k8s.io";
+    let uid = world.get_object("machines.cluster.x-k8s.io", "m-1").unwrap()["metadata"]["uid"].clone();
+    let owner =
+        json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "m-1", "uid": uid });
+    let object = json!({ "metadata": { "ownerReferences": [owner] }, "spec": { "strategy": { "timeout": "100s" } } });
+    world.host_mut("host-1").power_off();
+    world.create("Metal3Remediation", "m-1", object).await;
+    let is_over = |world: &World| {
+        world.get_object(REMEDIATIONS, "m-1").unwrap()["status"]["phase"] == "Deleting machine"
+    };
+    world.wait_until("it is given up", is_over).await;
+    world.delete("Metal3Remediation", "m-1").await;
+    world.host_mut("host-1").power_on();
+    let is_back = |world: &World| {
+        let host = world.inventory("host-1").and_then(|inventory| inventory.status?.host);
+        host.and_then(|host| host.session).is_some_and(|session| session.ended.is_none())
+    };
+    world.wait_until("the host is back", is_back).await;
 }
 
 #[test]

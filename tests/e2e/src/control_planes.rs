@@ -3,6 +3,7 @@
 
 mod dead_host;
 pub mod metal3;
+mod remediation;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

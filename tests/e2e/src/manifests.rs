@@ -14,6 +14,8 @@ pub const HEALTH_CHECK: &str = include_str!("../manifests/health-check.yaml");
 pub const METAL3: &str = include_str!("../manifests/metal3.yaml");
 /// See `manifests/metal3-worker.yaml`.
 pub const METAL3_WORKER: &str = include_str!("../manifests/metal3-worker.yaml");
+/// See `manifests/metal3-health-check.yaml`.
+pub const METAL3_HEALTH_CHECK: &str = include_str!("../manifests/metal3-health-check.yaml");
 /// What is applied beside the roles for the kinds of Metal3.
 pub const METAL3_RIGHTS: [&str; 3] = [
     include_str!("../../../coordinator/config/metal3/rbac.yaml"),

@@ -101,8 +101,13 @@ impl World {
                 fake.register_crd(&crd);
             }
         }
-        for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
-            fake.register(Kind::namespaced("cluster.x-k8s.io", CAPI, kind, plural).with_status());
+        for (group, kind, plural) in [
+            ("cluster.x-k8s.io", "Machine", "machines"),
+            ("cluster.x-k8s.io", "Cluster", "clusters"),
+            ("ipam.cluster.x-k8s.io", "IPAddressClaim", "ipaddressclaims"),
+            ("ipam.cluster.x-k8s.io", "IPAddress", "ipaddresses"),
+        ] {
+            fake.register(Kind::namespaced(group, CAPI, kind, plural).with_status());
         }
         fake.garbage_collection(GarbageCollection::Immediate);
         let memory = Path::new("/dev/shm");

@@ -149,3 +149,98 @@ async fn restored_claims_keep_their_addresses() {
     assert_eq!(address_of(&world, "c").as_deref(), Some("10.0.0.3"));
     world.check_invariants().await;
 }
+
+const ADDRESS_CLAIMS: &str = "ipaddressclaims.ipam.cluster.x-k8s.io";
+const GIVEN: &str = "ipaddresses.ipam.cluster.x-k8s.io";
+
+async fn apply_address_claim(world: &World, name: &str, pool: &str) {
+    let pool = json!({ "apiGroup": "ipam.metal3.io", "kind": "IPPool", "name": pool });
+    world.create("IPAddressClaim", name, json!({ "spec": { "clusterName": "c1", "poolRef": pool } })).await;
+}
+
+/// The address that a claim of Cluster API reports.
+fn given_to(world: &World, claim: &str) -> Option<String> {
+    let claim = world.get_object(ADDRESS_CLAIMS, claim)?;
+    let ready = claim["status"]["conditions"].as_array()?.iter().find(|found| found["type"] == "Ready")?;
+    let object = world.get_object(GIVEN, claim["status"]["addressRef"]["name"].as_str()?)?;
+    assert_eq!(
+        (&object["spec"]["claimRef"]["name"], &ready["status"]),
+        (&claim["metadata"]["name"], &json!("True"))
+    );
+    object["spec"]["address"].as_str().map(str::to_owned)
+}
+
+fn reason_of(world: &World, claim: &str) -> String {
+    let claim = world.get_object(ADDRESS_CLAIMS, claim).unwrap();
+    claim["status"]["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned()
+}
+
+// Fault: claims of Cluster API and of Metal3 with the same names ask one IPPool at once, and for more than it has.
+// Shown: condition `Ready` of the IPAddressClaim with `PoolExhausted`; no address is given twice.
+#[tokio::test(start_paused = true)]
+async fn claims_of_cluster_api_share_the_pools() {
+    let world = World::with_metal3().await;
+    world.apply_metal3_cluster("c1").await;
+    let ranges = json!([{ "start": "10.0.0.1", "end": "10.0.0.4" }]);
+    apply_pool(&world, "net", json!({ "pools": ranges, "prefix": 24, "gateway": "10.0.0.254" })).await;
+    apply_pool(&world, "six", json!({ "pools": [{ "subnet": "fd00::/64" }] })).await;
+    for name in ["a", "b"] {
+        apply_claim(&world, name, "net").await;
+        apply_address_claim(&world, name, "net").await;
+    }
+    let addresses = |world: &World| {
+        let given = ["a", "b"].into_iter().flat_map(|name| [address_of(world, name), given_to(world, name)]);
+        given.collect::<Option<BTreeSet<_>>>()
+    };
+    world.wait_until("every claim has an address", |world| addresses(world).is_some()).await;
+    assert_eq!(addresses(&world).unwrap().len(), 4);
+    let given = world.get_object(GIVEN, "a").unwrap();
+    assert_eq!((&given["spec"]["prefix"], &given["spec"]["gateway"]), (&json!(24), &json!("10.0.0.254")));
+    // The other family is another claim.
+    apply_address_claim(&world, "a-six", "six").await;
+    world.wait_until("of the other family", |world| given_to(world, "a-six").is_some()).await;
+    assert_eq!(given_to(&world, "a-six").as_deref(), Some("fd00::1"));
+
+    apply_address_claim(&world, "late", "net").await;
+    world.wait_until("it waits", |world| reason_of(world, "late") == "PoolExhausted").await;
+    let freed = given_to(&world, "a");
+    world.delete("IPAddressClaim", "a").await;
+    world.wait_until("it has the address", |world| given_to(world, "late") == freed).await;
+    assert!(world.get_object(GIVEN, "a").is_none() && address_of(&world, "a").is_some());
+
+    // What a claim was given comes back while the claim is there.
+    world.fake.take_out(GIVEN, NAMESPACE, "b");
+    world.restart_coordinator();
+    world.wait_until("it is given again", |world| given_to(world, "b").is_some()).await;
+    for name in ["b", "late", "a-six"] {
+        world.delete("IPAddressClaim", name).await;
+    }
+    world.wait_until("nothing is given", |world| world.fake.look_at_all(GIVEN).is_empty()).await;
+    world.wait_idle().await;
+    assert_eq!(world.fake.look_at_all(ADDRESSES).len(), 2, "those of the IPClaims");
+    world.check_invariants().await;
+}
+
+// Fault: the Cluster of a claim of Cluster API is paused, and the coordinator is killed at any write.
+// Shown: nothing is given or given back while it is paused; no address leaks.
+#[tokio::test(start_paused = true)]
+async fn a_paused_claim_of_cluster_api_waits() {
+    for write in (1..=9).step_by(2) {
+        let world = World::with_metal3().await;
+        world.apply_metal3_cluster("c1").await;
+        apply_pool(&world, "net", json!({ "pools": [{ "subnet": "10.0.0.0/30" }] })).await;
+        let pause = |is_paused: bool| json!({ "spec": { "paused": is_paused } });
+        world.patch("Cluster", "c1", pause(true)).await;
+        apply_address_claim(&world, "a", "net").await;
+        world.wait_idle().await;
+        assert!(world.fake.look_at_all(ADDRESSES).is_empty());
+        world.stop_coordinator_at(write, Side::After);
+        world.patch("Cluster", "c1", pause(false)).await;
+        world.wait_until("a has an address", |world| given_to(world, "a").is_some()).await;
+        world.delete("IPAddressClaim", "a").await;
+        world.wait_until("a is gone", |world| world.get_object(ADDRESS_CLAIMS, "a").is_none()).await;
+        world.wait_idle().await;
+        assert!(world.fake.look_at_all(ADDRESSES).is_empty() && world.fake.look_at_all(GIVEN).is_empty());
+        world.check_invariants().await;
+    }
+}

@@ -103,6 +103,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             Some(coordinator_message::Message::Settings(announced)) => {
                 self.take_settings(&announced, &attached.outbound)
             }
+            Some(coordinator_message::Message::Reboot(request)) => {
+                self.orders.put(Order::Reboot(request.boot_id));
+                None
+            }
             // One of a later version: not for us.
             None => None,
         }

@@ -96,6 +96,19 @@ pub const EVENTS: &[EventEntry] = &[
         "the machine is in deletion",
     ),
     normal(METAL3_MACHINE, "HostReleased", "the BareMetalHost is free", "its node was removed"),
+    normal(
+        "Metal3Remediation",
+        "Remediating",
+        "a try began: the host is rebooted",
+        "the MachineHealthCheck found the node unhealthy, or the try before did not help",
+    ),
+    warning(
+        "Metal3Remediation",
+        "RemediationGivenUp",
+        "the owner of the Machine replaces it, and no machine chooses its host",
+        "the node did not become healthy within the timeout of the last try",
+        "repair the host, then remove the annotation capi.metal3.io/unhealthy of the BareMetalHost",
+    ),
     warning(
         "IPClaim",
         "AddressRefused",
@@ -108,6 +121,18 @@ pub const EVENTS: &[EventEntry] = &[
         "CustomPlanAssigned",
         "the plan of an operator was stored and announced",
         "the annotation custom-plan, and the host was free for it",
+    ),
+    normal(
+        "MachineInventory, BareMetalHost",
+        "RebootRequested",
+        "the agent of the host is asked to reboot it, once",
+        "the annotation reboot of the MachineInventory, or reboot.metal3.io of the BareMetalHost",
+    ),
+    normal(
+        "MachineInventory, BareMetalHost",
+        "Rebooted",
+        "the host runs another boot",
+        "it was asked to reboot, or was switched off and on",
     ),
     normal(
         INVENTORY,

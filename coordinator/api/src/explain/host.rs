@@ -40,6 +40,24 @@ pub(super) const REASONS: &[Entry] = &[
             "correct the Secret as the message says, or remove the annotation",
         ),
     ),
+    (
+        RebootWaiting,
+        wait(
+            "the host executes a plan, is not admitted, or has never attached",
+            "none: the host is asked to reboot when it can be; to withdraw the request, remove its annotation",
+        ),
+    ),
+    (
+        RebootInProgress,
+        wait(
+            "the agent of the host was asked to reboot it",
+            "none: an orderly shutdown is forced after three minutes; if the host stays away, look at its console",
+        ),
+    ),
+    (
+        RebootDone,
+        fine("the host has attached from another boot; the request is done until it is written anew"),
+    ),
     (SettingsCurrent, fine("URL, token and authorities of the coordinator are known to the host")),
     (
         SettingsAnnounced,

@@ -70,6 +70,49 @@ pub(super) const REASONS: &[Entry] = &[
     ),
     (Metal3DataSecretsReady, fine("meta-data and network data are rendered")),
     (
+        AllocationFailed,
+        act(
+            "the IPPool is missing, in deletion or invalid, or the annotation ipAddress asks for what it cannot give",
+            "as the message says",
+        ),
+    ),
+    (
+        RemediationRunning,
+        wait(
+            "a MachineHealthCheck found the node unhealthy",
+            "none: the condition Rebooted of the BareMetalHost says how far it is",
+        ),
+    ),
+    (
+        RemediationWaiting,
+        wait(
+            "the host has rebooted, and its node is not healthy yet",
+            "none: after spec.strategy.timeout it is rebooted again, or the Machine is given up",
+        ),
+    ),
+    (
+        RemediationRefused,
+        act(
+            "spec.online of the BareMetalHost is false",
+            "set spec.online of the BareMetalHost to true, then delete the Metal3Remediation",
+        ),
+    ),
+    (
+        RemediationExhausted,
+        act(
+            "the node did not become healthy within spec.strategy.timeout, spec.strategy.retryLimit times",
+            "repair the host, then remove the annotation capi.metal3.io/unhealthy of its BareMetalHost",
+        ),
+    ),
+    (RemediationEnded, fine("the Machine is in deletion, and its host is given back")),
+    (
+        RemediationHostMissing,
+        act(
+            "the MachineHealthCheck counts a Machine as unhealthy that has no host yet",
+            "see the conditions of the Metal3Machine; a longer nodeStartupTimeoutSeconds gives it more time",
+        ),
+    ),
+    (
         HostNotProvisioned,
         wait("the host executes its plan", "none: the conditions of the BareMetalHost say how far it is"),
     ),

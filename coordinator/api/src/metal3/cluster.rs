@@ -32,7 +32,7 @@ use crate::machine::Initialization;
         type_ = "string",
         json_path = ".metadata.labels.cluster\\.x-k8s\\.io/cluster-name"
     ),
-    printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.controlPlaneEndpoint"),
+    printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.controlPlaneEndpoint.host"),
     printcolumn(name = "Why", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason")
 )]
 #[serde(rename_all = "camelCase")]

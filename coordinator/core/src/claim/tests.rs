@@ -155,7 +155,7 @@ fn session_of_a_dead_replica_ends_after_the_grace() {
     };
     assert_eq!(
         at(seconds(399)),
-        HostOutcome { effect: None, hold: None, custom: None, wake: Wake::At(seconds(400)) }
+        HostOutcome { effect: None, hold: None, custom: None, reboot: None, wake: Wake::At(seconds(400)) }
     );
     assert_eq!(at(seconds(400)).effect, Some(HostEffect::EndSession { ended: seconds(100) }));
 }

@@ -34,6 +34,9 @@ pub fn project_conditions(
     if record.custom_plan.is_none() {
         status.conditions.retain(|condition| condition.type_ != Type::CustomPlanAccepted.as_str());
     }
+    if !record.is_reboot_requested && record.rebooting_from.is_none() {
+        status.conditions.retain(|condition| condition.type_ != Type::Rebooted.as_str());
+    }
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
 }
 

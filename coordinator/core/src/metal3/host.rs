@@ -1,6 +1,7 @@
 //! `BareMetalHost`: an inventory by another name. One that names an inventory is
 //! provisioned by our plans; every other one belongs to another manager.
 
+pub mod reboot;
 mod status;
 #[cfg(test)]
 mod tests;

@@ -14,11 +14,51 @@ use ipnet::IpNet;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
+mod address_claim;
 mod claim;
 #[cfg(test)]
 mod tests;
 
+pub use address_claim::{
+    AddressClaimStep, Situation as AddressClaimSituation, chosen_address, decide_address_claim, is_ours,
+    refuse as refuse_address_claim,
+};
 pub use claim::{ClaimStep, decide_claim, project_pool};
+
+/// What an address was given to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimKind {
+    /// Metal3's.
+    Claim,
+    /// Cluster API's.
+    AddressClaim,
+}
+
+impl ClaimKind {
+    /// Name of the kind.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Claim => "IPClaim",
+            Self::AddressClaim => "IPAddressClaim",
+        }
+    }
+
+    /// Of the claim that an address names.
+    #[must_use]
+    pub fn of(address: &IPAddress) -> Self {
+        let kind = address.spec.claim.kind.as_deref();
+        if kind == Some(Self::AddressClaim.as_str()) { Self::AddressClaim } else { Self::Claim }
+    }
+}
+
+/// Whether the address was given to that claim. Names decide: UIDs change with a
+/// restore. Claims of both kinds may have one name.
+#[must_use]
+pub fn is_held_by(address: &IPAddress, kind: ClaimKind, claim: &str, pool: &str) -> bool {
+    let spec = &address.spec;
+    ClaimKind::of(address) == kind && spec.claim.name == claim && spec.pool.name == pool
+}
 
 /// A pool, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use coordinator_core::assignment::{self, State};
 use coordinator_core::claim::ClaimingMachine;
 use coordinator_core::demand::Blocker;
 use coordinator_core::host::HostRecord;
+use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
     HostStep, KIND, decide_step, keeping_cluster, named_inventory, project_status, read_demand, unkeep_change,
 };
@@ -87,7 +88,11 @@ pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -
     let inventory = find_inventory(&host, &context);
     let record = inventory.as_deref().and_then(HostRecord::parse);
     let client = &context.client;
-    match (decide_step(&host, record.as_ref()), inventory) {
+    let step = decide_step(&host, record.as_ref());
+    if step == HostStep::Drive && reboot_host(&context, &host, inventory.as_deref(), record.as_ref()).await? {
+        return Ok(Action::await_change());
+    }
+    match (step, inventory) {
         (HostStep::Ignore, _) | (HostStep::Take | HostStep::GiveBack, None) => {}
         (HostStep::Hold, _) => metal3::add_finalizer(client, &*host, names::HOST_FINALIZER).await?,
         (HostStep::Forget, _) => metal3::drop_finalizer(client, &*host, names::HOST_FINALIZER).await?,
@@ -110,6 +115,35 @@ pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -
         (HostStep::Drive, _) => return front_door::reconcile_machine(host, context).await,
     }
     Ok(Action::await_change())
+}
+
+/// Applies what is due for the annotations that ask for a reboot.
+async fn reboot_host(
+    context: &Context,
+    host: &BareMetalHost,
+    inventory: Option<&MachineInventory>,
+    record: Option<&HostRecord>,
+) -> Result<bool, StoreError> {
+    let Some((step, inventory)) = decide_reboot(host, record).zip(inventory) else { return Ok(false) };
+    if host.gather_inputs(context).demand.hold.is_some() {
+        return Ok(false);
+    }
+    let client = &context.client;
+    match step {
+        RebootStep::Begin(change) => {
+            store::patch(client, host, "take the request of a reboot of", change).await?;
+            context.events.normal(host, "RebootRequested", "the agent is asked to reboot the host").await;
+        }
+        RebootStep::Ask(boot) => inventories::begin_reboot(client, inventory, &boot).await?,
+        RebootStep::Finish(change) => {
+            store::patch(client, host, "end the request of a reboot of", change).await?;
+            context.events.normal(host, "Rebooted", "the host runs another boot").await;
+        }
+        RebootStep::Forget(change) => {
+            store::patch(client, host, "forget the request of a reboot of", change).await?;
+        }
+    }
+    Ok(true)
 }
 
 /// Whether the host was kept for a Cluster that is gone, and is free now.

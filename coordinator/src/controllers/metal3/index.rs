@@ -7,11 +7,14 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use coordinator_api::capi_ipam::{IPAddress as GivenAddress, IPAddressClaim};
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::names;
+use coordinator_api::names::label;
 use coordinator_core::metal3::data::{group_of_data, group_of_template};
+use coordinator_core::metal3::ipam::{ClaimKind, chosen_address, is_ours};
 use coordinator_core::metal3::machine::HostRoster;
 use kube::ResourceExt as _;
 
@@ -32,7 +35,13 @@ pub enum Kind {
     Host,
     Machine,
     Cluster,
+    Remediation,
+    AddressClaim,
 }
+
+/// Before the names of Cluster API's claims where both kinds of claims are kept; no object
+/// has it in its name.
+const ADDRESS_CLAIM: &str = "ipaddressclaim/";
 
 /// The index of the process. Clones are the same one.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +50,8 @@ pub struct Metal3Index(Arc<RwLock<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     addresses: Slots<IpAddr>,
+    address_claims_by_cluster: Groups<Key, Key>,
+    cluster_of_address_claim: HashMap<Key, Key>,
     indexes: Slots<i64>,
     data_by_claim: HashMap<Key, Key>,
     /// Templates, by the one whose indexes they share.
@@ -53,6 +64,9 @@ struct Inner {
     keeper_of_host: HashMap<Key, Key>,
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
+    /// By the Machine of Cluster API that owns both.
+    remediations_by_owner: Groups<Key, Key>,
+    owner_of_remediation: HashMap<Key, Key>,
     machines: HashMap<Key, MachineFacts>,
     reservations: Reservations,
     /// Hosts by namespace.
@@ -66,10 +80,30 @@ struct Inner {
 struct MachineFacts {
     host: Option<Key>,
     cluster: Option<Key>,
+    /// Its Machine of Cluster API.
+    owner: Option<Key>,
 }
 
 pub(super) fn triggers(subjects: impl IntoIterator<Item = (Kind, Key)>) -> Triggers {
     Triggers { metal3: subjects.into_iter().collect(), ..Triggers::default() }
+}
+
+/// Where addresses are kept by claims of both kinds.
+pub(super) fn slot_of_address_claim(claim: &Key) -> Key {
+    claim.in_namespace_of(&format!("{ADDRESS_CLAIM}{}", claim.name))
+}
+
+fn claim_subjects(claims: impl IntoIterator<Item = Key>) -> impl Iterator<Item = (Kind, Key)> {
+    claims.into_iter().map(|key| match key.name.strip_prefix(ADDRESS_CLAIM) {
+        Some(name) => (Kind::AddressClaim, key.in_namespace_of(name)),
+        None => (Kind::IpClaim, key),
+    })
+}
+
+/// The Cluster that a claim belongs to.
+pub(super) fn cluster_of(claim: &IPAddressClaim) -> Option<&str> {
+    let label = claim.labels().get(label::CLUSTER_NAME).map(String::as_str);
+    claim.spec.cluster_name.as_deref().or(label).filter(|name| !name.is_empty())
 }
 
 fn of_kind(kind: Kind, keys: impl IntoIterator<Item = Key>) -> impl Iterator<Item = (Kind, Key)> {
@@ -89,33 +123,61 @@ impl Metal3Index {
     pub(crate) fn apply_ip_pool(&self, pool: &IPPool) -> Triggers {
         let key = Key::of(pool);
         let claims = self.read_inner().addresses.claims_of(&key);
-        triggers(of_kind(Kind::IpClaim, claims).chain([(Kind::IpPool, key)]))
+        triggers(claim_subjects(claims).chain([(Kind::IpPool, key)]))
     }
 
     pub(crate) fn apply_ip_claim(&self, claim: &IPClaim, presence: Presence) -> Triggers {
         let key = Key::of(claim);
-        let chosen = chosen_address(claim);
+        let chosen = chosen_of_claim(claim);
         let facts =
             (presence == Presence::Exists).then(|| (key.in_namespace_of(&claim.spec.pool.name), chosen));
         let woken = self.write_inner().addresses.update_claim(&key, facts);
         let data = claim.labels().get(names::DATA_NAME).map(|name| (Kind::Data, key.in_namespace_of(name)));
-        triggers(of_kind(Kind::IpClaim, woken).chain([(Kind::IpClaim, key)]).chain(data))
+        triggers(claim_subjects(woken).chain([(Kind::IpClaim, key)]).chain(data))
+    }
+
+    /// A claim of Cluster API on one of our pools.
+    pub(crate) fn apply_address_claim(&self, claim: &IPAddressClaim, presence: Presence) -> Triggers {
+        let key = Key::of(claim);
+        let exists = presence == Presence::Exists;
+        let cluster = cluster_of(claim).filter(|_| exists).map(|name| key.in_namespace_of(name));
+        let pool = key.in_namespace_of(&claim.spec.pool_ref.name);
+        let facts = (exists && is_ours(claim)).then(|| (pool, chosen_address(claim)));
+        let mut inner = self.write_inner();
+        let old = match &cluster {
+            Some(cluster) => inner.cluster_of_address_claim.insert(key.clone(), cluster.clone()),
+            None => inner.cluster_of_address_claim.remove(&key),
+        };
+        inner.address_claims_by_cluster.replace_group(old.as_ref(), cluster.as_ref(), &key);
+        let woken = inner.addresses.update_claim(&slot_of_address_claim(&key), facts);
+        triggers(claim_subjects(woken).chain([(Kind::AddressClaim, key)]))
+    }
+
+    /// What Cluster API's claim was given concerns that claim.
+    pub(crate) fn apply_given_address(address: &GivenAddress) -> Triggers {
+        triggers([(Kind::AddressClaim, Key::of(address).in_namespace_of(&address.spec.claim_ref.name))])
     }
 
     pub(crate) fn apply_ip_address(&self, address: &IPAddress, presence: Presence) -> Triggers {
         let key = Key::of(address);
         let pool = key.in_namespace_of(&address.spec.pool.name);
         let claim = key.in_namespace_of(&address.spec.claim.name);
+        let claim = match ClaimKind::of(address) {
+            ClaimKind::Claim => claim,
+            ClaimKind::AddressClaim => slot_of_address_claim(&claim),
+        };
         let parsed = address.spec.address.parse().ok().filter(|_| presence == Presence::Exists);
         let facts = parsed.map(|ip: IpAddr| (pool.clone(), claim, ip));
         let woken = self.write_inner().addresses.update_object(&key, facts);
-        triggers(of_kind(Kind::IpClaim, woken).chain([(Kind::IpPool, pool)]))
+        triggers(claim_subjects(woken).chain([(Kind::IpPool, pool)]))
     }
 
-    /// Addresses of a pool that are in use, with their claims.
+    /// Addresses of a pool that are in use, with the names of their claims.
     #[must_use]
-    pub fn used_addresses(&self, pool: &Key) -> Vec<(IpAddr, Key)> {
-        self.read_inner().addresses.objects_of(pool)
+    pub fn used_addresses(&self, pool: &Key) -> Vec<(IpAddr, String)> {
+        let used = self.read_inner().addresses.objects_of(pool);
+        let name = |claim: &Key| claim.name.strip_prefix(ADDRESS_CLAIM).unwrap_or(&claim.name).to_owned();
+        used.into_iter().map(|(address, claim)| (address, name(&claim))).collect()
     }
 
     /// Reserves the address that `choose` finds, unless the claim has one.
@@ -203,6 +265,6 @@ impl Metal3Index {
 }
 
 /// The address that the claim has recorded as its own.
-fn chosen_address(claim: &IPClaim) -> Option<IpAddr> {
+fn chosen_of_claim(claim: &IPClaim) -> Option<IpAddr> {
     claim.annotations().get(names::CHOSEN_ADDRESS)?.parse().ok()
 }

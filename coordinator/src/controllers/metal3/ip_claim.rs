@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPClaimStatus};
 use coordinator_api::metal3::names;
-use coordinator_core::metal3::ipam::{ClaimStep, Pool, decide_claim};
+use coordinator_core::metal3::ipam::{ClaimKind, ClaimStep, Pool, decide_claim, is_held_by};
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
@@ -77,7 +77,7 @@ async fn create_address(context: &Context, claim: &IPClaim, address: &IPAddress)
         tracing::info!(address = address.spec.address, pool = claim.spec.pool.name, "address given");
         return Ok(());
     };
-    if existing.spec.claim.name == claim.name_any() && existing.spec.pool.name == claim.spec.pool.name {
+    if is_held_by(&existing, ClaimKind::Claim, &claim.name_any(), &claim.spec.pool.name) {
         return Ok(());
     }
     tracing::info!(
@@ -97,7 +97,9 @@ async fn release_address(
         let api: Api<IPAddress> =
             Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default());
         let found = api.get_opt(name).await.map_err(StoreError::request("get", "IPAddress", name))?;
-        if let Some(found) = found.filter(|address| address.spec.claim.name == claim.name_any()) {
+        let pool = &claim.spec.pool.name;
+        let is_own = |address: &IPAddress| is_held_by(address, ClaimKind::Claim, &claim.name_any(), pool);
+        if let Some(found) = found.filter(is_own) {
             metal3::delete_held(&context.client, &found, names::ADDRESS_FINALIZER).await?;
             tracing::info!(address = found.spec.address, "address given back");
         }

@@ -29,7 +29,6 @@ pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Resul
         metal3::drop_finalizer(&context.client, &*pool, names::POOL_FINALIZER).await?;
         return Ok(Action::await_change());
     }
-    let used = used.into_iter().map(|(address, claim)| (address, claim.name)).collect();
     let projected = project_pool(&pool, used, context.clock.now());
     status::write_status(&context.client, &*pool, &projected).await?;
     Ok(Action::await_change())

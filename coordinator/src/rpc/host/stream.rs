@@ -89,6 +89,8 @@ struct Attachment {
     sent: Option<Checksum>,
     /// The duty for the load balancer that was sent last.
     sent_duty: Option<LoadBalancerDuty>,
+    /// The host was asked to end its boot: it has one on this stream.
+    has_sent_reboot: bool,
     /// Marked when a registration has another token.
     registrations: watch::Receiver<()>,
     /// Checksum of the settings that were sent last, or stated.
@@ -121,6 +123,7 @@ impl Attachment {
             stale: Some(StaleSession(former)),
             sent: None,
             sent_duty: None,
+            has_sent_reboot: false,
             registrations: context.caches.tokens.subscribe(),
             settings: statement.stated.settings.clone(),
             retry: None,
@@ -207,7 +210,7 @@ impl Attachment {
         }
         let Some(plan) = &state.plan else {
             self.retry = None;
-            return Ok(None);
+            return Ok(self.next_reboot_message(state));
         };
         self.next_plan_message(plan).await
     }
@@ -250,6 +253,19 @@ impl Attachment {
         self.sent_duty = Some(duty.clone());
         let message = coordinator_message::Message::LoadBalancer(message_of(duty)?);
         tracing::info!(generation = duty.generation, "sending the duty for the load balancer");
+        Some(wire::CoordinatorMessage { message: Some(message) })
+    }
+
+    /// The request of a reboot that ends this boot, when it was not sent yet; after
+    /// the plan in flight.
+    fn next_reboot_message(&mut self, state: &HostState) -> Option<wire::CoordinatorMessage> {
+        let boot_id = state.rebooting_from.clone()?;
+        if self.has_sent_reboot || boot_id != self.statement.boot_id() {
+            return None;
+        }
+        self.has_sent_reboot = true;
+        tracing::info!(boot_id, "asking the host to reboot");
+        let message = coordinator_message::Message::Reboot(wire::RebootRequest { boot_id });
         Some(wire::CoordinatorMessage { message: Some(message) })
     }
 

@@ -82,6 +82,24 @@ impl Workload {
         Ok(())
     }
 
+    /// What the kubelet of a node reports when it starts again. A Node that was deleted stays so.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn find_node(&self, name: &str) -> Result<(), Error> {
+        let ready = json!({ "status": { "conditions": [{
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "",
+        }] } });
+        let nodes: Api<Node> = Api::all(self.control_plane.admin().await?);
+        match nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(ready)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            patched => patched.map(drop).map_err(request(&format!("find node {name}"))),
+        }
+    }
+
     /// What the control plane records of a node whose kubelet is silent for too long.
     ///
     /// # Errors

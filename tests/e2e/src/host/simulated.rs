@@ -192,6 +192,14 @@ impl Disk {
         SimulatedSystem::new(self.root()).effects()
     }
 
+    /// The kubelet has no credentials that hold: it is not heard of any more.
+    ///
+    /// # Errors
+    /// When its file cannot be written.
+    pub fn break_kubelet(&self) -> io::Result<()> {
+        fs::write(self.root().join("/etc/kubernetes/kubelet.conf"), kubeadm::EXPIRED)
+    }
+
     /// The node that the disk carries: identity and credentials, as bytes.
     #[must_use]
     pub fn node(&self) -> Option<(Vec<u8>, Vec<u8>)> {

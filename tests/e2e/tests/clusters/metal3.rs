@@ -19,7 +19,7 @@ fn shape(workers: usize, version: &str) -> Shape<'_> {
 
 async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
     let (environment, progress) = (&setup.environment, &setup.progress);
-    let fleet = Fleet::register(environment, progress, &setup.base, 4).await?;
+    let mut fleet = Fleet::register(environment, progress, &setup.base, 4).await?;
     let names = fleet.names();
     progress.step("each inventory has a BareMetalHost");
     apply_hosts(environment, &names).await?;
@@ -51,6 +51,15 @@ async fn run_cluster(setup: &Setup) -> anyhow::Result<()> {
     cluster.change_workers("the workers are scaled to 2", json!({ "replicas": 2 })).await?;
     cluster.await_shape(shape(2, "v1.36.4")).await?;
     ensure!(cluster.check_data(&fleet).await?.len() == 3);
+
+    cluster.check_address_claim().await?;
+    cluster.heal_worker(&mut fleet).await?;
+    let given_up = cluster.replace_worker(&mut fleet).await?;
+    cluster.await_shape(shape(2, "v1.36.4")).await?;
+    let hosts = cluster.worker_hosts().await?;
+    ensure!(!hosts.iter().any(|host| host.ends_with(&format!("/{given_up}"))), "{given_up} of {hosts:?}");
+    ensure!(cluster.check_data(&fleet).await?.len() == 3);
+    cluster.repair_host(&given_up).await?;
 
     cluster.delete(&names).await?;
     cluster.check_metal3_is_free().await

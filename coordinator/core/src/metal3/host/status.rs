@@ -9,15 +9,15 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::named_inventory;
+use super::{named_inventory, reboot};
 use crate::assignment::State;
 use crate::cluster;
 use crate::demand::{Blocker, Severity};
 use crate::host::HostRecord;
 use crate::pool::{Standing, host_standing};
 
-/// Annotations by which a BMC or Ironic is asked for something.
-const REQUESTS: [&str; 2] = ["reboot.metal3.io", "inspect.metal3.io"];
+/// Annotation by which Ironic is asked to inspect the host.
+const INSPECT: &str = "inspect.metal3.io";
 
 /// The status that follows. `state` is that of the assignment, where it has one;
 /// `blocker` is why nothing is done at all.
@@ -60,6 +60,11 @@ pub fn project_status(
     status.error_message = error.unwrap_or_default();
     let mut shown = vec![cluster::paused_condition(false), ignored_condition(host)];
     shown.extend(updates.iter().cloned());
+    let rebooted = reboot::project_reboot(host, record.as_ref(), now);
+    if rebooted.is_none() {
+        status.conditions.retain(|condition| condition.type_ != Type::Rebooted.as_str());
+    }
+    shown.extend(rebooted);
     conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
     if status != before {
         status.last_updated = Some(Time(now));
@@ -68,7 +73,7 @@ pub fn project_status(
 }
 
 fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
-    let is_request = |key: &&String| REQUESTS.iter().any(|request| key.starts_with(request));
+    let is_request = |key: &&String| key.starts_with(INSPECT);
     let offline = (!host.spec.online).then(|| "spec.online: false".to_owned());
     let requests = host.annotations().keys().filter(is_request).map(|key| format!("the annotation {key}"));
     let ignored: Vec<_> = offline.into_iter().chain(requests).collect();

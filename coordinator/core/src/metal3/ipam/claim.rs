@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
-use super::{Pool, address_name};
+use super::{ClaimKind, Pool, address_name, is_held_by};
 
 /// The one change that is due for a claim.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,9 +67,8 @@ pub fn decide_claim<'a>(
     }
 }
 
-/// Names decide: UIDs change with a restore.
 fn is_of_claim(address: &IPAddress, claim: &IPClaim) -> bool {
-    address.spec.claim.name == claim.name_any() && address.spec.pool.name == claim.spec.pool.name
+    is_held_by(address, ClaimKind::Claim, &claim.name_any(), &claim.spec.pool.name)
 }
 
 fn release_address(claim: &IPClaim, pool: Option<&IPPool>, chosen: Option<IpAddr>) -> ClaimStep {
@@ -170,6 +169,7 @@ mod tests {
             ("chosen", chosen.clone(), Value::Null, None, "create net-10-0-0-1"),
             ("created", chosen.clone(), Value::Null, Some("claim"), "report net-10-0-0-1"),
             ("taken by another", chosen.clone(), Value::Null, Some("other"), "choose"),
+            ("an IPAddressClaim of that name has it", chosen.clone(), Value::Null, Some("foreign"), "choose"),
             ("reported", chosen.clone(), reported.clone(), Some("claim"), "rest"),
             ("its object was deleted", chosen.clone(), reported.clone(), None, "create net-10-0-0-1"),
             ("paused", json!({ "annotations": { annotation::PAUSED: "" } }), Value::Null, None, "rest"),
@@ -203,7 +203,14 @@ mod tests {
                 "rest",
             ),
         ] {
-            let existing = existing.map(address);
+            let existing = existing.map(|holder| match holder {
+                "foreign" => {
+                    let mut foreign = address("claim");
+                    foreign.spec.claim.kind = Some("IPAddressClaim".into());
+                    foreign
+                }
+                holder => address(holder),
+            });
             let (claim, pool) = (claim(metadata, status), pool());
             let step = decide_claim(&claim, Some(&pool), |name| {
                 existing.as_ref().filter(|address| address.name_any() == name)

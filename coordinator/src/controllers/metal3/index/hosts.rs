@@ -6,10 +6,11 @@ use coordinator_api::capi;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
+use coordinator_api::metal3::remediation::Metal3Remediation;
 use coordinator_api::names::label;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
 use coordinator_core::metal3::machine::{self, Choice, HostRoster};
-use kube::ResourceExt as _;
+use kube::{Resource, ResourceExt as _};
 
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
 use crate::cache::Presence;
@@ -32,6 +33,18 @@ impl Inner {
         };
         self.kept_by_cluster.replace_group(old.as_ref(), new.as_ref(), host);
     }
+
+    /// What heals these machines.
+    fn remediations_of<'a>(&self, machines: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Key> {
+        let owners = machines.into_iter().filter_map(|machine| self.machines.get(machine)?.owner.as_ref());
+        owners.flat_map(|owner| self.remediations_by_owner.group_members(owner)).cloned().collect()
+    }
+}
+
+/// The Machine of Cluster API that owns an object.
+fn find_owner<K: Resource<DynamicType = ()>>(object: &K) -> Option<Key> {
+    let owner = object.meta().owner_references.iter().flatten().find(|owner| owner.kind == "Machine")?;
+    Some(Key::of(object).in_namespace_of(&owner.name))
 }
 
 /// Hosts, and the machines that use them.
@@ -53,6 +66,7 @@ impl Metal3Index {
         inner.update_roster(&key, host, exists);
         inner.update_keeper(&key, keeping_cluster(host).filter(|_| exists));
         let mut machines: BTreeSet<_> = inner.machines_by_host.group_members(&key).cloned().collect();
+        let remediations = inner.remediations_of(&machines);
         let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
         machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
         if host.spec.consumer_ref.is_some() || !exists {
@@ -71,7 +85,8 @@ impl Metal3Index {
             })
             .collect();
         let hosts = of_kind(Kind::Host, beside).chain([(Kind::Host, key)]);
-        triggers(hosts.chain(of_kind(Kind::Machine, machines)))
+        let subjects = hosts.chain(of_kind(Kind::Machine, machines));
+        triggers(subjects.chain(of_kind(Kind::Remediation, remediations)))
     }
 
     /// The hosts that name an inventory.
@@ -85,6 +100,7 @@ impl Metal3Index {
         let facts = (presence == Presence::Exists).then(|| MachineFacts {
             host: machine::named_host(machine).map(|name| key.in_namespace_of(name)),
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
+            owner: find_owner(machine),
         });
         let mut inner = self.write_inner();
         let old = match &facts {
@@ -95,7 +111,8 @@ impl Metal3Index {
         inner.machines_by_host.replace_group(old.host.as_ref(), new.host.as_ref(), &key);
         inner.machines_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), &key);
         if facts.is_some() {
-            return triggers([(Kind::Machine, key)]);
+            let remediations = inner.remediations_of([&key]);
+            return triggers(of_kind(Kind::Remediation, remediations).chain([(Kind::Machine, key)]));
         }
         inner.waiting.remove(&key);
         inner.reservations.release_machine(&key);
@@ -103,12 +120,29 @@ impl Metal3Index {
         triggers(of_kind(Kind::Cluster, old.cluster))
     }
 
-    /// A Machine of Cluster API concerns its infrastructure machine.
-    pub(crate) fn apply_owner(owner: &capi::Machine) -> Triggers {
-        let reference = &owner.spec.infrastructure_ref;
-        let subject = (reference.kind == machine::KIND)
-            .then(|| (Kind::Machine, Key::of(owner).in_namespace_of(&reference.name)));
-        triggers(subject)
+    /// A Machine of Cluster API concerns its infrastructure machine, and what heals it.
+    pub(crate) fn apply_owner(&self, owner: &capi::Machine) -> Triggers {
+        let (key, reference) = (Key::of(owner), &owner.spec.infrastructure_ref);
+        if reference.kind != machine::KIND {
+            return Triggers::default();
+        }
+        let remediations: Vec<_> =
+            self.read_inner().remediations_by_owner.group_members(&key).cloned().collect();
+        let machine = (Kind::Machine, key.in_namespace_of(&reference.name));
+        triggers(of_kind(Kind::Remediation, remediations).chain([machine]))
+    }
+
+    /// A remediation concerns itself alone.
+    pub(crate) fn apply_remediation(&self, remediation: &Metal3Remediation, presence: Presence) -> Triggers {
+        let key = Key::of(remediation);
+        let owner = find_owner(remediation).filter(|_| presence == Presence::Exists);
+        let mut inner = self.write_inner();
+        let old = match &owner {
+            Some(owner) => inner.owner_of_remediation.insert(key.clone(), owner.clone()),
+            None => inner.owner_of_remediation.remove(&key),
+        };
+        inner.remediations_by_owner.replace_group(old.as_ref(), owner.as_ref(), &key);
+        triggers([(Kind::Remediation, key)])
     }
 
     /// A Cluster concerns its machines and its infrastructure.
@@ -123,8 +157,11 @@ impl Metal3Index {
         let used = machines.clone().filter_map(|machine| inner.machines.get(machine)?.host.clone());
         let hosts: Vec<_> = used.chain(inner.kept_by_cluster.group_members(&key).cloned()).collect();
         let machines: Vec<_> = machines.cloned().collect();
+        let remediations = inner.remediations_of(&machines);
         let subjects = of_kind(Kind::Machine, machines).chain(of_kind(Kind::Host, hosts));
-        triggers(subjects.chain(infrastructure))
+        let claims: Vec<_> = inner.address_claims_by_cluster.group_members(&key).cloned().collect();
+        let beside = of_kind(Kind::Remediation, remediations).chain(of_kind(Kind::AddressClaim, claims));
+        triggers(subjects.chain(beside).chain(infrastructure))
     }
 
     /// A `Metal3Cluster` concerns the machines of the Cluster that owns it.

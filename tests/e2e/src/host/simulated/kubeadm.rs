@@ -15,6 +15,8 @@ use super::read_value;
 
 /// What a node has that joined once.
 const CREDENTIALS: &str = "/etc/kubernetes/kubelet.conf";
+/// Credentials that the API server does not accept any more.
+pub(super) const EXPIRED: &str = "expired";
 const UUID_LABEL: &str = "metal3.io/uuid";
 /// kubeadm's own, where its configuration has no list of taints.
 const CONTROL_PLANE_TAINT: &str = "node-role.kubernetes.io/control-plane";
@@ -23,10 +25,20 @@ const CONTROL_PLANE_TAINT: &str = "node-role.kubernetes.io/control-plane";
 /// kubelet: its Node has what the agent wrote into the kubelet's configuration.
 pub(super) async fn run(root: &Root, workload: &Workload) -> anyhow::Result<()> {
     let user_data = fs::read_to_string(root.nocloud_seed().join("user-data")).unwrap_or_default();
-    if user_data.is_empty() || root.join(CREDENTIALS).exists() {
+    if user_data.is_empty() {
         return Ok(());
     }
     let meta_data = fs::read_to_string(root.nocloud_seed().join("meta-data"))?;
+    match fs::read_to_string(root.join(CREDENTIALS)) {
+        Ok(credentials) if credentials == EXPIRED => return Ok(()),
+        // A kubelet that starts again reports its Node.
+        Ok(_) => {
+            let name = read_value(&meta_data, "local-hostname: ").context("the seed names no host")?;
+            workload.find_node(&name).await?;
+            return Ok(());
+        }
+        Err(_) => {}
+    }
     let Some(kubeadm) = Kubeadm::read(&render(&user_data, &meta_data)?)? else { return Ok(()) };
     let kubelet = kubeadm.configure_kubelet(root)?;
     let node = workload.register_node(&kubelet).await?;

@@ -1,0 +1,248 @@
+//! Annotations that ask for a reboot: `reboot.metal3.io`, which is removed when the
+//! host has rebooted, and `reboot.metal3.io/KEY`, which its writer removes. Each is
+//! carried out once.
+
+use std::collections::BTreeSet;
+
+use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::names;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::host::{HostRecord, Problem};
+use crate::reboot;
+
+/// Which requests were taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct RebootRecord {
+    /// The boot that they end; `None` once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    /// Their annotations.
+    #[serde(default)]
+    requests: BTreeSet<String>,
+}
+
+/// What is due for the requests of a host.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RebootStep {
+    /// Record which boot ends.
+    Begin(Value),
+    /// Have the agent asked to end this boot.
+    Ask(String),
+    /// The host runs another boot.
+    Finish(Value),
+    /// Requests that were carried out are gone.
+    Forget(Value),
+}
+
+/// Decides.
+#[must_use]
+pub fn decide_reboot(host: &BareMetalHost, record: Option<&HostRecord>) -> Option<RebootStep> {
+    let requests = list_requests(host);
+    let known = read_record(host);
+    let record = record?;
+    if let Some(from) = &known.from {
+        if reboot::has_left(record, from) {
+            return Some(RebootStep::Finish(finish_change(&requests, known.requests)));
+        }
+        let is_asked = record.rebooting_from.as_ref() == Some(from);
+        return (!is_asked).then(|| RebootStep::Ask(from.clone()));
+    }
+    if requests.difference(&known.requests).next().is_some() {
+        let boot = reboot::current_boot(record).filter(|_| reboot::find_obstacle(record).is_none())?;
+        let taken = RebootRecord { from: Some(boot.to_owned()), requests };
+        return Some(RebootStep::Begin(record_change(&taken)));
+    }
+    let left: BTreeSet<_> = known.requests.intersection(&requests).cloned().collect();
+    let is_stale = left != known.requests;
+    is_stale.then(|| RebootStep::Forget(record_change(&RebootRecord { from: None, requests: left })))
+}
+
+/// Whether this request was carried out: its writer may remove it.
+#[must_use]
+pub fn is_done(host: &BareMetalHost, request: &str) -> bool {
+    let known = read_record(host);
+    known.from.is_none() && known.requests.contains(request)
+}
+
+/// Whether nothing is known of this request: it may be written anew.
+#[must_use]
+pub fn is_forgotten(host: &BareMetalHost, request: &str) -> bool {
+    !read_record(host).requests.contains(request)
+}
+
+/// How far the requests are; `None` where nothing is asked for.
+#[must_use]
+pub fn project_reboot(
+    host: &BareMetalHost,
+    record: Option<&HostRecord>,
+    now: Timestamp,
+) -> Option<ConditionUpdate> {
+    let known = read_record(host);
+    let fails = |problem: Problem| Some(condition_false(Type::Rebooted, problem.reason, problem.message));
+    if known.from.is_some() {
+        return record.and_then(|record| fails(reboot::describe_progress(record, now)));
+    }
+    let requests = list_requests(host);
+    if requests.difference(&known.requests).next().is_some() {
+        return record.and_then(reboot::find_obstacle).and_then(fails);
+    }
+    let names: Vec<_> = requests.into_iter().collect();
+    let message = format!("done once; written again after a removal, it is done again: {}", names.join(", "));
+    (!names.is_empty()).then(|| condition_true(Type::Rebooted, Reason::RebootDone, message))
+}
+
+fn list_requests(host: &BareMetalHost) -> BTreeSet<String> {
+    let is_request = |key: &&String| is_request(key);
+    host.annotations().keys().filter(is_request).cloned().collect()
+}
+
+fn is_request(key: &str) -> bool {
+    let rest = key.strip_prefix(names::REBOOT);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn read_record(host: &BareMetalHost) -> RebootRecord {
+    let text = host.annotations().get(names::REBOOT_RECORD);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The request without a key goes with its record, in one write.
+fn finish_change(requests: &BTreeSet<String>, taken: BTreeSet<String>) -> Value {
+    let is_kept = |name: &String| name != names::REBOOT && requests.contains(name);
+    let is_bare = taken.contains(names::REBOOT);
+    let left = RebootRecord { from: None, requests: taken.into_iter().filter(is_kept).collect() };
+    let mut change = record_change(&left);
+    if is_bare {
+        change["metadata"]["annotations"][names::REBOOT] = Value::Null;
+    }
+    change
+}
+
+fn record_change(record: &RebootRecord) -> Value {
+    let is_empty = record.from.is_none() && record.requests.is_empty();
+    let text = (!is_empty).then(|| json!(record).to_string());
+    json!({ "metadata": { "annotations": { names::REBOOT_RECORD: text } } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use coordinator_api::inventory::{MachineInventory, PlanType};
+    use coordinator_api::names::annotation;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    const KEYED: &str = "reboot.metal3.io/capm3";
+
+    fn host(requests: &[&str], record: Option<Value>) -> BareMetalHost {
+        let mut host = BareMetalHost::new("bmh-1", Default::default());
+        let annotations = host.annotations_mut();
+        annotations.extend(requests.iter().map(|name| ((*name).to_owned(), String::new())));
+        annotations.extend(record.map(|record| (names::REBOOT_RECORD.to_owned(), record.to_string())));
+        host
+    }
+
+    fn in_boot(boot: &str) -> MachineInventory {
+        let mut inventory = samples::inventory("host-1");
+        samples::host_status(&mut inventory).session.as_mut().unwrap().boot_id = boot.into();
+        inventory
+    }
+
+    fn asked(boot: &str, from: &str) -> MachineInventory {
+        let mut inventory = in_boot(boot);
+        samples::annotate(&mut inventory, annotation::REBOOTING_FROM, from);
+        inventory
+    }
+
+    /// The host after a change.
+    fn changed(mut host: BareMetalHost, change: &Value) -> BareMetalHost {
+        for (key, value) in change["metadata"]["annotations"].as_object().unwrap() {
+            match value.as_str() {
+                Some(text) => host.annotations_mut().insert(key.clone(), text.to_owned()),
+                None => host.annotations_mut().remove(key),
+            };
+        }
+        host
+    }
+
+    #[test]
+    fn every_request_is_carried_out_once() {
+        for (name, request, left) in
+            [("removed when done", names::REBOOT, false), ("its writer's", KEYED, true)]
+        {
+            let record = |inventory: &MachineInventory| samples::record(inventory);
+            let Some(RebootStep::Begin(change)) =
+                decide_reboot(&host(&[request], None), Some(&record(&in_boot("b1"))))
+            else {
+                panic!("{name}")
+            };
+            let taken = changed(host(&[request], None), &change);
+            assert!(!is_done(&taken, request) && !is_forgotten(&taken, request), "{name}");
+            let step = |inventory: &MachineInventory| decide_reboot(&taken, Some(&record(inventory)));
+            assert_eq!(step(&in_boot("b1")), Some(RebootStep::Ask("b1".into())), "{name}");
+            assert_eq!(step(&asked("b1", "b1")), None, "{name}: wait");
+            let Some(RebootStep::Finish(change)) = step(&asked("b2", "b1")) else { panic!("{name}") };
+            let done = changed(taken.clone(), &change);
+            assert_eq!(done.annotations().contains_key(request), left, "{name}");
+            assert_eq!((is_done(&done, request), is_forgotten(&done, request)), (left, !left), "{name}");
+            assert_eq!(decide_reboot(&done, Some(&record(&in_boot("b2")))), None, "{name}: never twice");
+            if left {
+                let record_only =
+                    host(&[], serde_json::from_str(&done.annotations()[names::REBOOT_RECORD]).unwrap());
+                let Some(RebootStep::Forget(change)) =
+                    decide_reboot(&record_only, Some(&record(&in_boot("b2"))))
+                else {
+                    panic!("{name}")
+                };
+                assert!(
+                    changed(record_only, &change).annotations().is_empty(),
+                    "{name}: may be written anew"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_beside_a_done_one_is_another_reboot() {
+        let done = json!({ "requests": [KEYED] });
+        let both = host(&[KEYED, names::REBOOT], Some(done));
+        let record = samples::record(&in_boot("b2"));
+        let Some(RebootStep::Begin(change)) = decide_reboot(&both, Some(&record)) else { panic!() };
+        let text = change["metadata"]["annotations"][names::REBOOT_RECORD].as_str().unwrap();
+        assert!(text.contains("\"from\":\"b2\"") && text.contains(KEYED), "{text}");
+        let other = host(&["reboot.metal3.iox", "x/reboot.metal3.io"], None);
+        assert_eq!(decide_reboot(&other, Some(&record)), None, "other annotations");
+    }
+
+    #[test]
+    fn the_condition_says_how_far_a_request_is() {
+        let now = Timestamp::from_second(900).unwrap();
+        let taken = || host(&[KEYED], Some(json!({ "from": "boot-1", "requests": [KEYED] })));
+        let mut busy = in_boot("boot-1");
+        samples::announce(&mut busy, PlanType::Reprovision, 1, None);
+        let mut away = in_boot("boot-1");
+        samples::host_status(&mut away).session.as_mut().unwrap().ended = Some(Time(Timestamp::UNIX_EPOCH));
+        for (name, host, inventory, want) in [
+            ("nothing", host(&[], None), in_boot("boot-1"), None),
+            ("a plan runs", host(&[KEYED], None), busy, Some(("False", Reason::RebootWaiting))),
+            ("asked", taken(), in_boot("boot-1"), Some(("False", Reason::RebootInProgress))),
+            ("away", taken(), away, Some(("False", Reason::HostUnreachable))),
+            (
+                "done",
+                host(&[KEYED], Some(json!({ "requests": [KEYED] }))),
+                in_boot("boot-2"),
+                Some(("True", Reason::RebootDone)),
+            ),
+        ] {
+            let shown = project_reboot(&host, Some(&samples::record(&inventory)), now);
+            let status = |shown: &ConditionUpdate| <&str>::from(shown.status);
+            let shown = shown.as_ref().map(|shown| (status(shown), shown.reason));
+            assert_eq!(shown, want, "{name}");
+        }
+    }
+}

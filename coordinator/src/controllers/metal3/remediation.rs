@@ -1,0 +1,153 @@
+//! `Metal3Remediation`: asks the host of an unhealthy machine to reboot, and gives the
+//! machine up when that does not help.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::names;
+use coordinator_api::metal3::remediation::{Metal3Remediation, Metal3RemediationStatus, Phase};
+use coordinator_core::assignment::{Wake, effect_failed};
+use coordinator_core::host::HostRecord;
+use coordinator_core::metal3::machine::named_host;
+use coordinator_core::metal3::remediation::{Outcome, Situation, Step, decide_remediation, project_status};
+use kube::ResourceExt as _;
+use kube::runtime::controller::Action;
+
+use super::host::find_inventory;
+use crate::cache::metal3::Metal3Cache;
+use crate::controllers::Context;
+use crate::controllers::index::Key;
+use crate::store::{self, Class, StoreError, metal3, status};
+use crate::telemetry::chain;
+
+/// The objects of a decision, out of the stores.
+struct Gathered {
+    owner: Option<Arc<Machine>>,
+    cluster: Option<Arc<Cluster>>,
+    host: Option<Arc<BareMetalHost>>,
+    record: Option<HostRecord>,
+}
+
+impl Gathered {
+    fn read(remediation: &Metal3Remediation, context: &Context, cache: &Metal3Cache) -> Self {
+        let key = Key::of(remediation);
+        let beside = |name: &str| key.in_namespace_of(name);
+        let owner = owner_name(remediation).and_then(|name| context.cache.find_machine(&beside(name)));
+        let machine = owner.as_ref().and_then(|owner| {
+            let reference = &owner.spec.infrastructure_ref;
+            cache.machines.get(&beside(&reference.name).object_ref())
+        });
+        let host = machine.as_deref().and_then(named_host);
+        let host = host.and_then(|name| cache.hosts.get(&beside(name).object_ref()));
+        let inventory = host.as_deref().and_then(|host| find_inventory(host, context));
+        Self {
+            cluster: owner
+                .as_ref()
+                .and_then(|owner| context.cache.find_cluster(&beside(&owner.spec.cluster_name))),
+            record: inventory.as_deref().and_then(HostRecord::parse),
+            owner,
+            host,
+        }
+    }
+}
+
+/// Name of the Machine that owns it.
+fn owner_name(remediation: &Metal3Remediation) -> Option<&str> {
+    let owners = remediation.metadata.owner_references.as_ref()?;
+    owners.iter().find(|owner| owner.kind == "Machine").map(|owner| owner.name.as_str())
+}
+
+/// Gathers, decides, applies one step, writes the conditions.
+///
+/// # Errors
+/// [`StoreError`] of the step or the status.
+pub(super) async fn reconcile(
+    remediation: Arc<Metal3Remediation>,
+    context: Arc<Context>,
+) -> Result<Action, StoreError> {
+    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let gathered = Gathered::read(&remediation, &context, cache);
+    let now = context.clock.now();
+    let Outcome { step, problem, wake } = decide_remediation(&Situation {
+        remediation: &remediation,
+        owner: gathered.owner.as_deref(),
+        cluster: gathered.cluster.as_deref(),
+        host: gathered.host.as_deref(),
+        record: gathered.record.as_ref(),
+        now,
+    });
+    let applied = apply_step(&context, &remediation, &gathered, &step).await;
+    let failure = match &applied {
+        Err(error) if error.class() == Class::Conflict => return applied.map(|()| Action::await_change()),
+        Err(error) => Some(effect_failed(&chain(error))),
+        Ok(()) => None,
+    };
+    // After any other step the change comes back as an event, and with it the status.
+    if step == Step::Rest || failure.is_some() {
+        let shown = project_status(&remediation, problem.as_ref(), failure, now);
+        status::write_status(&context.client, &*remediation, &shown).await?;
+    }
+    applied?;
+    Ok(match wake {
+        Wake::At(at) => Action::requeue(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
+        Wake::OnChange | Wake::Backoff => Action::await_change(),
+    })
+}
+
+async fn apply_step(
+    context: &Context,
+    remediation: &Metal3Remediation,
+    gathered: &Gathered,
+    step: &Step,
+) -> Result<(), StoreError> {
+    let client = &context.client;
+    match step {
+        Step::Rest => Ok(()),
+        Step::Hold => metal3::add_finalizer(client, remediation, names::REMEDIATION_FINALIZER).await,
+        Step::Forget => metal3::drop_finalizer(client, remediation, names::REMEDIATION_FINALIZER).await,
+        Step::ChangeHost(change) => {
+            let Some(host) = gathered.host.as_deref() else { return Ok(()) };
+            store::patch(client, host, "change the request of a reboot of", change.clone()).await.map(drop)
+        }
+        Step::Enter(entered) => enter_phase(context, remediation, entered).await,
+        Step::GiveUp { host, status: entered } => {
+            give_up(context, remediation, gathered, host.as_ref()).await?;
+            status::write_status(client, remediation, entered).await.map(drop)
+        }
+    }
+}
+
+async fn enter_phase(
+    context: &Context,
+    remediation: &Metal3Remediation,
+    entered: &Metal3RemediationStatus,
+) -> Result<(), StoreError> {
+    status::write_status(&context.client, remediation, entered).await?;
+    if entered.phase == Some(Phase::Running) {
+        let note =
+            format!("the host is rebooted; tries before this one: {}", entered.retry_count.unwrap_or(0));
+        context.events.normal(remediation, "Remediating", &note).await;
+    }
+    Ok(())
+}
+
+/// Each part is there already where a crash interrupted them.
+async fn give_up(
+    context: &Context,
+    remediation: &Metal3Remediation,
+    gathered: &Gathered,
+    change: Option<&serde_json::Value>,
+) -> Result<(), StoreError> {
+    let client = &context.client;
+    if let Some(owner) = gathered.owner.as_deref() {
+        metal3::request_replacement(client, owner, &context.versions.machine, context.clock.now()).await?;
+    }
+    if let Some((host, change)) = gathered.host.as_deref().zip(change) {
+        store::patch(client, host, "mark as unhealthy", change.clone()).await?;
+        let note = format!("{} is not chosen until its annotation is removed", host.name_any());
+        context.events.warning(remediation, "RemediationGivenUp", &note).await;
+    }
+    Ok(())
+}

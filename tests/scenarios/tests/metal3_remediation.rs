@@ -1,0 +1,160 @@
+//! Unhealthy machines: their hosts are rebooted by their agents, or given up.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::time::Duration;
+
+use scenarios::World;
+use serde_json::{Value, json};
+
+const HOSTS: &str = "baremetalhosts.metal3.io";
+const REMEDIATIONS: &str = "metal3remediations.infrastructure.cluster.x-k8s.io";
+const MACHINES: &str = "machines.cluster.x-k8s.io";
+
+async fn with_node() -> World {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    world.wait_idle().await;
+    world
+}
+
+/// As a `MachineHealthCheck` does.
+async fn apply_remediation(world: &World) {
+    let machine = world.get_object(MACHINES, "m-1").unwrap();
+    let owner = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "m-1",
+        "uid": machine["metadata"]["uid"],
+    });
+    let strategy = json!({ "type": "Reboot", "retryLimit": 1, "timeout": "600s" });
+    let object = json!({ "metadata": { "ownerReferences": [owner] }, "spec": { "strategy": strategy } });
+    world.create("Metal3Remediation", "m-1", object).await;
+}
+
+fn status(world: &World) -> Value {
+    world.get_object(REMEDIATIONS, "m-1").unwrap_or_default()["status"].clone()
+}
+
+async fn wait_phase(world: &World, phase: &str, retries: i64) {
+    world
+        .wait_until(&format!("{phase} {retries}"), |world| {
+            let status = status(world);
+            status["phase"] == phase && status["retryCount"].as_i64().unwrap_or_default() == retries
+        })
+        .await;
+}
+
+fn reboots(world: &World) -> Option<u32> {
+    let session =
+        world.inventory("host-1")?.status?.host?.session.filter(|session| session.ended.is_none())?;
+    session.boot_id.strip_prefix("boot-")?.parse().ok()
+}
+
+fn annotations(world: &World) -> Value {
+    world.get_object(HOSTS, "bmh-host-1").unwrap()["metadata"]["annotations"].clone()
+}
+
+fn requests(world: &World) -> Vec<String> {
+    let annotations = annotations(world);
+    let names = annotations.as_object().unwrap().keys();
+    names.filter(|name| name.contains("reboot")).cloned().collect()
+}
+
+// Fault: the node of a machine is unhealthy, and a MachineHealthCheck asks for its remediation.
+// Shown: phases of the Metal3Remediation; the host is rebooted once, and the request is taken back.
+#[tokio::test(start_paused = true)]
+async fn an_unhealthy_machine_is_rebooted_once() {
+    let world = with_node().await;
+    let first = reboots(&world).unwrap();
+    apply_remediation(&world).await;
+    wait_phase(&world, "Waiting", 0).await;
+    world.wait_until("the request is taken back", |world| requests(world).is_empty()).await;
+    world.advance_time(Duration::from_mins(5)).await;
+    assert_eq!(reboots(&world), Some(first + 1));
+    world.wait_metal3_ready("m-1").await;
+    world.delete("Metal3Remediation", "m-1").await;
+    world.wait_until("it ends", |world| world.get_object(REMEDIATIONS, "m-1").is_none()).await;
+    assert_eq!(annotations(&world)["capi.metal3.io/unhealthy"], Value::Null);
+    world.check_invariants().await;
+}
+
+// Fault: the node stays unhealthy after a reboot, and after another one.
+// Shown: two reboots, then phase `Deleting machine`, condition `OwnerRemediated` of the Machine, annotation `capi.metal3.io/unhealthy`.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_stays_unhealthy_is_given_up() {
+    let world = with_node().await;
+    let first = reboots(&world).unwrap();
+    apply_remediation(&world).await;
+    wait_phase(&world, "Waiting", 0).await;
+    wait_phase(&world, "Waiting", 1).await;
+    assert_eq!(reboots(&world), Some(first + 2));
+    wait_phase(&world, "Deleting machine", 1).await;
+    let machine = world.get_object(MACHINES, "m-1").unwrap();
+    let conditions = machine["status"]["conditions"].as_array().unwrap().clone();
+    let asked = conditions.into_iter().find(|found| found["type"] == "OwnerRemediated").unwrap();
+    assert_eq!((&asked["status"], &asked["reason"]), (&json!("False"), &json!("WaitingForRemediation")));
+    assert_eq!(annotations(&world)["capi.metal3.io/unhealthy"], "capm3/UnhealthyNode");
+    world.advance_time(Duration::from_mins(30)).await;
+    assert_eq!(reboots(&world), Some(first + 2), "no more");
+    // Its owner deletes it.
+    world.delete_metal3_machine("m-1").await;
+    world.wait_until("the host is available", |world| world.host_state("bmh-host-1") == "available").await;
+    world.check_invariants().await;
+}
+
+// Fault: the host of an unhealthy machine does not answer.
+// Shown: condition `Ready` of the Metal3Remediation with `HostUnreachable` and what an operator does; after its tries the machine is given up.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_does_not_answer_is_given_up() {
+    let mut world = with_node().await;
+    world.host_mut("host-1").power_off();
+    apply_remediation(&world).await;
+    world
+        .wait_until("it is said so", |world| {
+            let text = status(world)["conditions"].to_string();
+            text.contains("HostUnreachable") && text.contains("switch its power")
+        })
+        .await;
+    wait_phase(&world, "Running", 1).await;
+    wait_phase(&world, "Deleting machine", 1).await;
+    let left = annotations(&world);
+    assert_eq!(left["capi.metal3.io/unhealthy"], "capm3/UnhealthyNode");
+    assert!(requests(&world).iter().all(|name| !name.starts_with("reboot.metal3.io/")), "{left}");
+    world.host_mut("host-1").power_on();
+    world.wait_until("the last request ends", |world| requests(world).is_empty()).await;
+    world.check_invariants().await;
+}
+
+// Fault: the BareMetalHost of an unhealthy machine has `online: false`.
+// Shown: phase `Failed` and the reason `RemediationRefused`; nothing is done to the host.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_meant_to_be_off_is_left_alone() {
+    let world = with_node().await;
+    let first = reboots(&world);
+    world.patch("BareMetalHost", "bmh-host-1", json!({ "spec": { "online": false } })).await;
+    apply_remediation(&world).await;
+    wait_phase(&world, "Failed", 0).await;
+    world.wait_idle().await;
+    assert!(status(&world)["conditions"].to_string().contains("RemediationRefused"));
+    assert_eq!((reboots(&world), requests(&world)), (first, vec![]));
+    world.check_invariants().await;
+}
+
+// Fault: the coordinator is killed at any write of a remediation.
+// Shown: nothing: the host is rebooted once.
+#[tokio::test(start_paused = true)]
+async fn a_killed_coordinator_reboots_an_unhealthy_machine_once() {
+    for write in (1..=13).step_by(2) {
+        let world = with_node().await;
+        let first = reboots(&world).unwrap();
+        world.stop_coordinator_at(write, fake_apiserver::Side::After);
+        apply_remediation(&world).await;
+        wait_phase(&world, "Waiting", 0).await;
+        world.wait_until("the request is taken back", |world| requests(world).is_empty()).await;
+        world.advance_time(Duration::from_mins(4)).await;
+        assert_eq!(reboots(&world), Some(first + 1), "write {write}");
+        world.check_invariants().await;
+    }
+}

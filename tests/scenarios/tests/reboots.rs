@@ -1,0 +1,197 @@
+//! Reboots that operators ask for: each request ends one boot.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::time::Duration;
+
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::names::annotation;
+use scenarios::{Fault, Side, World};
+use serde_json::{Value, json};
+
+const HOSTS: &str = "baremetalhosts.metal3.io";
+
+/// The boot that the host is attached from.
+fn boot(world: &World) -> Option<u32> {
+    let session =
+        world.inventory("host-1")?.status?.host?.session.filter(|session| session.ended.is_none())?;
+    session.boot_id.strip_prefix("boot-")?.parse().ok()
+}
+
+async fn ask(world: &World, kind: &str, name: &str, key: &str) {
+    world.patch(kind, name, json!({ "metadata": { "annotations": { key: "" } } })).await;
+}
+
+async fn withdraw(world: &World, kind: &str, name: &str, key: &str) {
+    world.patch(kind, name, json!({ "metadata": { "annotations": { key: null } } })).await;
+}
+
+fn annotations(world: &World, resource: &str, name: &str) -> Value {
+    world.get_object(resource, name).unwrap()["metadata"]["annotations"].clone()
+}
+
+/// Waits until the host is back from the request, and asserts that it is not
+/// rebooted again.
+async fn wait_rebooted(world: &World, before: u32, case: &str) {
+    let is_open = |world: &World| {
+        let inventory = annotations(world, "machineinventories.elemental.cattle.io", "host-1");
+        !inventory[annotation::REBOOT].is_null() || !inventory[annotation::REBOOTING_FROM].is_null()
+    };
+    world
+        .wait_until(&format!("{case}: the host is back"), |world| {
+            boot(world) == Some(before + 1) && !is_open(world)
+        })
+        .await;
+    world.advance_time(Duration::from_mins(10)).await;
+    assert_eq!(boot(world), Some(before + 1), "{case}");
+}
+
+// Fault: an operator asks for a reboot of a free host and of a node.
+// Shown: Events `RebootRequested` and `Rebooted` of the MachineInventory; the machine stays Running.
+#[tokio::test(start_paused = true)]
+async fn a_host_reboots_once_on_request() {
+    let world = World::with_hosts(&["host-1"]).await;
+    let first = boot(&world).unwrap();
+    ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
+    wait_rebooted(&world, first, "a free host").await;
+    world.apply_machine("m-1").await;
+    world.wait_running("m-1").await;
+    let running = boot(&world).unwrap();
+    ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
+    wait_rebooted(&world, running, "a node").await;
+    world.wait_running("m-1").await;
+    let kinds: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
+    assert_eq!(kinds, ["reprovision"], "no plan is needed for it");
+    assert!(world.host_condition("host-1", Type::Rebooted).is_none());
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: a reboot is asked for while a plan runs.
+// Shown: condition `Rebooted` with `RebootWaiting`; the host reboots when the plan is over.
+#[tokio::test(start_paused = true)]
+async fn a_plan_is_not_cut_off_by_a_request() {
+    let world = World::with_hosts(&["host-1"]).await;
+    world.apply_machine("m-1").await;
+    world
+        .wait_until("a plan runs", |world| {
+            let plan = world.inventory("host-1").unwrap().status.unwrap().plan.unwrap();
+            plan.generation.is_some() && plan.state.is_none()
+        })
+        .await;
+    ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
+    world
+        .wait_until("the request waits", |world| {
+            let condition = world.host_condition("host-1", Type::Rebooted);
+            condition.is_some_and(|found| found.reason == Reason::RebootWaiting.as_str())
+        })
+        .await;
+    world.wait_running("m-1").await;
+    let first = boot(&world);
+    world.wait_until("it has rebooted after it", |world| boot(world) > first).await;
+    world.wait_running("m-1").await;
+    world.check_invariants().await;
+}
+
+// Fault: a reboot of a host without connection is asked for.
+// Shown: condition `Rebooted` with `HostUnreachable` and what an operator does; switching its power ends the request.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_away_is_said_so() {
+    let mut world = World::with_hosts(&["host-1"]).await;
+    let first = boot(&world).unwrap();
+    world.host_mut("host-1").power_off();
+    world.advance_time(Duration::from_mins(10)).await;
+    ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
+    world
+        .wait_until("its power has to be switched", |world| {
+            let condition = world.host_condition("host-1", Type::Rebooted);
+            condition.is_some_and(|found| {
+                found.reason == Reason::HostUnreachable.as_str() && found.message.contains("switch its power")
+            })
+        })
+        .await;
+    world.host_mut("host-1").power_on();
+    wait_rebooted(&world, first, "switched on").await;
+    world.check_invariants().await;
+}
+
+// Fault: the coordinator is killed at any write of a request, the agent while it asks for the reboot, and power is lost.
+// Shown: nothing: the host is rebooted once.
+#[tokio::test(start_paused = true)]
+async fn a_crash_neither_repeats_nor_loses_a_request() {
+    for write in 1..=5 {
+        let world = World::with_hosts(&["host-1"]).await;
+        world.wait_idle().await;
+        let first = boot(&world).unwrap();
+        world.stop_coordinator_at(write, fake_apiserver::Side::After);
+        ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
+        wait_rebooted(&world, first, &format!("write {write}")).await;
+        world.check_invariants().await;
+    }
+    for fault in [Fault::Killed, Fault::PowerCut] {
+        for side in [Side::Before, Side::After] {
+            let world = World::with_hosts(&["host-1"]).await;
+            let first = boot(&world).unwrap();
+            world.host("host-1").inject_fault(1, side, fault);
+            ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
+            wait_rebooted(&world, first, &format!("{fault:?} {side:?}")).await;
+            assert!(!world.host("host-1").has_pending_fault());
+            world.check_invariants().await;
+        }
+    }
+}
+
+// Fault: annotations ask for reboots of a BareMetalHost, with a key and without.
+// Shown: Events `RebootRequested` and `Rebooted`; condition `Rebooted` names requests that their writers have not removed.
+#[tokio::test(start_paused = true)]
+async fn annotations_of_metal3_reboot_a_host() {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    let first = boot(&world).unwrap();
+    ask(&world, "BareMetalHost", "bmh-host-1", "reboot.metal3.io").await;
+    wait_rebooted(&world, first, "without a key").await;
+    assert_eq!(annotations(&world, HOSTS, "bmh-host-1")["reboot.metal3.io"], Value::Null);
+
+    let keyed = "reboot.metal3.io/upgrade";
+    for round in 1..=2 {
+        ask(&world, "BareMetalHost", "bmh-host-1", keyed).await;
+        wait_rebooted(&world, first + round, keyed).await;
+        let host = world.get_object(HOSTS, "bmh-host-1").unwrap();
+        assert_eq!(host["metadata"]["annotations"][keyed], "", "its writer removes it");
+        let conditions = host["status"]["conditions"].as_array().unwrap().clone();
+        let rebooted = conditions.into_iter().find(|found| found["type"] == "Rebooted").unwrap();
+        assert_eq!((&rebooted["status"], &rebooted["reason"]), (&json!("True"), &json!("RebootDone")));
+        withdraw(&world, "BareMetalHost", "bmh-host-1", keyed).await;
+        world.wait_idle().await;
+        let left = annotations(&world, HOSTS, "bmh-host-1");
+        assert_eq!(left["baremetal.cluster.io/reboot-record"], Value::Null, "and may ask again: {left}");
+    }
+    world.wait_metal3_ready("m-1").await;
+    assert_eq!(world.plans().len(), 1);
+    world.check_invariants().await;
+}
+
+// Fault: the coordinator is killed at any write for an annotation of a BareMetalHost.
+// Shown: nothing: the host is rebooted once.
+#[tokio::test(start_paused = true)]
+async fn a_killed_coordinator_reboots_a_bare_metal_host_once() {
+    for write in 1..=7 {
+        let mut world = World::with_metal3().await;
+        world.register_bare_metal_hosts(&["host-1"]).await;
+        world.wait_idle().await;
+        let first = boot(&world).unwrap();
+        world.stop_coordinator_at(write, fake_apiserver::Side::After);
+        ask(&world, "BareMetalHost", "bmh-host-1", "reboot.metal3.io").await;
+        wait_rebooted(&world, first, &format!("write {write}")).await;
+        assert_eq!(
+            annotations(&world, HOSTS, "bmh-host-1")["reboot.metal3.io"],
+            Value::Null,
+            "write {write}"
+        );
+        world.check_invariants().await;
+    }
+}
