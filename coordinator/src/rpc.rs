@@ -140,8 +140,8 @@ impl Context {
         clock: Clock,
         replica: Replica,
     ) -> Self {
-        let events = Events::new(client.clone(), replica.name.clone());
-        let rejections = Arc::new(Rejections::new(client.clone(), metrics));
+        let events = Events::new(client.clone(), replica.name.clone(), clock.clone());
+        let rejections = Arc::new(Rejections::new(client.clone(), metrics, events.clone()));
         Self {
             client,
             caches,

@@ -219,7 +219,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone());
     let context = controllers::Context {
         client: client.clone(),
-        events: Events::new(client.clone(), replica.clone()),
+        events: Events::new(client.clone(), replica.clone(), clock.clone()),
         cache,
         index,
         metrics: metrics.clone(),

@@ -61,8 +61,9 @@ fn cell(text: &str) -> String {
 }
 
 const EVENTS_INTRODUCTION: &str = "
-Events of the coordinator (`events.k8s.io/v1`, reporting controller `baremetal-coordinator`). Equal Events within some
-minutes become one series. Normal Events are shown once per transition, warnings once per cause.
+Events of the coordinator (`v1`, `reportingComponent: baremetal-coordinator`). Events of one object with one type and reason
+within six minutes are one Event with a `count` and the last message; `kubectl get events --sort-by=.lastTimestamp` shows the
+newest last. Normal Events are shown once per transition, warnings once per cause.
 
 Beside those of the table, a warning has the reason of the condition `Ready` of a BaremetalMachine, BareMetalHost or
 Metal3Machine that waits for an operator ([conditions.md](conditions.md)), and a warning on a MachineRegistration the
