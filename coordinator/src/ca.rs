@@ -213,6 +213,16 @@ impl Authority {
         OffsetDateTime::from_unix_timestamp(start.unwrap_or(i64::MAX)).map_err(|_| CaError::Clock)
     }
 
+    /// Until when it is valid.
+    ///
+    /// # Errors
+    /// [`CaError::Clock`].
+    pub fn expiry(&self) -> Result<Timestamp, CaError> {
+        let parsed = x509_parser::parse_x509_certificate(&self.der);
+        let end = parsed.map(|(_, parsed)| parsed.validity().not_after.timestamp());
+        Timestamp::from_second(end.unwrap_or(i64::MAX)).map_err(|_| CaError::Clock)
+    }
+
     fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }

@@ -1,40 +1,43 @@
-//! The client of the API server: every request has a deadline.
+//! The client of the API server: every request has a deadline and is counted.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use kube::client::{Body as RequestBody, ClientBuilder, DynBody};
 use kube::{Client, Config};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use tower::{BoxError, Layer, Service};
 
+use crate::metrics::Metrics;
+
 /// From the request to the end of the response; a watch has as long only until
 /// its response begins, and an idle timeout of kube-runtime's from then on.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client by the environment: kubeconfig or service account.
+/// A client by the environment: kubeconfig or service account. Its requests are counted
+/// in `metrics`.
 ///
 /// # Errors
 /// When neither is usable.
-pub async fn connect_api() -> Result<Client, ConnectError> {
-    Ok(build_client(Config::infer().await?)?)
+pub async fn connect_api(metrics: Metrics) -> Result<Client, ConnectError> {
+    Ok(build_client(Config::infer().await?, Some(metrics))?)
 }
 
 /// A client whose requests have a deadline.
 ///
 /// # Errors
 /// When the certificates of the configuration are not usable.
-pub fn build_client(mut config: Config) -> Result<Client, kube::Error> {
+pub fn build_client(mut config: Config, metrics: Option<Metrics>) -> Result<Client, kube::Error> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // A retry within the client would hide the API server's answer for minutes:
     // every caller retries, and shows why.
     config.default_retry = false;
-    Ok(ClientBuilder::try_from(config)?.with_layer(&DeadlineLayer).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&DeadlineLayer { metrics }).build())
 }
 
 /// Why there is no client.
@@ -51,20 +54,24 @@ pub enum ConnectError {
 #[error("the API server did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
 pub struct DeadlineExceeded;
 
-#[derive(Clone, Copy, Debug)]
-struct DeadlineLayer;
+#[derive(Clone, Debug)]
+struct DeadlineLayer {
+    /// Where requests are counted.
+    metrics: Option<Metrics>,
+}
 
 impl<S> Layer<S> for DeadlineLayer {
     type Service = Deadline<S>;
 
     fn layer(&self, inner: S) -> Deadline<S> {
-        Deadline { inner }
+        Deadline { inner, metrics: self.metrics.clone() }
     }
 }
 
 #[derive(Clone, Debug)]
 struct Deadline<S> {
     inner: S,
+    metrics: Option<Metrics>,
 }
 
 impl<S> Service<Request<RequestBody>> for Deadline<S>
@@ -82,18 +89,49 @@ where
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let deadline = Instant::now() + REQUEST_TIMEOUT;
-        let is_watch = is_watch(request.uri());
+        let (verb, resource) = describe_request(request.method(), request.uri());
+        let (is_watch, metrics) = (verb == "watch", self.metrics.clone());
         let response = self.inner.call(request);
         Box::pin(async move {
-            let response = timeout_at(deadline, response).await.map_err(|_| DeadlineExceeded)??;
+            let response = timeout_at(deadline, response).await;
+            let code = response.as_ref().ok().and_then(|answer| Some(answer.as_ref().ok()?.status()));
+            if let Some(metrics) = metrics {
+                metrics.count_request(verb, resource, code);
+            }
+            let response = response.map_err(|_| DeadlineExceeded)??;
             let expiry = (!is_watch).then(|| Box::pin(sleep_until(deadline)));
             Ok(response.map(|inner| DeadlineBody { inner, expiry }))
         })
     }
 }
 
-fn is_watch(uri: &http::Uri) -> bool {
-    uri.query().unwrap_or_default().split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"))
+/// Verb and resource of a request, as Kubernetes names them; never a name of an object.
+fn describe_request(method: &Method, uri: &Uri) -> (&'static str, String) {
+    let parts: Vec<&str> = uri.path().split('/').filter(|part| !part.is_empty()).collect();
+    let below = match parts.as_slice() {
+        ["api", _, below @ ..] | ["apis", _, _, below @ ..] => below,
+        _ => &[],
+    };
+    let (resource, name) = match below {
+        ["namespaces", _, plural, _, part, ..] => (format!("{plural}/{part}"), true),
+        ["namespaces", _, plural, rest @ ..] => ((*plural).to_owned(), !rest.is_empty()),
+        [plural, _, part, ..] => (format!("{plural}/{part}"), true),
+        [plural, rest @ ..] => ((*plural).to_owned(), !rest.is_empty()),
+        [] => ("none".to_owned(), true),
+    };
+    let query = uri.query().unwrap_or_default();
+    let is_watch = query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1"));
+    let verb = match *method {
+        Method::GET if is_watch => "watch",
+        Method::GET if name => "get",
+        Method::GET => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "other",
+    };
+    (verb, resource)
 }
 
 /// A response that must end before the deadline.

@@ -1,5 +1,6 @@
 //! Gather, decide, apply one effect, project the status: one file per kind.
 
+mod backlog;
 mod balancer;
 pub mod cluster;
 mod failures;
@@ -27,6 +28,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::Instrument as _;
 
@@ -38,6 +40,7 @@ use crate::seed_iso::SeedIsos;
 use crate::store::{Class, StoreError, kind_name};
 use crate::telemetry::chain;
 use crate::workload::WorkloadClients;
+use backlog::Backlog;
 use failures::Failures;
 use index::{Index, Key};
 use replicas::ReplicaTracker;
@@ -156,6 +159,8 @@ async fn run_controller<K, F>(
 {
     let failures = Failures::default();
     let (counted, policy) = (failures.clone(), failures.clone());
+    let backlog = Arc::new(Backlog::new(kind_name::<K>(), context.metrics.clone()));
+    let (waiting, begun, queued) = (backlog.clone(), backlog.clone(), backlog.clone());
     let run = move |object: Arc<K>, context: Arc<Context>| {
         let (key, failures) = (Key::of(&*object), counted.clone());
         let span = tracing::info_span!(
@@ -164,9 +169,13 @@ async fn run_controller<K, F>(
             namespace = key.namespace,
             name = key.name
         );
+        begun.note_begun(&key);
+        let metrics = context.metrics.clone();
         let reconciled = reconcile(object, context);
         async move {
+            let started = Instant::now();
             let result = reconciled.await;
+            metrics.observe_reconcile(kind_name::<K>(), result.is_ok(), started.elapsed());
             if result.is_ok() && failures.reset_count(&key) {
                 tracing::info!("reconcile succeeded after failures");
             }
@@ -180,15 +189,21 @@ async fn run_controller<K, F>(
     Controller::for_stream(stream::pending(), store)
         .with_config(controller::Config::default().concurrency(CONCURRENCY))
         .reconcile_all_on(stream::once(std::future::ready(())))
-        .reconcile_on(UnboundedReceiverStream::new(keys))
+        .reconcile_on(UnboundedReceiverStream::new(keys).inspect(move |key| queued.note_queued(key_of(key))))
         .run(run, on_error, context)
         .for_each(|result| {
             if let Err(controller::Error::ObjectNotFound(key)) = result {
-                failures.reset_count(&Key::new(key.namespace.clone().unwrap_or_default(), &*key.name));
+                let key = Key::new(key.namespace.clone().unwrap_or_default(), &*key.name);
+                waiting.note_begun(&key);
+                failures.reset_count(&key);
             }
             std::future::ready(())
         })
         .await;
+}
+
+fn key_of<K: Resource<DynamicType = ()>>(reference: &ObjectRef<K>) -> Key {
+    Key::new(reference.namespace.clone().unwrap_or_default(), &*reference.name)
 }
 
 fn handle_failure<K: Resource<DynamicType = ()>>(

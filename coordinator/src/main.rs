@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use coordinator::config::Config;
+use coordinator::metrics::Metrics;
 use coordinator::telemetry::{self, chain};
 use coordinator::{client, run};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,14 +19,15 @@ async fn main() -> ExitCode {
         wait_for_signal().await;
         end.send_replace(true);
     });
-    let client = match client::connect_api().await {
+    let metrics = Metrics::default();
+    let client = match client::connect_api(metrics.clone()).await {
         Ok(client) => client,
         Err(error) => {
             tracing::error!(error = %chain(&error), "cannot connect to Kubernetes: set KUBECONFIG or run in a cluster");
             return ExitCode::FAILURE;
         }
     };
-    match run::run_coordinator(config, client, shutdown).await {
+    match run::run_coordinator(config, client, metrics, shutdown).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = %chain(&error), "the coordinator stops");

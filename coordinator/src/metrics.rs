@@ -1,91 +1,201 @@
-//! Counters with bounded labels.
+//! What Prometheus reads: counts and times with bounded labels, recorded where they happen.
 
+pub mod catalogue;
+mod hosts;
+
+use std::array;
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_core::host::Problem;
+use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+use proto::plan::Kind as PlanKind;
 
+use crate::cache::Presence;
 use crate::store::Class;
+use catalogue::Entry;
 
-/// Labels of a failed reconcile.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Failed {
-    kind: &'static str,
-    class: &'static str,
-}
+/// Seconds of what requests take.
+const REQUEST_BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
+/// Seconds of what happens on hosts.
+const HOST_BUCKETS: [f64; 11] = [1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
 
-/// Labels of an object that does not parse.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Unparsable {
-    kind: &'static str,
-}
+type Label = (&'static str, Cow<'static, str>);
+type Value = Cow<'static, str>;
 
-/// Labels of a refused host.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
-    reason: &'static str,
-}
-
-/// Labels of a connection that was rejected or closed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Failure {
-    reason: &'static str,
-}
-
-/// All counters of the process.
+/// A metric with `N` labels.
 #[derive(Clone, Debug)]
-pub struct Metrics {
-    registry: Arc<Registry>,
-    failures: Family<Failed, Counter>,
-    refusals: Family<Refused, Counter>,
-    unparsable: Family<Unparsable, Counter>,
-    connections: Family<Failure, Counter>,
+struct Labelled<const N: usize, M> {
+    names: [&'static str; N],
+    family: Family<[Label; N], M>,
 }
 
-impl Default for Metrics {
+impl<const N: usize, M: Clone> Labelled<N, M> {
+    /// The metric of these values, which are of a few, or the label is unbounded.
+    fn of(&self, values: [impl Into<Value>; N]) -> M {
+        let mut names = self.names.into_iter();
+        self.family.get_or_create_owned(&values.map(|value| (names.next().unwrap_or_default(), value.into())))
+    }
+}
+
+/// All metrics of the process. Clones are the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    known_hosts: hosts::Hosts,
+    hosts: Labelled<2, Gauge>,
+    hosts_not_ready: Labelled<1, Gauge>,
+    sessions: Gauge,
+    leader: Gauge,
+    plans: Labelled<3, Counter>,
+    plan_duration: Labelled<2, Histogram>,
+    step_duration: Labelled<2, Histogram>,
+    refusals: Labelled<1, Counter>,
+    connection_failures: Labelled<1, Counter>,
+    queue_depth: Labelled<1, Gauge>,
+    reconcile_duration: Labelled<2, Histogram>,
+    reconcile_failures: Labelled<2, Counter>,
+    unparsable_objects: Labelled<1, Counter>,
+    api_requests: Labelled<3, Counter>,
+    authority_expiry: Gauge,
+}
+
+impl Default for Inner {
     fn default() -> Self {
-        let mut registry = Registry::with_prefix("baremetal_coordinator");
-        let failures = Family::default();
-        let refusals = Family::default();
-        let unparsable = Family::default();
-        let connections = Family::default();
-        registry.register("reconcile_failures", "Reconciles that failed", failures.clone());
-        registry.register("refusals", "Hosts that were refused", refusals.clone());
-        registry.register(
-            "unparsable_objects",
-            "Events of objects that do not parse; the last usable version stays in use",
-            unparsable.clone(),
-        );
-        registry.register(
-            "connection_failures",
-            "Connections that were rejected, or closed for being of no use",
-            connections.clone(),
-        );
-        Self { registry: Arc::new(registry), failures, refusals, unparsable, connections }
+        let mut all = Registration(Registry::with_prefix(catalogue::PREFIX));
+        Self {
+            known_hosts: hosts::Hosts::default(),
+            hosts: all.labelled(&catalogue::HOSTS, Gauge::default),
+            hosts_not_ready: all.labelled(&catalogue::HOSTS_NOT_READY, Gauge::default),
+            sessions: all.plain(&catalogue::SESSIONS),
+            leader: all.plain(&catalogue::LEADER),
+            plans: all.labelled(&catalogue::PLANS, Counter::default),
+            plan_duration: all.labelled(&catalogue::PLAN_DURATION, || Histogram::new(HOST_BUCKETS)),
+            step_duration: all.labelled(&catalogue::STEP_DURATION, || Histogram::new(HOST_BUCKETS)),
+            refusals: all.labelled(&catalogue::REFUSALS, Counter::default),
+            connection_failures: all.labelled(&catalogue::CONNECTION_FAILURES, Counter::default),
+            queue_depth: all.labelled(&catalogue::QUEUE_DEPTH, Gauge::default),
+            reconcile_duration: all
+                .labelled(&catalogue::RECONCILE_DURATION, || Histogram::new(REQUEST_BUCKETS)),
+            reconcile_failures: all.labelled(&catalogue::RECONCILE_FAILURES, Counter::default),
+            unparsable_objects: all.labelled(&catalogue::UNPARSABLE_OBJECTS, Counter::default),
+            api_requests: all.labelled(&catalogue::API_REQUESTS, Counter::default),
+            authority_expiry: all.plain(&catalogue::AUTHORITY_EXPIRY),
+            registry: all.0,
+        }
+    }
+}
+
+/// Metrics are registered under the names and texts of the catalogue.
+struct Registration(Registry);
+
+impl Registration {
+    fn plain<M: Metric + Clone + Default>(&mut self, entry: &Entry) -> M {
+        let metric = M::default();
+        self.0.register(entry.name, entry.meaning, metric.clone());
+        metric
+    }
+
+    fn labelled<const N: usize, M>(&mut self, entry: &Entry, make: fn() -> M) -> Labelled<N, M>
+    where
+        Family<[Label; N], M>: Metric + Clone,
+    {
+        let family = Family::new_with_constructor(make);
+        self.0.register(entry.name, entry.meaning, family.clone());
+        let name = |index: usize| entry.labels.get(index).map_or("", |label| label.0);
+        Labelled { names: array::from_fn(name), family }
     }
 }
 
 impl Metrics {
-    /// Counts a reconcile that failed.
-    pub fn count_failure(&self, kind: &'static str, class: Class) {
-        self.failures.get_or_create(&Failed { kind, class: class.into() }).inc();
+    /// Counts a host by what its inventory says now.
+    pub fn record_host(&self, inventory: &MachineInventory, presence: Presence) {
+        let Some(change) = self.0.known_hosts.record_change(inventory, presence) else { return };
+        for (host, step) in [(change.old, -1), (change.new, 1)] {
+            let Some(host) = host else { continue };
+            self.0.hosts.of([host.state, host.ready]).inc_by(step);
+            if let Some(reason) = host.reason {
+                self.0.hosts_not_ready.of([reason]).inc_by(step);
+            }
+        }
     }
 
-    /// Counts an event whose object does not parse.
-    pub fn count_unparsable(&self, kind: &'static str) {
-        self.unparsable.get_or_create(&Unparsable { kind }).inc();
+    /// How many streams this replica serves.
+    pub fn set_sessions(&self, count: usize) {
+        self.0.sessions.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Whether this replica runs the controllers.
+    pub fn set_leader(&self, leads: bool) {
+        self.0.leader.set(i64::from(leads));
+    }
+
+    /// When the authority expires.
+    pub fn set_authority_expiry(&self, at: Timestamp) {
+        self.0.authority_expiry.set(at.as_second());
+    }
+
+    /// Counts the end of a plan; `problem` is why it failed.
+    pub fn count_plan(&self, kind: PlanKind, problem: Option<&Problem>, took: Option<Duration>) {
+        let result = if problem.is_some() { "failed" } else { "applied" };
+        let reason = problem.map_or("", |problem| problem.reason.as_str());
+        self.0.plans.of([kind.as_str(), result, reason]).inc();
+        if let Some(took) = took {
+            self.0.plan_duration.of([kind.as_str(), result]).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Records how long a step took on a host.
+    pub fn observe_step(&self, step: &'static str, is_done: bool, took: Duration) {
+        let result = if is_done { "done" } else { "failed" };
+        self.0.step_duration.of([step, result]).observe(took.as_secs_f64());
     }
 
     /// Counts a refused host; `reason` is one of a few, or the label is unbounded.
     pub fn count_refused(&self, reason: &'static str) {
-        self.refusals.get_or_create(&Refused { reason }).inc();
+        self.0.refusals.of([reason]).inc();
     }
 
     /// Counts a connection that was rejected or closed; `reason` as above.
     pub fn count_connection(&self, reason: &'static str) {
-        self.connections.get_or_create(&Failure { reason }).inc();
+        self.0.connection_failures.of([reason]).inc();
+    }
+
+    /// How many objects of a kind wait for their reconcile.
+    pub fn set_queue_depth(&self, kind: &'static str, depth: usize) {
+        self.0.queue_depth.of([kind]).set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    /// Records one reconcile.
+    pub fn observe_reconcile(&self, kind: &'static str, is_done: bool, took: Duration) {
+        let result = if is_done { "done" } else { "failed" };
+        self.0.reconcile_duration.of([kind, result]).observe(took.as_secs_f64());
+    }
+
+    /// Counts a reconcile that failed.
+    pub fn count_failure(&self, kind: &'static str, class: Class) {
+        self.0.reconcile_failures.of([kind, class.into()]).inc();
+    }
+
+    /// Counts an event whose object does not parse.
+    pub fn count_unparsable(&self, kind: &'static str) {
+        self.0.unparsable_objects.of([kind]).inc();
+    }
+
+    /// Counts a request to the API server; `code` is `None` without an answer.
+    pub fn count_request(&self, verb: &'static str, resource: String, code: Option<http::StatusCode>) {
+        let code = code.map_or(Cow::Borrowed("none"), |code| Cow::Owned(code.as_str().to_owned()));
+        self.0.api_requests.of([Cow::Borrowed(verb), Cow::Owned(resource), code]).inc();
     }
 
     /// The text that Prometheus reads.
@@ -94,7 +204,10 @@ impl Metrics {
     /// Never: a `String` takes everything.
     pub fn encode_text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        prometheus_client::encoding::text::encode(&mut text, &self.0.registry)?;
         Ok(text)
     }
 }
+
+#[cfg(test)]
+mod tests;

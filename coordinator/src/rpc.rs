@@ -14,6 +14,7 @@ pub mod registration_tokens;
 mod rejections;
 mod running_plans;
 pub mod sessions;
+mod step_times;
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use rate_limits::RateLimits;
 use registration_tokens::RegistrationTokens;
 use running_plans::RunningPlans;
 use sessions::SessionTable;
+use step_times::StepTimes;
 
 pub use failure::RpcError;
 pub(crate) use rate_limits::{Buckets, Rate};
@@ -124,6 +126,8 @@ pub struct Context {
     /// Counts and reports rejected hosts, also those of the listener.
     pub rejections: Arc<Rejections>,
     running_plans: Arc<RunningPlans>,
+    metrics: Metrics,
+    step_times: Arc<StepTimes>,
     rate_limits: Arc<RateLimits>,
     /// Held while a place of a quota is given away.
     quota_turn: Arc<tokio::sync::Mutex<()>>,
@@ -140,8 +144,8 @@ impl Context {
         clock: Clock,
         replica: Replica,
     ) -> Self {
-        let events = Events::new(client.clone(), replica.name.clone());
-        let rejections = Arc::new(Rejections::new(client.clone(), metrics));
+        let events = Events::new(client.clone(), replica.name.clone(), clock.clone());
+        let rejections = Arc::new(Rejections::new(client.clone(), metrics.clone(), events.clone()));
         Self {
             client,
             caches,
@@ -149,10 +153,12 @@ impl Context {
             clock,
             replica,
             timing: SessionTiming::default(),
-            sessions: Arc::default(),
+            sessions: Arc::new(SessionTable::counted_in(metrics.clone())),
             events,
             rejections,
             running_plans: Arc::default(),
+            metrics,
+            step_times: Arc::default(),
             rate_limits: Arc::default(),
             quota_turn: Arc::default(),
         }

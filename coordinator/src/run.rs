@@ -97,10 +97,15 @@ pub struct Parts {
 ///
 /// # Errors
 /// [`RunError`].
-pub async fn run_coordinator(config: Config, client: Client, shutdown: Shutdown) -> Result<(), RunError> {
+pub async fn run_coordinator(
+    config: Config,
+    client: Client,
+    metrics: Metrics,
+    shutdown: Shutdown,
+) -> Result<(), RunError> {
     let port = bind_listener(config.listen).await?;
     let health_port = bind_listener(config.health_listen).await?;
-    let (readiness, metrics) = (Readiness::default(), Metrics::default());
+    let readiness = Readiness::default();
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_health(health_port, health::router(readiness.clone(), metrics.clone())));
     readiness.set_unready("Cluster API is not installed");
@@ -165,7 +170,9 @@ async fn follow_leadership(context: controllers::Context, mut leadership: watch:
             // An error is an election that ended.
             let _ = changes.wait_for(|leads| !*leads).await;
         };
+        context.metrics.set_leader(true);
         controllers::lead_controllers(context.clone(), lost).await;
+        context.metrics.set_leader(false);
     }
 }
 
@@ -198,7 +205,12 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         metal3: Metal3Index::default(),
         router: router.clone(),
         replicas: replicas.clone(),
-        inventory_changes: follow_inventories(notifications.clone(), known_hosts.clone(), networks.clone()),
+        inventory_changes: follow_inventories(
+            notifications.clone(),
+            known_hosts.clone(),
+            networks.clone(),
+            metrics.clone(),
+        ),
         registration_changes: Arc::new(move |object, presence| registrations.apply_change(object, presence)),
         seed_image_changes: Arc::new(move |object, presence| seed_images.apply_change(object, presence)),
         workloads: setup.workloads.clone(),
@@ -210,6 +222,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     cache.wait_until_filled().await;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
+    metrics.set_authority_expiry(authority.expiry()?);
     let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
     let acceptor = Acceptor::new(&authority, identity)?;
     tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
@@ -219,7 +232,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone());
     let context = controllers::Context {
         client: client.clone(),
-        events: Events::new(client.clone(), replica.clone()),
+        events: Events::new(client.clone(), replica.clone(), clock.clone()),
         cache,
         index,
         metrics: metrics.clone(),
@@ -255,8 +268,10 @@ fn follow_inventories(
     notifications: Arc<PlanNotifications>,
     known_hosts: Arc<KnownHosts>,
     networks: Arc<HostNetworks>,
+    metrics: Metrics,
 ) -> Observer<MachineInventory> {
     Arc::new(move |inventory, presence| {
+        metrics.record_host(inventory, presence);
         networks.apply_change(inventory, presence);
         known_hosts.apply_change(inventory, presence);
         notifications.apply_change(inventory, presence);

@@ -36,7 +36,17 @@ impl Sources {
         ] {
             files.insert(format!("templates/{name}.yaml"), text);
         }
+        files.extend(self.observability()?);
         Ok(files)
+    }
+
+    /// Alert rules and dashboard by path: the chart can install them, and the release has them as files.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn observability(&self) -> Result<BTreeMap<String, String>, Error> {
+        let files = ["observability/alerts.yaml", "observability/dashboard.json"];
+        files.into_iter().map(|file| Ok((file.to_owned(), self.text(file)?))).collect()
     }
 
     fn definitions(&self, directory: &str) -> Result<String, Error> {

@@ -27,15 +27,16 @@ pub(crate) struct EventView {
 
 impl EventView {
     pub(crate) fn read(event: &Event) -> Self {
+        // Ours are written as v1, whose fields are the deprecated ones here.
+        let last = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
         let series = event.series.as_ref();
         let single = event.event_time.as_ref().map(|time| time.0);
-        let old = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
         Self {
             kind: event.type_.clone().unwrap_or_default(),
             reason: event.reason.clone().unwrap_or_default(),
             note: event.note.clone().unwrap_or_default(),
-            last: series.map(|series| series.last_observed_time.0).or(single).or(old),
-            count: series.map_or(1, |series| series.count),
+            last: last.or(series.map(|series| series.last_observed_time.0)).or(single),
+            count: event.deprecated_count.or(series.map(|series| series.count)).unwrap_or(1),
         }
     }
 }
@@ -130,5 +131,43 @@ fn write_plan(text: &mut String, plan: &PlanView) {
     for step in &plan.steps {
         let state: &str = step.state.into();
         let _ = writeln!(text, "  {:<26}{state}", step.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_as_old_as_its_last_repetition() {
+        let at = |second: &str| format!("2026-01-01T00:00:{second}Z");
+        for (name, event, count, last) in [
+            ("once", json!({ "eventTime": at("01.000000") }), 1, "01"),
+            (
+                "a series",
+                json!({
+                    "eventTime": at("01.000000"),
+                    "series": { "count": 3, "lastObservedTime": at("03.000000") },
+                }),
+                3,
+                "03",
+            ),
+            (
+                "written as v1",
+                json!({
+                    "deprecatedFirstTimestamp": at("01"), "deprecatedLastTimestamp": at("04"),
+                    "deprecatedCount": 4, "eventTime": null,
+                }),
+                4,
+                "04",
+            ),
+        ] {
+            let mut event = event;
+            event["metadata"] = json!({});
+            let view = EventView::read(&serde_json::from_value(event).unwrap());
+            assert_eq!((view.count, view.last), (count, at(last).parse().ok()), "{name}");
+        }
     }
 }

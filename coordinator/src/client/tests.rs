@@ -32,7 +32,7 @@ impl Service<Request<RequestBody>> for Server {
 
 async fn send(head: Duration, uri: &str) -> Result<Response<DeadlineBody>, BoxError> {
     let request = Request::get(uri).body(RequestBody::empty()).unwrap();
-    DeadlineLayer.layer(Server { head }).call(request).await
+    DeadlineLayer { metrics: None }.layer(Server { head }).call(request).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,4 +59,53 @@ async fn a_watch_may_last() {
     let response = send(Duration::ZERO, "/api/v1/configmaps?limit=1&watch=true").await.unwrap();
     let end = tokio::time::timeout(REQUEST_TIMEOUT * 100, response.into_body().collect()).await;
     assert!(end.is_err());
+}
+
+#[test]
+fn requests_are_described_without_names() {
+    let uri = |path: &str| path.parse::<Uri>().unwrap();
+    for (method, path, want) in [
+        (Method::GET, "/api/v1/namespaces/fleet/secrets/host-1", ("get", "secrets")),
+        (Method::GET, "/api/v1/namespaces/fleet/secrets?limit=500", ("list", "secrets")),
+        (Method::GET, "/api/v1/namespaces/fleet", ("get", "namespaces")),
+        (Method::POST, "/api/v1/namespaces/fleet/events?", ("create", "events")),
+        (
+            Method::GET,
+            "/apis/elemental.cattle.io/v1beta1/machineinventories?&watch=true&resourceVersion=1",
+            ("watch", "machineinventories"),
+        ),
+        (
+            Method::PATCH,
+            "/apis/elemental.cattle.io/v1beta1/namespaces/fleet/machineinventories/host-1/status?",
+            ("patch", "machineinventories/status"),
+        ),
+        (
+            Method::PUT,
+            "/apis/coordination.k8s.io/v1/namespaces/own/leases/baremetal-coordinator?",
+            ("update", "leases"),
+        ),
+        (Method::GET, "/api/v1/nodes/n1/status", ("get", "nodes/status")),
+        (Method::DELETE, "/api/v1/nodes/n1", ("delete", "nodes")),
+        (Method::GET, "/apis/cluster.x-k8s.io", ("get", "none")),
+        (Method::GET, "/version", ("get", "none")),
+        (Method::HEAD, "/api/v1/nodes", ("other", "nodes")),
+    ] {
+        let (verb, resource) = describe_request(&method, &uri(path));
+        assert_eq!((verb, resource.as_str()), want, "{method} {path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_is_counted_by_its_answer() {
+    let metrics = Metrics::default();
+    let layer = DeadlineLayer { metrics: Some(metrics.clone()) };
+    for head in [Duration::ZERO, Duration::from_mins(1)] {
+        let request = Request::get("/api/v1/nodes?watch=true").body(RequestBody::empty()).unwrap();
+        let _ = layer.layer(Server { head }).call(request).await;
+    }
+    let text = metrics.encode_text().unwrap();
+    for code in ["200", "none"] {
+        let line = format!("api_requests_total{{verb=\"watch\",resource=\"nodes\",code=\"{code}\"}} 1");
+        assert!(text.contains(&line), "{line}: {text}");
+    }
 }

@@ -111,6 +111,8 @@ pub(super) fn record_failure(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::events::Events;
     use crate::metrics::Metrics;
     use crate::rpc::log;
     use std::io;
@@ -163,7 +165,8 @@ mod tests {
         ] {
             let metrics = Metrics::default();
             let client = fake_apiserver::FakeApi::new().client("coordinator");
-            let rejections = Rejections::new(client, metrics.clone());
+            let rejections =
+                Rejections::new(client.clone(), metrics.clone(), Events::new(client, None, Clock::system()));
             let lines = log::capture_log(|| {
                 (0..90).for_each(|_| record_failure(&rejections, remote, failure, error));
             });

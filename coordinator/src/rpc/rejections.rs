@@ -61,14 +61,8 @@ pub struct Rejections {
 impl Rejections {
     /// Counts in `metrics`.
     #[must_use]
-    pub fn new(client: Client, metrics: Metrics) -> Self {
-        Self {
-            metrics,
-            events: Events::new(client.clone(), None),
-            client,
-            log: Mutex::default(),
-            written: Mutex::default(),
-        }
+    pub fn new(client: Client, metrics: Metrics, events: Events) -> Self {
+        Self { metrics, events, client, log: Mutex::default(), written: Mutex::default() }
     }
 
     /// Counts a refusal, and logs it at a bounded rate.
@@ -198,9 +192,12 @@ pub(crate) mod log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
 
     fn rejections(metrics: &Metrics) -> Rejections {
-        Rejections::new(fake_apiserver::FakeApi::new().client("coordinator"), metrics.clone())
+        let client = fake_apiserver::FakeApi::new().client("coordinator");
+        let events = Events::new(client.clone(), None, Clock::system());
+        Rejections::new(client, metrics.clone(), events)
     }
 
     #[tokio::test]

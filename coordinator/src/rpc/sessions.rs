@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 
 use super::{KEEPALIVE, KEEPALIVE_ANSWER};
 use crate::ca::HostKey;
+use crate::metrics::Metrics;
 
 /// How long a new stream waits for an old one to be found dead.
 pub const PROBE: Duration = KEEPALIVE.saturating_add(KEEPALIVE_ANSWER).saturating_add(Duration::from_secs(5));
@@ -62,7 +63,10 @@ impl Sessions {
 
 /// Streams of this replica.
 #[derive(Default)]
-pub struct SessionTable(Mutex<Sessions>);
+pub struct SessionTable {
+    sessions: Mutex<Sessions>,
+    metrics: Metrics,
+}
 
 /// One open stream; removed from the table when dropped.
 pub struct SessionGuard {
@@ -80,7 +84,13 @@ pub struct SessionConflict {
 
 impl SessionTable {
     fn lock_sessions(&self) -> MutexGuard<'_, Sessions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A table whose size is shown in `metrics`.
+    #[must_use]
+    pub fn counted_in(metrics: Metrics) -> Self {
+        Self { metrics, ..Self::default() }
     }
 
     /// Number of streams.
@@ -125,6 +135,7 @@ impl SessionTable {
         let (closer, closing) = watch::channel(None);
         let entry = SessionEntry { boot_id: boot_id.to_owned(), number, closer: Arc::new(closer) };
         sessions.open.insert(key.clone(), entry);
+        self.metrics.set_sessions(sessions.open.len());
         Ok(SessionGuard { table: self.clone(), key: key.clone(), number, closing })
     }
 
@@ -180,6 +191,7 @@ impl SessionGuard {
         let is_newest = sessions.open.get(&self.key).is_some_and(|entry| entry.number == self.number);
         if is_newest {
             sessions.open.remove(&self.key);
+            self.table.metrics.set_sessions(sessions.open.len());
         }
         is_newest
     }

@@ -26,7 +26,7 @@ pub enum KubeconfigError {
 pub(super) async fn connect_workload(kubeconfig: Secret) -> Result<Client, KubeconfigError> {
     let parsed = parse_kubeconfig(kubeconfig.expose())?;
     let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await;
-    build_client(config.map_err(|_| KubeconfigError::Unusable)?).map_err(|_| KubeconfigError::Unusable)
+    build_client(config.map_err(|_| KubeconfigError::Unusable)?, None).map_err(|_| KubeconfigError::Unusable)
 }
 
 fn parse_kubeconfig(text: &[u8]) -> Result<Kubeconfig, KubeconfigError> {

@@ -133,7 +133,7 @@ impl Kinds {
             core("ServiceAccount", "serviceaccounts"),
             Kind::cluster("", "v1", "Namespace", "namespaces").built_in().with_status(),
             Kind::cluster("", "v1", "Node", "nodes").built_in().with_status(),
-            Kind::namespaced("events.k8s.io", "v1", "Event", "events").built_in(),
+            core("Event", "events"),
             Kind::namespaced("coordination.k8s.io", "v1", "Lease", "leases").built_in().conditional(),
             Kind::cluster("apiextensions.k8s.io", "v1", "CustomResourceDefinition", CRDS)
                 .built_in()

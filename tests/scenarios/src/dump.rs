@@ -53,7 +53,7 @@ impl World {
     #[must_use]
     pub fn public_text(&self) -> String {
         let mut text = self.log();
-        for kind in KINDS.into_iter().chain(["events.events.k8s.io", "configmaps"]) {
+        for kind in KINDS.into_iter().chain(["events", "configmaps"]) {
             for object in self.fake.look_at_all(kind) {
                 let _ = writeln!(text, "{object}");
             }

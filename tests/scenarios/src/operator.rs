@@ -132,7 +132,7 @@ impl World {
     /// Whether an Event with this reason exists.
     #[must_use]
     pub fn has_event(&self, reason: Reason) -> bool {
-        let events = self.fake.look_at_all("events.events.k8s.io");
+        let events = self.fake.look_at_all("events");
         events.iter().any(|event| text(event, "/reason") == reason.as_str())
     }
 }

@@ -158,7 +158,7 @@ async fn power_cut_before_key_flush_needs_nobody() {
     let first = key(&world);
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
     assert_ne!(key(&world), first);
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     assert!(events.iter().any(|event| event["reason"] == "IdentityReplaced"));
     assert!(!world.log().contains("NameTaken"));
     world.check_invariants().await;

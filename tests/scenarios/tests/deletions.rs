@@ -199,9 +199,9 @@ async fn vanished_machine_leaves_its_host_unavailable() {
     let marked =
         |world: &World| world.inventory("host-1").unwrap().allocation_state() == AllocationState::Unavailable;
     world.wait_until("the inventory is marked", marked).await;
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     let is_warning = |event: &Value| {
-        event["reason"] == "OwnerMissing" && event["note"].as_str().unwrap().contains("boot the seed ISO")
+        event["reason"] == "OwnerMissing" && event["message"].as_str().unwrap().contains("boot the seed ISO")
     };
     assert_eq!(events.iter().filter(|event| is_warning(event)).count(), 1, "{events:#?}");
     assert!(world.inventory("host-1").unwrap().claim().is_some(), "no destructive step on a guess");

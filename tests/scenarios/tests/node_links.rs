@@ -37,9 +37,8 @@ async fn wait_for_link(world: &World, status: &str, reason: Reason) {
 }
 
 async fn wait_for_event(world: &World, reason: &str) {
-    let is_there = |world: &World| {
-        world.fake.look_at_all("events.events.k8s.io").iter().any(|event| event["reason"] == reason)
-    };
+    let is_there =
+        |world: &World| world.fake.look_at_all("events").iter().any(|event| event["reason"] == reason);
     world.wait_until(&format!("Event {reason}"), is_there).await;
 }
 

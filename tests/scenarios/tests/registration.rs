@@ -14,10 +14,10 @@ async fn broken_name_template_is_reported_and_correctable() {
     world.apply_registration_of("hosts", "-", "/dev/vda").await;
     world.boot_host("host-1", "hosts");
     world.wait_until("it is refused", |world| world.log().contains("BadTemplate")).await;
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     let event = events.iter().find(|event| event["reason"] == "BadTemplate").cloned().unwrap_or_default();
-    assert_eq!(event["regarding"]["kind"], "MachineRegistration", "{event}");
-    assert!(event["note"].as_str().unwrap().contains("add letters or digits"), "{event}");
+    assert_eq!(event["involvedObject"]["kind"], "MachineRegistration", "{event}");
+    assert!(event["message"].as_str().unwrap().contains("add letters or digits"), "{event}");
     let name = json!({ "spec": { "machineName": "${System Information/Serial Number}" } });
     world.patch("MachineRegistration", "hosts", name).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
@@ -43,7 +43,7 @@ async fn name_is_random_where_the_host_reports_nothing() {
         .await;
     let name = found(&world).unwrap();
     assert!(name.starts_with("m-") && name.len() == 38, "{name}");
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     assert!(events.iter().any(|event| event["reason"] == "TemplateUnresolved"), "{events:?}");
     assert_eq!(world.inventory(&name).unwrap().metadata.labels.unwrap()["serial"], "host-1");
     let label = json!({ "spec": { "machineInventoryLabels": { "disks": "${Storage/TotalDisks}" } } });
@@ -68,10 +68,10 @@ async fn taken_name_is_rejected_for_another_key() {
     let first = world.inventory("host").unwrap();
     world.boot_host("host-2", "hosts");
     world.wait_until("the second is refused", |world| world.log().contains("NameTaken")).await;
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     let event = events.iter().find(|event| event["reason"] == "NameTaken").cloned().unwrap_or_default();
     assert!(
-        event["note"].as_str().unwrap_or_default().contains("give the two hosts different names"),
+        event["message"].as_str().unwrap_or_default().contains("give the two hosts different names"),
         "{event}"
     );
     assert_eq!(world.inventory("host").unwrap().spec, first.spec);

@@ -90,7 +90,7 @@ async fn host_without_tpm_is_refused_visibly() {
     assert_eq!(reason, "HostRefused");
     assert!(message.starts_with("TpmRequired: "), "{message}");
     assert!(message.contains("firmware setup") && message.contains("emulate-tpm: true"), "{message}");
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     assert!(events.iter().any(|event| event["reason"] == "TpmRequired"), "{events:?}");
     assert!(world.inventory(HOST).is_none());
     let tpm = Swtpm::start();

@@ -96,7 +96,7 @@ async fn annotation_rotates_the_token_once() {
     let registration = setting.fake.look(REGISTRATIONS, NAMESPACE, "hosts").unwrap();
     assert_eq!(registration["metadata"]["annotations"].get(annotation::ROTATE_TOKEN), None);
     assert_eq!(setting.count(mark, Verb::Patch, "secrets"), 1);
-    let events = setting.fake.look_at_all("events.events.k8s.io");
+    let events = setting.fake.look_at_all("events");
     assert_eq!(events.iter().filter(|event| event["reason"] == "TokenRotated").count(), 1);
 }
 
@@ -174,7 +174,7 @@ async fn token_of_the_spec_is_used() {
     setting.patch("MachineRegistration", "hosts", rotate).await;
     setting.settle().await;
     assert_eq!(read_token(&setting), "rack-7");
-    let events = setting.fake.look_at_all("events.events.k8s.io");
+    let events = setting.fake.look_at_all("events");
     assert!(events.iter().any(|event| event["reason"] == "TokenFixed"), "{events:?}");
 }
 

@@ -13,6 +13,7 @@ use kube::ResourceExt as _;
 use proto::plan::Step;
 use proto::refusal::Refusal;
 use proto::v1alpha1 as wire;
+use tokio::time::Instant;
 use wire::install_report::Outcome as Installation;
 use wire::step_report::Outcome;
 
@@ -37,13 +38,14 @@ pub(super) async fn record_step_report(
         let Some(verified) = find_plan(context, peer, &inventory, report).await? else {
             return Ok(());
         };
-        let end = match judge_report(&verified.plan, report) {
-            Progress::Stale => return Err(refuse_stale(report)),
-            Progress::InFlight => {
-                record_output(context, peer, &verified, report);
-                return Ok(());
-            }
-            Progress::Ended(end) => end,
+        let progress = judge_report(&verified.plan, report);
+        if progress == Progress::Stale {
+            return Err(refuse_stale(report));
+        }
+        time_step(context, peer, &verified, report);
+        let Progress::Ended(end) = progress else {
+            record_output(context, peer, &verified, report);
+            return Ok(());
         };
         let outputs = record_output(context, peer, &verified, report);
         let secrets = context.secret_api(&peer.key.namespace);
@@ -146,6 +148,17 @@ async fn find_plan(
     }
 }
 
+/// How long the step took, where this replica saw it begin and end.
+fn time_step(context: &Context, peer: &Peer, verified: &VerifiedPlan, report: &wire::StepReport) {
+    let step = usize::try_from(report.step).ok().and_then(|index| verified.plan.steps.get(index));
+    let checksum = &verified.plan.checksum;
+    let took = context.step_times.note_report(&peer.key, checksum, report.step, Instant::now());
+    if let (Some(step), Some(took)) = (step, took) {
+        let is_done = matches!(report.outcome, Some(Outcome::Done(_)));
+        context.metrics.observe_step(step.name(), is_done, took);
+    }
+}
+
 fn record_output(
     context: &Context,
     peer: &Peer,
@@ -185,6 +198,12 @@ async fn record_plan_end(
     let record = |status: &mut _| facts::record_plan_end(status, plan, end, system, now);
     context.update_status(inventory, record).await?;
     context.running_plans.remove_plan(&peer.key);
+    let problem = match end {
+        PlanEnd::Applied => None,
+        PlanEnd::Failed(problem) => Some(problem),
+    };
+    let took = context.step_times.note_end(&peer.key, &plan.checksum, Instant::now());
+    context.metrics.count_plan(plan.kind, problem, took);
     tracing::info!(plan = %plan.id, generation = %plan.generation, ?end, "plan ended");
     Ok(())
 }

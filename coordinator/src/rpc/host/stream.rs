@@ -310,6 +310,7 @@ impl Attachment {
                 let message = coordinator_message::Message::Plan((&verified.plan).into());
                 self.sent = Some(announced.checksum.clone());
                 tracing::info!(plan = %announced.id, generation = %announced.generation, "sending plan");
+                self.context.step_times.note_sent(&self.peer().key, &announced.checksum, Instant::now());
                 self.context.running_plans.insert_plan(&self.statement.peer.key, Arc::new(verified));
                 if announced.has_problem {
                     self.record_problem(None).await?;

@@ -35,10 +35,10 @@ async fn new_host_waits_for_a_person() {
     assert_eq!(inventory["metadata"]["annotations"][annotation::APPROVAL], "Pending");
     assert_eq!(condition(&inventory, "Approved"), pair("False", "ApprovalPending"));
     assert_eq!(condition(&inventory, "Ready"), pair("False", "ApprovalPending"));
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     assert_eq!(events.len(), 1, "none on the registration");
-    assert_eq!(events[0]["regarding"]["kind"], "MachineInventory");
-    assert!(events[0]["note"].as_str().unwrap().contains(command), "{events:?}");
+    assert_eq!(events[0]["involvedObject"]["kind"], "MachineInventory");
+    assert!(events[0]["message"].as_str().unwrap().contains(command), "{events:?}");
     world.settled("m-a").await;
     world.spent();
     assert_eq!(register(&world, 0, &host, "token-manual").await, Some(Refusal::ApprovalPending));
@@ -82,7 +82,7 @@ async fn last_place_of_a_quota_is_given_once() {
     assert_eq!(inventories.len(), 2);
     let shown = &registration(&world, "token-of-two")["status"]["lastRefusal"];
     assert_eq!(shown["reason"], "QuotaExhausted", "{shown}");
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     assert!(events.iter().any(|event| event["reason"] == "QuotaExhausted"), "{events:?}");
     for inventory in &inventories {
         world.settled(inventory["metadata"]["name"].as_str().unwrap()).await;

@@ -122,10 +122,10 @@ async fn rejections_become_one_event() {
         let counts = world.spent();
         // And one condition.
         assert_eq!((requests(&counts), counts.on(Verb::Create, "events")), ((2, 2), 1), "{want:?}: {counts}");
-        let events = world.fake.look_at_all("events.events.k8s.io");
-        let note = events[0]["note"].as_str().unwrap();
+        let events = world.fake.look_at_all("events");
+        let note = events[0]["message"].as_str().unwrap();
         assert_eq!(events[0]["reason"], want.code());
-        assert_eq!((&events[0]["regarding"]["name"], note.contains(action)), (&json!(token), true));
+        assert_eq!((&events[0]["involvedObject"]["name"], note.contains(action)), (&json!(token), true));
     }
 }
 
@@ -225,9 +225,9 @@ async fn lost_key_is_replaced_until_the_host_is_installed() {
     world.settled("m-a").await;
     let inventory = world.inventory("m-a").unwrap();
     assert_eq!(inventory["spec"]["tpmHash"], second.hash());
-    let events = world.fake.look_at_all("events.events.k8s.io");
+    let events = world.fake.look_at_all("events");
     assert_eq!(
-        (&events[0]["reason"], &events[0]["regarding"]["name"]),
+        (&events[0]["reason"], &events[0]["involvedObject"]["name"]),
         (&json!("IdentityReplaced"), &json!("m-a"))
     );
     let mut former = world.connect(Some((&first, &done.certificate_chain))).await;

@@ -17,6 +17,8 @@ pub enum Module {
     Distribution,
     /// Helm 4.
     Helm,
+    /// Prometheus 3.
+    Prometheus,
 }
 
 /// One binary.
@@ -56,11 +58,13 @@ pub enum Part {
     Clusterctl,
     /// Renders charts.
     Helm,
+    /// Tests alert rules.
+    Promtool,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Kubernetes,
         Self::EarlierKubernetes,
         Self::Etcd,
@@ -68,6 +72,7 @@ impl Module {
         Self::Containerd,
         Self::Distribution,
         Self::Helm,
+        Self::Prometheus,
     ];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
@@ -81,6 +86,7 @@ impl Module {
             Self::Containerd => "containerd",
             Self::Distribution => "distribution",
             Self::Helm => "helm",
+            Self::Prometheus => "prometheus",
         }
     }
 
@@ -106,6 +112,7 @@ impl Module {
             Self::Containerd => "github.com/containerd/containerd/v2",
             Self::Distribution => "github.com/distribution/distribution/v3",
             Self::Helm => "helm.sh/helm/v4",
+            Self::Prometheus => "github.com/prometheus/prometheus",
         }
     }
 
@@ -118,13 +125,15 @@ impl Module {
             Self::Containerd => include_str!("../../parts/containerd/go.mod"),
             Self::Distribution => include_str!("../../parts/distribution/go.mod"),
             Self::Helm => include_str!("../../parts/helm/go.mod"),
+            Self::Prometheus => include_str!("../../parts/prometheus/go.mod"),
         }
     }
 
-    /// Build tags: what would need C headers, and no host of ours uses.
+    /// Build tags: without what would need C headers, and what no test of ours uses.
     pub(super) fn tags(self) -> &'static str {
         match self {
             Self::Containerd => "no_btrfs,no_devmapper,no_zfs",
+            Self::Prometheus => "remove_all_sd",
             Self::Kubernetes
             | Self::EarlierKubernetes
             | Self::Etcd
@@ -139,9 +148,12 @@ impl Module {
     pub(super) fn linker_flags(self) -> String {
         match self {
             Self::Kubernetes | Self::EarlierKubernetes => format!("-s -w {}", stamp(self.version())),
-            Self::Etcd | Self::ClusterApi | Self::Containerd | Self::Distribution | Self::Helm => {
-                "-s -w".to_owned()
-            }
+            Self::Etcd
+            | Self::ClusterApi
+            | Self::Containerd
+            | Self::Distribution
+            | Self::Helm
+            | Self::Prometheus => "-s -w".to_owned(),
         }
     }
 }
@@ -155,7 +167,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::KubeScheduler,
@@ -173,6 +185,7 @@ impl Part {
         Self::Ctr,
         Self::Registry,
         Self::Helm,
+        Self::Promtool,
     ];
 
     /// The binary's file name.
@@ -196,6 +209,7 @@ impl Part {
             Self::Registry => "registry",
             Self::Clusterctl => "clusterctl",
             Self::Helm => "helm",
+            Self::Promtool => "promtool",
         }
     }
 
@@ -218,6 +232,7 @@ impl Part {
             Self::Containerd | Self::ContainerdShim | Self::Ctr => Module::Containerd,
             Self::Registry => Module::Distribution,
             Self::Helm => Module::Helm,
+            Self::Promtool => Module::Prometheus,
         }
     }
 
@@ -238,7 +253,7 @@ impl Part {
             Self::KubeApiserver => 390,
             Self::ClusterApiCore => 180,
             Self::KubeControllerManager => 100,
-            Self::Containerd | Self::Registry | Self::Helm => 90,
+            Self::Containerd | Self::Registry | Self::Helm | Self::Promtool => 90,
             Self::Etcd => 45,
             Self::ClusterApiControlPlane => 40,
             Self::ClusterApiBootstrap | Self::Clusterctl => 20,

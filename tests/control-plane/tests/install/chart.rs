@@ -175,6 +175,8 @@ fn every_option() -> Value {
         "podAnnotations": { "a": "b" },
         "networkPolicy": { "enabled": true, "metricsFrom": [{ "namespaceSelector": {} }] },
         "serviceMonitor": { "enabled": true, "labels": { "release": "prometheus" } },
+        "prometheusRule": { "enabled": true, "labels": { "release": "prometheus" } },
+        "dashboard": { "enabled": true },
     })
 }
 
@@ -182,6 +184,26 @@ fn every_option() -> Value {
 fn is_foreign(object: &DynamicObject) -> bool {
     let version = object.types.clone().unwrap_or_default().api_version;
     version.starts_with("gateway.networking.k8s.io/") || version.starts_with("monitoring.coreos.com/")
+}
+
+#[tokio::test]
+async fn chart_installs_alerts_and_dashboard_as_they_are() -> Result<()> {
+    let objects = Chart::write()?.render("lab", &every_option()).await?;
+    let find = |kind: &str, name: &str| {
+        let is_it = |object: &&DynamicObject| {
+            object.types.as_ref().is_some_and(|types| types.kind == kind) && object.name_any() == name
+        };
+        objects.iter().find(is_it).with_context(|| format!("no {kind} {name}"))
+    };
+    let files = Sources::of_checkout().observability()?;
+    let rules: Value = serde_norway::from_str(&files["observability/alerts.yaml"])?;
+    assert_eq!(find("PrometheusRule", "baremetal-coordinator")?.data["spec"], rules);
+    let found = find("ConfigMap", "baremetal-coordinator-dashboard")?;
+    let dashboard: Value =
+        serde_json::from_str(found.data["data"]["baremetal.json"].as_str().context("no text")?)?;
+    assert_eq!(dashboard, serde_json::from_str::<Value>(&files["observability/dashboard.json"])?);
+    assert_eq!(found.labels()["grafana_dashboard"], "1");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,7 +221,7 @@ async fn rendered_charts_apply_strictly() -> Result<()> {
     for (name, values) in [("full", full), ("every option", every_option())] {
         let (foreign, own): (Vec<_>, Vec<_>) =
             chart.render("lab", &values).await?.into_iter().partition(is_foreign);
-        assert_eq!(foreign.len(), if name == "full" { 0 } else { 2 });
+        assert_eq!(foreign.len(), if name == "full" { 0 } else { 3 });
         apply::objects_strictly(&client, &own).await.context(name)?;
         ensure!(own.iter().all(|object| object.namespace().is_none_or(|namespace| namespace != NAMESPACE)));
     }

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use control_plane::apply;
 use control_plane::audit::Mark;
 use control_plane::etcd::Key;
+use control_plane::parts::Part;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
@@ -21,6 +22,7 @@ use kube::api::{Patch, PatchParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use crate::common::Setup;
@@ -113,7 +115,33 @@ async fn use_rights(setup: &Setup) -> anyhow::Result<()> {
     setup.progress.step("the machine of a host vanishes");
     let machine = lifecycle.await_machine().await?;
     take_out(setup, "baremetalmachines", &machine.name_any()).await?;
-    await_rights(setup).await
+    await_rights(setup).await?;
+    check_events(setup).await
+}
+
+/// The Events as kubectl sorts them: the newest last, a repetition at its last time.
+async fn check_events(setup: &Setup) -> anyhow::Result<()> {
+    setup.progress.step("kubectl sorts the Events by their last time");
+    let environment = &setup.environment;
+    let output = Command::new(environment.parts.path(Part::Kubectl)?)
+        .arg("--kubeconfig")
+        .arg(environment.management.control_plane.admin_kubeconfig())
+        .args(["--namespace", NAMESPACE, "get", "events", "--sort-by=.lastTimestamp", "--output=json"])
+        .output()
+        .await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let list: Value = serde_json::from_slice(&output.stdout)?;
+    let items = list["items"].as_array().context("no list")?;
+    let ours: Vec<_> =
+        items.iter().filter(|event| event["reportingComponent"] == "baremetal-coordinator").collect();
+    let last: Vec<_> = ours.iter().filter_map(|event| event["lastTimestamp"].as_str()).collect();
+    ensure!(last.len() == ours.len() && last.is_sorted(), "not by their last time: {ours:#?}");
+    let position = |reason: &str| {
+        ours.iter().position(|event| event["reason"] == reason).with_context(|| format!("no {reason}"))
+    };
+    ensure!(position("TokenRotated")? < position("Provisioned")?, "a wrong order: {ours:#?}");
+    ensure!(ours[position("TokenRotated")?]["count"] == 2, "the repetition is not counted: {ours:#?}");
+    Ok(())
 }
 
 /// Every rule is used, and every request has a rule.

@@ -1,4 +1,4 @@
-//! kube's own runtime on the fake: watchers, reflectors and the events recorder.
+//! kube's own runtime on the fake: watchers and reflectors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,11 +6,8 @@ use std::time::Duration;
 use fake_apiserver::{End, FakeApi, Matching, Outage};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::events::v1::Event as KubeEvent;
 use kube::Client;
-use kube::Resource;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use serde_json::json;
 use tokio::time::sleep;
@@ -84,29 +81,6 @@ async fn an_idle_watcher_lists_once_a_day() {
     let watches = counts.on(fake_apiserver::Verb::Watch, "configmaps");
     assert!((24..=24 * 60).contains(&watches), "{watches} watches in a day");
     assert_eq!(counts.on(fake_apiserver::Verb::List, "configmaps"), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn recorders_count_repeated_events() {
-    let fake = FakeApi::new();
-    let client = fake.client("coordinator");
-    let made = maps(client.clone()).create(&PostParams::default(), &map("a", "1")).await.unwrap();
-    let recorder = Recorder::new(client.clone(), "coordinator".into());
-    let event = Event {
-        type_: EventType::Normal,
-        reason: "Claimed".into(),
-        note: Some("claimed".into()),
-        action: "Claim".into(),
-        secondary: None,
-    };
-    for _ in 0..3 {
-        recorder.publish(&event, &made.object_ref(&())).await.unwrap();
-    }
-    let events: Api<KubeEvent> = Api::default_namespaced(client);
-    let events = events.list(&ListParams::default()).await.unwrap();
-    let counts: Vec<_> =
-        events.iter().map(|event| event.series.as_ref().map(|series| series.count)).collect();
-    assert_eq!(counts, [Some(3)]);
 }
 
 #[tokio::test(start_paused = true)]

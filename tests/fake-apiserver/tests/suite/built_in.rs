@@ -2,8 +2,7 @@
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -112,19 +111,24 @@ async fn only_one_of_two_takes_a_lease(fixture: Fixture) -> CaseResult {
 async fn events_are_created_and_counted(fixture: Fixture) -> CaseResult {
     let events = fixture.api::<Event>();
     let event: Event = serde_json::from_value(json!({
-        "metadata": { "generateName": "host-1-" },
-        "eventTime": "2026-01-01T00:00:00.000000Z",
-        "action": "Claim", "reason": "Claimed", "note": "claimed by m-1", "type": "Normal",
-        "reportingController": "baremetal.cluster.io/coordinator",
+        "metadata": { "generateName": "host-1." },
+        "action": "Claim", "reason": "Claimed", "message": "claimed by m-1", "type": "Normal",
+        "count": 1,
+        "firstTimestamp": "2026-01-01T00:00:00Z",
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "reportingComponent": "baremetal.cluster.io/coordinator",
         "reportingInstance": "coordinator-0",
-        "regarding": {
+        "involvedObject": {
             "apiVersion": "test.baremetal.cluster.io/v1", "kind": "Widget",
             "name": "host-1", "namespace": fixture.namespace,
         },
     }))?;
     let made = events.create(&post_params(), &event).await?;
-    let series = json!({ "count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z" });
-    let patch = Patch::Merge(json!({ "series": series }));
+    let patch = Patch::Merge(
+        json!({ "count": 2, "lastTimestamp": "2026-01-01T00:00:01Z", "message": "claimed by m-2" }),
+    );
     let after = events.patch(&made.name_any(), &PatchParams::default(), &patch).await?;
-    expect_equal("count", after.series.map(|series| series.count), Some(2))
+    let last = after.last_timestamp.map(|time| time.0.to_string());
+    expect_equal("last", last.as_deref(), Some("2026-01-01T00:00:01Z"))?;
+    expect_equal("count and message", (after.count, after.message), (Some(2), Some("claimed by m-2".into())))
 }

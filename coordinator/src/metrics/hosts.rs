@@ -1,0 +1,67 @@
+//! Hosts by state, counted when one changes and never by a look at all.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::inventory::MachineInventory;
+use kube::ResourceExt as _;
+
+use crate::cache::Presence;
+use crate::controllers::index::Key;
+
+/// What a host counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostState {
+    pub(super) state: &'static str,
+    pub(super) ready: &'static str,
+    /// Why it is not ready.
+    pub(super) reason: Option<&'static str>,
+}
+
+/// What a change of one host adds to and takes from the counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) old: Option<HostState>,
+    pub(super) new: Option<HostState>,
+}
+
+impl HostState {
+    /// Reads the stored facts; a reason that is none of ours is `Other`.
+    fn of(inventory: &MachineInventory) -> Self {
+        let conditions = inventory.status.as_ref().map(|status| &status.conditions);
+        let ready = conditions.and_then(|all| all.iter().find(|one| one.type_ == Type::Ready.as_str()));
+        let status = match ready.map(|ready| ready.status.as_str()) {
+            Some("True") => "True",
+            Some("False") => "False",
+            Some(_) | None => "Unknown",
+        };
+        let reason = || {
+            let known = ready.and_then(|ready| ready.reason.parse::<Reason>().ok());
+            known.map_or("Other", Reason::as_str)
+        };
+        Self {
+            state: inventory.allocation_state().into(),
+            ready: status,
+            reason: (status != "True").then(reason),
+        }
+    }
+}
+
+/// What each host counts as.
+#[derive(Debug, Default)]
+pub(super) struct Hosts(Mutex<HashMap<Key, HostState>>);
+
+impl Hosts {
+    /// Records a change; `None` where nothing changes that is counted.
+    pub(super) fn record_change(&self, inventory: &MachineInventory, presence: Presence) -> Option<Change> {
+        let key = Key::new(inventory.namespace().unwrap_or_default(), inventory.name_any());
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = (presence == Presence::Exists).then(|| HostState::of(inventory));
+        let old = match new {
+            Some(new) => known.insert(key, new),
+            None => known.remove(&key),
+        };
+        (old != new).then_some(Change { old, new })
+    }
+}
