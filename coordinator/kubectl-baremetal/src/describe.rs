@@ -21,6 +21,9 @@ pub(crate) struct EventView {
     pub(crate) kind: String,
     pub(crate) reason: String,
     pub(crate) note: String,
+    /// When it was written first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first: Option<Timestamp>,
     pub(crate) last: Option<Timestamp>,
     pub(crate) count: i32,
 }
@@ -34,6 +37,7 @@ impl EventView {
             kind: event.type_.clone().unwrap_or_default(),
             reason: event.reason.clone().unwrap_or_default(),
             note: event.note.clone().unwrap_or_default(),
+            first: single.or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0)),
             last: series.map(|series| series.last_observed_time.0).or(single).or(old),
             count: series.map_or(1, |series| series.count),
         }
