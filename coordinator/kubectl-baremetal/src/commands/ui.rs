@@ -9,7 +9,7 @@ use crate::ui::{Follower, Page, serve};
 
 /// Serves the page until the program is stopped.
 pub(super) async fn show_page(cluster: &Cluster, arguments: &UiArguments) -> Result<Exit, Failure> {
-    let (follower, followed) = Follower::new(cluster)?;
+    let (owner, followed) = Follower::new(cluster)?;
     let place = json!({ "context": cluster.context, "namespace": cluster.namespace });
     let page = Page::open(followed, &place.to_string(), arguments.port).await?;
     anstream::println!("{}", page.url);
@@ -20,7 +20,7 @@ pub(super) async fn show_page(cluster: &Cluster, arguments: &UiArguments) -> Res
         anstream::eprintln!("no browser could be opened ({error}): open the link yourself");
     }
     tokio::select! {
-        followed = follower.run() => followed?,
+        followed = owner.run() => followed?,
         served = serve(page) => served?,
     }
     Ok(Exit::Done)

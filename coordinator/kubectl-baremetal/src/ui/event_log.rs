@@ -101,7 +101,7 @@ mod tests {
         let host = id(Kind::MachineInventory, "h");
         let later = event("b", ("MachineInventory", "h"), "released", 2);
         let assigned = event("a", ("BaremetalMachine", "m"), "plan clean-1 for MachineInventory h", 1);
-        assert_eq!(log.insert(&later), [host.clone()]);
+        assert_eq!(log.insert(&later), std::slice::from_ref(&host));
         assert_eq!(log.insert(&assigned), [id(Kind::BaremetalMachine, "m"), host.clone()]);
         assert!(log.insert(&event("c", ("Pod", "p"), "", 1)).is_empty());
         let notes: Vec<_> = log.of(&host).into_iter().map(|event| event.note).collect();

@@ -118,7 +118,7 @@ impl Follower {
 
     fn of(client: Client, live: Live, events: BoxStream<'static, Vec<EventChange>>) -> (Self, Followed) {
         let (sender, questions) = mpsc::channel(BEHIND);
-        let follower = Self {
+        let owner = Self {
             client,
             live,
             events,
@@ -129,7 +129,7 @@ impl Follower {
             questions,
             messages: broadcast::Sender::new(BEHIND),
         };
-        (follower, Followed(sender))
+        (owner, Followed(sender))
     }
 
     /// Follows until the watches end.
@@ -178,7 +178,7 @@ impl Follower {
                 Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error))
                     if is_forbidden(&error) =>
                 {
-                    self.no_events = Some(explain_error(&error))
+                    self.no_events = Some(explain_error(&error));
                 }
                 // The watches of the objects tell that the API server is away.
                 Err(_) => {}

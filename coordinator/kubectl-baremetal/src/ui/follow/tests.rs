@@ -52,8 +52,8 @@ pub(in crate::ui) fn start() -> (Watches, Followed) {
         Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(version.to_string().into_bytes())))
     };
     let client = Client::new(tower::service_fn(answer), NAMESPACE);
-    let (follower, followed) = Follower::of(client, live, received.boxed());
-    tokio::spawn(follower.run());
+    let (owner, followed) = Follower::of(client, live, received.boxed());
+    tokio::spawn(owner.run());
     (Watches { objects, events }, followed)
 }
 

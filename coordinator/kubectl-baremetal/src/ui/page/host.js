@@ -53,7 +53,7 @@ function drawMoment(moment) {
     { class: `moment ${moment.topic} ${moment.attention}` },
     el("span", { class: "when" }, when ? age(when, "", " ago") : "–"),
     el("div", {},
-      el("p", {}, el("b", {}, moment.title), el("span", { class: "span" }, span)),
+      el("p", {}, el("b", {}, moment.title), " ", el("span", { class: "span" }, span)),
       moment.detail && el("p", { class: "detail" }, moment.detail),
       moment.steps && el("ol", { class: "steps" }, moment.steps.map(drawStep))),
   );

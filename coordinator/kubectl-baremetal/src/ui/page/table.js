@@ -60,7 +60,10 @@ export function createTable({ label, columns, rows, open }) {
     pool.forEach((slot, position) => {
       const line = shown[position];
       slot.row.hidden = !line;
-      if (!line) return;
+      if (!line) {
+        slot.row.setAttribute("aria-selected", "false");
+        return;
+      }
       fill(slot, line, first + position);
       if (line.key === selected) active = slot.row.id;
     });
