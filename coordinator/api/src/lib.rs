@@ -22,6 +22,7 @@ pub mod machine;
 pub mod metal3;
 pub mod names;
 pub mod network;
+pub mod notes;
 pub mod pool;
 pub mod registration;
 mod schema;

@@ -26,7 +26,7 @@ use proto::plan::{Generation, Image, Plan, RegistryAccess, Secret};
 use crate::network::HostNetwork;
 
 pub use record::{PlanRecordError, is_generation, read_record};
-pub use render::render;
+pub use render::{render, step_names};
 pub use results::{PlanEnd, Progress, judge_report, with_next_action};
 
 /// What a plan is made of.

@@ -73,6 +73,8 @@ pub(crate) enum Command {
     Reinstall(ReinstallArguments),
     /// Delete the Machine of a host: its node is drained, the host is cleaned and available again
     DrainAndRelease(DrainArguments),
+    /// Serve a page on this machine that follows the fleet, and open it in the browser
+    Ui(UiArguments),
     /// Write a bundle of objects and Events, without secrets
     Support(SupportArguments),
     /// Print the completion of a shell
@@ -241,6 +243,16 @@ pub(crate) struct ReinstallArguments {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct UiArguments {
+    /// Port on 127.0.0.1; 0 takes any that is free.
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub(crate) port: u16,
+    /// Print the link, and open no browser.
+    #[arg(long)]
+    pub(crate) no_open: bool,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct SupportArguments {
     /// File of the bundle (tar, gzip).
     #[arg(long, short, value_name = "FILE", default_value = "baremetal-support.tar.gz")]
@@ -278,6 +290,8 @@ mod tests {
             "approve",
             "approve h --registration r",
             "release h --retry-clean --without-clean",
+            "ui --port 65536",
+            "ui --listen 0.0.0.0",
         ] {
             let words = std::iter::once("kubectl-baremetal").chain(line.split(' '));
             let error = Arguments::try_parse_from(words).unwrap_err();

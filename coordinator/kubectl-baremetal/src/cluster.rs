@@ -1,23 +1,23 @@
 //! The API server: which kinds it serves, their objects, and their changes.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coordinator_api::names::plan_secret;
-use futures::stream::{self, BoxStream, StreamExt as _};
+use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::DynamicObject;
 use kube::discovery::Discovery;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, watcher};
 use kube::{Client, Config};
 
 use crate::arguments::Connection;
 use crate::failure::{Failure, explain_error};
 use crate::fleet::{Fleet, Id, Object};
 use crate::kind::{Kind, Served};
+use crate::live::Live;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(15);
 /// Objects of one answer: a list of thousands comes in parts.
@@ -26,6 +26,8 @@ const PAGE: u32 = 500;
 /// A connection, and the namespace that commands are about.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    /// Name of the context.
+    pub(crate) context: String,
     /// `None`: all.
     pub(crate) namespace: Option<String>,
     served: Vec<Served>,
@@ -42,13 +44,15 @@ impl Cluster {
         let options =
             KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
         let kubeconfig = read.map_err(|error| unusable(&error))?;
+        let context = connection.context.clone().or_else(|| kubeconfig.current_context.clone());
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
         let mut config = config.map_err(|error| unusable(&error))?;
         config.connect_timeout = Some(CONNECT_DEADLINE);
         let own = connection.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).map_err(|error| unusable(&error))?;
         let served = discover(&client).await?;
-        Ok(Self { client, namespace: (!connection.all_namespaces).then_some(own), served })
+        let namespace = (!connection.all_namespaces).then_some(own);
+        Ok(Self { client, context: context.unwrap_or_default(), namespace, served })
     }
 
     /// The one namespace of commands about one object.
@@ -61,6 +65,11 @@ impl Cluster {
         self.served.iter().find(|served| served.kind == kind)
     }
 
+    /// The same of a kind without which there is nothing to do.
+    pub(crate) fn require(&self, kind: Kind) -> Result<&Served, Failure> {
+        self.served(kind).ok_or_else(|| missing_kind(kind))
+    }
+
     /// The objects of a kind in the namespace, or in all.
     fn api(&self, served: &Served) -> Api<DynamicObject> {
         match &self.namespace {
@@ -71,7 +80,7 @@ impl Cluster {
 
     /// The objects of a kind in one namespace.
     pub(crate) fn api_in(&self, kind: Kind, namespace: &str) -> Result<Api<DynamicObject>, Failure> {
-        let served = self.served(kind).ok_or_else(|| missing_kind(kind))?;
+        let served = self.require(kind)?;
         Ok(Api::namespaced_with(self.client.clone(), namespace, &served.resource))
     }
 
@@ -79,9 +88,7 @@ impl Cluster {
     /// must not be listed is left out, with a warning, unless it is in `needed`.
     pub(crate) async fn list(&self, kinds: &[Kind], needed: &[Kind]) -> Result<Fleet, Failure> {
         let mut fleet = Fleet::new(self.namespace.as_deref());
-        for kind in needed {
-            self.served(*kind).ok_or_else(|| missing_kind(*kind))?;
-        }
+        needed.iter().try_for_each(|kind| self.require(*kind).map(drop))?;
         let served = kinds.iter().filter_map(|kind| self.served(*kind));
         let lists = served.map(async |served| (served.kind, self.list_kind(served).await));
         let mut lists: stream::FuturesUnordered<_> = lists.collect();
@@ -144,13 +151,8 @@ impl Cluster {
             let events = watcher(self.api(served), config.clone()).default_backoff();
             events.map(move |event| (kind, event)).boxed()
         });
-        Live {
-            told: None,
-            events: stream::select_all(streams).ready_chunks(1024).boxed(),
-            fleet: Fleet::new(self.namespace.as_deref()),
-            pending: served.iter().map(|served| served.kind).collect(),
-            listed: BTreeMap::new(),
-        }
+        let kinds = served.iter().map(|served| served.kind).collect();
+        Live::new(stream::select_all(streams).ready_chunks(1024).boxed(), kinds, self.namespace.as_deref())
     }
 
     /// The plan Secret of a host; `None` where it must not be read or does not exist.
@@ -188,81 +190,4 @@ async fn discover(client: &Client) -> Result<Vec<Served>, Failure> {
         found.next().map(|(resource, _)| Served { kind, resource })
     };
     Ok(Kind::all().filter_map(find).collect())
-}
-
-fn explain_watch_error(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => explain_error(error),
-        other => other.to_string(),
-    }
-}
-
-type Change = (Kind, Result<Event<DynamicObject>, watcher::Error>);
-
-/// Objects that follow their changes.
-pub(crate) struct Live {
-    events: BoxStream<'static, Vec<Change>>,
-    pub(crate) fleet: Fleet,
-    /// Kinds whose first list is not complete.
-    pending: Vec<Kind>,
-    listed: BTreeMap<Kind, Vec<DynamicObject>>,
-    /// The error that was printed last.
-    told: Option<String>,
-}
-
-impl Live {
-    /// Waits for the next changes, once every kind was listed. `false` when there will be
-    /// none.
-    pub(crate) async fn next(&mut self) -> Result<bool, Failure> {
-        loop {
-            let Some(changes) = self.events.next().await else { return Ok(false) };
-            for (kind, event) in changes {
-                self.take(kind, event)?;
-            }
-            if self.pending.is_empty() {
-                return Ok(true);
-            }
-        }
-    }
-
-    fn take(
-        &mut self,
-        kind: Kind,
-        event: Result<Event<DynamicObject>, watcher::Error>,
-    ) -> Result<(), Failure> {
-        match event {
-            Ok(Event::Init) => drop(self.listed.insert(kind, vec![])),
-            Ok(Event::InitApply(object)) => self.listed.entry(kind).or_default().push(object),
-            Ok(Event::InitDone) => {
-                self.fleet.remove_kind(kind);
-                for object in self.listed.remove(&kind).unwrap_or_default() {
-                    self.fleet.insert(Object::new(kind, object));
-                }
-                self.fleet.set_listed(kind);
-                self.pending.retain(|pending| *pending != kind);
-            }
-            Ok(Event::Apply(object)) => self.fleet.insert(Object::new(kind, object)),
-            Ok(Event::Delete(object)) => self.fleet.remove(&Object::new(kind, object).id),
-            Err(watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error))
-                if is_forbidden(&error) =>
-            {
-                return Err(Failure::request(format!("watch {}", kind.name()))(error));
-            }
-            // The stream connects again by itself; that a version is too old is no fault.
-            Err(watcher::Error::WatchError(_)) => {}
-            Err(error) => {
-                let text = explain_watch_error(&error);
-                if self.told.as_ref() != Some(&text) {
-                    anstream::eprintln!(
-                        "the watch of {} was interrupted, it is tried again: {text}",
-                        kind.name()
-                    );
-                    self.told = Some(text);
-                }
-            }
-        }
-        Ok(())
-    }
 }

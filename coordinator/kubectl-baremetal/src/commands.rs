@@ -5,6 +5,7 @@ mod bundle;
 mod hosts;
 mod logs;
 mod tree;
+mod ui;
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -48,6 +49,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Release(arguments) => apply::release_host(&cluster, arguments).await,
         Command::DrainAndRelease(arguments) => apply::drain_host(&cluster, arguments).await,
         Command::Reinstall(arguments) => apply::reinstall_host(&cluster, arguments).await,
+        Command::Ui(arguments) => ui::show_page(&cluster, arguments).await,
         Command::Support(arguments) => bundle::write_bundle(&cluster, arguments).await,
         Command::Completion { .. } => Ok(Exit::Done),
     }

@@ -140,6 +140,7 @@ mod tests {
             ("logs -n site a", vec!["ab", "b"], "ab\n:4\n"),
             ("logs -n a", vec![], ":4\n"),
             ("completion ", vec![], ":4\n"),
+            ("ui --no", vec![], "--no-open\n:4\n"),
         ] {
             let words = words(line);
             let names: Vec<_> = names.into_iter().map(str::to_owned).collect();

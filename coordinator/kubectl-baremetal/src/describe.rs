@@ -21,6 +21,9 @@ pub(crate) struct EventView {
     pub(crate) kind: String,
     pub(crate) reason: String,
     pub(crate) note: String,
+    /// When it was written first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first: Option<Timestamp>,
     pub(crate) last: Option<Timestamp>,
     pub(crate) count: i32,
 }
@@ -28,6 +31,7 @@ pub(crate) struct EventView {
 impl EventView {
     pub(crate) fn read(event: &Event) -> Self {
         // Ours are written as v1, whose fields are the deprecated ones here.
+        let first = event.deprecated_first_timestamp.as_ref().map(|time| time.0);
         let last = event.deprecated_last_timestamp.as_ref().map(|time| time.0);
         let series = event.series.as_ref();
         let single = event.event_time.as_ref().map(|time| time.0);
@@ -35,6 +39,7 @@ impl EventView {
             kind: event.type_.clone().unwrap_or_default(),
             reason: event.reason.clone().unwrap_or_default(),
             note: event.note.clone().unwrap_or_default(),
+            first: first.or(single).or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0)),
             last: last.or(series.map(|series| series.last_observed_time.0)).or(single),
             count: event.deprecated_count.or(series.map(|series| series.count)).unwrap_or(1),
         }

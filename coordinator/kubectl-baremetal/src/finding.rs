@@ -95,6 +95,15 @@ impl Finding {
         }
     }
 
+    /// Why it is so: what the host or the coordinator said, without what to do about it;
+    /// else what the entry of the reason says.
+    pub(crate) fn told_cause(&self) -> String {
+        let told = self.message.split_once("; next: ").map_or(self.message.as_str(), |(cause, _)| cause);
+        // A command of a message is an action, and there is one already.
+        let told = told.split_once(": kubectl ").map_or(told, |(cause, _)| cause);
+        if told.is_empty() { self.cause().unwrap_or_default().to_owned() } else { told.to_owned() }
+    }
+
     /// Cause of the reason, where it is one of ours.
     pub(crate) fn cause(&self) -> Option<&'static str> {
         self.reason.parse::<Reason>().ok().and_then(Reason::explanation).map(|known| known.cause)
@@ -127,6 +136,11 @@ pub(crate) fn find(fleet: &Fleet, object: &Object, is_asked_for: bool, now: Time
         Kind::Cluster => find_cluster(object, is_asked_for),
         _ => find_any(object, is_asked_for),
     }
+}
+
+/// What the conditions of an object say, without a look at others.
+pub(crate) fn find_stated(object: &Object) -> Finding {
+    find_any(object, true)
 }
 
 /// Of a kind whose `Ready` sums up the others.

@@ -64,6 +64,8 @@ pub(crate) struct HostRow {
     /// Empty where all is as intended.
     pub(crate) reason: String,
     pub(crate) message: String,
+    /// The message without what to do about it; empty where all is as intended.
+    pub(crate) cause: String,
     pub(crate) action: String,
     pub(crate) pool: String,
     pub(crate) cluster: String,
@@ -89,6 +91,7 @@ pub(crate) fn describe_host(fleet: &Fleet, object: &Object, now: Timestamp) -> O
         name: record.name.to_string(),
         state: find_state(&record, now),
         attention: finding.attention,
+        cause: if is_fine { String::new() } else { finding.told_cause() },
         action: if is_fine { String::new() } else { finding.action(at) },
         reason: if is_fine { String::new() } else { finding.reason.clone() },
         message: finding.message,

@@ -15,12 +15,14 @@ mod finding;
 mod fleet;
 mod host_row;
 mod kind;
+mod live;
 #[cfg(test)]
 mod samples;
 mod steps;
 mod support;
 mod text;
 mod tree;
+mod ui;
 mod why;
 
 use std::path::Path;

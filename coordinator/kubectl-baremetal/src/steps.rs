@@ -1,14 +1,15 @@
 //! The steps of a plan, and what they printed.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coordinator_api::explain::Attention;
-use coordinator_api::inventory::PlanState;
+use coordinator_api::inventory::{PlanState, PlanStatus, PlanType};
 use coordinator_api::names::plan_secret;
-use coordinator_core::plan::read_record;
+use coordinator_core::plan::{read_record, step_names};
 use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::Secret;
 use proto::plan::{Plan, Step};
@@ -101,19 +102,45 @@ impl PlanView {
 /// The newest plan of a host from its inventory and its plan Secret. `None` where it
 /// never had one.
 pub(crate) fn read_plan(host: &Object, secret: Result<Option<&Secret>, String>) -> Option<PlanView> {
-    let inventory = host.inventory()?;
-    let plan = inventory.plan()?;
+    let plan = host.inventory()?.plan()?;
+    let steps = match secret {
+        Err(error) => Err(error),
+        Ok(None) => Err("the plan Secret does not exist".to_owned()),
+        Ok(Some(secret)) => read_steps(secret, plan.checksum.as_deref())
+            .map(|read| list_steps(&read, secret, plan.state, plan.step.as_ref().map(|step| &*step.name))),
+    };
+    view_plan(host, plan, steps)
+}
+
+/// The same without the Secret: what the steps printed is not known, and of a plan of an
+/// operator nothing but the step that runs.
+pub(crate) fn outline_plan(host: &Object) -> Option<PlanView> {
+    let plan = host.inventory()?.plan()?;
+    let names = match plan.kind? {
+        PlanType::Clean => step_names(proto::plan::Kind::Clean),
+        PlanType::Reprovision => step_names(proto::plan::Kind::Reprovision),
+        PlanType::Custom => &[],
+    };
+    let position = |name: &str| names.iter().position(|step| *step == name);
+    let failed = || plan.message.as_deref()?.strip_prefix("step ")?.split_once(':').map(|(name, _)| name);
+    let running = || plan.step.as_ref().map(|step| step.name.as_str());
+    let current = match plan.state {
+        Some(PlanState::Applied) => Some(names.len()),
+        Some(PlanState::Failed) => failed().and_then(position),
+        None => Some(running().and_then(position).unwrap_or(0)),
+    };
+    let unknown = "the steps are not known without the plan Secret".to_owned();
+    let current = current.filter(|_| !names.is_empty()).ok_or(unknown);
+    let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+    view_plan(host, plan, current.map(|current| place_steps(names, current, plan.state)))
+}
+
+fn view_plan(host: &Object, plan: &PlanStatus, steps: Result<Vec<StepView>, String>) -> Option<PlanView> {
     let (id, kind, generation) = (plan.id.clone()?, plan.kind?, plan.generation?);
     let kind: &str = kind.into();
-    let (steps, steps_missing) = match secret {
+    let (steps, steps_missing) = match steps {
+        Ok(steps) => (steps, None),
         Err(error) => (vec![], Some(error)),
-        Ok(None) => (vec![], Some("the plan Secret does not exist".to_owned())),
-        Ok(Some(secret)) => match read_steps(secret, plan.checksum.as_deref()) {
-            Ok(read) => {
-                (list_steps(&read, secret, plan.state, plan.step.as_ref().map(|step| &*step.name)), None)
-            }
-            Err(error) => (vec![], Some(error)),
-        },
     };
     let mut view = PlanView {
         host: host.id.name.clone(),
@@ -164,14 +191,25 @@ fn list_steps(
             })
             .unwrap_or(0),
     };
+    let mut steps = place_steps(names, current, state);
+    for (index, output) in outputs {
+        if let Some(step) = steps.get_mut(index) {
+            step.output = output;
+        }
+    }
+    steps
+}
+
+/// The steps where the one at `current` is the one that runs or failed.
+fn place_steps(names: Vec<String>, current: usize, state: Option<PlanState>) -> Vec<StepView> {
     let view = |(index, name): (usize, String)| StepView {
         state: match (index.cmp(&current), state) {
-            (std::cmp::Ordering::Less, _) => StepState::Done,
-            (std::cmp::Ordering::Equal, Some(PlanState::Failed)) => StepState::Failed,
-            (std::cmp::Ordering::Equal, None) => StepState::Running,
+            (Ordering::Less, _) => StepState::Done,
+            (Ordering::Equal, Some(PlanState::Failed)) => StepState::Failed,
+            (Ordering::Equal, None) => StepState::Running,
             _ => StepState::Pending,
         },
-        output: outputs.get(&index).cloned().unwrap_or_default(),
+        output: String::new(),
         attempt: None,
         last_failure: None,
         name,

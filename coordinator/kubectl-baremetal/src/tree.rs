@@ -1,6 +1,6 @@
 //! A cluster: its machines, their hosts, their plans and steps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use coordinator_api::explain::Attention;
 use jiff::Timestamp;
@@ -27,18 +27,18 @@ pub(crate) struct Branch {
     pub(crate) children: Vec<Self>,
 }
 
-/// Plans by the name of their host.
-pub(crate) type Plans = BTreeMap<String, PlanView>;
+/// Draws the plan of a host, where it is known.
+pub(crate) type DrawPlan<'a> = &'a dyn Fn(&Object) -> Option<Branch>;
 
 /// The tree of a cluster.
-pub(crate) fn draw_tree(fleet: &Fleet, cluster: &Object, plans: &Plans, now: Timestamp) -> Branch {
-    let mut drawing = Drawing { fleet, plans, now, drawn: BTreeSet::new() };
+pub(crate) fn draw_tree(fleet: &Fleet, cluster: &Object, plan: DrawPlan<'_>, now: Timestamp) -> Branch {
+    let mut drawing = Drawing { fleet, plan, now, drawn: BTreeSet::new() };
     drawing.draw(cluster)
 }
 
 struct Drawing<'a> {
     fleet: &'a Fleet,
-    plans: &'a Plans,
+    plan: DrawPlan<'a>,
     now: Timestamp,
     drawn: BTreeSet<Id>,
 }
@@ -59,7 +59,7 @@ impl Drawing<'_> {
             }
         }
         if object.id.kind == Kind::MachineInventory {
-            children.extend(self.plans.get(&object.id.name).map(draw_plan));
+            children.extend((self.plan)(object));
         }
         let deleting = if object.is_deleting() { "in deletion " } else { "" };
         let state = match (finding.attention, finding.reason.as_str()) {
@@ -130,7 +130,7 @@ fn describe_fine(object: &Object) -> String {
 }
 
 /// A plan that is done needs one line; of one that is not, each step has one.
-fn draw_plan(plan: &PlanView) -> Branch {
+pub(crate) fn draw_plan(plan: &PlanView) -> Branch {
     let attention = match plan.state.as_str() {
         "Applied" => Attention::None,
         "Failed" => Attention::Act,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use coordinator_api::conditions::{Type, condition_false};
 use coordinator_api::inventory::{AllocationState, Claim, MachineInventory};
 use coordinator_api::names::annotation;
+use coordinator_api::notes::HostNote;
 use coordinator_core::assignment::{self, Assignment, Wake};
 use coordinator_core::claim::{ClaimingMachine, HostEffect, HostOutcome, HostSituation, decide_host};
 use coordinator_core::cluster;
@@ -249,7 +250,7 @@ async fn assign_custom(
     secret: Option<&StoredSecret>,
 ) -> Result<(), StoreError> {
     write_plan(context, inventory, assignment, secret).await?;
-    let note = format!("plan {} of an operator for this host", assignment.record.plan.id);
+    let note = HostNote::Custom { plan: assignment.record.plan.id.as_str() }.to_string();
     context.events.normal(inventory, "CustomPlanAssigned", &note).await;
     Ok(())
 }

@@ -124,6 +124,34 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
     }
 }
 
+/// Names of the steps of a plan that is rendered, in their order; none for a plan of an
+/// operator, whose steps are its own.
+#[must_use]
+pub const fn step_names(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Reprovision => &[
+            "request-cleanup",
+            "clean-cloud-init",
+            "write-seed",
+            "write-node-identity",
+            "upgrade-system",
+            "sync-file-systems",
+            "reboot",
+            "verify-system",
+        ],
+        Kind::Clean => &[
+            "stop-kubelet",
+            "remove-workload",
+            "stop-containerd",
+            "remove-node-state",
+            "remove-node-identity",
+            "write-seed",
+            "sync-file-systems",
+        ],
+        Kind::Custom => &[],
+    }
+}
+
 fn render_document(
     steps: &[Step],
     id: &PlanId,

@@ -121,7 +121,10 @@ fn error_does_not_quote_secrets() {
 #[test]
 fn steps_follow_the_contract() {
     let names = |inputs: &PlanInputs| -> Vec<&str> {
-        rendered(inputs, 1, "a").plan.steps.iter().map(Step::name).collect()
+        let plan = rendered(inputs, 1, "a").plan;
+        let names: Vec<_> = plan.steps.iter().map(Step::name).collect();
+        assert_eq!(names, step_names(plan.kind));
+        names
     };
     assert_eq!(
         names(&samples::reprovision()),

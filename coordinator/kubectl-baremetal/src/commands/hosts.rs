@@ -68,7 +68,7 @@ async fn watch_hosts(cluster: &Cluster, arguments: &HostsArguments) -> Result<Ex
     let mut live = cluster.watch(&KINDS);
     let mut shown = BTreeMap::<Id, HostRow>::new();
     let mut has_header = true;
-    while live.next().await? {
+    while live.next().await?.is_some() {
         let now = Timestamp::now();
         let rows = list_rows(&live.fleet, arguments, now);
         let changed: Vec<_> =

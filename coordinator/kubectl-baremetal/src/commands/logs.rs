@@ -72,7 +72,7 @@ async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> R
     let mut live = cluster.watch_one(id);
     let mut shown: Option<PlanView> = None;
     let bar = progress_bar(is_text);
-    while live.next().await? {
+    while live.next().await?.is_some() {
         let host = find_object(&live.fleet, id)?;
         let plan = read_plan_of(cluster, host).await?.ok_or_else(|| no_plan(id))?;
         if shown.as_ref() == Some(&plan) {

@@ -1,16 +1,22 @@
 //! `tree`.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use crate::arguments::{Format, TreeArguments};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
-use crate::fleet::{Fleet, Id};
+use crate::fleet::{Fleet, Id, Object};
 use crate::kind::Kind;
+use crate::steps::PlanView;
 use crate::text::format_tree;
-use crate::tree::{Branch, Plans, draw_tree};
+use crate::tree::{Branch, draw_plan, draw_tree};
 
 use super::{find_object, is_terminal, print_document, read_plan_of};
+
+/// Plans by the name of their host.
+type Plans = BTreeMap<String, PlanView>;
 
 const KINDS: [Kind; 10] = [
     Kind::Cluster,
@@ -36,7 +42,7 @@ pub(super) async fn show_tree(cluster: &Cluster, arguments: &TreeArguments) -> R
     let mut live = cluster.watch(&KINDS);
     let mut shown = None;
     let mut plans = Plans::new();
-    while live.next().await? {
+    while live.next().await?.is_some() {
         let tree = draw(cluster, &live.fleet, &id, &mut plans).await?;
         if shown.as_ref() != Some(&tree) {
             let is_text = matches!(arguments.output.output, Format::Text | Format::Wide);
@@ -63,7 +69,7 @@ fn print_tree(arguments: &TreeArguments, tree: &Branch) -> Result<Exit, Failure>
 /// Reads the plans of the cluster's hosts. A plan that has ended is not read again.
 async fn draw(cluster: &Cluster, fleet: &Fleet, id: &Id, plans: &mut Plans) -> Result<Branch, Failure> {
     let root = find_object(fleet, id)?;
-    let is_of_cluster = |host: &&crate::fleet::Object| {
+    let is_of_cluster = |host: &&Object| {
         let owner = coordinator_api::names::annotation::OWNER_CLUSTER;
         host.id.namespace == id.namespace && host.annotation(owner) == Some(&id.name)
     };
@@ -78,5 +84,6 @@ async fn draw(cluster: &Cluster, fleet: &Fleet, id: &Id, plans: &mut Plans) -> R
             plans.insert(host.id.name.clone(), read);
         }
     }
-    Ok(draw_tree(fleet, root, plans, Timestamp::now()))
+    let plan = |host: &Object| plans.get(&host.id.name).map(draw_plan);
+    Ok(draw_tree(fleet, root, &plan, Timestamp::now()))
 }

@@ -72,3 +72,28 @@ fn plan_without_secret_says_why_it_has_no_steps() {
     let fresh = object(Kind::MachineInventory, "h", crate::samples::attached());
     assert!(read_plan(&fresh, Ok(None)).is_none());
 }
+
+#[test]
+fn outline_needs_no_secret() {
+    let running = json!({ "step": { "name": "stop-containerd", "attempt": 2 } });
+    let failed = json!({ "state": "Failed", "message": "step remove-workload: busy; next: look" });
+    for (plan, want) in [
+        (running, ["done", "done", "running", "pending"]),
+        (failed, ["done", "failed", "pending", "pending"]),
+        (json!({ "state": "Applied" }), ["done", "done", "done", "done"]),
+        (json!({}), ["running", "pending", "pending", "pending"]),
+    ] {
+        let view = outline_plan(&host(&plan)).unwrap();
+        assert_eq!((&states(&view)[..4], view.steps.len()), (&want[..], 7), "{plan}");
+        assert!(view.steps.iter().all(|step| step.output.is_empty()));
+    }
+    for plan in [json!({ "state": "Failed", "message": "no session" }), json!({})] {
+        let mut body = held_by("m");
+        set_plan(&mut body, &clean_plan(), &plan);
+        if plan["state"].is_null() {
+            body["status"]["plan"]["type"] = json!("custom");
+        }
+        let view = outline_plan(&object(Kind::MachineInventory, "h", body)).unwrap();
+        assert!(view.steps.is_empty() && view.steps_missing.is_some(), "{view:?}");
+    }
+}

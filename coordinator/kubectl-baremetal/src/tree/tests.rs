@@ -25,8 +25,8 @@ fn running_plan_is_drawn_step_by_step() {
     let mut objects = cluster_of_one(machine, machine_with(&[running]));
     objects.push(host);
     let fleet = fleet(objects);
-    let plans = Plans::from([("h".to_owned(), plan)]);
-    let tree = draw_tree(&fleet, fleet.get(&id(Kind::Cluster, "lab")).unwrap(), &plans, now());
+    let cluster = fleet.get(&id(Kind::Cluster, "lab")).unwrap();
+    let tree = draw_tree(&fleet, cluster, &|_| Some(draw_plan(&plan)), now());
     let want = "\
 cluster/lab  NotAvailable: * WorkersAvailable: * MachineDeployment workers
 ├─ baremetalcluster/lab  ready
@@ -46,6 +46,6 @@ cluster/lab  NotAvailable: * WorkersAvailable: * MachineDeployment workers
 fn what_is_missing_is_drawn() {
     let objects = cluster_of_one(json!({ "status": { "conditions": [ready()] } }), machine_with(&[ready()]));
     let fleet = fleet(objects);
-    let tree = draw_tree(&fleet, fleet.get(&id(Kind::Cluster, "lab")).unwrap(), &Plans::new(), now());
+    let tree = draw_tree(&fleet, fleet.get(&id(Kind::Cluster, "lab")).unwrap(), &|_| None, now());
     assert!(plain(&tree, false).contains("machineinventory/h  does not exist"), "{}", plain(&tree, false));
 }

@@ -2,6 +2,7 @@
 
 use coordinator_api::inventory::{AllocationState, MachineInventory};
 use coordinator_api::names::annotation;
+use coordinator_api::notes::HostNote;
 use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef, allocation_of};
 use coordinator_core::host::facts;
 use coordinator_core::provider_id::ProviderId;
@@ -60,7 +61,7 @@ async fn claim_host<K: FrontDoor>(
     names: &ClaimNames,
 ) -> Result<(), StoreError> {
     host::claim(&context.client, inventory, &gathered.demand.machine, names).await?;
-    let note = format!("claimed MachineInventory {}", inventory.name_any());
+    let note = HostNote::Claimed { host: &inventory.name_any() }.to_string();
     context.events.normal(machine, "InventoryAllocated", &note).await;
     tracing::info!(inventory = inventory.name_any(), "host claimed");
     Ok(())
@@ -76,7 +77,7 @@ async fn assign_plan<K: FrontDoor>(
 ) -> Result<(), StoreError> {
     let plan = &assignment.record.plan;
     write_plan(context, inventory, assignment, secret).await?;
-    let note = format!("plan {} for MachineInventory {}", plan.id, inventory.name_any());
+    let note = HostNote::Assigned { plan: plan.id.as_str(), host: &inventory.name_any() }.to_string();
     context.events.normal(machine, "PlanAssigned", &note).await;
     tracing::info!(inventory = inventory.name_any(), plan = plan.id.as_str(), "plan assigned");
     machine::clear_retry(&context.client, machine).await

@@ -1,0 +1,35 @@
+// Why an object waits: the chain of causes down to the one to act on.
+
+import { age, badge, coalesce, el, linkTo, read, withCommands } from "./dom.js";
+
+export function drawChain(why) {
+  const link = ({ object, attention, reason, message, since }) =>
+    el("li", {},
+      el("a", { href: linkTo(object.kind.toLowerCase(), object.namespace, object.name) },
+        `${object.kind.toLowerCase()}/${object.name}`), " ",
+      attention === "none" ? badge("as intended", "none") : badge(reason, attention),
+      since && attention !== "none" ? el("span", { class: "span" }, age(since, "for ")) : "",
+      message && attention !== "none" ? el("p", { class: "detail" }, message) : "");
+  const facts = [["Meaning", why.meaning], ["Cause", why.cause]].filter(([, text]) => text);
+  return el("section", { class: "chain", "aria-label": "Causes" },
+    el("ol", {}, why.links.map(link)),
+    el("dl", {}, facts.map(([name, text]) => el("div", {}, el("dt", {}, name), el("dd", {}, text)))),
+    why.action === "none" ? "" : el("p", { class: "next" }, el("b", {}, "Next "), withCommands(why.action)));
+}
+
+export function openWhy({ kind, namespace, name }) {
+  const head = el("h1", { tabindex: "-1" }, `${kind}/${name}`);
+  const body = el("div", {}, el("p", { class: "empty" }, "Reading…"));
+  const node = el("div", { class: "why" },
+    el("p", { class: "crumbs" }, el("a", { href: "#/" }, "Fleet"), ` / ${namespace}`), head, body);
+  const load = coalesce(async () => {
+    const why = await read(["why", kind, namespace, name]);
+    body.replaceChildren(why ? drawChain(why) : el("p", { class: "empty" }, "The object does not exist, or may not be read."));
+  });
+  const key = `${kind}/${namespace}/${name}`;
+  const update = ({ whole, changes }) => {
+    if (whole || changes.some(({ before, after }) => (after ?? before).key === key)) load();
+  };
+  load();
+  return { title: name, node, head, update };
+}
