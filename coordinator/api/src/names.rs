@@ -40,6 +40,9 @@ pub mod annotation {
     /// Ours: set by an operator on a `MachineInventory`: the Secret in its namespace
     /// with a plan in the upstream format, run once; removed when it was announced.
     pub const CUSTOM_PLAN: &str = "baremetal.cluster.io/custom-plan";
+    /// Ours: set by an operator on a `MachineInventory`: the version of the agent that
+    /// its host is to run, where the coordinator serves it and it is newer.
+    pub const AGENT_VERSION: &str = "baremetal.cluster.io/agent-version";
     /// On plan Secrets: `clean`, `reprovision` or `custom`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
     /// Ours: the inventory that a machine has chosen, written before the

@@ -38,6 +38,8 @@ pub struct HostState {
     pub plan: Option<PlanInFlight>,
     /// Its duty for its cluster's load balancer.
     pub duty: Option<LoadBalancerDuty>,
+    /// The version of the agent that an operator asks for.
+    pub wanted_agent: Option<String>,
     /// Why its calls are refused.
     pub refusal: Option<Refusal>,
     /// No inventory has the identity at the moment.
@@ -50,6 +52,7 @@ impl HostState {
         Self {
             plan: PlanInFlight::of(&record),
             duty: record.load_balancer.as_ref().map(|known| known.duty.clone()),
+            wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),
             uid: record.uid,
             session: record.session,
