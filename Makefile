@@ -54,6 +54,12 @@ test-lab: packages parts image iso ## Run the slow tests: the image of the coord
 	cargo test --package e2e --features slow --test qemu_faults
 	cargo test --package qemu --features slow --test life_of_a_host
 
+.PHONY: test-upgrade
+test-upgrade: parts ## Run hosts of this and of the former release with coordinators of both (builds the former release once)
+	@former=$$(tests/contract/former-release/build.sh $(CACHE))
+	cargo build --quiet --package coordinator
+	FORMER=$$former COORDINATOR=$$former/baremetal-coordinator cargo test --package e2e --features slow --test releases
+
 .PHONY: test-fast
 test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --lib --bins --tests

@@ -7,4 +7,5 @@ pub mod mailbox;
 mod network_trial;
 pub mod pace;
 mod settings;
+mod updates;
 pub mod worker;

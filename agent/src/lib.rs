@@ -22,3 +22,5 @@ pub mod plan;
 pub mod program;
 pub mod status;
 pub mod tpm;
+pub mod update;
+pub mod version;

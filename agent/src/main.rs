@@ -1,6 +1,7 @@
 //! The `baremetal-agent` command: one static file, ten verbs.
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::time::SystemTime;
 
 use agent::alive::{check, supervisor};
@@ -11,11 +12,13 @@ use agent::host::elemental::Elemental;
 use agent::host::facts;
 use agent::host::network::settle::SettledNetwork;
 use agent::host::network::{KernelNetwork, NetworkObserver as _};
-use agent::installed::link;
+use agent::installed::link::{self, Ended};
 use agent::live::installed_disk::KernelMounts;
 use agent::live::register;
 use agent::paths::Root;
 use agent::plan::executor::{CustomInstructions, Executor, Policy};
+use agent::update::launch;
+use agent::version::own_version;
 use agent::{boot, program, status};
 use lexopt::prelude::*;
 
@@ -39,6 +42,7 @@ Options:
   --allow-custom-instructions  run plans that the coordinator did not write
 ";
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Register,
     Run,
@@ -67,7 +71,10 @@ fn main() -> ExitCode {
         .with_target(false)
         .init();
     match parse_arguments() {
-        Ok(Some(arguments)) => carry_out(arguments),
+        Ok(Some(arguments)) => {
+            hand_over(&arguments);
+            carry_out(arguments)
+        }
         Ok(None) => {
             print!("{USAGE}");
             ExitCode::SUCCESS
@@ -109,6 +116,23 @@ fn parse_verb(name: &str) -> Result<Verb, lexopt::Error> {
         "console" => Verb::Console,
         _ => return Err(format!("there is no verb {name:?}").into()),
     })
+}
+
+/// Starts a newer agent than this one in its place; returns where there is none.
+/// The others of these verbs run within a start, or without one.
+fn hand_over(arguments: &Arguments) {
+    let Arguments { verb, root, .. } = arguments;
+    if matches!(verb, Verb::Register | Verb::Units | Verb::CheckApi | Verb::Facts) {
+        return;
+    }
+    while let Some(newer) = launch::choose_program(root, &own_version(), *verb == Verb::Run) {
+        let path = newer.path(&root.state());
+        let error = Command::new(path).args(std::env::args_os().skip(1)).exec();
+        if let Err(error) = launch::give_up(root, &newer.version, format!("it cannot be started: {error}")) {
+            tracing::warn!(error = explain(&error), "the agent of the image runs");
+            return;
+        }
+    }
 }
 
 fn carry_out(arguments: Arguments) -> ExitCode {
@@ -179,13 +203,16 @@ async fn run_executor(root: &Root, policy: Policy) -> ExitCode {
         Ok(executor) => executor,
         Err(error) => return print_failure(&error),
     };
-    match Box::pin(link::run(root, system, executor, &KernelNetwork::below(root))).await {
-        Ok(never) => match never {},
+    match Box::pin(link::run(root, system, executor, &KernelNetwork::below(root), own_version())).await {
+        Ok(Ended::Updated | Ended::GivenUp) => ExitCode::SUCCESS,
         Err(error) => print_failure(&error),
     }
 }
 
 fn early_boot(root: &Root) -> ExitCode {
+    if let Ok(file) = std::env::current_exe() {
+        launch::remove_unneeded(root, &own_version(), &file);
+    }
     let summary = boot::run(root);
     for line in &summary.done {
         println!("baremetal: {line}");

@@ -188,6 +188,18 @@ impl StateDir {
         self.0.join("bin/baremetal-agent")
     }
 
+    /// Agents that the coordinator sent.
+    #[must_use]
+    pub fn updates(&self) -> PathBuf {
+        self.0.join("updates")
+    }
+
+    /// Which of them is started.
+    #[must_use]
+    pub fn update_record(&self) -> PathBuf {
+        self.updates().join("record.json")
+    }
+
     /// The configuration that the host registered with.
     #[must_use]
     pub fn config(&self) -> PathBuf {

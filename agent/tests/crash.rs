@@ -12,6 +12,8 @@
 mod plans;
 #[path = "common/state.rs"]
 mod state;
+#[path = "common/update.rs"]
+mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -34,9 +36,11 @@ use proto::plan::{Plan, Secret, Seed};
 use simulated_host::SimulatedSystem;
 
 const REBOOTING: u8 = 3;
-const PLANS: [&str; 4] = ["reprovision", "clean", "custom", UNREACHABLE];
+const PLANS: [&str; 5] = ["reprovision", "clean", "custom", UNREACHABLE, UPDATE];
 /// A reprovision whose network does not reach the coordinator.
 const UNREACHABLE: &str = "unreachable";
+/// Instead of a plan: another agent.
+const UPDATE: &str = "update";
 /// Instead of a plan: what registration and install write.
 const STATE: &str = "state";
 /// Starts that a disturbed run may need: its own, one for each reboot, and the
@@ -49,6 +53,9 @@ fn main() -> Result<ExitCode> {
         let plan = std::env::var("CRASH_PLAN")?;
         if plan == STATE {
             return state::write(&root).map(|()| ExitCode::SUCCESS);
+        }
+        if plan == UPDATE {
+            return update::play(&root);
         }
         return play(&root, &plan);
     }
@@ -271,10 +278,14 @@ fn scratch() -> Result<tempfile::TempDir> {
 }
 
 fn read_left(root: &Root, name: &str) -> Result<Left> {
-    let plan = plan_named(name)?;
-    let journal = journal::read(&root.state().journal())?;
-    let next = engine::next(&plan, journal.as_ref(), &observed::boot_id(root)?);
-    ensure!(next == Next::Finished, "{next:?}");
+    if name == UPDATE {
+        update::check(root)?;
+    } else {
+        let plan = plan_named(name)?;
+        let journal = journal::read(&root.state().journal())?;
+        let next = engine::next(&plan, journal.as_ref(), &observed::boot_id(root)?);
+        ensure!(next == Next::Finished, "{next:?}");
+    }
     let mut files = BTreeMap::new();
     collect(&root.join("/"), &mut files)?;
     Ok(Left { files, effects: SimulatedSystem::new(root.clone()).effects() })

@@ -225,7 +225,7 @@ async fn acknowledgements_that_cannot_be_written_are_paced() {
     let mut executor = host.executor();
     executor.accept(reprovision(1)).unwrap();
     let newest = executor.newest_plan();
-    let (publish, mut progress) = watch::channel(Progress { newest, pending: None });
+    let (publish, mut progress) = watch::channel(Progress { newest, pending: None, is_idle: false });
     let mailbox = Mailbox::default();
     let blocker = host.root.state().path().join(".journal.new");
     let link = async {

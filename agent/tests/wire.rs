@@ -12,5 +12,7 @@ mod disks;
 mod link;
 #[path = "wire/register.rs"]
 mod register;
+#[path = "wire/updates.rs"]
+mod updates;
 #[path = "wire/verifier.rs"]
 mod verifier;

@@ -15,7 +15,8 @@ use jiff::Timestamp;
 use proto::proof;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SigningKey as _,
+    SubjectPublicKeyInfo,
 };
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -245,6 +246,15 @@ impl Authority {
             chain: vec![certificate.der().clone(), self.der.clone()],
             key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
         })
+    }
+
+    /// Signs what [`proto::proof::agent`] makes: ECDSA P-256 SHA-256, ASN.1 DER.
+    ///
+    /// # Errors
+    /// [`CaError::Sign`].
+    pub fn sign_agent(&self, message: &[u8]) -> Result<Vec<u8>, CaError> {
+        let failed = |source| CaError::Sign { attempt: "sign the agent", source };
+        self.issuer.key().sign(message).map_err(failed)
     }
 
     /// Signs a client certificate; the answer is the chain, PEM, leaf first.

@@ -5,6 +5,7 @@
 //! [`controllers`] gather, decide, apply one effect through [`store`], and
 //! project the status.
 
+pub mod agent_file;
 pub mod base_image;
 pub mod ca;
 pub mod cache;

@@ -31,6 +31,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, ResourceExt as _};
 use proto::refusal::Refusal;
 
+use crate::agent_file::AgentFile;
 use crate::ca::{Authority, HostKey, Peer};
 use crate::clock::Clock;
 use crate::events::Events;
@@ -129,6 +130,7 @@ pub struct Context {
     metrics: Metrics,
     step_times: Arc<StepTimes>,
     rate_limits: Arc<RateLimits>,
+    agent: host::ServedAgent,
     /// Held while a place of a quota is given away.
     quota_turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -160,8 +162,16 @@ impl Context {
             metrics,
             step_times: Arc::default(),
             rate_limits: Arc::default(),
+            agent: host::ServedAgent::default(),
             quota_turn: Arc::default(),
         }
+    }
+
+    /// With the agent that hosts are sent when an operator asks for it.
+    #[must_use]
+    pub fn with_agent(mut self, agent: Option<Arc<AgentFile>>) -> Self {
+        self.agent = host::ServedAgent::of_file(agent);
+        self
     }
 
     fn inventory_api(&self, namespace: &str) -> Api<MachineInventory> {

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::agent_file::AgentFile;
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::ca::{Authority, CaError};
 use crate::cache::{self, ApiVersions, Cache, Observer, Sinks};
@@ -229,7 +230,8 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let isos = open_isos(config, client, &cache, (downloads, networks), &authority)?;
     let (inventories, registrations) = (cache.inventories.clone(), cache.registrations.clone());
     let caches = rpc::Caches { inventories, registrations, notifications, tokens };
-    let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone());
+    let agent = read_agent(config, &authority);
+    let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone()).with_agent(agent);
     let context = controllers::Context {
         client: client.clone(),
         events: Events::new(client.clone(), replica.clone(), clock.clone()),
@@ -301,6 +303,13 @@ fn build_rpc(
     let replica = rpc::Replica { name: replica.to_owned(), is_dead };
     let (client, metrics, clock) = (setup.client.clone(), setup.metrics.clone(), setup.clock.clone());
     rpc::Context::new(client, caches, authority, metrics, clock, replica)
+}
+
+/// A coordinator without it still carries out plans.
+fn read_agent(config: &Config, authority: &Authority) -> Option<Arc<AgentFile>> {
+    let read = AgentFile::read(config.agent_path.as_ref()?, authority);
+    let noted = read.inspect_err(|error| tracing::warn!(error = chain(error), "hosts are sent no agent"));
+    noted.ok().map(Arc::new)
 }
 
 fn open_isos(

@@ -7,6 +7,7 @@
 
 #![warn(missing_docs)]
 
+pub mod agent_mark;
 pub mod balancer;
 pub mod facts;
 #[cfg(feature = "generate")]

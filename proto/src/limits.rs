@@ -26,3 +26,7 @@ pub const ADDRESSES: usize = 64;
 pub const ENDORSEMENT_CERTIFICATE_BYTES: usize = 4 * 1024;
 /// Any structure of a TPM, bytes: the largest of RSA 2048 has 320.
 pub const TPM_STRUCTURE_BYTES: usize = 1024;
+/// An agent that a host is sent, bytes.
+pub const AGENT_BYTES: usize = 32 * 1024 * 1024;
+/// One part of it, bytes.
+pub const AGENT_PART_BYTES: usize = 256 * 1024;

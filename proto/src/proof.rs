@@ -15,6 +15,8 @@ pub const EXPORTER_BYTES: usize = 32;
 pub const NONCE_BYTES: usize = 32;
 
 /// No other signature of this contract is made over bytes with this prefix.
+const AGENT_LABEL: &[u8] = b"baremetal-agent-update\0";
+/// No other signature of this contract is made over bytes with this prefix.
 const TPM_BINDING_LABEL: &[u8] = b"baremetal-registration-tpm\0";
 
 /// Keying material of one TLS session.
@@ -57,6 +59,19 @@ pub fn tpm_binding(nonce: &Nonce, exporter: &Exporter, public_key: &[u8], reques
     hash.finalize().into()
 }
 
+/// The bytes that the coordinator's authority signs for an agent. No certificate
+/// begins like them.
+#[must_use]
+pub fn agent(version: &str, architecture: &str, size: u64, checksum: &str) -> Vec<u8> {
+    let mut bytes = AGENT_LABEL.to_vec();
+    for part in [version, architecture, checksum] {
+        bytes.extend_from_slice(part.as_bytes());
+        bytes.push(0);
+    }
+    bytes.extend_from_slice(&size.to_be_bytes());
+    bytes
+}
+
 /// `spec.tpmHash`: lower-case hexadecimal SHA-256 of a public key in PKIX DER.
 #[must_use]
 pub fn identity(public_key: &[u8]) -> String {
@@ -93,6 +108,20 @@ mod tests {
             ("request", tpm_binding(&[1; 32], &[2; 32], b"key", b"other")),
             ("border", tpm_binding(&[1; 32], &[2; 32], b"keyr", b"equest")),
             ("kind", binding(&[1; 32], &[2; 32], b"key")),
+        ] {
+            assert_ne!(base, other, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_signed_for_an_agent_changes_with_each_of_its_parts() {
+        let base = agent("0.2.0", "x86_64", 6, "ab");
+        for (name, other) in [
+            ("version", agent("0.2.1", "x86_64", 6, "ab")),
+            ("architecture", agent("0.2.0", "aarch64", 6, "ab")),
+            ("size", agent("0.2.0", "x86_64", 7, "ab")),
+            ("checksum", agent("0.2.0", "x86_64", 6, "cd")),
+            ("border", agent("0.2.0x", "86_64", 6, "ab")),
         ] {
             assert_ne!(base, other, "{name}");
         }

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
 use crate::paths::Root;
+use crate::version::own_version;
 
 /// Collects everything. A fact that cannot be read is an absent fact. The
 /// addresses of the interfaces are those of `network`.
@@ -40,7 +41,7 @@ pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFact
         graphics_cards: graphics::read_cards(root),
         operating_system: Some(os_release::read(root)),
         chassis_type: read_line(root, "/sys/class/dmi/id/chassis_type").parse().unwrap_or(0),
-        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        agent_version: own_version().to_string(),
         registration_address: network.and_then(find_address).unwrap_or_default(),
         architecture: std::env::consts::ARCH.to_owned(),
     };

@@ -14,6 +14,7 @@ use proto::v1alpha1::host_client::HostClient;
 use proto::v1alpha1::host_message::Message;
 use proto::v1alpha1::install_report::Outcome;
 use proto::v1alpha1::{Hello, HostMessage, RenewCertificateRequest, StepProgress, SystemState};
+use semver::Version;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
@@ -28,6 +29,7 @@ use super::mailbox::Mailbox;
 use super::network_trial::NetworkTrial;
 use super::pace::{LastObserved, Pace, ProgressPace};
 use super::settings::Settings;
+use super::updates::Updates;
 use super::worker::Progress;
 use super::{carried, worker};
 use crate::client::backoff::Backoff;
@@ -56,7 +58,17 @@ const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
 /// A connection of this length resets the backoff.
 const STABLE_CONNECTION: Duration = Duration::from_secs(30);
 
-/// Keeps the installed system of `root` attached.
+/// Why the agent ends although nothing is wrong: whatever starts it lets
+/// [`crate::update::launch`] choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A newer agent is to be tried.
+    Updated,
+    /// This one was on trial and did not attach.
+    GivenUp,
+}
+
+/// Keeps the installed system of `root` attached, by the agent of this version.
 ///
 /// # Errors
 /// [`RunError`] when it cannot begin.
@@ -65,14 +77,16 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
     system: S,
     executor: Executor<S>,
     network: &N,
-) -> Result<Infallible, RunError> {
+    version: Version,
+) -> Result<Ended, RunError> {
     let settings = Settings::open(root)?;
     let directory = root.state().identity();
     let identity = Identity::load(&directory)?
         .ok_or_else(|| RunError::NoIdentity { directory: directory.display().to_string() })?;
     handover::forget_live_boot(&root.state())?;
     let orders = Mailbox::default();
-    let (publish, progress) = watch::channel(Progress { newest: executor.newest_plan(), pending: None });
+    let (publish, progress) =
+        watch::channel(Progress { newest: executor.newest_plan(), pending: None, is_idle: false });
     let mut link = Link {
         root,
         system,
@@ -89,12 +103,13 @@ pub async fn run<S: System + Clone, N: Transport + NetworkObserver>(
         rejection: Rejection::default(),
         doubts_kept: false,
         trial: NetworkTrial::new(root),
+        updates: Updates::new(root, version),
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
-        never = worker::run_worker(executor, &orders, publish) => Ok(never),
-        never = link.keep_attached() => Ok(never),
-        never = notify_watchdog() => Ok(never),
+        never = worker::run_worker(executor, &orders, publish) => match never {},
+        ended = link.keep_attached() => Ok(ended),
+        never = notify_watchdog() => match never {},
     }
 }
 
@@ -129,6 +144,7 @@ struct Link<'a, S, N> {
     /// It rejected one: what an earlier process received may not hold.
     doubts_kept: bool,
     trial: NetworkTrial<'a>,
+    updates: Updates<'a>,
 }
 
 /// Why a connection was ended on purpose.
@@ -138,6 +154,8 @@ enum Again {
     NewCertificate,
     /// There are other settings to connect by.
     NewSettings,
+    /// There is another agent to start.
+    NewAgent,
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
@@ -145,11 +163,12 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         Caller { config: self.settings.config(), network: self.network, identity: self.identity }
     }
 
-    async fn keep_attached(&mut self) -> Infallible {
+    async fn keep_attached(&mut self) -> Ended {
         let mut backoff = Backoff::default();
         loop {
             let start = Instant::now();
             match self.attach_once().await {
+                Ok(Again::NewAgent) => return Ended::Updated,
                 Ok(Again::NewCertificate | Again::NewSettings) => {}
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
@@ -165,6 +184,9 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                     ));
                     if self.trial.is_over(&error, &mut self.console) {
                         self.trial.reboot(&self.system).await;
+                    }
+                    if self.updates.is_over(&error, &mut self.console) {
+                        return Ended::GivenUp;
                     }
                     self.settings.note_failed();
                     backoff.wait().await;
@@ -205,6 +227,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         if let Err(error) = self.settings.note_attached() {
             tracing::warn!(error = explain(&error), "settings of the coordinator are not kept");
         }
+        self.updates.note_attached();
         self.pace.attached(Instant::now());
         self.progress_pace.set_running(self.running.borrow_and_update().clone());
         self.console.print_message(&format!("attached to {}", self.settings.config().address()));
@@ -223,6 +246,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             renewal,
             observed: LastObserved::default(),
             duties: DutyLine::open(self.root),
+            reading: None,
         };
         attached.duties.report_state(self.root, &attached.outbound);
         loop {
@@ -275,9 +299,10 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         Ok(Hello {
             facts: Some(facts::collect_facts(self.root, network.as_ref())),
             system: Some(self.read_state().await?),
-            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            agent_version: self.updates.version(),
             carried: Some(carried::observe_carried(self.root, &newest)),
             settings: self.settings.config().checksum(),
+            agent_update: Some(self.updates.state()),
         })
     }
 

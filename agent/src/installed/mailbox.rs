@@ -67,6 +67,12 @@ impl Mailbox {
         }
     }
 
+    /// Whether the worker has taken every order.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     fn lock(&self) -> MutexGuard<'_, VecDeque<Order>> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }

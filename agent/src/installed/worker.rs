@@ -23,6 +23,8 @@ pub struct Progress {
     pub newest: NewestPlan,
     /// To be reported until [`Order::Reported`].
     pub pending: Option<StepReport>,
+    /// No plan runs, and none is about to.
+    pub is_idle: bool,
 }
 
 /// Runs steps and takes orders between them.
@@ -33,11 +35,16 @@ pub async fn run_worker<S: System>(
 ) -> Infallible {
     let mut backoff = Backoff::default();
     loop {
-        publish_progress(&progress, executor.newest_plan(), None);
+        publish_progress(&progress, executor.newest_plan(), Doing::Plan);
         let order = match executor.advance().await {
-            Ok(Advance::Idle) => orders.take().await,
+            Ok(Advance::Idle) => {
+                publish_progress(&progress, executor.newest_plan(), Doing::Nothing);
+                let order = orders.take().await;
+                publish_progress(&progress, executor.newest_plan(), Doing::Plan);
+                order
+            }
             Ok(Advance::Report(report)) => {
-                publish_progress(&progress, executor.newest_plan(), Some(report));
+                publish_progress(&progress, executor.newest_plan(), Doing::Reporting(report));
                 orders.take().await
             }
             Ok(Advance::Rebooting) => {
@@ -79,8 +86,20 @@ async fn wait_for_reboot<S: System>(executor: &mut Executor<S>, orders: &Mailbox
     }
 }
 
-fn publish_progress(progress: &watch::Sender<Progress>, newest: NewestPlan, pending: Option<StepReport>) {
-    let now = Progress { newest, pending };
+/// What the worker is at.
+enum Doing {
+    Nothing,
+    Plan,
+    Reporting(StepReport),
+}
+
+fn publish_progress(progress: &watch::Sender<Progress>, newest: NewestPlan, doing: Doing) {
+    let is_idle = matches!(doing, Doing::Nothing);
+    let pending = match doing {
+        Doing::Reporting(report) => Some(report),
+        Doing::Nothing | Doing::Plan => None,
+    };
+    let now = Progress { newest, pending, is_idle };
     progress.send_if_modified(|last| {
         let changed = *last != now;
         *last = now;

@@ -17,7 +17,7 @@ use proto::v1alpha1::registration_server::{Registration, RegistrationServer};
 use proto::v1alpha1::*;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType, IsCa, Issuer, KeyPair,
-    PublicKeyData as _, SanType,
+    PublicKeyData as _, SanType, SigningKey as _,
 };
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, PrivateKeyDer};
@@ -50,6 +50,11 @@ pub(crate) struct Memory {
     /// Announced on every stream.
     pub(crate) settings: Option<CoordinatorSettings>,
     pub(crate) settings_refusals: Vec<SettingsRefusal>,
+    /// Announced on every stream.
+    pub(crate) update: Option<AgentUpdate>,
+    /// What is read.
+    pub(crate) agent: Vec<u8>,
+    pub(crate) updates: Vec<AgentUpdateState>,
     pub(crate) registrations: Vec<CompleteRequest>,
     pub(crate) installs: Vec<Outcome>,
     /// Runs when a report of an install arrives, before it is answered.
@@ -130,7 +135,7 @@ impl Coordinator {
                 changed.changed().await.unwrap();
             }
         };
-        let patience = std::time::Duration::from_secs(20);
+        let patience = std::time::Duration::from_mins(1);
         tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| panic!("never came: {what}"));
     }
 
@@ -161,6 +166,10 @@ impl Coordinator {
         request.params.subject_alt_names = vec![SanType::URI(uri)];
         request.params.distinguished_name.push(DnType::CommonName, "host-1");
         request.signed_by(&self.shared.issuer).unwrap().pem() + &self.authority
+    }
+
+    pub(crate) fn sign_agent(&self, message: &[u8]) -> Vec<u8> {
+        self.shared.issuer.key().sign(message).unwrap()
     }
 
     fn acceptor(&self) -> TlsAcceptor {
@@ -338,6 +347,10 @@ impl Host for Coordinator {
             let message = CoordinatorMessage { message: Some(FromCoordinator::Settings(settings)) };
             outbound.try_send(Ok(message)).unwrap();
         }
+        if let Some(update) = self.memory().update.clone() {
+            let message = CoordinatorMessage { message: Some(FromCoordinator::AgentUpdate(update)) };
+            outbound.try_send(Ok(message)).unwrap();
+        }
         for plan in self.memory().plans.clone() {
             let message = CoordinatorMessage { message: Some(FromCoordinator::Plan(plan)) };
             outbound.try_send(Ok(message)).unwrap();
@@ -358,6 +371,7 @@ impl Host for Coordinator {
                             FromHost::Acknowledgement(answer) => memory.acknowledgements.push(answer),
                             FromHost::Progress(progress) => memory.progress.push(progress),
                             FromHost::LoadBalancer(state) => memory.states.push(state),
+                            FromHost::AgentUpdate(state) => memory.updates.push(state),
                         }),
                         _ => return,
                     },
@@ -420,5 +434,17 @@ impl Host for Coordinator {
         let certificate_chain = self.sign(&request.certificate_request, role);
         self.told(|memory| memory.renewals.push(request.boot_id));
         Ok(Response::new(RenewCertificateResponse { certificate_chain }))
+    }
+
+    async fn read_agent(
+        &self,
+        request: Request<ReadAgentRequest>,
+    ) -> Result<Response<ReadAgentResponse>, Status> {
+        only(&request, "installed")?;
+        let offset = usize::try_from(request.into_inner().offset).unwrap();
+        let memory = self.memory();
+        let rest = &memory.agent[offset.min(memory.agent.len())..];
+        // Larger parts than the coordinator's: a development build is large.
+        Ok(Response::new(ReadAgentResponse { data: rest[..rest.len().min(2 << 20)].to_vec() }))
     }
 }

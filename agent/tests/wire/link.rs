@@ -11,6 +11,7 @@ use agent::installed::link;
 use agent::live::register;
 use agent::paths::Root;
 use agent::plan::executor::{Executor, Policy};
+use agent::version::own_version;
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
 use proto::v1alpha1::complete_response::Next;
@@ -27,13 +28,13 @@ use tempfile::TempDir;
 
 use crate::coordinator::{Coordinator, refused};
 
-struct Host {
+pub(crate) struct Host {
     _directory: TempDir,
-    root: Root,
+    pub(crate) root: Root,
 }
 
 /// A host that was installed by a live system.
-async fn installed(coordinator: &Coordinator) -> Host {
+pub(crate) async fn installed(coordinator: &Coordinator) -> Host {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     SimulatedSystem::installed(root.clone(), "os:v1").unwrap();
@@ -56,7 +57,7 @@ async fn while_running<T>(host: &Host, test: impl Future<Output = T>) -> T {
     let executor = Executor::open(host.root.clone(), system.clone(), Policy::default()).unwrap();
     let network = KernelNetwork::below(&host.root);
     tokio::select! {
-        ended = Box::pin(link::run(&host.root, system, executor, &network)) => panic!("{ended:?}"),
+        ended = Box::pin(link::run(&host.root, system, executor, &network, own_version())) => panic!("{ended:?}"),
         result = test => result,
     }
 }

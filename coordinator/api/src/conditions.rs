@@ -44,6 +44,9 @@ pub enum Type {
     Rebooted,
     /// `MachineInventory`: the host attached by the newest URL, token and authorities.
     CoordinatorKnown,
+    /// `MachineInventory`: the host runs the agent that an operator asks for; present
+    /// while it is asked for.
+    AgentUpdated,
     /// `MachineRegistration`, `BaremetalCluster`, `BareMetalHost`: fields are set that
     /// have no effect.
     FieldsIgnored,
@@ -124,6 +127,16 @@ pub enum Reason {
     SettingsAnnounced,
     /// Inventory: the host does not attach by the newer settings.
     SettingsRefused,
+    /// Inventory: the host runs the agent that is asked for.
+    AgentAsWanted,
+    /// Inventory: the agent is announced later.
+    AgentUpdateWaiting,
+    /// Inventory: the agent was announced to the host.
+    AgentUpdateSent,
+    /// Inventory: the host runs its former agent again.
+    AgentUpdateFailed,
+    /// Inventory: the agent that is asked for cannot be announced.
+    AgentUpdateUnavailable,
     /// Inventory: no plan has succeeded yet.
     WaitingForPlan,
     /// Inventory: the last plan succeeded.

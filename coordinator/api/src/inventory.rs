@@ -51,6 +51,7 @@ use crate::network::{NetworkTemplate, ObservedNetwork};
         json_path = ".status.conditions[?(@.type=='Ready')].reason",
         priority = 1
     ),
+    printcolumn(name = "Agent", type_ = "string", json_path = ".status.host.agentVersion", priority = 1),
     printcolumn(name = "Image", type_ = "string", json_path = ".status.host.image", priority = 1),
     printcolumn(
         name = "Identity",
@@ -234,6 +235,36 @@ pub struct HostStatus {
     /// By which settings the host reaches the coordinator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorStatus>,
+    /// The agent that an operator asked for last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_update: Option<AgentUpdateStatus>,
+}
+
+/// How far a host is with the agent of the annotation
+/// `baremetal.cluster.io/agent-version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentUpdateStatus {
+    /// The version that was asked for.
+    pub version: String,
+    /// How far the host is. `status.host.agentVersion` says what runs.
+    pub state: AgentUpdateState,
+    /// Why it does not run, and the next action.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// How far a host is with another agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AgentUpdateState {
+    /// It is announced when a plan has ended, or other hosts have theirs.
+    Waiting,
+    /// It was announced to the host.
+    Sent,
+    /// The host gave it up, and runs the former one.
+    Failed,
+    /// It cannot be announced.
+    Unavailable,
 }
 
 /// The URL, token and authorities by which a host reaches the coordinator.
@@ -465,6 +496,13 @@ pub struct Claim {
 }
 
 impl MachineInventory {
+    /// The version of the agent that an operator asks for.
+    #[must_use]
+    pub fn wanted_agent(&self) -> Option<&str> {
+        let wanted = self.annotations().get(annotation::AGENT_VERSION)?;
+        Some(wanted.as_str()).filter(|wanted| !wanted.is_empty())
+    }
+
     /// The claim, when the owner annotations hold one.
     #[must_use]
     pub fn claim(&self) -> Option<Claim> {

@@ -46,6 +46,9 @@ pub mod annotation {
     /// Ours: on a `MachineInventory`, the boot that a request of a reboot ends. In
     /// every other boot of the host the request has been carried out.
     pub const REBOOTING_FROM: &str = "baremetal.cluster.io/rebooting-from";
+    /// Ours: set by an operator on a `MachineInventory`: the version of the agent that
+    /// its host is to run, where the coordinator serves it and it is newer.
+    pub const AGENT_VERSION: &str = "baremetal.cluster.io/agent-version";
     /// On plan Secrets: `clean`, `reprovision` or `custom`.
     pub const PLAN_TYPE: &str = "baremetal.alauda.io/plan.type";
     /// Ours: the inventory that a machine has chosen, written before the

@@ -1,8 +1,9 @@
 //! One host, as its `MachineInventory` records it: parsed once, then only read.
 //!
-//! [`statement`] is what a host says, [`facts`] holds the changes of the stored
+//! [`statement`] is what a host says, [`agent_update`] which agent it is to run, [`facts`] holds the changes of the stored
 //! facts, [`conditions`] what is projected from them. No decision reads a condition.
 
+pub mod agent_update;
 pub mod conditions;
 pub mod facts;
 pub mod hardware;

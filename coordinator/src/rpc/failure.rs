@@ -32,6 +32,9 @@ pub enum RpcError {
     /// The request did not come through our own acceptor.
     #[error("the request has no TLS session")]
     NoTlsSession,
+    /// It was announced by a coordinator of another version.
+    #[error("this coordinator serves another agent: attach again")]
+    AgentReplaced,
     #[error("cannot generate random numbers")]
     Randomness,
     /// A report can be judged once the plan Secret is what was announced.
@@ -122,7 +125,9 @@ impl From<RpcError> for Status {
                 status
             }
             RpcError::Replaced | RpcError::SessionLost => Self::aborted(error.to_string()),
-            RpcError::ShuttingDown | RpcError::PlanUnavailable(_) => Self::unavailable(error.to_string()),
+            RpcError::ShuttingDown | RpcError::PlanUnavailable(_) | RpcError::AgentReplaced => {
+                Self::unavailable(error.to_string())
+            }
             RpcError::CertificateExpired => Self::unauthenticated(error.to_string()),
             RpcError::RateLimited => Self::resource_exhausted(error.to_string()),
             RpcError::NoTlsSession | RpcError::Randomness => Self::internal(error.to_string()),

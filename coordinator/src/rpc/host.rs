@@ -1,5 +1,6 @@
 //! Everything after registration: one stream for plans, and reports.
 
+mod agent_update;
 mod attach;
 mod progress;
 mod reports;
@@ -19,6 +20,7 @@ use super::identity::{Call, authenticate_peer, check_boot_id};
 use super::{Context, RpcError};
 use crate::ca::{Peer, RequestedKey, Role, Subject};
 
+pub(super) use agent_update::ServedAgent;
 pub(super) use reports::parse_network;
 
 /// The service.
@@ -134,5 +136,12 @@ impl wire::host_server::Host for HostService {
         request: Request<wire::RenewCertificateRequest>,
     ) -> Result<Response<wire::RenewCertificateResponse>, Status> {
         self.run_call(Call::RenewCertificate, request, renew_certificate).await
+    }
+
+    async fn read_agent(
+        &self,
+        request: Request<wire::ReadAgentRequest>,
+    ) -> Result<Response<wire::ReadAgentResponse>, Status> {
+        self.run_call(Call::ReadAgent, request, agent_update::read_part).await
     }
 }

@@ -32,6 +32,8 @@ pub enum Call {
     ReportObserved,
     /// A new certificate.
     RenewCertificate,
+    /// Read another agent.
+    ReadAgent,
 }
 
 /// Which role may call what; `None` shows no certificate.
@@ -41,9 +43,10 @@ pub fn may_call(role: Option<Role>, call: Call) -> bool {
         // Each registration proves its key, whatever certificate is shown.
         (Call::Begin | Call::Complete, _)
         | (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, Some(_)) => true,
-        (Call::Attach | Call::Acknowledge | Call::ReportProgress | Call::ReportStep, role) => {
-            role == Some(Role::Installed)
-        }
+        (
+            Call::Attach | Call::Acknowledge | Call::ReportProgress | Call::ReportStep | Call::ReadAgent,
+            role,
+        ) => role == Some(Role::Installed),
         (Call::ReportInstall | Call::ReportObserved | Call::RenewCertificate, None) => false,
     }
 }
@@ -99,6 +102,7 @@ mod tests {
             (Call::ReportInstall, false, true, true),
             (Call::ReportObserved, false, true, true),
             (Call::RenewCertificate, false, true, true),
+            (Call::ReadAgent, false, false, true),
         ] {
             let got = (may_call(None, call), may_call(live, call), may_call(installed, call));
             assert_eq!(got, (anonymous, by_live, by_installed), "{call:?}");

@@ -40,6 +40,8 @@ pub struct HostState {
     pub duty: Option<LoadBalancerDuty>,
     /// The boot that a request of a reboot ends.
     pub rebooting_from: Option<String>,
+    /// The version of the agent that an operator asks for.
+    pub wanted_agent: Option<String>,
     /// Why its calls are refused.
     pub refusal: Option<Refusal>,
     /// No inventory has the identity at the moment.
@@ -52,6 +54,7 @@ impl HostState {
         Self {
             plan: PlanInFlight::of(&record),
             duty: record.load_balancer.as_ref().map(|known| known.duty.clone()),
+            wanted_agent: inventory.wanted_agent().map(str::to_owned),
             refusal: record.refusal(),
             rebooting_from: record.rebooting_from,
             uid: record.uid,

@@ -70,6 +70,8 @@ const fn rate_of(call: Call) -> Rate {
         Call::ReportInstall => (5000, 24),
         Call::Attach => (2000, 30),
         Call::Acknowledge => (1000, 60),
+        // The whole agent at once, then as fast as hosts ask.
+        Call::ReadAgent => (100, 60),
         // A journal is reported at once.
         Call::ReportStep | Call::ReportProgress => (500, 120),
         // Limited by source: its key is not proven.
@@ -117,6 +119,7 @@ mod tests {
             Call::ReportInstall,
             Call::ReportObserved,
             Call::RenewCertificate,
+            Call::ReadAgent,
         ] {
             let (limits, start) = (RateLimits::default(), Instant::now());
             let allowed = (0..1000).filter(|_| limits.take_token(&key(1), call, start)).count();

@@ -769,7 +769,7 @@ impl PlanKind {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct HostMessage {
-    #[prost(oneof = "host_message::Message", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "host_message::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: ::core::option::Option<host_message::Message>,
 }
 /// Nested message and enum types in `HostMessage`.
@@ -787,6 +787,8 @@ pub mod host_message {
         LoadBalancer(super::LoadBalancerState),
         #[prost(message, tag = "5")]
         SettingsRefusal(super::SettingsRefusal),
+        #[prost(message, tag = "6")]
+        AgentUpdate(super::AgentUpdateState),
     }
 }
 /// First message of the stream: the system that runs, and what the host
@@ -807,6 +809,9 @@ pub struct Hello {
     /// Checksum of the CoordinatorSettings by which the host attached.
     #[prost(string, tag = "5")]
     pub settings: ::prost::alloc::string::String,
+    /// Absent: this agent takes no AgentUpdate.
+    #[prost(message, optional, tag = "6")]
+    pub agent_update: ::core::option::Option<AgentUpdateState>,
 }
 /// What the host carries, read from its own state directory.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -869,7 +874,7 @@ pub struct PlanAcknowledgement {
 #[serde(default)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CoordinatorMessage {
-    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "coordinator_message::Message", tags = "1, 2, 3, 4, 5")]
     pub message: ::core::option::Option<coordinator_message::Message>,
 }
 /// Nested message and enum types in `CoordinatorMessage`.
@@ -885,6 +890,8 @@ pub mod coordinator_message {
         Settings(super::CoordinatorSettings),
         #[prost(message, tag = "4")]
         Reboot(super::RebootRequest),
+        #[prost(message, tag = "5")]
+        AgentUpdate(super::AgentUpdate),
     }
 }
 /// An operator wants the host rebooted. It is carried out between plans, and in
@@ -896,6 +903,64 @@ pub struct RebootRequest {
     /// /proc/sys/kernel/random/boot_id of the boot that is to end.
     #[prost(string, tag = "1")]
     pub boot_id: ::prost::alloc::string::String,
+}
+/// The agent that the host is to run from now on, where it is newer than the one
+/// of its image. The host reads it by ReadAgent while no plan runs, starts it, and
+/// keeps it once it has attached. Without a version nothing is asked for: the host
+/// forgets the agent that it gave up.
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentUpdate {
+    /// Semantic version, as Hello states it.
+    #[prost(string, tag = "1")]
+    pub version: ::prost::alloc::string::String,
+    /// As Rust names it: x86_64, aarch64.
+    #[prost(string, tag = "2")]
+    pub architecture: ::prost::alloc::string::String,
+    /// Bytes of the file.
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
+    /// Lower-case hexadecimal SHA-256 of the file.
+    #[prost(string, tag = "4")]
+    pub checksum: ::prost::alloc::string::String,
+    /// By the key of the coordinator's authority over all of the above: ECDSA P-256
+    /// SHA-256, ASN.1 DER.
+    #[prost(bytes = "vec", tag = "5")]
+    pub signature: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AgentUpdateState {
+    /// Version of the agent that was given up, until an AgentUpdate without a version
+    /// or with another one; empty where there is none.
+    #[prost(string, tag = "1")]
+    pub failed_version: ::prost::alloc::string::String,
+    /// Why.
+    #[prost(message, optional, tag = "2")]
+    pub failure: ::core::option::Option<Failure>,
+    /// The agent that attaches was not kept yet.
+    #[prost(bool, tag = "3")]
+    pub on_trial: bool,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadAgentRequest {
+    /// That of the AgentUpdate.
+    #[prost(string, tag = "1")]
+    pub checksum: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+}
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadAgentResponse {
+    /// At most 256 KiB; empty at the end.
+    #[prost(bytes = "vec", tag = "1")]
+    pub data: ::prost::alloc::vec::Vec<u8>,
 }
 /// Where the coordinator is from now on. The host keeps them beside its own,
 /// attaches by them, and states them in the Hello; where it cannot attach, it goes
@@ -1270,6 +1335,31 @@ pub mod host_client {
                 .insert(GrpcMethod::new("baremetal.v1alpha1.Host", "RenewCertificate"));
             self.inner.unary(req, path, codec).await
         }
+        /// A part of the agent that AgentUpdate announced on the stream.
+        pub async fn read_agent(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadAgentRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReadAgentResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/baremetal.v1alpha1.Host/ReadAgent",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("baremetal.v1alpha1.Host", "ReadAgent"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1327,6 +1417,14 @@ pub mod host_server {
             request: tonic::Request<super::RenewCertificateRequest>,
         ) -> std::result::Result<
             tonic::Response<super::RenewCertificateResponse>,
+            tonic::Status,
+        >;
+        /// A part of the agent that AgentUpdate announced on the stream.
+        async fn read_agent(
+            &self,
+            request: tonic::Request<super::ReadAgentRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReadAgentResponse>,
             tonic::Status,
         >;
     }
@@ -1611,6 +1709,49 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RenewCertificateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/baremetal.v1alpha1.Host/ReadAgent" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadAgentSvc<T: Host>(pub Arc<T>);
+                    impl<T: Host> tonic::server::UnaryService<super::ReadAgentRequest>
+                    for ReadAgentSvc<T> {
+                        type Response = super::ReadAgentResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReadAgentRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Host>::read_agent(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadAgentSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -104,6 +104,7 @@ impl SimulatedHost {
             carried: Some(carried),
             facts: None,
             settings: String::new(),
+            agent_update: None,
         }
     }
 

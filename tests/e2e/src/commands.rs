@@ -27,7 +27,10 @@ pub(crate) async fn verify_checksum(file: &Path, sum: &Path) -> anyhow::Result<(
 }
 
 /// Extracts one file of an ISO, as a kernel that mounts it would show it.
-pub(crate) async fn extract_file(iso: &Path, file: &str, to: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When the ISO has no such file.
+pub async fn extract_file(iso: &Path, file: &str, to: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(to.parent().context("a path without a parent")?)?;
     let output = Command::new("xorriso")
         .args(["-osirrox", "on", "-indev"])

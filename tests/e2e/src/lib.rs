@@ -7,7 +7,7 @@
 
 pub mod backup;
 pub mod cluster_of_hosts;
-mod commands;
+pub mod commands;
 pub mod control_planes;
 pub mod environment;
 pub mod fleet;

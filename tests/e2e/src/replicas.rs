@@ -38,6 +38,7 @@ pub struct Placement<'a> {
 pub struct Replica {
     name: String,
     server: Server,
+    spec: Spec,
     port: u16,
     health: u16,
 }
@@ -55,7 +56,7 @@ impl Replica {
         std::fs::create_dir_all(&cache)?;
         let mut spec = Spec {
             name: name.clone(),
-            binary: find_binary("coordinator", "baremetal-coordinator")?,
+            binary: find_coordinator()?,
             arguments: vec![
                 format!("--server-url={}", placement.url),
                 format!("--listen=127.0.0.1:{port}"),
@@ -79,7 +80,7 @@ impl Replica {
             spec.arguments.push("--metal3=full".to_owned());
         }
         spec.arguments.extend(placement.namespaces.iter().map(|one| format!("--namespace={one}")));
-        Ok(Self { name, server: Server::start(spec)?, port, health })
+        Ok(Self { name, server: Server::start(spec.clone())?, spec, port, health })
     }
 
     /// Its identity: the name of its pod.
@@ -135,12 +136,35 @@ impl Replica {
         Ok(())
     }
 
+    /// Starts another program in its place, or the same with another agent for hosts.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn replace(&mut self, coordinator: &Path, agent: Option<&Path>) -> anyhow::Result<()> {
+        self.server.kill();
+        coordinator.clone_into(&mut self.spec.binary);
+        if let Some(agent) = agent {
+            self.spec.arguments.retain(|argument| !argument.starts_with("--agent-path="));
+            self.spec.arguments.push(format!("--agent-path={}", agent.display()));
+        }
+        self.server = Server::start(self.spec.clone())?;
+        Ok(())
+    }
+
     /// Starts it again on the same ports, under the same name.
     ///
     /// # Errors
     /// When it does not start.
     pub fn restart(&self) -> anyhow::Result<()> {
         Ok(self.server.restart()?)
+    }
+}
+
+/// The coordinator that `COORDINATOR` names, else that of this workspace.
+fn find_coordinator() -> anyhow::Result<PathBuf> {
+    match std::env::var_os("COORDINATOR").filter(|path| !path.is_empty()) {
+        Some(path) => Ok(path.into()),
+        None => find_binary("coordinator", "baremetal-coordinator"),
     }
 }
 

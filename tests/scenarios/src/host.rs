@@ -13,7 +13,7 @@ use agent::live::register;
 use agent::paths::Root;
 use agent::plan::executor::{Executor, Policy};
 use simulated_host::firmware::Identity;
-use simulated_host::{Medium, SimulatedHost, SimulatedSystem};
+use simulated_host::{Behaviour, Medium, Program, SimulatedHost, SimulatedSystem};
 use tokio::task::JoinHandle;
 
 use crate::fault_injection::{Fault, FaultPoint, FaultySystem, Side};
@@ -38,6 +38,8 @@ struct Machine {
     medium: AtomicBool,
     /// This boot has a network that reaches nothing.
     stranded: AtomicBool,
+    /// The agent that runs reaches nothing.
+    deaf: AtomicBool,
     boots: AtomicU32,
     installs: AtomicUsize,
     seed: Mutex<String>,
@@ -61,6 +63,7 @@ impl Host {
             faults: Arc::default(),
             medium: AtomicBool::new(true),
             stranded: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
             boots: AtomicU32::new(0),
             installs: AtomicUsize::new(0),
             seed: Mutex::default(),
@@ -272,8 +275,14 @@ impl Machine {
             Ok(executor) => executor,
             Err(error) => return self.record_error(agent::error::explain(&error)),
         };
-        let Err(error) = Box::pin(link::run(root, system.clone(), executor, self)).await;
-        self.record_error(agent::error::explain(&error));
+        let Program { version, behaviour } = Program::start(root);
+        self.deaf.store(behaviour == Behaviour::Deaf, Ordering::SeqCst);
+        if behaviour == Behaviour::Crashes {
+            return;
+        }
+        if let Err(error) = Box::pin(link::run(root, system.clone(), executor, self, version)).await {
+            self.record_error(agent::error::explain(&error));
+        }
     }
 }
 

@@ -171,6 +171,14 @@ impl World {
         self.start_coordinator(COORDINATOR);
     }
 
+    /// The coordinator is started again with this agent for its hosts.
+    pub fn serve_agent(&mut self, file: &[u8]) {
+        let path = self.directory.path().join("agent");
+        std::fs::write(&path, file).unwrap();
+        self.site.config.agent_path = Some(path);
+        self.restart_coordinator();
+    }
+
     /// The coordinator is killed at its `write`th write from now, counted from 1,
     /// and is started again.
     pub fn stop_coordinator_at(&self, write: usize, side: Side) {

@@ -24,6 +24,7 @@ use crate::host::system::System;
 use crate::installed::duties::DutyLine;
 use crate::installed::mailbox::Order;
 use crate::installed::pace::LastObserved;
+use crate::installed::updates::Reading;
 
 /// A connection that stands.
 pub(super) struct Attached {
@@ -34,6 +35,7 @@ pub(super) struct Attached {
     pub(super) renewal: Instant,
     pub(super) observed: LastObserved,
     pub(super) duties: DutyLine,
+    pub(super) reading: Option<Reading>,
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
@@ -45,7 +47,15 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 return self.report_step(&mut attached.client, report).await.map(|()| None);
             }
         }
+        if self.may_switch() {
+            if self.updates.switch(&attached.outbound) {
+                tracing::info!("another agent is here: this one ends, so that it is tried");
+                return Ok(Some(Again::NewAgent));
+            }
+            self.updates.follow_offer(&mut attached.reading, &attached.client);
+        }
         let due = self.pace.due();
+        let proof_due = self.updates.proof_due();
         tokio::select! {
             message = attached.inbound.message() => {
                 return Ok(self.take_message(message?.ok_or(LinkError::Closed)?, attached));
@@ -56,6 +66,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 self.awaits_worker = false;
             }
             seen = next_change(attached.changes.as_ref()) => self.note_network(seen, &mut attached.changes),
+            read = Reading::end(&mut attached.reading) => {
+                let reading = attached.reading.take();
+                self.updates.note_read(reading, read, &attached.outbound);
+            }
+            () = wait_until(proof_due) => self.updates.keep_proven(),
             changed = self.running.changed() => {
                 changed.map_err(|_| LinkError::Worker)?;
                 self.progress_pace.set_running(self.running.borrow_and_update().clone());
@@ -90,7 +105,13 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
     }
 
+    /// A plan that came meanwhile is sent again where this agent ends.
+    fn may_switch(&self) -> bool {
+        self.progress.borrow().is_idle && self.orders.is_empty()
+    }
+
     fn take_message(&mut self, message: CoordinatorMessage, attached: &mut Attached) -> Option<Again> {
+        self.updates.keep_proven();
         match message.message {
             Some(coordinator_message::Message::Plan(plan)) => {
                 self.orders.put(Order::Plan { plan, answer: attached.outbound.clone() });
@@ -105,6 +126,11 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             }
             Some(coordinator_message::Message::Reboot(request)) => {
                 self.orders.put(Order::Reboot(request.boot_id));
+                None
+            }
+            Some(coordinator_message::Message::AgentUpdate(update)) => {
+                let authorities = &self.settings.config().authority;
+                self.updates.take_update(&update, authorities, &attached.outbound);
                 None
             }
             // One of a later version: not for us.

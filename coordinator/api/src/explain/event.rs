@@ -148,6 +148,13 @@ pub const EVENTS: &[EventEntry] = &[
     ),
     warning(
         INVENTORY,
+        "AgentUpdateFailed",
+        "the host runs its former agent",
+        "it did not take the agent that it was sent, or that did not attach; the message says why",
+        "correct the cause, then remove the annotation agent-version and set it again",
+    ),
+    warning(
+        INVENTORY,
         "ApprovalPending",
         "the host waits for an operator",
         "its MachineRegistration has spec.approval: Manual",

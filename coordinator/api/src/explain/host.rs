@@ -73,6 +73,35 @@ pub(super) const REASONS: &[Entry] = &[
             "make the new URL reachable from the host with a certificate that the new authorities sign",
         ),
     ),
+    (AgentAsWanted, fine("the host attached by the version that the annotation agent-version names")),
+    (
+        AgentUpdateWaiting,
+        wait(
+            "the host is away, executes a plan, or other hosts are updated first",
+            "none: the agent is announced when the host is attached and idle",
+        ),
+    ),
+    (
+        AgentUpdateSent,
+        wait(
+            "the host reads the agent, starts it, and keeps it once it has attached",
+            "none: after five minutes without the new agent the former one is back, and says why",
+        ),
+    ),
+    (
+        AgentUpdateFailed,
+        act(
+            "the host did not take the agent, or the agent did not attach; the former one runs",
+            "correct the cause that the message names, then ask again: `kubectl annotate machineinventory NAME baremetal.cluster.io/agent-version-`, then set it again",
+        ),
+    ),
+    (
+        AgentUpdateUnavailable,
+        act(
+            "the coordinator serves another version, or the host runs a newer agent or one that takes no updates",
+            "as the message says: upgrade the coordinator, the OS image, or correct the annotation baremetal.cluster.io/agent-version",
+        ),
+    ),
     (
         ApprovalPending,
         act(

@@ -4,7 +4,8 @@ use coordinator_api::conditions::{
     self, ConditionUpdate, Reason, Type, condition_false, condition_true, condition_unknown,
 };
 use coordinator_api::inventory::{
-    Approval, CoordinatorSettingsState, InstallState, InstallStatus, MachineInventory, PlanState,
+    AgentUpdateState, Approval, CoordinatorSettingsState, InstallState, InstallStatus, MachineInventory,
+    PlanState,
 };
 use jiff::Timestamp;
 
@@ -25,17 +26,22 @@ pub fn project_conditions(
     updates.extend(KeyClass::of(inventory).map(identity_condition));
     updates.extend(network_drift(inventory));
     updates.extend(coordinator_condition(inventory));
+    updates.extend(agent_condition(inventory));
     for update in told {
         updates.retain(|other| other.kind != update.kind);
         updates.push(update);
     }
     let generation = inventory.metadata.generation;
+    let wanted_agent = inventory.wanted_agent().map(str::to_owned);
     let status = inventory.status.get_or_insert_default();
     if record.custom_plan.is_none() {
         status.conditions.retain(|condition| condition.type_ != Type::CustomPlanAccepted.as_str());
     }
     if !record.is_reboot_requested && record.rebooting_from.is_none() {
         status.conditions.retain(|condition| condition.type_ != Type::Rebooted.as_str());
+    }
+    if wanted_agent.is_none() {
+        status.conditions.retain(|condition| condition.type_ != Type::AgentUpdated.as_str());
     }
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
 }
@@ -140,6 +146,25 @@ fn coordinator_condition(inventory: &MachineInventory) -> Option<ConditionUpdate
             format!("the host keeps the former URL, token and authorities: {}", known.message),
         ),
     })
+}
+
+fn agent_condition(inventory: &MachineInventory) -> Option<ConditionUpdate> {
+    let wanted = inventory.wanted_agent()?;
+    let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+    if host.is_some_and(|host| host.agent_version == wanted) {
+        return Some(condition_true(Type::AgentUpdated, Reason::AgentAsWanted, ""));
+    }
+    let update = host.and_then(|host| host.agent_update.as_ref()).filter(|update| update.version == wanted);
+    let (reason, message) = match update.map(|update| (update.state, update.message.as_str())) {
+        None => (Reason::AgentUpdateWaiting, "waiting for the host to attach"),
+        Some((AgentUpdateState::Waiting, message)) => (Reason::AgentUpdateWaiting, message),
+        Some((AgentUpdateState::Sent, _)) => {
+            (Reason::AgentUpdateSent, "the agent was announced to the host: wait until it has attached by it")
+        }
+        Some((AgentUpdateState::Failed, message)) => (Reason::AgentUpdateFailed, message),
+        Some((AgentUpdateState::Unavailable, message)) => (Reason::AgentUpdateUnavailable, message),
+    };
+    Some(condition_false(Type::AgentUpdated, reason, message))
 }
 
 fn identity_condition(class: KeyClass) -> ConditionUpdate {

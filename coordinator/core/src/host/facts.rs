@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{
-    CarriedNode, CarriedPlan, CoordinatorSettingsState, CoordinatorStatus, HostStatus, InstallState,
-    InstallStatus, LoadBalancerDuty, LoadBalancerReport, MachineInventoryStatus, PlanState, PlanStatus,
-    PlanType, SessionStatus, StepStatus,
+    AgentUpdateStatus, CarriedNode, CarriedPlan, CoordinatorSettingsState, CoordinatorStatus, HostStatus,
+    InstallState, InstallStatus, LoadBalancerDuty, LoadBalancerReport, MachineInventoryStatus, PlanState,
+    PlanStatus, PlanType, SessionStatus, StepStatus,
 };
 use coordinator_api::names::plan_secret;
 use coordinator_api::network::ObservedNetwork;
@@ -117,7 +117,8 @@ pub struct Attach<'a> {
 /// The installed system attached. Its statement replaces what the status
 /// lacks: a plan that was lost with the status is announced again.
 pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
-    let HostStatement { system, agent_version, carried, installed, settings } = attach.statement;
+    let HostStatement { system, agent_version, carried, installed, settings, agent_update: _ } =
+        attach.statement;
     let host = status.host.get_or_insert_default();
     record_running_system(host, system);
     host.agent_version = truncate_text(agent_version);
@@ -159,6 +160,12 @@ pub fn record_settings(
     message: &str,
 ) {
     status.host.get_or_insert_default().coordinator = Some(settings_status(state, checksum, message));
+}
+
+/// How far the host is with the agent that an operator asks for.
+pub fn record_agent_update(status: &mut MachineInventoryStatus, update: &AgentUpdateStatus) {
+    let message = truncate_text(&update.message);
+    status.host.get_or_insert_default().agent_update = Some(AgentUpdateStatus { message, ..update.clone() });
 }
 
 fn settings_status(state: CoordinatorSettingsState, checksum: &str, message: &str) -> CoordinatorStatus {

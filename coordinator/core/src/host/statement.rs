@@ -6,7 +6,7 @@ use proto::plan::{Checksum, Kind, PlanError, PlanId};
 use proto::v1alpha1::{self as wire, InstallDone, PlanOutcome, SystemState};
 
 use super::facts::{plan_type, truncate_text};
-use crate::plan::is_generation;
+use crate::plan::{is_generation, with_next_action};
 
 /// Longest boot id, bytes.
 const BOOT_ID_BYTES: usize = 64;
@@ -26,6 +26,36 @@ pub struct HostStatement {
     pub installed: Option<InstallDone>,
     /// Checksum of the settings by which it attached; empty where its agent is older.
     pub settings: String,
+    /// What its agent says of updates; `None` where it takes none.
+    pub agent_update: Option<StatedUpdate>,
+}
+
+/// How far a host is with another agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatedUpdate {
+    /// The agent that it gave up.
+    pub failed: Option<FailedUpdate>,
+    /// The agent that attached was not kept yet.
+    pub is_on_trial: bool,
+}
+
+/// An agent that a host gave up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedUpdate {
+    pub version: String,
+    /// Cause and next action.
+    pub message: String,
+}
+
+impl StatedUpdate {
+    #[must_use]
+    pub fn parse(state: wire::AgentUpdateState) -> Self {
+        let wire::AgentUpdateState { failed_version, failure, on_trial } = state;
+        let failure = failure.unwrap_or_default();
+        let message = truncate_text(&with_next_action(&failure.message, &failure.next_action));
+        let failed = FailedUpdate { version: truncate_text(&failed_version), message };
+        Self { failed: (!failed_version.is_empty()).then_some(failed), is_on_trial: on_trial }
+    }
 }
 
 /// Why a Hello states nothing that can be relied on.
@@ -45,7 +75,7 @@ impl HostStatement {
     /// # Errors
     /// [`StatementError`].
     pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
-        let wire::Hello { system, agent_version, carried, facts: _, settings } = hello;
+        let wire::Hello { system, agent_version, carried, facts: _, settings, agent_update } = hello;
         let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
         let wire::Carried { plan, node, installed, load_balancer_generation } =
             carried.ok_or(StatementError::NoStatement)?;
@@ -57,7 +87,8 @@ impl HostStatement {
             }),
             load_balancer_generation: parse_duty(load_balancer_generation),
         };
-        Ok(Self { system, agent_version, carried, installed, settings: truncate_text(&settings) })
+        let (settings, agent_update) = (truncate_text(&settings), agent_update.map(StatedUpdate::parse));
+        Ok(Self { system, agent_version, carried, installed, settings, agent_update })
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::plan::{PlanEnd, render};
 use crate::samples;
 use coordinator_api::conditions::{Type, find_condition};
-use coordinator_api::inventory::{InstallState, MachineInventoryStatus};
+use coordinator_api::inventory::{AgentUpdateState, AgentUpdateStatus, InstallState, MachineInventoryStatus};
 use proto::v1alpha1::{
     Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone, InstallReport,
     InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
@@ -25,6 +25,7 @@ fn hello(carried: Carried) -> Hello {
         carried: Some(carried),
         facts: None,
         settings: String::new(),
+        agent_update: None,
     }
 }
 
@@ -161,6 +162,43 @@ fn unknown_outcome_is_a_plan_in_flight() {
     let mut status = MachineInventoryStatus::default();
     attach(&mut status, carried, "replica-1", NOW);
     assert!(!samples::record(&with_status(status)).carries_nothing());
+}
+
+#[test]
+fn agent_condition_says_how_far_an_update_is() {
+    let shown_with = |wanted: Option<&str>, update: Option<(&str, AgentUpdateState)>| {
+        let mut status = MachineInventoryStatus::default();
+        attach(&mut status, Carried::default(), "replica-1", NOW);
+        if let Some((version, state)) = update {
+            let (version, message) = (version.to_owned(), "why".to_owned());
+            facts::record_agent_update(&mut status, &AgentUpdateStatus { version, state, message });
+        }
+        let mut inventory = with_status(status);
+        if let Some(wanted) = wanted {
+            let annotations = inventory.metadata.annotations.get_or_insert_default();
+            annotations.insert(annotation::AGENT_VERSION.to_owned(), wanted.to_owned());
+        }
+        shown(&inventory, Type::AgentUpdated, NOW)
+    };
+    let failed = Some(("2", AgentUpdateState::Failed));
+    for (name, wanted, update, want) in [
+        ("not asked for", None, failed, pair("", "")),
+        ("removed", Some(""), failed, pair("", "")),
+        ("it runs", Some("1"), None, pair("True", "AgentAsWanted")),
+        ("not announced yet", Some("2"), None, pair("False", "AgentUpdateWaiting")),
+        ("another was asked for before", Some("3"), failed, pair("False", "AgentUpdateWaiting")),
+        ("failed", Some("2"), failed, pair("False", "AgentUpdateFailed")),
+        ("sent", Some("2"), Some(("2", AgentUpdateState::Sent)), pair("False", "AgentUpdateSent")),
+        ("waits", Some("2"), Some(("2", AgentUpdateState::Waiting)), pair("False", "AgentUpdateWaiting")),
+        (
+            "not there",
+            Some("2"),
+            Some(("2", AgentUpdateState::Unavailable)),
+            pair("False", "AgentUpdateUnavailable"),
+        ),
+    ] {
+        assert_eq!(shown_with(wanted, update), want, "{name}");
+    }
 }
 
 /// Texts of a host are bounded before they are stored.

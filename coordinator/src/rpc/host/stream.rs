@@ -19,6 +19,7 @@ use tonic::Status;
 use tracing::Instrument as _;
 use wire::{coordinator_message, host_message};
 
+use super::agent_update::AgentUpdates;
 use super::attach::{self, Freshness, Messages, OpenSession, Statement};
 use super::progress::{RunningStep, StepProgress};
 use super::reports;
@@ -95,6 +96,7 @@ struct Attachment {
     registrations: watch::Receiver<()>,
     /// Checksum of the settings that were sent last, or stated.
     settings: String,
+    agent_updates: AgentUpdates,
     retry: Option<Retry>,
     progress: StepProgress,
     deleted_at: Option<Instant>,
@@ -126,6 +128,7 @@ impl Attachment {
             has_sent_reboot: false,
             registrations: context.caches.tokens.subscribe(),
             settings: statement.stated.settings.clone(),
+            agent_updates: AgentUpdates::new(&statement),
             retry: None,
             progress: StepProgress::new(context.timing),
             deleted_at: None,
@@ -157,6 +160,7 @@ impl Attachment {
                 () = self.state.wait_changed() => {}
                 Ok(()) = self.registrations.changed() => {}
                 reason = self.guard.wait_closed() => return Err(attach::close_error(reason, self.peer())),
+                () = self.agent_updates.wait_turn(&self.context.agent) => {}
                 () = tokio::time::sleep_until(wake) => {}
                 message = messages.message() => match message {
                     Ok(Some(message)) => self.handle_message(message).await?,
@@ -170,7 +174,11 @@ impl Attachment {
         // While the inventory is deleted no plan is read.
         let retry = self.retry.as_ref().filter(|_| self.deleted_at.is_none()).map(|retry| retry.at);
         let deleted = self.deleted_at.map(|at| at + self.context.timing.deletion_grace);
-        [retry, deleted, self.progress.due_at()].into_iter().flatten().fold(self.expires_at, Instant::min)
+        let turn = self.agent_updates.due_at().filter(|_| self.deleted_at.is_none());
+        [retry, deleted, turn, self.progress.due_at()]
+            .into_iter()
+            .flatten()
+            .fold(self.expires_at, Instant::min)
     }
 
     fn check_deadlines(&self) -> Result<(), RpcError> {
@@ -206,6 +214,10 @@ impl Attachment {
             return Ok(Some(message));
         }
         if let Some(message) = self.next_settings_message().await? {
+            return Ok(Some(message));
+        }
+        let peer = &self.statement.peer;
+        if let Some(message) = self.agent_updates.next_message(&self.context, peer, state).await? {
             return Ok(Some(message));
         }
         let Some(plan) = &state.plan else {
@@ -373,6 +385,13 @@ impl Attachment {
                     return Err(RpcError::RateLimited);
                 }
                 settings::record_refusal(&self.context, &self.statement, refusal).await
+            }
+            Some(host_message::Message::AgentUpdate(state)) => {
+                if !self.take_token(Call::Acknowledge) {
+                    return Err(RpcError::RateLimited);
+                }
+                self.agent_updates.note_state(state);
+                Ok(())
             }
             Some(host_message::Message::Hello(_)) | None => Ok(()),
         }

@@ -72,7 +72,7 @@ fn expect_answer(call: Call, caller: Caller) -> Answer {
             | Caller::Deleted => Accepted,
         },
         // What is said on a stream needs one.
-        Call::Attach | Call::Acknowledge | Call::ReportProgress => {
+        Call::Attach | Call::Acknowledge | Call::ReportProgress | Call::ReadAgent => {
             by_certificate(Refused(Refusal::RoleNotAllowed), Accepted)
         }
         // No plan is announced.
@@ -156,6 +156,11 @@ async fn call_once(
         Call::ReportInstall => link.report_install(Host::started()).await.map(drop),
         Call::ReportObserved => link.report_observed(Host::network("192.0.2.7/24")).await,
         Call::RenewCertificate => link.renew(host, LIVE_BOOT).await.map(drop),
+        Call::ReadAgent => {
+            let part = link.read_agent().await?;
+            assert_eq!(part, super::world::AGENT);
+            Ok(())
+        }
     }
 }
 

@@ -40,6 +40,7 @@ use tokio_rustls::TlsConnector;
 use tower::Service as _;
 use tower::util::BoxCloneService;
 
+use crate::agent_file::AgentFile;
 use crate::ca::{Authority, HostKey, Peer, RequestedKey, Role, Subject};
 use crate::cache::Presence;
 use crate::clock::Clock;
@@ -50,6 +51,8 @@ use crate::rpc::registration_tokens::RegistrationTokens;
 use crate::rpc::{Caches, Context, Replica, SessionTiming};
 use crate::tls::Acceptor;
 
+/// What every replica serves to hosts.
+pub(super) const AGENT: &[u8] = b"baremetal-agent-version:0.2.0:x86_64;";
 pub(super) const INVENTORIES: &str = "machineinventories.elemental.cattle.io";
 pub(super) const REGISTRATIONS: &str = "machineregistrations.elemental.cattle.io";
 
@@ -234,6 +237,8 @@ impl World {
             Replica { name, is_dead: Arc::new(move |name| dead.lock().unwrap().contains(name)) },
         );
         context.timing = timing;
+        let agent = AgentFile::sign(AGENT.to_vec(), "agent".as_ref(), &self.authority).unwrap();
+        context = context.with_agent(Some(Arc::new(agent)));
         let identity = self.authority.server(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
         let acceptor = Acceptor::new(&self.authority, identity).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -453,6 +458,12 @@ impl Link {
         self.host.report_observed(report).await.map(|_| ())
     }
 
+    /// The agent that every replica of the world serves.
+    pub(super) async fn read_agent(&mut self) -> Answer<Vec<u8>> {
+        let request = wire::ReadAgentRequest { checksum: proto::proof::identity(AGENT), offset: 0 };
+        Ok(self.host.read_agent(request).await?.into_inner().data)
+    }
+
     pub(super) async fn renew(&mut self, host: &Host, boot_id: &str) -> Answer<String> {
         let request =
             wire::RenewCertificateRequest { certificate_request: host.request(), boot_id: boot_id.into() };
@@ -523,6 +534,7 @@ impl Host {
             carried: Some(wire::Carried { installed: Some(installed), ..Default::default() }),
             facts: None,
             settings: String::new(),
+            agent_update: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The commands of docs/install.md, as they stand there.
+//! The commands of docs/install.md and docs/upgrade.md, as they stand there.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -19,9 +19,37 @@ fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
+const INSTALL: &str = "docs/install.md";
+const UPGRADE: &str = "docs/upgrade.md";
+/// Of the release before: the present files under another version.
+const FORMER: &str = "v0.1.0-alpha.1";
+
+/// The former release by Helm.
+const INSTALL_CHART: &str = "helm install baremetal-coordinator dist/baremetal-coordinator-0.1.0.tgz --namespace baremetal-system --set serverURL=https://baremetal.example.com:8443 --set replicas=3";
+/// The values that an operator gave are kept.
+const CHECK_CHART: &str =
+    "helm get values baremetal-coordinator --namespace baremetal-system | grep -x 'replicas: 3'
+helm uninstall baremetal-coordinator --namespace baremetal-system";
+/// The former release by clusterctl.
+const INIT_FORMER: &str = "export BAREMETAL_SERVER_URL=https://baremetal.example.com:8443
+clusterctl init --config clusterctl.yaml --infrastructure baremetal:v0.1.0-alpha.1";
+/// The present release, and the host of the document.
+const CHECK_PROVIDER: &str = "kubectl --namespace baremetal-system get provider infrastructure-baremetal --output jsonpath={.version} | grep -x v0.1.0
+kubectl create --filename - <<EOF
+apiVersion: elemental.cattle.io/v1beta1
+kind: MachineInventory
+metadata:
+  name: rack-1-u7
+  namespace: default
+EOF";
+const DELETE_PROVIDER: &str = "kubectl get machineinventory rack-1-u7 --output yaml | grep 'baremetal.cluster.io/agent-version: 0.1.0'
+clusterctl delete --config clusterctl.yaml --infrastructure baremetal
+kubectl delete machineinventory rack-1-u7
+kubectl delete clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding --selector cluster.x-k8s.io/provider=infrastructure-baremetal";
+
 /// The shell blocks of one section, one behind the other.
-fn commands(section: &str) -> Result<String> {
-    let text = fs::read_to_string(checkout("docs/install.md"))?;
+fn commands(document: &str, section: &str) -> Result<String> {
+    let text = fs::read_to_string(checkout(document))?;
     let mut sections = text.split("\n## ");
     let section =
         sections.find(|part| part.starts_with(&format!("{section}\n"))).context("no such section")?;
@@ -55,10 +83,12 @@ impl Place {
         fs::set_permissions(path("bin/clusterctl"), fs::Permissions::from_mode(0o755))?;
         symlink(checkout("coordinator").canonicalize()?, path("coordinator"))?;
         let sources = Sources::of_checkout();
-        let release = path("dist/infrastructure-baremetal").join(format!("v{}", bundle::VERSION));
-        fs::create_dir_all(&release)?;
-        for (name, content) in sources.repository()? {
-            fs::write(release.join(name), content)?;
+        for version in [FORMER.to_owned(), format!("v{}", bundle::VERSION)] {
+            let release = path("dist/infrastructure-baremetal").join(version);
+            fs::create_dir_all(&release)?;
+            for (name, content) in sources.repository()? {
+                fs::write(release.join(name), content)?;
+            }
         }
         let name = "baremetal-coordinator";
         let entries =
@@ -68,11 +98,17 @@ impl Place {
         Ok(Self { directory, kubeconfig: control_plane.admin_kubeconfig() })
     }
 
-    async fn run(&self, section: &str) -> Result<()> {
+    async fn run_section(&self, document: &str, section: &str) -> Result<()> {
+        self.run(&commands(document, section)?)
+            .await
+            .with_context(|| format!("section {section} of {document}"))
+    }
+
+    async fn run(&self, commands: &str) -> Result<()> {
         let home = self.directory.path();
         let mut command = Command::new("bash");
         command
-            .args(["-euxo", "pipefail", "-c", &commands(section)?])
+            .args(["-euxo", "pipefail", "-c", commands])
             .current_dir(home)
             .env_clear()
             .env("PATH", format!("{}/bin:/usr/bin:/bin", home.display()))
@@ -81,13 +117,13 @@ impl Place {
             .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true");
         let output = command.output().await?;
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        ensure!(output.status.success(), "section {section}:\n{}", said.concat());
+        ensure!(output.status.success(), "{}", said.concat());
         Ok(())
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_of_the_document_work() -> Result<()> {
+async fn commands_of_the_documents_work() -> Result<()> {
     let parts = Parts::from_environment()?;
     let _turn = SERVERS.lock().await;
     let management = ControlPlane::start(&parts, &Settings::management()).await?;
@@ -96,15 +132,22 @@ async fn commands_of_the_document_work() -> Result<()> {
     let clusterctl = Clusterctl::prepare(&parts, &management, &cluster_api).await?;
     let place = Place::prepare(&parts, &management, &clusterctl)?;
     // Helm takes over nothing that it did not make; the others do.
-    for section in ["Helm", "clusterctl", "Manifests"] {
-        place.run(section).await?;
-    }
-    Ok(())
+    place.run_section(INSTALL, "Helm").await?;
+    place.run(INSTALL_CHART).await?;
+    place.run_section(UPGRADE, "Helm").await?;
+    place.run(CHECK_CHART).await?;
+    place.run_section(INSTALL, "clusterctl").await?;
+    place.run(INIT_FORMER).await?;
+    place.run_section(UPGRADE, "clusterctl").await?;
+    place.run(CHECK_PROVIDER).await?;
+    place.run_section(UPGRADE, "Agents").await?;
+    place.run(DELETE_PROVIDER).await?;
+    place.run_section(INSTALL, "Manifests").await
 }
 
 #[test]
 fn document_names_the_version_of_the_release() -> Result<()> {
-    let text = fs::read_to_string(checkout("docs/install.md"))?;
+    let text = fs::read_to_string(checkout(INSTALL))?;
     for name in [format!("baremetal-coordinator-{}.tgz", bundle::VERSION), bundle::IMAGE.to_owned()] {
         ensure!(text.contains(&name), "{name}");
     }

@@ -24,7 +24,7 @@ use control_plane::Workload;
 use control_plane::directory::Directory;
 use proto::v1alpha1::{Interface, ObservedNetwork, Route};
 use simulated_host::firmware::Identity;
-use simulated_host::{Medium, SimulatedHost, SimulatedSystem};
+use simulated_host::{Medium, Program, SimulatedHost, SimulatedSystem};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -182,7 +182,9 @@ impl Drop for Simulated {
 }
 
 impl Disk {
-    fn root(&self) -> Root {
+    /// The installed system's files.
+    #[must_use]
+    pub fn root(&self) -> Root {
         self.host.disk()
     }
 
@@ -317,10 +319,11 @@ async fn run_disk(host: SimulatedHost, workload: Arc<Workload>, number: u8) -> a
 async fn run_agent(root: &Root, system: &SimulatedSystem, network: &SimulatedNetwork, number: u8) {
     loop {
         let ended = match Executor::open(root.clone(), system.clone(), Policy::default()) {
-            Ok(executor) => Box::pin(link::run(root, system.clone(), executor, network))
-                .await
-                .err()
-                .map(anyhow::Error::from),
+            Ok(executor) => {
+                let Program { version, .. } = Program::start(root);
+                let ended = Box::pin(link::run(root, system.clone(), executor, network, version)).await;
+                ended.err().map(anyhow::Error::from)
+            }
             Err(error) => Some(error.into()),
         };
         if let Some(error) = ended {

@@ -19,3 +19,4 @@ mod rights;
 mod secrets;
 mod tables;
 mod templates;
+mod updated;

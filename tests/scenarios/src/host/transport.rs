@@ -18,7 +18,7 @@ impl Transport for Machine {
 
     async fn dial(&self, config: &Config) -> Result<DuplexStream, ConnectError> {
         let failed = |source| ConnectError::Away { address: config.address(), source };
-        if self.stranded.load(Ordering::SeqCst) {
+        if self.stranded.load(Ordering::SeqCst) || self.deaf.load(Ordering::SeqCst) {
             return Err(failed(io::ErrorKind::NetworkUnreachable.into()));
         }
         self.network.dial(&self.name).map_err(failed)

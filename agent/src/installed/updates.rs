@@ -1,0 +1,262 @@
+//! Another agent on the line to the coordinator: announced, read in parts, tried
+//! at the next start while no plan runs; kept once it has attached, else given up.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use proto::v1alpha1::host_client::HostClient;
+use proto::v1alpha1::host_message::Message;
+use proto::v1alpha1::{AgentUpdate, AgentUpdateState, Failure, FailureReason, HostMessage, ReadAgentRequest};
+use semver::Version;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tonic::transport::Channel;
+
+use super::link::LinkError;
+use crate::client::calls::{CallError, unary_request};
+use crate::console::Console;
+use crate::error::{NextAction, describe_error, explain};
+use crate::paths::Root;
+use crate::update::launch;
+use crate::update::offer::{Offer, OfferError};
+use crate::update::record::{Record, RecordError};
+
+/// An agent on trial that has not attached for so long is given up.
+const DEADLINE: Duration = Duration::from_mins(5);
+/// A stream of this length proves the agent, also where the coordinator sends
+/// nothing.
+const PROOF: Duration = Duration::from_secs(30);
+/// Between two parts: a host takes no more than 2.5 MiB a second.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An agent that is being read, on one stream.
+pub(super) struct Reading {
+    offer: Offer,
+    file: Pin<Box<dyn Future<Output = Result<Vec<u8>, CallError>> + Send>>,
+}
+
+impl Reading {
+    /// Ends when the agent was read; never where none is.
+    pub(super) async fn end(reading: &mut Option<Self>) -> Result<Vec<u8>, CallError> {
+        match reading {
+            Some(reading) => reading.file.as_mut().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The updates of one process.
+pub(super) struct Updates<'a> {
+    root: &'a Root,
+    version: Version,
+    begin: Instant,
+    is_on_trial: bool,
+    /// When the stream that stands proves the agent on trial.
+    proof_due: Option<Instant>,
+    offer: Option<Offer>,
+    file: Option<Vec<u8>>,
+}
+
+impl<'a> Updates<'a> {
+    pub(super) fn new(root: &'a Root, version: Version) -> Self {
+        let is_on_trial = read_record(root).is_on_trial(&version);
+        let begin = Instant::now();
+        Self { root, version, begin, is_on_trial, proof_due: None, offer: None, file: None }
+    }
+
+    pub(super) fn version(&self) -> String {
+        self.version.to_string()
+    }
+
+    /// For Hello.
+    pub(super) fn state(&self) -> AgentUpdateState {
+        let failed = read_record(self.root).failed;
+        AgentUpdateState {
+            failed_version: failed.as_ref().map(|failed| failed.version.to_string()).unwrap_or_default(),
+            failure: failed.map(|failed| refusal(failed.message, failed.next_action)),
+            on_trial: self.is_on_trial,
+        }
+    }
+
+    /// A stream was opened: what was read on the former one is read again.
+    pub(super) fn note_attached(&mut self) {
+        self.drop_offer();
+        self.proof_due = self.is_on_trial.then(|| Instant::now() + PROOF);
+    }
+
+    pub(super) fn proof_due(&self) -> Option<Instant> {
+        self.proof_due
+    }
+
+    /// The coordinator has taken this agent's Hello.
+    pub(super) fn keep_proven(&mut self) {
+        if !self.is_on_trial {
+            return;
+        }
+        match launch::keep_proven(self.root, &self.version) {
+            Ok(()) => {
+                (self.is_on_trial, self.proof_due) = (false, None);
+                tracing::info!(version = %self.version, "this agent has attached and is kept");
+            }
+            Err(error) => {
+                tracing::warn!(error = explain(&error), "this agent is not kept yet, retrying");
+                self.proof_due = self.proof_due.map(|_| Instant::now() + PROOF);
+            }
+        }
+    }
+
+    /// After an attempt to attach that failed: whether this agent ends, for the
+    /// former one to start.
+    pub(super) fn is_over(&mut self, error: &LinkError, console: &mut Console) -> bool {
+        self.proof_due = None;
+        if !self.is_on_trial || self.begin.elapsed() < DEADLINE {
+            return false;
+        }
+        let minutes = self.begin.elapsed().as_secs() / 60;
+        let why = format!("it did not attach for {minutes} minutes: {}", describe_error(error));
+        console.print_message(&format!("agent {} is given up: {why}", self.version));
+        launch::give_up(self.root, &self.version, why)
+            .inspect_err(|error| {
+                tracing::warn!(error = explain(error), "the former agent is not back, retrying")
+            })
+            .is_ok()
+    }
+
+    /// The coordinator asks for an agent, or for none.
+    pub(super) fn take_update(
+        &mut self,
+        update: &AgentUpdate,
+        authorities: &str,
+        outbound: &mpsc::Sender<HostMessage>,
+    ) {
+        if update.version.is_empty() {
+            self.drop_offer();
+            return self.forget_failure();
+        }
+        if update.version == self.version() {
+            return self.drop_offer();
+        }
+        match Offer::check(update, authorities, &self.version) {
+            Ok(offer) if self.offer.as_ref() == Some(&offer) => {}
+            Ok(offer) => {
+                self.drop_offer();
+                self.offer = Some(offer);
+            }
+            Err(error) => {
+                self.drop_offer();
+                self.refuse(&update.version, &error, outbound);
+            }
+        }
+    }
+
+    fn drop_offer(&mut self) {
+        (self.offer, self.file) = (None, None);
+    }
+
+    fn forget_failure(&self) {
+        let record = read_record(self.root);
+        if record.failed.is_none() {
+            return;
+        }
+        if let Err(error) = record.without_failed().write(&self.root.state()) {
+            tracing::warn!(error = explain(&error), "the agent that was given up is not forgotten");
+        }
+    }
+
+    /// Begins to read what was announced, and ends what is not wanted any more.
+    pub(super) fn follow_offer(&self, reading: &mut Option<Reading>, client: &HostClient<Channel>) {
+        reading.take_if(|reading| self.offer.as_ref() != Some(&reading.offer));
+        let Some(offer) = self.offer.as_ref().filter(|_| reading.is_none() && self.file.is_none()) else {
+            return;
+        };
+        tracing::info!(version = %offer.program.version, "reading another agent from the coordinator");
+        let file = Box::pin(read_agent(client.clone(), offer.clone()));
+        *reading = Some(Reading { offer: offer.clone(), file });
+    }
+
+    /// Another one may be wanted meanwhile.
+    pub(super) fn note_read(
+        &mut self,
+        reading: Option<Reading>,
+        read: Result<Vec<u8>, CallError>,
+        outbound: &mpsc::Sender<HostMessage>,
+    ) {
+        if reading.map(|reading| reading.offer) != self.offer {
+            return;
+        }
+        match read {
+            Ok(file) => self.file = Some(file),
+            // Where the line is down, it is announced again on the next one.
+            Err(error) => {
+                let Some(offer) = self.offer.take() else { return };
+                tracing::warn!(error = explain(&error), "the announced agent cannot be read");
+                let next_action = error.next_action().unwrap_or_default().to_owned();
+                let why = refusal(format!("it cannot be read: {}", describe_error(&error)), next_action);
+                send_failure(&offer.program.version.to_string(), why, outbound);
+            }
+        }
+    }
+
+    /// Lays the agent that was read where it is tried; whether this one ends, for
+    /// that to start. For a moment at which no plan runs.
+    pub(super) fn switch(&mut self, outbound: &mpsc::Sender<HostMessage>) -> bool {
+        let Some(file) = self.file.take() else { return false };
+        let Some(offer) = self.offer.take() else { return false };
+        match offer.keep(self.root, &file) {
+            Ok(()) => true,
+            Err(error) => {
+                self.refuse(&offer.program.version.to_string(), &error, outbound);
+                false
+            }
+        }
+    }
+
+    /// Told now, and with each Hello until the coordinator asks for none.
+    fn refuse(&self, version: &str, error: &OfferError, outbound: &mpsc::Sender<HostMessage>) {
+        let failure = refusal(describe_error(error), error.next_action().unwrap_or_default().to_owned());
+        if let Ok(version) = Version::parse(version)
+            && version > self.version
+        {
+            let kept =
+                launch::refuse(self.root, version, failure.message.clone(), failure.next_action.clone());
+            if let Err(error) = kept {
+                tracing::warn!(error = explain(&error), "the refusal of the agent is not kept");
+            }
+        }
+        send_failure(version, failure, outbound);
+    }
+}
+
+fn read_record(root: &Root) -> Record {
+    Record::read(&root.state()).unwrap_or_else(|error: RecordError| {
+        tracing::warn!(error = explain(&error), "updates of the agent cannot be read");
+        Record::default()
+    })
+}
+
+fn refusal(message: String, next_action: String) -> Failure {
+    Failure { reason: FailureReason::Refused.into(), message, next_action }
+}
+
+/// Where the queue is full, it is told with the next Hello.
+fn send_failure(version: &str, failure: Failure, outbound: &mpsc::Sender<HostMessage>) {
+    tracing::warn!(version, cause = failure.message, "the announced agent is not taken");
+    let state =
+        AgentUpdateState { failed_version: version.to_owned(), failure: Some(failure), on_trial: false };
+    let _ = outbound.try_send(HostMessage { message: Some(Message::AgentUpdate(state)) });
+}
+
+async fn read_agent(mut client: HostClient<Channel>, offer: Offer) -> Result<Vec<u8>, CallError> {
+    let mut file = Vec::with_capacity(offer.size);
+    while file.len() < offer.size {
+        let offset = u64::try_from(file.len()).unwrap_or(u64::MAX);
+        let request = ReadAgentRequest { checksum: offer.program.checksum.clone(), offset };
+        let part = client.read_agent(unary_request(request)).await?.into_inner().data;
+        if part.is_empty() {
+            break;
+        }
+        file.extend(part);
+        sleep(PAUSE).await;
+    }
+    Ok(file)
+}

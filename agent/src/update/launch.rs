@@ -1,0 +1,246 @@
+//! Which agent starts: the first one, that of the image, decides and hands over.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use ring::digest::{Context, SHA256};
+use semver::Version;
+
+use super::record::{Choice, Failed, Program, Record, RecordError, STARTS};
+use crate::durable;
+use crate::error::explain;
+use crate::failpoint::failpoint;
+use crate::paths::Root;
+
+/// How an agent is asked to run again.
+const AGAIN: &str = "correct the cause, then ask again: remove the annotation baremetal.cluster.io/agent-version of the MachineInventory, and set it again";
+
+/// What `own` is to hand over to; `None`: it runs itself. `attaches`: the verb
+/// is the one by which an agent on trial proves itself.
+#[must_use]
+pub fn choose_program(root: &Root, own: &Version, attaches: bool) -> Option<Program> {
+    match try_choose(root, own, attaches) {
+        Ok(program) => program,
+        Err(error) => {
+            // An agent that cannot count its starts must not be tried.
+            tracing::warn!(error = explain(&error), "updates of the agent are not looked at");
+            None
+        }
+    }
+}
+
+fn try_choose(root: &Root, own: &Version, attaches: bool) -> Result<Option<Program>, RecordError> {
+    let state = root.state();
+    let mut record = Record::read(&state)?;
+    loop {
+        match record.choose(own, attaches) {
+            Choice::Own => return Ok(None),
+            Choice::GiveUp(program) => {
+                record = record
+                    .with_failed(fail(&program, format!("it was started {STARTS} times and did not attach")));
+                record.write(&state)?;
+            }
+            Choice::Kept(program) => match check_file(&program, &program.path(&state)) {
+                Ok(()) => return Ok(Some(program)),
+                Err(message) => {
+                    record = record.with_failed(fail(&program, message));
+                    record.write(&state)?;
+                }
+            },
+            Choice::Trial(program) => match check_file(&program, &program.path(&state)) {
+                Ok(()) => {
+                    record.with_start().write(&state)?;
+                    failpoint("update::start::counted");
+                    return Ok(Some(program));
+                }
+                Err(message) => {
+                    record = record.with_failed(fail(&program, message));
+                    record.write(&state)?;
+                }
+            },
+        }
+    }
+}
+
+fn fail(program: &Program, message: String) -> Failed {
+    tracing::warn!(version = %program.version, cause = message, "the agent is given up");
+    Failed { version: program.version.clone(), message, next_action: AGAIN.to_owned() }
+}
+
+/// The file is the one that was signed: a damaged one is not started.
+fn check_file(program: &Program, path: &Path) -> Result<(), String> {
+    match hash_file(path) {
+        Ok(checksum) if checksum == program.checksum => Ok(()),
+        Ok(_) => Err(format!("its file {} is damaged", path.display())),
+        Err(error) => Err(format!("its file {} cannot be read: {error}", path.display())),
+    }
+}
+
+fn hash_file(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut buffer) = (Context::new(&SHA256), vec![0; 64 * 1024]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hex::encode(hash.finish())),
+            read => hash.update(&buffer[..read]),
+        }
+    }
+}
+
+/// An agent that cannot be started, or did not attach, is not started again.
+///
+/// # Errors
+/// [`RecordError`].
+pub fn give_up(root: &Root, version: &Version, message: String) -> Result<(), RecordError> {
+    tracing::warn!(%version, cause = message, "the agent is given up");
+    refuse(root, version.clone(), message, AGAIN.to_owned())
+}
+
+/// An agent that was announced is not started.
+///
+/// # Errors
+/// [`RecordError`].
+pub fn refuse(
+    root: &Root,
+    version: Version,
+    message: String,
+    next_action: String,
+) -> Result<(), RecordError> {
+    let state = root.state();
+    durable::create_directory(&state.updates())?;
+    Record::read(&state)?.with_failed(Failed { version, message, next_action }).write(&state)
+}
+
+/// The agent of this version, which runs on trial, has attached.
+///
+/// # Errors
+/// [`RecordError`].
+pub fn keep_proven(root: &Root, version: &Version) -> Result<(), RecordError> {
+    let state = root.state();
+    let record = Record::read(&state)?;
+    if !record.is_on_trial(version) {
+        return Ok(());
+    }
+    record.with_kept().write(&state)?;
+    failpoint("update::kept");
+    Ok(())
+}
+
+/// At early boot, before anything but this process runs from there: what no
+/// record names, and what the agent of the image (`own`) has overtaken. An update
+/// that runs this (`file`) is not the image.
+pub fn remove_unneeded(root: &Root, own: &Version, file: &Path) {
+    let state = root.state();
+    let directory = state.updates();
+    let Ok(entries) = fs::read_dir(&directory) else { return };
+    let is_update = file.parent() == Some(directory.as_path());
+    let kept = Record::read(&state).and_then(|record| {
+        let newer = if is_update { record.clone() } else { record.clone().without_older(own) };
+        if newer != record {
+            newer.write(&state)?;
+        }
+        Ok(newer)
+    });
+    let record = match kept {
+        Ok(record) => record,
+        Err(error) => {
+            tracing::warn!(error = explain(&error), "agents that are not needed any more stay");
+            return;
+        }
+    };
+    let record_path = state.update_record();
+    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    for path in paths.filter(|path| *path != record_path && !names(&record, path)) {
+        if let Err(error) = durable::remove(&path) {
+            tracing::warn!(error = explain(&error), "an agent that is not needed any more stays");
+        }
+    }
+}
+
+fn names(record: &Record, path: &PathBuf) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| record.needs(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::paths::StateDir;
+    use crate::update::record::Trial;
+
+    fn version(text: &str) -> Version {
+        Version::parse(text).unwrap()
+    }
+
+    fn lay(state: &StateDir, text: &str) -> Program {
+        let checksum = proto::proof::identity(text.as_bytes());
+        let program = Program { version: version(text), checksum };
+        durable::create_directory(&state.updates()).unwrap();
+        fs::write(program.path(state), text).unwrap();
+        program
+    }
+
+    #[test]
+    fn an_agent_that_does_not_attach_is_given_up_after_its_starts() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let own = version("1.0.0");
+        assert_eq!(choose_program(&root, &own, true), None, "a live system has no state");
+        let (kept, tried) = (lay(&root.state(), "1.1.0"), lay(&root.state(), "1.2.0"));
+        let record = Record { kept: Some(kept.clone()), ..Record::default() }.with_trial(tried.clone());
+        record.write(&root.state()).unwrap();
+        for _ in 0..STARTS {
+            assert_eq!(choose_program(&root, &own, false), Some(kept.clone()), "early boot does not try");
+            assert_eq!(choose_program(&root, &own, true), Some(tried.clone()));
+        }
+        assert_eq!(choose_program(&root, &own, true), Some(kept.clone()));
+        let record = Record::read(&root.state()).unwrap();
+        assert_eq!((record.kept, record.trial), (Some(kept), None));
+        let failed = record.failed.unwrap();
+        assert!(failed.message.contains("3 times") && failed.version == tried.version, "{failed:?}");
+    }
+
+    #[test]
+    fn a_damaged_file_is_not_started() {
+        for damage in ["1.1.0 and more", ""] {
+            let directory = tempfile::tempdir().unwrap();
+            let root = Root::at(directory.path());
+            let program = lay(&root.state(), "1.1.0");
+            Record { kept: Some(program.clone()), ..Record::default() }.write(&root.state()).unwrap();
+            fs::write(program.path(&root.state()), damage).unwrap();
+            assert_eq!(choose_program(&root, &version("1.0.0"), false), None);
+            let failed = Record::read(&root.state()).unwrap().failed.unwrap();
+            assert!(failed.message.contains("damaged"), "{failed:?}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let program = lay(&root.state(), "1.1.0");
+        Record::default().with_trial(program.clone()).write(&root.state()).unwrap();
+        fs::remove_file(program.path(&root.state())).unwrap();
+        assert_eq!(choose_program(&root, &version("1.0.0"), true), None);
+        assert!(Record::read(&root.state()).unwrap().failed.unwrap().message.contains("cannot be read"));
+    }
+
+    #[test]
+    fn early_boot_removes_what_nothing_starts() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let state = root.state();
+        remove_unneeded(&root, &version("1.0.0"), Path::new("/usr/bin/baremetal-agent"));
+        let (kept, tried, gone) = (lay(&state, "1.1.0"), lay(&state, "1.2.0"), lay(&state, "1.3.0"));
+        let record = Record {
+            kept: Some(kept.clone()),
+            trial: Some(Trial { program: tried.clone(), starts: 1 }),
+            failed: None,
+        };
+        record.write(&state).unwrap();
+        remove_unneeded(&root, &version("1.1.0"), &kept.path(&state));
+        assert!(kept.path(&state).exists() && tried.path(&state).exists() && !gone.path(&state).exists());
+        assert_eq!(Record::read(&state).unwrap(), record, "it is not the image");
+        remove_unneeded(&root, &version("1.1.0"), Path::new("/usr/bin/baremetal-agent"));
+        assert!(!kept.path(&state).exists(), "the image brought it");
+        remove_unneeded(&root, &version("2.0.0"), Path::new("/usr/bin/baremetal-agent"));
+        assert_eq!(Record::read(&state).unwrap(), Record::default());
+        assert!(!tried.path(&state).exists());
+    }
+}

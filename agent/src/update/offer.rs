@@ -1,0 +1,226 @@
+//! An agent that the coordinator announces: checked before a byte of it is read.
+
+use proto::v1alpha1::AgentUpdate;
+use proto::{limits, proof};
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use semver::Version;
+
+use super::record::{Program, Record, RecordError};
+use crate::durable::{self, DurableError};
+use crate::error::NextAction;
+use crate::failpoint::failpoint;
+use crate::paths::Root;
+
+/// An agent that may be read and started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What it will be.
+    pub program: Program,
+    /// Bytes of its file.
+    pub size: usize,
+}
+
+/// Why an agent is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum OfferError {
+    /// The message is not of the contract.
+    #[error("the announced agent has no {0} that can be used")]
+    Malformed(&'static str),
+    /// For other hosts.
+    #[error("the announced agent is for {announced}, this host is {}", std::env::consts::ARCH)]
+    Architecture {
+        /// Its own.
+        announced: String,
+    },
+    /// It would be a step back.
+    #[error("the announced agent {announced} is not newer than {running}, which runs")]
+    NotNewer {
+        /// Its version.
+        announced: Version,
+        /// Ours.
+        running: Version,
+    },
+    /// None of the authorities signed it.
+    #[error("the announced agent is not signed by an authority of the coordinator")]
+    Signature,
+    /// Another number of bytes, or other bytes, than were announced.
+    #[error("the agent that arrived is not the one that was announced: {0}")]
+    Content(String),
+    /// It cannot be kept.
+    #[error(transparent)]
+    Keep(#[from] DurableError),
+    /// Nor what it is.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+impl NextAction for OfferError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Malformed(_) => Some("bring agent and coordinator to the same version"),
+            Self::Architecture { .. } => {
+                Some("give the coordinator an agent for this architecture (--agent-path)")
+            }
+            Self::NotNewer { .. } => {
+                Some("none; to go back, boot an OS image with the former agent after the update was given up")
+            }
+            Self::Signature => Some(
+                "wait until CoordinatorKnown of the MachineInventory is true, then remove the annotation baremetal.cluster.io/agent-version and set it again",
+            ),
+            Self::Content(_) => Some(
+                "check the network between host and coordinator, then remove the annotation baremetal.cluster.io/agent-version and set it again",
+            ),
+            Self::Keep(error) => error.next_action(),
+            Self::Record(error) => error.next_action(),
+        }
+    }
+}
+
+impl Offer {
+    /// An agent that one of the `authorities` signed, newer than the one that runs.
+    ///
+    /// # Errors
+    /// [`OfferError`].
+    pub fn check(announced: &AgentUpdate, authorities: &str, running: &Version) -> Result<Self, OfferError> {
+        let AgentUpdate { version, architecture, size, checksum, signature } = announced;
+        let signed = proof::agent(version, architecture, *size, checksum);
+        if !is_signed(&signed, signature, authorities) {
+            return Err(OfferError::Signature);
+        }
+        let version = Version::parse(version).map_err(|_| OfferError::Malformed("version"))?;
+        let is_checksum = checksum.len() == 64 && checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_checksum {
+            return Err(OfferError::Malformed("checksum"));
+        }
+        let size = usize::try_from(*size).ok().filter(|size| (1..=limits::AGENT_BYTES).contains(size));
+        let size = size.ok_or(OfferError::Malformed("size"))?;
+        if architecture != std::env::consts::ARCH {
+            return Err(OfferError::Architecture { announced: architecture.clone() });
+        }
+        if version <= *running {
+            return Err(OfferError::NotNewer { announced: version, running: running.clone() });
+        }
+        Ok(Self { program: Program { version, checksum: checksum.clone() }, size })
+    }
+
+    /// Lays the agent beside the others, to be tried at the next start. Nothing
+    /// has changed where this fails, and the former agent starts.
+    ///
+    /// # Errors
+    /// [`OfferError::Content`], [`OfferError::Keep`], [`OfferError::Record`].
+    pub fn keep(&self, root: &Root, file: &[u8]) -> Result<(), OfferError> {
+        if file.len() != self.size {
+            return Err(OfferError::Content(format!("{} of {} bytes", file.len(), self.size)));
+        }
+        if proof::identity(file) != self.program.checksum {
+            return Err(OfferError::Content("it has another checksum".to_owned()));
+        }
+        let state = root.state();
+        durable::create_directory(&state.updates())?;
+        durable::write_with_mode(&self.program.path(&state), file, 0o700)?;
+        failpoint("update::program::kept");
+        Record::read(&state)?.with_trial(self.program.clone()).write(&state)?;
+        failpoint("update::trial::recorded");
+        Ok(())
+    }
+}
+
+fn is_signed(message: &[u8], signature: &[u8], authorities: &str) -> bool {
+    CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten().any(|authority| {
+        let parsed = x509_parser::parse_x509_certificate(&authority);
+        parsed.is_ok_and(|(_, parsed)| {
+            let key = &parsed.public_key().subject_public_key.data;
+            UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key).verify(message, signature).is_ok()
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, SigningKey as _};
+
+    use super::*;
+
+    fn authority() -> (KeyPair, String) {
+        let key = KeyPair::generate().unwrap();
+        let pem = CertificateParams::default().self_signed(&key).unwrap().pem();
+        (key, pem)
+    }
+
+    fn announce(key: &KeyPair, version: &str, file: &[u8]) -> AgentUpdate {
+        let mut update = AgentUpdate {
+            version: version.into(),
+            architecture: std::env::consts::ARCH.into(),
+            size: file.len() as u64,
+            checksum: proof::identity(file),
+            signature: vec![],
+        };
+        sign(key, &mut update);
+        update
+    }
+
+    fn sign(key: &KeyPair, update: &mut AgentUpdate) {
+        let message = proof::agent(&update.version, &update.architecture, update.size, &update.checksum);
+        update.signature = key.sign(&message).unwrap();
+    }
+
+    #[test]
+    fn only_a_newer_agent_that_an_authority_signed_is_taken() {
+        let ((key, pem), (former, former_pem)) = (authority(), authority());
+        let both = format!("{pem}{former_pem}");
+        let running = Version::new(1, 0, 0);
+        let good = announce(&key, "1.1.0", b"agent");
+        let want = Program { version: Version::new(1, 1, 0), checksum: proof::identity(b"agent") };
+        let offer = Offer::check(&good, &pem, &running).unwrap();
+        assert_eq!((offer.program, offer.size), (want, 5));
+        assert!(Offer::check(&announce(&former, "1.1.0", b"agent"), &both, &running).is_ok(), "any of them");
+        let changed = |change: fn(&mut AgentUpdate), resign: bool| {
+            let mut update = good.clone();
+            change(&mut update);
+            if resign {
+                sign(&key, &mut update);
+            }
+            Offer::check(&update, &pem, &running).unwrap_err().to_string()
+        };
+        for (name, change, resign, want) in [
+            (
+                "checksum",
+                (|update| update.checksum = "a".repeat(64)) as fn(&mut AgentUpdate),
+                false,
+                "signed",
+            ),
+            ("version", |update| update.version = "1.2.0".into(), false, "signed"),
+            ("size", |update| update.size = 6, false, "signed"),
+            ("signature", |update| update.signature.clear(), false, "signed"),
+            ("no version", |update| update.version = "new".into(), true, "version"),
+            ("no checksum", |update| update.checksum = "../x".into(), true, "checksum"),
+            ("too large", |update| update.size = 1 << 40, true, "size"),
+            ("empty", |update| update.size = 0, true, "size"),
+            ("other architecture", |update| update.architecture = "riscv64".into(), true, "riscv64"),
+            ("older", |update| update.version = "0.9.0".into(), true, "not newer"),
+            ("the same", |update| update.version = "1.0.0".into(), true, "not newer"),
+        ] {
+            let error = changed(change, resign);
+            assert!(error.contains(want), "{name}: {error}");
+        }
+        assert!(matches!(Offer::check(&good, &former_pem, &running), Err(OfferError::Signature)));
+    }
+
+    #[test]
+    fn an_agent_that_arrived_in_part_is_not_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let (key, pem) = authority();
+        let offer = Offer::check(&announce(&key, "1.1.0", b"agent"), &pem, &Version::new(1, 0, 0)).unwrap();
+        for file in [&b"agen"[..], b"agent!", b"agenT"] {
+            assert!(matches!(offer.keep(&root, file), Err(OfferError::Content(_))));
+            assert_eq!(Record::read(&root.state()).unwrap(), Record::default());
+        }
+        offer.keep(&root, b"agent").unwrap();
+        let record = Record::read(&root.state()).unwrap();
+        assert_eq!(record, Record::default().with_trial(offer.program.clone()));
+        assert_eq!(std::fs::read(offer.program.path(&root.state())).unwrap(), b"agent");
+    }
+}

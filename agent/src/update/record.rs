@@ -1,0 +1,345 @@
+//! Which agents lie beside that of the image, and how far each is. One file,
+//! replaced as a whole; every change is a pure function.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use semver::Version;
+use serde::{Deserialize, Serialize};
+
+use crate::durable::{self, DurableError};
+use crate::error::NextAction;
+use crate::paths::StateDir;
+
+/// How often an agent is started before it is given up, unless it attaches.
+pub const STARTS: u32 = 3;
+
+/// What lies in the state directory. An agent without updates ignores it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Record {
+    /// It has attached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Program>,
+    /// It has not attached yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
+    /// It was given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<Failed>,
+}
+
+/// One agent's file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Of the agent.
+    pub version: Version,
+    /// Lower-case hexadecimal SHA-256 of the file.
+    pub checksum: String,
+}
+
+/// An agent that has to prove itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Which.
+    pub program: Program,
+    /// How often it was started.
+    pub starts: u32,
+}
+
+/// An agent that is not started again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failed {
+    /// Which.
+    pub version: Version,
+    /// Why.
+    pub message: String,
+    /// What the operator does about it.
+    pub next_action: String,
+}
+
+/// Why it is not known which agents are there.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system call.
+        #[source]
+        source: io::Error,
+    },
+    /// It is none.
+    #[error("{path} is no record of updates")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// It cannot be replaced.
+    #[error(transparent)]
+    Write(#[from] DurableError),
+}
+
+impl NextAction for RecordError {
+    fn next_action(&self) -> Option<&str> {
+        match self {
+            Self::Read { source, .. } => Some(durable::next_action(source.kind())),
+            Self::Parse { .. } => Some("remove the file: the agent of the image runs then"),
+            Self::Write(error) => error.next_action(),
+        }
+    }
+}
+
+/// What is to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The agent that decides.
+    Own,
+    /// One that has attached before.
+    Kept(Program),
+    /// One that has not.
+    Trial(Program),
+    /// Its starts are used up.
+    GiveUp(Program),
+}
+
+impl Record {
+    /// The newest of image and updates. An agent on trial is started by the verb
+    /// that attaches alone (`attaches`).
+    #[must_use]
+    pub fn choose(&self, own: &Version, attaches: bool) -> Choice {
+        if let Some(trial) = self.trial.as_ref().filter(|trial| attaches && trial.program.version > *own) {
+            let program = trial.program.clone();
+            return if trial.starts < STARTS { Choice::Trial(program) } else { Choice::GiveUp(program) };
+        }
+        let kept = self.kept.as_ref().filter(|kept| kept.version > *own);
+        kept.map_or(Choice::Own, |kept| Choice::Kept(kept.clone()))
+    }
+
+    /// Whether this version runs to prove itself.
+    #[must_use]
+    pub fn is_on_trial(&self, own: &Version) -> bool {
+        self.trial.as_ref().is_some_and(|trial| trial.program.version == *own)
+    }
+
+    /// A new agent is to be tried. What failed before is forgotten.
+    #[must_use]
+    pub fn with_trial(self, program: Program) -> Self {
+        Self { trial: Some(Trial { program, starts: 0 }), failed: None, ..self }
+    }
+
+    /// The agent on trial is about to be started.
+    #[must_use]
+    pub fn with_start(mut self) -> Self {
+        if let Some(trial) = &mut self.trial {
+            trial.starts = trial.starts.saturating_add(1);
+        }
+        self
+    }
+
+    /// The agent on trial has attached.
+    #[must_use]
+    pub fn with_kept(mut self) -> Self {
+        if let Some(trial) = self.trial.take() {
+            self.kept = Some(trial.program);
+        }
+        self
+    }
+
+    /// Every agent of this version is given up.
+    #[must_use]
+    pub fn with_failed(mut self, failed: Failed) -> Self {
+        self.trial.take_if(|trial| trial.program.version == failed.version);
+        self.kept.take_if(|kept| kept.version == failed.version);
+        self.failed = Some(failed);
+        self
+    }
+
+    /// The failure was seen.
+    #[must_use]
+    pub fn without_failed(self) -> Self {
+        Self { failed: None, ..self }
+    }
+
+    /// The image brought this version: what is not newer is not needed.
+    #[must_use]
+    pub fn without_older(mut self, image: &Version) -> Self {
+        self.trial.take_if(|trial| trial.program.version <= *image);
+        self.kept.take_if(|kept| kept.version <= *image);
+        self.failed.take_if(|failed| failed.version <= *image);
+        self
+    }
+
+    /// Whether the file of this name is one that may be started.
+    #[must_use]
+    pub fn needs(&self, name: &str) -> bool {
+        let trial = self.trial.as_ref().map(|trial| &trial.program);
+        [self.kept.as_ref(), trial].into_iter().flatten().any(|program| program.file_name() == name)
+    }
+
+    /// Reads it; empty where there is none.
+    ///
+    /// # Errors
+    /// [`RecordError::Read`], [`RecordError::Parse`].
+    pub fn read(state: &StateDir) -> Result<Self, RecordError> {
+        let path = state.update_record();
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(RecordError::Read { path, source }),
+            Ok(text) => text,
+        };
+        serde_json::from_slice(&text).map_err(|source| RecordError::Parse { path, source })
+    }
+
+    /// Replaces the stored one.
+    ///
+    /// # Errors
+    /// [`RecordError::Parse`], [`RecordError::Write`].
+    pub fn write(&self, state: &StateDir) -> Result<(), RecordError> {
+        let path = state.update_record();
+        let text =
+            serde_json::to_vec(self).map_err(|source| RecordError::Parse { path: path.clone(), source })?;
+        Ok(durable::write(&path, &text)?)
+    }
+}
+
+impl Program {
+    /// Name of its file: no other agent has it, so a file that runs is never replaced.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        format!("baremetal-agent-{}-{}", self.version, self.checksum.get(..16).unwrap_or_default())
+    }
+
+    /// Its file.
+    #[must_use]
+    pub fn path(&self, state: &StateDir) -> PathBuf {
+        state.updates().join(self.file_name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> Version {
+        Version::parse(text).unwrap()
+    }
+
+    fn program(text: &str) -> Program {
+        Program { version: version(text), checksum: "0123456789abcdef0123".into() }
+    }
+
+    fn failed(text: &str) -> Failed {
+        Failed { version: version(text), message: "it did not attach".into(), next_action: String::new() }
+    }
+
+    fn record(kept: Option<&str>, trial: Option<(&str, u32)>) -> Record {
+        let trial = trial.map(|(version, starts)| Trial { program: program(version), starts });
+        Record { kept: kept.map(program), trial, failed: None }
+    }
+
+    #[test]
+    fn the_newest_agent_is_started() {
+        for (name, record, own, attaches, want) in [
+            ("no update", record(None, None), "1.0.0", true, Choice::Own),
+            ("newer", record(Some("1.1.0"), None), "1.0.0", true, Choice::Kept(program("1.1.0"))),
+            (
+                "newer, other verb",
+                record(Some("1.1.0"), None),
+                "1.0.0",
+                false,
+                Choice::Kept(program("1.1.0")),
+            ),
+            ("the image is newer", record(Some("1.1.0"), None), "1.2.0", true, Choice::Own),
+            ("the same", record(Some("1.1.0"), None), "1.1.0", true, Choice::Own),
+            (
+                "release after its candidate",
+                record(Some("1.1.0"), None),
+                "1.1.0-rc.1",
+                true,
+                Choice::Kept(program("1.1.0")),
+            ),
+            ("first start", record(None, Some(("1.1.0", 0))), "1.0.0", true, Choice::Trial(program("1.1.0"))),
+            ("last start", record(None, Some(("1.1.0", 2))), "1.0.0", true, Choice::Trial(program("1.1.0"))),
+            ("used up", record(None, Some(("1.1.0", 3))), "1.0.0", true, Choice::GiveUp(program("1.1.0"))),
+            ("on trial, other verb", record(None, Some(("1.1.0", 0))), "1.0.0", false, Choice::Own),
+            (
+                "on trial beside a kept one",
+                record(Some("1.1.0"), Some(("1.2.0", 1))),
+                "1.0.0",
+                true,
+                Choice::Trial(program("1.2.0")),
+            ),
+            (
+                "on trial beside a kept one, other verb",
+                record(Some("1.1.0"), Some(("1.2.0", 1))),
+                "1.0.0",
+                false,
+                Choice::Kept(program("1.1.0")),
+            ),
+            (
+                "the one on trial itself",
+                record(Some("1.1.0"), Some(("1.2.0", 1))),
+                "1.2.0",
+                true,
+                Choice::Own,
+            ),
+        ] {
+            assert_eq!(record.choose(&version(own), attaches), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_agent_goes_from_trial_to_kept_or_failed() {
+        let tried = record(Some("1.1.0"), None).with_failed(failed("1.3.0")).with_trial(program("1.2.0"));
+        assert_eq!(tried, record(Some("1.1.0"), Some(("1.2.0", 0))), "an earlier failure is forgotten");
+        let started = tried.with_start().with_start();
+        assert_eq!(started, record(Some("1.1.0"), Some(("1.2.0", 2))));
+        assert!(started.is_on_trial(&version("1.2.0")) && !started.is_on_trial(&version("1.1.0")));
+        assert_eq!(started.clone().with_kept(), record(Some("1.2.0"), None));
+        let given_up = started.with_failed(failed("1.2.0"));
+        let former = Record { failed: Some(failed("1.2.0")), ..record(Some("1.1.0"), None) };
+        assert_eq!(given_up, former, "the former one stays");
+        assert_eq!(given_up.without_failed(), record(Some("1.1.0"), None));
+        let damaged = record(Some("1.1.0"), None).with_failed(failed("1.1.0"));
+        assert_eq!((damaged.kept, damaged.failed), (None, Some(failed("1.1.0"))));
+    }
+
+    #[test]
+    fn a_newer_image_ends_updates() {
+        let all = record(Some("1.1.0"), Some(("1.2.0", 1)));
+        let all = Record { failed: Some(failed("1.3.0")), ..all };
+        for (image, want) in [
+            ("1.0.0", all.clone()),
+            ("1.1.0", Record { kept: None, ..all.clone() }),
+            ("1.2.0", Record { kept: None, trial: None, ..all.clone() }),
+            ("1.3.0", Record::default()),
+        ] {
+            assert_eq!(all.clone().without_older(&version(image)), want, "{image}");
+        }
+        assert!(all.needs(&program("1.1.0").file_name()) && all.needs(&program("1.2.0").file_name()));
+        assert!(!all.needs(&program("1.3.0").file_name()));
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = crate::paths::Root::at(directory.path()).state();
+        assert_eq!(Record::read(&state).unwrap(), Record::default());
+        durable::create_directory(&state.updates()).unwrap();
+        let written = Record { failed: Some(failed("1.3.0")), ..record(Some("1.1.0"), Some(("1.2.0", 1))) };
+        written.write(&state).unwrap();
+        assert_eq!(Record::read(&state).unwrap(), written);
+        fs::write(state.update_record(), r#"{"kept":null,"ofALaterVersion":1}"#).unwrap();
+        assert_eq!(Record::read(&state).unwrap(), Record::default(), "what is not known is left out");
+        fs::write(state.update_record(), "torn").unwrap();
+        let error = Record::read(&state).unwrap_err();
+        assert!(error.next_action().unwrap().contains("remove"), "{error}");
+    }
+}

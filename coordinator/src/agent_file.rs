@@ -1,0 +1,113 @@
+//! The agent that hosts are sent: one file, signed by the coordinator's
+//! authority, which hosts trust already.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use proto::agent_mark::AgentMark;
+use proto::v1alpha1::AgentUpdate;
+use proto::{limits, proof};
+use semver::Version;
+
+use crate::ca::{Authority, CaError};
+
+/// Why no agent is served to hosts. Seed ISOs may still carry it.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentFileError {
+    #[error("cannot read the agent of --agent-path {path}", path = path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "{path} is no agent with a version, or has more than {} bytes: give the file of `make agent`",
+        limits::AGENT_BYTES,
+        path = path.display()
+    )]
+    Unusable { path: PathBuf },
+    #[error("cannot sign the agent")]
+    Sign(#[from] CaError),
+}
+
+/// One agent.
+pub struct AgentFile {
+    announcement: AgentUpdate,
+    bytes: Vec<u8>,
+}
+
+impl AgentFile {
+    /// Reads and signs it.
+    ///
+    /// # Errors
+    /// [`AgentFileError`].
+    pub fn read(path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
+        let failed = |source| AgentFileError::Read { path: path.to_owned(), source };
+        Self::sign(fs::read(path).map_err(failed)?, path, authority)
+    }
+
+    /// Signs what is in `path`.
+    ///
+    /// # Errors
+    /// [`AgentFileError::Unusable`], [`AgentFileError::Sign`].
+    pub fn sign(bytes: Vec<u8>, path: &Path, authority: &Authority) -> Result<Self, AgentFileError> {
+        let unusable = || AgentFileError::Unusable { path: path.to_owned() };
+        let mark = AgentMark::find(&bytes).filter(|mark| Version::parse(&mark.version).is_ok());
+        let AgentMark { version, architecture } =
+            mark.filter(|_| bytes.len() <= limits::AGENT_BYTES).ok_or_else(unusable)?;
+        let size = u64::try_from(bytes.len()).map_err(|_| unusable())?;
+        let checksum = proof::identity(&bytes);
+        let signature = authority.sign_agent(&proof::agent(&version, &architecture, size, &checksum))?;
+        Ok(Self { announcement: AgentUpdate { version, architecture, size, checksum, signature }, bytes })
+    }
+
+    /// What is announced to hosts.
+    #[must_use]
+    pub fn announcement(&self) -> &AgentUpdate {
+        &self.announcement
+    }
+
+    /// A part of the file; empty at its end.
+    #[must_use]
+    pub fn read_part(&self, offset: u64) -> &[u8] {
+        let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(self.bytes.len());
+        let rest = &self.bytes[begin..];
+        &rest[..rest.len().min(limits::AGENT_PART_BYTES)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+
+    use super::*;
+
+    #[test]
+    fn an_agent_is_signed_and_read_in_parts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        let authority = Authority::generate(Timestamp::now()).unwrap();
+        assert!(matches!(AgentFile::read(&path, &authority), Err(AgentFileError::Read { .. })));
+        for text in ["no agent", "baremetal-agent-version:new:x86_64;"] {
+            fs::write(&path, text).unwrap();
+            assert!(matches!(AgentFile::read(&path, &authority), Err(AgentFileError::Unusable { .. })));
+        }
+        let mut file = b"baremetal-agent-version:0.2.0:x86_64;".to_vec();
+        file.resize(limits::AGENT_PART_BYTES + 10, 7);
+        fs::write(&path, &file).unwrap();
+        let agent = AgentFile::read(&path, &authority).unwrap();
+        let AgentUpdate { version, architecture, size, checksum, signature } = agent.announcement();
+        assert_eq!((version.as_str(), architecture.as_str()), ("0.2.0", "x86_64"));
+        let root = authority.roots().next().unwrap();
+        let (_, root) = x509_parser::parse_x509_certificate(root).unwrap();
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &root.public_key().subject_public_key.data);
+        key.verify(&proof::agent(version, architecture, *size, checksum), signature).unwrap();
+        let (first, rest) = (agent.read_part(0), agent.read_part(limits::AGENT_PART_BYTES as u64));
+        assert_eq!([first, rest].concat(), file);
+        for offset in [*size, *size + 1, u64::MAX] {
+            assert_eq!(agent.read_part(offset), b"");
+        }
+    }
+}
