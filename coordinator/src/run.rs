@@ -193,7 +193,7 @@ async fn bind_listener(address: SocketAddr) -> Result<TcpListener, RunError> {
 /// # Errors
 /// [`RunError`], but for the ports.
 pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
-    let Setup { config, client, metrics, clock, readiness, .. } = setup;
+    let Setup { config, client, metrics, clock, .. } = setup;
     let replica = name_replica(&config.instance);
     let replicas = ReplicaTracker::new(&replica, clock.clone());
     let (index, router) = (Index::default(), Router::default());
@@ -218,20 +218,13 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         metrics: metrics.clone(),
     };
     let mut tasks = JoinSet::new();
-    let cache = cache::start_watches(client, config, &setup.versions, &sinks, &mut tasks);
-    readiness.set_unready("the watches have not listed every kind yet");
-    cache.wait_until_filled().await;
+    let cache = fill_cache(setup, &sinks, &mut tasks).await;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
     metrics.set_authority_expiry(authority.expiry()?);
-    let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
-    let acceptor = Acceptor::new(&authority, identity)?;
-    tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
+    let acceptor = open_acceptor(config, &authority, &mut tasks)?;
     let isos = open_isos(config, client, &cache, (downloads, networks), &authority)?;
-    let (inventories, registrations) = (cache.inventories.clone(), cache.registrations.clone());
-    let caches = rpc::Caches { inventories, registrations, notifications, tokens };
-    let agent = read_agent(config, &authority);
-    let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone()).with_agent(agent);
+    let rpc = build_rpc(setup, &cache, (notifications, tokens), authority, &replica, replicas.clone());
     let context = controllers::Context {
         client: client.clone(),
         events: Events::new(client.clone(), replica.clone(), clock.clone()),
@@ -258,6 +251,26 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         replica,
         tasks,
     })
+}
+
+/// Starts the watches, and waits until they have listed everything.
+async fn fill_cache(setup: &Setup, sinks: &Sinks, tasks: &mut JoinSet<()>) -> Cache {
+    let cache = cache::start_watches(&setup.client, &setup.config, &setup.versions, sinks, tasks);
+    setup.readiness.set_unready("the watches have not listed every kind yet");
+    cache.wait_until_filled().await;
+    cache
+}
+
+/// Its certificate is renewed as long as the tasks run.
+fn open_acceptor(
+    config: &Config,
+    authority: &Arc<Authority>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Acceptor, RunError> {
+    let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
+    let acceptor = Acceptor::new(authority, identity)?;
+    tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
+    Ok(acceptor)
 }
 
 /// A restart of the container has the name of the pod again, not its streams.
@@ -294,15 +307,19 @@ async fn publish_networks(networks: Arc<HostNetworks>, index: Index, router: Rou
 
 fn build_rpc(
     setup: &Setup,
-    caches: rpc::Caches,
+    cache: &Cache,
+    (notifications, tokens): (Arc<PlanNotifications>, Arc<RegistrationTokens>),
     authority: Arc<Authority>,
     replica: &str,
     replicas: ReplicaTracker,
 ) -> rpc::Context {
+    let (inventories, registrations) = (cache.inventories.clone(), cache.registrations.clone());
+    let caches = rpc::Caches { inventories, registrations, notifications, tokens };
     let is_dead = Arc::new(move |replica: &str| replicas.died_at(replica).is_some());
     let replica = rpc::Replica { name: replica.to_owned(), is_dead };
     let (client, metrics, clock) = (setup.client.clone(), setup.metrics.clone(), setup.clock.clone());
-    rpc::Context::new(client, caches, authority, metrics, clock, replica)
+    let agent = read_agent(&setup.config, &authority);
+    rpc::Context::new(client, caches, authority, metrics, clock, replica).with_agent(agent)
 }
 
 /// A coordinator without it still carries out plans.

@@ -134,8 +134,8 @@ async fn check_events(setup: &Setup) -> anyhow::Result<()> {
     let items = list["items"].as_array().context("no list")?;
     let ours: Vec<_> =
         items.iter().filter(|event| event["reportingComponent"] == "baremetal-coordinator").collect();
-    let last: Vec<_> = ours.iter().filter_map(|event| event["lastTimestamp"].as_str()).collect();
-    ensure!(last.len() == ours.len() && last.is_sorted(), "not by their last time: {ours:#?}");
+    let times: Vec<_> = ours.iter().filter_map(|event| event["lastTimestamp"].as_str()).collect();
+    ensure!(times.len() == ours.len() && times.is_sorted(), "not by their last time: {ours:#?}");
     let position = |reason: &str| {
         ours.iter().position(|event| event["reason"] == reason).with_context(|| format!("no {reason}"))
     };
