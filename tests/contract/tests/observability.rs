@@ -24,7 +24,7 @@ fn alerts() -> Vec<Value> {
     groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
-/// The PromQL of the dashboard and of the alerts.
+/// The expressions of the dashboard and of the alerts.
 fn list_queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&read("coordinator/observability/dashboard.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();

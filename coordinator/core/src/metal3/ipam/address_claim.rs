@@ -174,7 +174,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
-    fn pool(spec: Value) -> IPPool {
+    fn pool(spec: &Value) -> IPPool {
         let mut whole = json!({ "namePrefix": "net", "pools": [{ "start": "10.0.0.1", "end": "10.0.0.2" }] });
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         serde_json::from_value(json!({
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn with_prefix() -> IPPool {
-        pool(json!({ "prefix": 24, "gateway": "10.0.0.254" }))
+        pool(&json!({ "prefix": 24, "gateway": "10.0.0.254" }))
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "literals of tests")]
@@ -304,7 +304,7 @@ mod tests {
         let (new, chosen) = (claim(json!({})), chosen());
         let mut deleted = with_prefix();
         deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        let (invalid, bare) = (pool(json!({ "gateway": "ten" })), pool(json!({})));
+        let (invalid, bare) = (pool(&json!({ "gateway": "ten" })), pool(&json!({})));
         let own = reserved(Some("IPAddressClaim"));
         for (claim, pool, want) in [
             (&new, None, "create it"),

@@ -33,7 +33,7 @@ fn in_phase(phase: &str, retries: i32) -> Metal3Remediation {
 }
 
 /// `record` is what the host has recorded of requests, or nothing.
-fn host(is_asked: bool, record: Value) -> BareMetalHost {
+fn host(is_asked: bool, record: &Value) -> BareMetalHost {
     let mut annotations = json!({});
     if is_asked {
         annotations[request()] = json!("{\"mode\":\"hard\"}");
@@ -93,31 +93,31 @@ fn a_remediation_goes_through_the_phases_of_capm3() {
     let mut unheld = in_phase("Running", 0);
     unheld.metadata.finalizers = None;
     for (name, remediation, host, second, want) in [
-        ("new", remediation(Value::Null), host(false, Value::Null), 7, "enter Running 0"),
-        ("running, not held", unheld, host(false, Value::Null), 7, "hold"),
-        ("running", in_phase("Running", 0), host(false, Value::Null), 7, "ask"),
-        ("asked", in_phase("Running", 0), host(true, Value::Null), 7, "RemediationRunning"),
-        ("taken", in_phase("Running", 0), host(true, taken()), 7, "RebootInProgress"),
-        ("rebooted", in_phase("Running", 0), host(true, done()), 7, "enter Waiting 0"),
-        ("rebooted too late", in_phase("Running", 0), host(true, done()), 900, "enter Waiting 0"),
-        ("waiting", in_phase("Waiting", 0), host(true, done()), 7, "withdraw"),
-        ("withdrawn", in_phase("Waiting", 0), host(false, done()), 7, "RemediationWaiting"),
-        ("forgotten", in_phase("Waiting", 0), host(false, Value::Null), 299, "RemediationWaiting"),
-        ("not healthy in time", in_phase("Waiting", 0), host(false, Value::Null), 300, "enter Running 1"),
-        ("not forgotten in time", in_phase("Waiting", 0), host(false, done()), 300, "RemediationWaiting"),
-        ("no answer in time", in_phase("Running", 0), host(true, taken()), 300, "enter Running 1"),
-        ("asked again", in_phase("Running", 1), host(false, Value::Null), 7, "ask"),
-        ("former try not forgotten", in_phase("Running", 1), host(false, done()), 7, "RemediationRunning"),
+        ("new", remediation(Value::Null), host(false, &Value::Null), 7, "enter Running 0"),
+        ("running, not held", unheld, host(false, &Value::Null), 7, "hold"),
+        ("running", in_phase("Running", 0), host(false, &Value::Null), 7, "ask"),
+        ("asked", in_phase("Running", 0), host(true, &Value::Null), 7, "RemediationRunning"),
+        ("taken", in_phase("Running", 0), host(true, &taken()), 7, "RebootInProgress"),
+        ("rebooted", in_phase("Running", 0), host(true, &done()), 7, "enter Waiting 0"),
+        ("rebooted too late", in_phase("Running", 0), host(true, &done()), 900, "enter Waiting 0"),
+        ("waiting", in_phase("Waiting", 0), host(true, &done()), 7, "withdraw"),
+        ("withdrawn", in_phase("Waiting", 0), host(false, &done()), 7, "RemediationWaiting"),
+        ("forgotten", in_phase("Waiting", 0), host(false, &Value::Null), 299, "RemediationWaiting"),
+        ("not healthy in time", in_phase("Waiting", 0), host(false, &Value::Null), 300, "enter Running 1"),
+        ("not forgotten in time", in_phase("Waiting", 0), host(false, &done()), 300, "RemediationWaiting"),
+        ("no answer in time", in_phase("Running", 0), host(true, &taken()), 300, "enter Running 1"),
+        ("asked again", in_phase("Running", 1), host(false, &Value::Null), 7, "ask"),
+        ("former try not forgotten", in_phase("Running", 1), host(false, &done()), 7, "RemediationRunning"),
         (
             "retries used up",
             in_phase("Waiting", 1),
-            host(false, Value::Null),
+            host(false, &Value::Null),
             300,
             "give up, Deleting machine 1",
         ),
-        ("never answered", in_phase("Running", 1), host(true, taken()), 300, "give up, Deleting machine 1"),
-        ("given up", in_phase("Deleting machine", 1), host(false, Value::Null), 900, "RemediationExhausted"),
-        ("refused", in_phase("Failed", 0), host(false, Value::Null), 900, "RemediationRefused"),
+        ("never answered", in_phase("Running", 1), host(true, &taken()), 300, "give up, Deleting machine 1"),
+        ("given up", in_phase("Deleting machine", 1), host(false, &Value::Null), 900, "RemediationExhausted"),
+        ("refused", in_phase("Failed", 0), host(false, &Value::Null), 900, "RemediationRefused"),
     ] {
         assert_eq!(describe(&decide(&remediation, Some(&host), second)), want, "{name}");
     }
@@ -125,7 +125,7 @@ fn a_remediation_goes_through_the_phases_of_capm3() {
 
 #[test]
 fn a_host_that_is_meant_to_be_off_is_not_remediated() {
-    let mut off = host(false, Value::Null);
+    let mut off = host(false, &Value::Null);
     off.spec.online = false;
     for (name, remediation) in [("new", remediation(Value::Null)), ("running", in_phase("Running", 0))] {
         assert_eq!(describe(&decide(&remediation, Some(&off), 7)), "enter Failed 0", "{name}");
@@ -134,10 +134,10 @@ fn a_host_that_is_meant_to_be_off_is_not_remediated() {
 
 #[test]
 fn a_machine_that_is_given_up_marks_its_host() {
-    let outcome = decide(&in_phase("Waiting", 1), Some(&host(true, Value::Null)), 900);
+    let outcome = decide(&in_phase("Waiting", 1), Some(&host(true, &Value::Null)), 900);
     assert_eq!(describe(&outcome), "withdraw", "first");
     let Step::GiveUp { host: Some(change), .. } =
-        decide(&in_phase("Running", 1), Some(&host(true, taken())), 900).step
+        decide(&in_phase("Running", 1), Some(&host(true, &taken())), 900).step
     else {
         panic!()
     };
@@ -149,7 +149,7 @@ fn a_machine_that_is_given_up_marks_its_host() {
 #[test]
 fn nothing_is_asked_of_a_host_that_is_given_back() {
     let running = in_phase("Running", 0);
-    let asked = host(true, taken());
+    let asked = host(true, &taken());
     let mut owner = samples::owner();
     let situation = |owner| Situation {
         remediation: &running,
@@ -162,7 +162,7 @@ fn nothing_is_asked_of_a_host_that_is_given_back() {
     assert_eq!(describe(&decide_remediation(&situation(None))), "OwnerWaiting");
     owner.metadata.deletion_timestamp = Some(Time(at(0)));
     assert_eq!(describe(&decide_remediation(&situation(Some(&owner)))), "withdraw");
-    let idle = host(false, Value::Null);
+    let idle = host(false, &Value::Null);
     let ended = decide_remediation(&Situation { host: Some(&idle), ..situation(Some(&owner)) });
     assert_eq!(describe(&ended), "RemediationEnded");
     assert_eq!(describe(&decide(&running, None, 900)), "RemediationHostMissing");
@@ -173,8 +173,8 @@ fn a_remediation_that_is_deleted_takes_its_request_back() {
     let mut deleted = in_phase("Running", 0);
     deleted.metadata.deletion_timestamp = Some(Time(at(0)));
     for (name, host, want) in [
-        ("asked", Some(host(true, taken())), "withdraw"),
-        ("withdrawn", Some(host(false, taken())), "forget"),
+        ("asked", Some(host(true, &taken())), "withdraw"),
+        ("withdrawn", Some(host(false, &taken())), "forget"),
         ("without a host", None, "forget"),
     ] {
         assert_eq!(describe(&decide(&deleted, host.as_ref(), 7)), want, "{name}");
@@ -214,9 +214,9 @@ fn a_try_ends_after_its_timeout() {
     {
         let mut waiting = in_phase("Waiting", 0);
         waiting.spec.strategy.timeout = Some(serde_json::from_value(json!(timeout)).unwrap());
-        assert_eq!(describe(&decide(&waiting, Some(&host(false, Value::Null)), second)), want, "{timeout}");
+        assert_eq!(describe(&decide(&waiting, Some(&host(false, &Value::Null)), second)), want, "{timeout}");
     }
-    let waiting = decide(&in_phase("Waiting", 0), Some(&host(false, Value::Null)), 7);
+    let waiting = decide(&in_phase("Waiting", 0), Some(&host(false, &Value::Null)), 7);
     assert_eq!(waiting.wake, Wake::At(at(300)));
 }
 
