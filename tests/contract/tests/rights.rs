@@ -186,7 +186,8 @@ async fn give_up_machine(world: &mut World) {
     let uid = world.get_object("machines.cluster.x-k8s.io", "m-1").unwrap()["metadata"]["uid"].clone();
     let owner =
         json!({ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "m-1", "uid": uid });
-    let object = json!({ "metadata": { "ownerReferences": [owner] }, "spec": { "strategy": { "timeout": "100s" } } });
+    let object =
+        json!({ "metadata": { "ownerReferences": [owner] }, "spec": { "strategy": { "timeout": "100s" } } });
     world.host_mut("host-1").power_off();
     world.create("Metal3Remediation", "m-1", object).await;
     let is_over = |world: &World| {

@@ -134,13 +134,14 @@ mod tests {
     use super::*;
     use crate::samples;
     use coordinator_api::inventory::{MachineInventory, PlanType};
+    use coordinator_api::metal3::host::BareMetalHostSpec;
     use coordinator_api::names::annotation;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     const KEYED: &str = "reboot.metal3.io/capm3";
 
     fn host(requests: &[&str], record: Option<Value>) -> BareMetalHost {
-        let mut host = BareMetalHost::new("bmh-1", Default::default());
+        let mut host = BareMetalHost::new("bmh-1", BareMetalHostSpec::default());
         let annotations = host.annotations_mut();
         annotations.extend(requests.iter().map(|name| ((*name).to_owned(), String::new())));
         annotations.extend(record.map(|record| (names::REBOOT_RECORD.to_owned(), record.to_string())));
@@ -220,6 +221,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::large_stack_arrays, reason = "a table of objects")]
     fn the_condition_says_how_far_a_request_is() {
         let now = Timestamp::from_second(900).unwrap();
         let taken = || host(&[KEYED], Some(json!({ "from": "boot-1", "requests": [KEYED] })));

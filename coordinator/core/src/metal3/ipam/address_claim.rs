@@ -174,6 +174,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 
+    #[allow(clippy::needless_pass_by_value, reason = "literals of tests")]
     fn pool(spec: Value) -> IPPool {
         let mut whole = json!({ "namePrefix": "net", "pools": [{ "start": "10.0.0.1", "end": "10.0.0.2" }] });
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());

@@ -33,6 +33,7 @@ fn in_phase(phase: &str, retries: i32) -> Metal3Remediation {
 }
 
 /// `record` is what the host has recorded of requests, or nothing.
+#[allow(clippy::needless_pass_by_value, reason = "literals of tests")]
 fn host(is_asked: bool, record: Value) -> BareMetalHost {
     let mut annotations = json!({});
     if is_asked {
@@ -92,7 +93,7 @@ fn describe(outcome: &Outcome) -> String {
 fn a_remediation_goes_through_the_phases_of_capm3() {
     let mut unheld = in_phase("Running", 0);
     unheld.metadata.finalizers = None;
-    for (name, remediation, host, second, want) in [
+    for (name, remediation, host, second, want) in vec![
         ("new", remediation(Value::Null), host(false, Value::Null), 7, "enter Running 0"),
         ("running, not held", unheld, host(false, Value::Null), 7, "hold"),
         ("running", in_phase("Running", 0), host(false, Value::Null), 7, "ask"),
