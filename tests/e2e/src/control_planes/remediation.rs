@@ -109,8 +109,11 @@ impl Cluster<'_> {
             self.age_try(&worker.machine).await?;
         }
         let hosts: Api<BareMetalHost> = self.metal3_api();
+        // A host is kept for the successors of its machine: no machine uses it.
         until(&hosts, &worker.host, DEADLINE, |host| {
-            host.annotations().contains_key(UNHEALTHY) && host.spec.consumer_ref.is_none()
+            let consumer = host.spec.consumer_ref.as_ref();
+            host.annotations().contains_key(UNHEALTHY)
+                && consumer.is_none_or(|consumer| consumer.kind == "Cluster")
         })
         .await?;
         self.await_no_remediation().await?;

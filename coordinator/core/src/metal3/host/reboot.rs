@@ -221,6 +221,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::large_stack_arrays, reason = "a table of objects")]
     fn the_condition_says_how_far_a_request_is() {
         let now = Timestamp::from_second(900).unwrap();
         let taken = || host(&[KEYED], Some(json!({ "from": "boot-1", "requests": [KEYED] })));
