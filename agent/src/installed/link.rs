@@ -151,11 +151,11 @@ struct Link<'a, S, N> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
     /// There is another certificate to call with.
-    NewCertificate,
+    Certificate,
     /// There are other settings to connect by.
-    NewSettings,
+    Settings,
     /// There is another agent to start.
-    NewAgent,
+    Agent,
 }
 
 impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
@@ -168,8 +168,8 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         loop {
             let start = Instant::now();
             match self.attach_once().await {
-                Ok(Again::NewAgent) => return Ended::Updated,
-                Ok(Again::NewCertificate | Again::NewSettings) => {}
+                Ok(Again::Agent) => return Ended::Updated,
+                Ok(Again::Certificate | Again::Settings) => {}
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
                     // A connection that breaks as soon as it is established is a failure
@@ -290,7 +290,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         }
         identity.keep_certificate(&certificate)?;
         tracing::info!("new certificate");
-        Ok(Again::NewCertificate)
+        Ok(Again::Certificate)
     }
 
     async fn build_hello(&self) -> Result<Hello, LinkError> {

@@ -117,7 +117,7 @@ impl<'a> Updates<'a> {
         console.print_message(&format!("agent {} is given up: {why}", self.version));
         launch::give_up(self.root, &self.version, why)
             .inspect_err(|error| {
-                tracing::warn!(error = explain(error), "the former agent is not back, retrying")
+                tracing::warn!(error = explain(error), "the former agent is not back, retrying");
             })
             .is_ok()
     }

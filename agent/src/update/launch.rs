@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ring::digest::{Context, SHA256};
 use semver::Version;
@@ -158,7 +158,7 @@ pub fn remove_unneeded(root: &Root, own: &Version, file: &Path) {
     }
 }
 
-fn names(record: &Record, path: &PathBuf) -> bool {
+fn names(record: &Record, path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| record.needs(name))
 }
 

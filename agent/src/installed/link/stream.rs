@@ -50,7 +50,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         if self.may_switch() {
             if self.updates.switch(&attached.outbound) {
                 tracing::info!("another agent is here: this one ends, so that it is tried");
-                return Ok(Some(Again::NewAgent));
+                return Ok(Some(Again::Agent));
             }
             self.updates.follow_offer(&mut attached.reading, &attached.client);
         }
@@ -144,7 +144,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
         outbound: &mpsc::Sender<HostMessage>,
     ) -> Option<Again> {
         match self.settings.accept(announced) {
-            Ok(differs) => differs.then_some(Again::NewSettings),
+            Ok(differs) => differs.then_some(Again::Settings),
             Err(error) => {
                 tracing::warn!(error = explain(&error), "the coordinator's settings are not taken");
                 let refusal = SettingsRefusal { failure: Some(error.to_failure()) };
