@@ -11,11 +11,21 @@ export BAREMETAL_CACHE := $(CACHE)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 DENY_VERSION := 0.20.2
 DENY := $(CACHE)/tools/cargo-deny-$(DENY_VERSION)/bin/cargo-deny
+CYCLONEDX_VERSION := 0.5.9
+CYCLONEDX := $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)/bin/cargo-cyclonedx
+ABOUT_VERSION := 0.9.3
+ABOUT := $(CACHE)/tools/cargo-about-$(ABOUT_VERSION)/bin/cargo-about
 # It is in every ISO and in every OS image.
 AGENT_BYTES := 6291456
 TARGET := x86_64-unknown-linux-gnu
 AGENT := $(CARGO_TARGET_DIR)/$(TARGET)/agent/baremetal-agent
+# Of static programs: no path of the machine that builds is in them.
+CARGO_HOME ?= $(HOME)/.cargo
+REMAP = --remap-path-prefix=$(CARGO_HOME)=/cargo --remap-path-prefix=$(CURDIR)=/checkout
+STATIC = -C target-feature=+crt-static $(REMAP)
 COORDINATOR := $(CARGO_TARGET_DIR)/$(TARGET)/release/baremetal-coordinator
+# Licences of what is linked into the static programs.
+NOTICES := $(CARGO_TARGET_DIR)/notices.txt
 # What operators install is written there.
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
@@ -95,24 +105,75 @@ $(DENY):
 	@echo 'building cargo-deny $(DENY_VERSION) (once, about 5 min)…' >&2
 	cargo install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
 
+.PHONY: advisories
+advisories: $(DENY) ## Compare the crates with known vulnerabilities (needs github.com)
+	@$(DENY) --log-level warn check advisories
+
 .PHONY: agent
 agent: ## Build the static agent and print its path
 	@echo 'building the static agent…' >&2
-	RUSTFLAGS='-C target-feature=+crt-static' cargo build --quiet --package agent --profile agent --target $(TARGET)
+	RUSTFLAGS='$(STATIC)' cargo build --quiet --package agent --profile agent --target $(TARGET)
 	size=$$(stat --format %s $(AGENT))
 	[ "$$size" -le $(AGENT_BYTES) ] || { echo "the agent has $$size bytes, $(AGENT_BYTES) are allowed" >&2; exit 1; }
 	echo $(AGENT)
 
+.PHONY: reproducible
+reproducible: ## Build the agent twice, in different directories, and compare the bytes (slow)
+	@copies=$$(mktemp --directory)
+	trap 'rm -rf "$$copies"' EXIT
+	for copy in one two/deeper; do
+		mkdir -p "$$copies/$$copy"
+		git ls-files -z --cached --others --exclude-standard | xargs --null cp --parents --target-directory "$$copies/$$copy"
+		$(MAKE) --no-print-directory --directory "$$copies/$$copy" CARGO_TARGET_DIR="$$copies/$$copy/target" agent >/dev/null
+		mv "$$copies/$$copy/target/$(TARGET)/agent/baremetal-agent" "$$copies/$${copy%%/*}.agent"
+		rm -rf "$$copies/$$copy/target"
+	done
+	sha256sum "$$copies"/*.agent
+	cmp "$$copies"/*.agent
+
+.PHONY: notices
+notices: $(ABOUT) ## Collect the licences of what is linked into the programs, and print the path
+	@mkdir -p $(CARGO_TARGET_DIR)
+	cargo fetch --quiet --locked
+	for program in agent coordinator coordinator/kubectl-baremetal; do
+		echo "# $$(basename $$program)"
+		$(ABOUT) generate --frozen --fail --manifest-path $$program/Cargo.toml --config .about.toml .about.hbs
+	done >$(NOTICES).unfinished
+	mv $(NOTICES).unfinished $(NOTICES)
+	echo $(NOTICES)
+
+.PHONY: sbom
+sbom: $(CYCLONEDX) ## Write what the programs are made of to dist/sbom (CycloneDX)
+	@# The tool writes beside each manifest, so it gets a copy.
+	copy=$$(mktemp --directory)
+	trap 'rm -rf "$$copy"' EXIT
+	git ls-files -z --cached --others --exclude-standard | xargs --null cp --parents --target-directory "$$copy"
+	(cd "$$copy" && SOURCE_DATE_EPOCH=0 $(CYCLONEDX) cyclonedx --quiet --all --no-build-deps --format json --spec-version 1.5 --target $(TARGET))
+	mkdir -p $(RELEASE)/sbom
+	write() { sed "s|$$copy|.|g" "$$copy/$$1.cdx.json" >$(RELEASE)/sbom/$$2.cdx.json; echo $(RELEASE)/sbom/$$2.cdx.json; }
+	write agent/agent baremetal-agent
+	write coordinator/coordinator baremetal-coordinator
+	write coordinator/kubectl-baremetal/kubectl-baremetal kubectl-baremetal
+
+$(CYCLONEDX):
+	@echo 'building cargo-cyclonedx $(CYCLONEDX_VERSION) (once, about 2 min)…' >&2
+	cargo install --quiet --locked cargo-cyclonedx --version $(CYCLONEDX_VERSION) --root $(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)
+
+$(ABOUT):
+	@echo 'building cargo-about $(ABOUT_VERSION) (once, about 5 min)…' >&2
+	cargo install --quiet --locked cargo-about --version $(ABOUT_VERSION) --features cli --root $(CACHE)/tools/cargo-about-$(ABOUT_VERSION)
+
 .PHONY: image
-image: agent ## Build the image of the coordinator without a container daemon, and print its path (an OCI archive)
+image: agent notices ## Build the image of the coordinator without a container daemon, and print its path (an OCI archive)
 	@echo 'building the static coordinator…' >&2
-	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --quiet --package coordinator --release --target $(TARGET)
-	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --revision "$$(git describe --always --dirty --abbrev=40)" --output $(RELEASE)
+	RUSTFLAGS='$(STATIC) -C strip=symbols' cargo build --quiet --package coordinator --release --target $(TARGET)
+	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --notices $(NOTICES) --revision "$$(git describe --always --dirty --abbrev=40)" --output $(RELEASE)
 
 .PHONY: release
-release: image ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart
+release: image sbom ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart, alerts, SBOMs, licences
 	@$(BUNDLE) manifests --output $(RELEASE)
 	$(BUNDLE) chart --output $(RELEASE)
+	install -D --mode 644 $(NOTICES) $(RELEASE)/THIRD-PARTY-LICENSES.txt
 
 # Where the archive of a release is served.
 RELEASE_URL ?= file://$(CARGO_TARGET_DIR)
@@ -121,7 +182,7 @@ PLUGIN_ARCHIVE := $(CARGO_TARGET_DIR)/kubectl-baremetal-linux-amd64.tar.gz
 .PHONY: kubectl-plugin
 kubectl-plugin: ## Build kubectl-baremetal: a static file, its archive and its krew manifest (RELEASE_URL), and print their paths
 	@echo 'building kubectl-baremetal…' >&2
-	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' cargo build --quiet --release --package kubectl-baremetal --target $(TARGET)
+	RUSTFLAGS='$(STATIC) -C strip=symbols' cargo build --quiet --release --package kubectl-baremetal --target $(TARGET)
 	binary=$(CARGO_TARGET_DIR)/$(TARGET)/release/kubectl-baremetal
 	tar --create --gzip --file $(PLUGIN_ARCHIVE) --owner 0 --group 0 --directory $$(dirname $$binary) kubectl-baremetal --directory $(CURDIR) LICENSE
 	version=$$($$binary --version | cut -d ' ' -f 2)

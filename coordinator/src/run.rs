@@ -206,12 +206,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         metal3: Metal3Index::default(),
         router: router.clone(),
         replicas: replicas.clone(),
-        inventory_changes: follow_inventories(
-            notifications.clone(),
-            known_hosts.clone(),
-            networks.clone(),
-            metrics.clone(),
-        ),
+        inventory_changes: follow_inventories(metrics, &notifications, &known_hosts, &networks),
         registration_changes: Arc::new(move |object, presence| registrations.apply_change(object, presence)),
         seed_image_changes: Arc::new(move |object, presence| seed_images.apply_change(object, presence)),
         workloads: setup.workloads.clone(),
@@ -221,7 +216,6 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let cache = fill_cache(setup, &sinks, &mut tasks).await;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
-    metrics.set_authority_expiry(authority.expiry()?);
     let acceptor = open_acceptor(config, &authority, &mut tasks)?;
     let isos = open_isos(config, client, &cache, (downloads, networks), &authority)?;
     let rpc = build_rpc(setup, &cache, (notifications, tokens), authority, &replica, replicas.clone());
@@ -280,11 +274,13 @@ fn name_replica(instance: &str) -> String {
 }
 
 fn follow_inventories(
-    notifications: Arc<PlanNotifications>,
-    known_hosts: Arc<KnownHosts>,
-    networks: Arc<HostNetworks>,
-    metrics: Metrics,
+    metrics: &Metrics,
+    notifications: &Arc<PlanNotifications>,
+    known_hosts: &Arc<KnownHosts>,
+    networks: &Arc<HostNetworks>,
 ) -> Observer<MachineInventory> {
+    let (metrics, notifications) = (metrics.clone(), notifications.clone());
+    let (known_hosts, networks) = (known_hosts.clone(), networks.clone());
     Arc::new(move |inventory, presence| {
         metrics.record_host(inventory, presence);
         networks.apply_change(inventory, presence);

@@ -28,6 +28,7 @@ const CREATED: &str = "1970-01-01T00:00:00Z";
 pub const USER: u64 = 65532;
 const COORDINATOR: &str = "usr/bin/baremetal-coordinator";
 const AGENT: &str = "usr/share/baremetal/baremetal-agent";
+const NOTICES: &str = "usr/share/doc/baremetal/THIRD-PARTY-LICENSES.txt";
 const CACHE: &str = "var/cache/baremetal-coordinator/";
 const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
@@ -73,6 +74,8 @@ pub struct Image {
     pub coordinator: Vec<u8>,
     /// The static agent: every seed ISO brings it.
     pub agent: Vec<u8>,
+    /// Licences of what is linked into both.
+    pub notices: Vec<u8>,
     /// NAME:TAG under which it is loaded.
     pub reference: String,
     /// Commit that it was built from.
@@ -146,7 +149,7 @@ impl Image {
     }
 
     fn program(&self) -> io::Result<Vec<u8>> {
-        tar(vec![Entry::program(COORDINATOR, &*self.coordinator)])
+        tar(vec![Entry::program(COORDINATOR, &*self.coordinator), Entry::file(NOTICES, &*self.notices)])
     }
 
     /// The architecture of its programs, as images name it.

@@ -17,9 +17,10 @@ use clap::{Args, Parser};
 enum Command {
     /// The image of the coordinator, as an archive of an OCI layout.
     Image(ImageArguments),
-    /// A repository of `clusterctl` with this version of the provider.
+    /// A repository of `clusterctl` with this version of the provider, and alert rules and dashboard.
     Manifests {
-        /// The directory of the repository: `infrastructure-baremetal/vVERSION` is written there.
+        /// The directory of the repository: `infrastructure-baremetal/vVERSION` is written there, and
+        /// `observability`.
         #[arg(long)]
         output: PathBuf,
     },
@@ -39,6 +40,9 @@ struct ImageArguments {
     /// The static agent.
     #[arg(long)]
     agent: PathBuf,
+    /// Licences of what is linked into both.
+    #[arg(long)]
+    notices: PathBuf,
     /// NAME:TAG under which the archive is loaded.
     #[arg(long, default_value = IMAGE)]
     reference: String,
@@ -69,9 +73,14 @@ fn main() -> ExitCode {
 }
 
 fn write_image(arguments: ImageArguments) -> anyhow::Result<()> {
-    let ImageArguments { coordinator, agent, reference, revision, output } = arguments;
-    let image =
-        Image { coordinator: read_file(&coordinator)?, agent: read_file(&agent)?, reference, revision };
+    let ImageArguments { coordinator, agent, notices, reference, revision, output } = arguments;
+    let image = Image {
+        coordinator: read_file(&coordinator)?,
+        agent: read_file(&agent)?,
+        notices: read_file(&notices)?,
+        reference,
+        revision,
+    };
     let archive = image.build()?;
     let name = format!("baremetal-coordinator-{VERSION}-{}.oci.tar", image.architecture()?);
     write_file(&output.join(name), &archive)
@@ -81,6 +90,9 @@ fn write_manifests(output: &Path) -> anyhow::Result<()> {
     let directory = output.join(format!("infrastructure-baremetal/v{VERSION}"));
     for (name, content) in Sources::of_checkout().repository()? {
         write_file(&directory.join(name), content.as_bytes())?;
+    }
+    for (name, content) in Sources::of_checkout().observability()? {
+        write_file(&output.join(name), content.as_bytes())?;
     }
     Ok(())
 }

@@ -121,7 +121,7 @@ mod tests {
         samples::host_status(&mut new).session = None;
         let mut restored = asked(Some("boot-1"));
         restored.status = None;
-        for (name, inventory, second, want) in vec![
+        for (name, inventory, second, want) in [
             ("nothing asked for", samples::inventory("host-1"), 0, "nothing"),
             ("asked for", asked(None), 0, "begin boot-1"),
             ("asked for of a host whose plan failed", idle, 0, "begin boot-1"),

@@ -28,7 +28,9 @@ pub(super) async fn obtain(setup: &Setup, cache: &Cache) -> Result<Authority, Ca
         setup.readiness.set_unready(reason);
         tokio::time::sleep(CHECK_INTERVAL).await;
     }
-    ca::read_or_create(&secrets, setup.clock.now()).await
+    let authority = ca::read_or_create(&secrets, setup.clock.now()).await?;
+    setup.metrics.set_authority_expiry(authority.expiry()?);
+    Ok(authority)
 }
 
 async fn is_lost(secrets: &Api<Secret>, cache: &Cache) -> Result<bool, CaError> {

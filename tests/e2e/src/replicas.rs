@@ -120,6 +120,18 @@ impl Replica {
         run_curl(["--silent", "--fail", "--max-time", "5", &url].map(str::to_owned).to_vec()).await
     }
 
+    /// What Prometheus would read.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> anyhow::Result<String> {
+        let url = format!("http://127.0.0.1:{}/metrics", self.health);
+        let curl = ["--silent", "--fail", "--show-error", "--max-time", "5", &url];
+        let output = tokio::process::Command::new("curl").args(curl).output().await?;
+        anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
     /// Whether the process lives.
     #[must_use]
     pub fn is_running(&self) -> bool {

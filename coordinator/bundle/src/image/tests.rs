@@ -24,6 +24,7 @@ fn image() -> Image {
     Image {
         coordinator: program(X86_64, b"coordinator"),
         agent: program(X86_64, b"agent"),
+        notices: b"MIT".to_vec(),
         reference: "registry.example:5000/lab/baremetal-coordinator:1".to_owned(),
         revision: Some("73d4b62".to_owned()),
     }
@@ -80,6 +81,7 @@ fn layers_hold_what_the_coordinator_needs() {
     let has = |path: &str| root.get(&PathBuf::from(path)).unwrap_or_else(|| panic!("no {path}"));
     assert_eq!(has(COORDINATOR), &(0o755, 0, program(X86_64, b"coordinator")));
     assert_eq!(has(AGENT), &(0o755, 0, program(X86_64, b"agent")));
+    assert_eq!(has(NOTICES), &(0o644, 0, b"MIT".to_vec()));
     assert_eq!(has(CACHE).1, USER);
     let roots = String::from_utf8(has(ROOTS).2.clone()).unwrap();
     assert_eq!(roots.matches("BEGIN CERTIFICATE").count(), TLS_SERVER_ROOT_CERTS.len());

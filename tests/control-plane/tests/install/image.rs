@@ -35,6 +35,7 @@ async fn registry_returns_the_image_of_the_archive() -> Result<()> {
     let image = Image {
         coordinator: program(),
         agent: program(),
+        notices: vec![],
         reference: "baremetal-coordinator:1".to_owned(),
         revision: None,
     };

@@ -116,7 +116,37 @@ async fn use_rights(setup: &Setup) -> anyhow::Result<()> {
     let machine = lifecycle.await_machine().await?;
     take_out(setup, "baremetalmachines", &machine.name_any()).await?;
     await_rights(setup).await?;
-    check_events(setup).await
+    check_events(setup).await?;
+    check_metrics(setup).await
+}
+
+/// The replicas together export every metric that a lifecycle changes.
+async fn check_metrics(setup: &Setup) -> anyhow::Result<()> {
+    setup.progress.step("the metrics tell of the lifecycle");
+    let mut text = String::new();
+    for replica in &setup.environment.management.replicas {
+        text += &replica.metrics().await?;
+    }
+    let value = |series: &str| -> f64 {
+        let name = format!("baremetal_coordinator_{series} ");
+        text.lines().filter_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok()).sum()
+    };
+    for series in [
+        "leader",
+        "sessions",
+        "plans_total{kind=\"reprovision\",result=\"applied\",reason=\"\"}",
+        "step_duration_seconds_count{step=\"write-seed\",result=\"done\"}",
+        "reconcile_duration_seconds_count{kind=\"BaremetalMachine\",result=\"done\"}",
+        "api_requests_total{verb=\"patch\",resource=\"machineinventories/status\",code=\"200\"}",
+        "api_requests_total{verb=\"create\",resource=\"events\",code=\"201\"}",
+        "authority_expiry_timestamp_seconds",
+    ] {
+        ensure!(value(series) > 0.0, "{series} is not counted:\n{text}");
+    }
+    ensure!((value("leader") - 1.0).abs() < f64::EPSILON, "one replica leads:\n{text}");
+    ensure!(text.contains("_hosts{state="), "no host is counted:\n{text}");
+    ensure!(text.contains("_queue_depth{kind=\"MachineInventory\"}"), "no queue is shown:\n{text}");
+    Ok(())
 }
 
 /// The Events as kubectl sorts them: the newest last, a repetition at its last time.
