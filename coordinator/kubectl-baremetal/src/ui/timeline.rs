@@ -120,18 +120,21 @@ fn draw_boots(trace: &Trace) -> Vec<Moment> {
             None => boots.push(vec![session]),
         }
     }
-    let draw = |boot: Vec<&SessionStatus>| {
+    // A session of another boot ends those of the one before.
+    let next: Vec<_> = boots.iter().skip(1).map(|boot| boot.first().map(|one| one.since.0)).collect();
+    let next = next.into_iter().chain([None]);
+    let draw = |(boot, next): (Vec<&SessionStatus>, Option<Timestamp>)| {
         let (first, last) = (boot.first()?, boot.last()?);
-        let id = first.boot_id.split('-').next().unwrap_or_default();
+        let id = first.boot_id.get(..8).unwrap_or(&first.boot_id);
         let times = if boot.len() > 1 { format!(", attached {} times", boot.len()) } else { String::new() };
         Some(Moment {
             detail: format!("boot {id}, served by {}{times}", last.replica),
-            until: last.ended.as_ref().map(|ended| ended.0),
+            until: last.ended.as_ref().map(|ended| ended.0).or(next),
             lasts: true,
             ..Moment::at(Topic::Boot, "Booted and attached".to_owned(), Some(first.since.0))
         })
     };
-    boots.into_iter().filter_map(draw).collect()
+    boots.into_iter().zip(next).filter_map(draw).collect()
 }
 
 fn draw_plan(host: &Object, plan: &PlanTrace, assigned: Option<Timestamp>) -> Moment {

@@ -29,6 +29,11 @@ pub(crate) fn read_cost(counts: &Counts) -> (u64, u64) {
     (requests, writes)
 }
 
+/// Held by a test that needs the whole machine.
+pub(crate) async fn take_turn() -> MutexGuard<'static, ()> {
+    ENVIRONMENT.lock().await
+}
+
 /// An environment and the URL of a base ISO.
 pub(crate) struct Setup {
     pub(crate) environment: Environment,
@@ -65,7 +70,7 @@ impl Setup {
     }
 
     async fn start_with(start: impl AsyncFnOnce(&Arc<Progress>) -> anyhow::Result<Environment>) -> Self {
-        let turn = ENVIRONMENT.lock().await;
+        let turn = take_turn().await;
         let progress = Arc::new(Progress::default());
         let environment = start(&progress).await.unwrap();
         let base = serve(create_base_iso(environment.directory.path())).await.unwrap();

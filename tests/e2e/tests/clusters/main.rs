@@ -13,6 +13,7 @@ mod kinds;
 mod lifecycle;
 mod metal3;
 mod moved;
+mod page;
 mod plugin;
 mod restored;
 mod rights;

@@ -1,7 +1,7 @@
 //! `kubectl baremetal` through the life of hosts: what it shows, what it changes,
 //! how it ends.
 
-mod program;
+pub(crate) mod program;
 mod support;
 
 use std::time::Duration;

@@ -93,7 +93,7 @@ fn sessions_of_one_boot_are_one_moment() {
     let moments = draw_timeline(&last, &[], &trace);
     let boots: Vec<_> = moments.iter().filter(|moment| moment.topic == Topic::Boot).collect();
     assert_eq!((boots.len(), boots[0].since, boots[0].until), (1, Some(time("00:35:00")), None));
-    assert_eq!(boots[0].detail, "boot aaaa, served by r, attached 2 times");
+    assert_eq!(boots[0].detail, "boot aaaa-1, served by r, attached 2 times");
 }
 
 #[test]
@@ -125,4 +125,17 @@ fn trace_of_a_host_is_bounded() {
         note(&mut trace, &host(&json!({ "state": "Applied" }), &session), "01:00:00");
     }
     assert_eq!((trace.sessions.len(), trace.plans.len()), (16, 1));
+}
+
+#[test]
+fn boot_ends_the_one_before() {
+    let mut trace = Trace::default();
+    let done = json!({ "state": "Applied" });
+    note(&mut trace, &host(&done, &session("aaaa-1", "00:35:00", None)), "00:35:00");
+    let last = host(&done, &session("bbbb-2", "00:41:00", None));
+    note(&mut trace, &last, "00:41:00");
+    let moments = draw_timeline(&last, &[], &trace);
+    let boots = moments.iter().filter(|moment| moment.topic == Topic::Boot);
+    let ends: Vec<_> = boots.map(|moment| moment.until).collect();
+    assert_eq!(ends, [None, Some(time("00:41:00"))]);
 }

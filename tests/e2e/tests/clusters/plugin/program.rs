@@ -13,13 +13,13 @@ use tokio::time::timeout;
 const DEADLINE: Duration = Duration::from_mins(3);
 
 /// The program with one kubeconfig.
-pub(super) struct Plugin {
+pub(crate) struct Plugin {
     binary: PathBuf,
     kubeconfig: PathBuf,
 }
 
 impl Plugin {
-    pub(super) fn new(kubeconfig: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn new(kubeconfig: PathBuf) -> anyhow::Result<Self> {
         Ok(Self { binary: find_binary("kubectl-baremetal", "kubectl-baremetal")?, kubeconfig })
     }
 
@@ -32,7 +32,7 @@ impl Plugin {
 
     /// Runs a command line; the answer is what it wrote. It has to end with `code` and to
     /// have written each of `parts`.
-    pub(super) async fn expect(&self, line: &str, code: i32, parts: &[&str]) -> anyhow::Result<String> {
+    pub(crate) async fn expect(&self, line: &str, code: i32, parts: &[&str]) -> anyhow::Result<String> {
         let output = timeout(DEADLINE, self.command(line).output()).await;
         let output = output.with_context(|| format!("`{line}` does not end"))??;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -50,13 +50,13 @@ impl Plugin {
     }
 
     /// What kubectl would offer for the last word.
-    pub(super) async fn complete(&self, line: &str) -> anyhow::Result<String> {
+    pub(crate) async fn complete(&self, line: &str) -> anyhow::Result<String> {
         let output = self.command(line).arg0("kubectl_complete-baremetal").output().await?;
         Ok(String::from_utf8(output.stdout)?)
     }
 
     /// Starts a command line that goes on; it ends with the answer.
-    pub(super) fn start(&self, line: &str) -> anyhow::Result<Following> {
+    pub(crate) fn start(&self, line: &str) -> anyhow::Result<Following> {
         let mut child = self.command(line).stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().context("a child without stdout")?;
         Ok(Following { _child: child, lines: BufReader::new(stdout).lines() })
@@ -64,19 +64,23 @@ impl Plugin {
 }
 
 /// A command that goes on.
-pub(super) struct Following {
+pub(crate) struct Following {
     _child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Following {
-    /// Reads until a line is as wanted.
-    pub(super) async fn until_line(&mut self, what: &str, is: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    /// Reads until a line is as wanted; the answer is that line.
+    pub(crate) async fn until_line(
+        &mut self,
+        what: &str,
+        is: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<String> {
         let mut last = String::new();
         let read = timeout(DEADLINE, async {
             while let Some(line) = self.lines.next_line().await? {
                 if is(&line) {
-                    return Ok(());
+                    return Ok(line);
                 }
                 last = line;
             }
