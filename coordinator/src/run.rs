@@ -217,8 +217,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let isos = open_isos(config, client, &cache, (downloads, networks), &authority)?;
     let (inventories, registrations) = (cache.inventories.clone(), cache.registrations.clone());
     let caches = rpc::Caches { inventories, registrations, notifications, tokens };
-    let agent = read_agent(config, &authority);
-    let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone()).with_agent(agent);
+    let rpc = build_rpc(setup, caches, authority, &replica, replicas.clone());
     let context = controllers::Context {
         client: client.clone(),
         events: Events::new(client.clone(), replica.clone()),
@@ -287,7 +286,8 @@ fn build_rpc(
     let is_dead = Arc::new(move |replica: &str| replicas.died_at(replica).is_some());
     let replica = rpc::Replica { name: replica.to_owned(), is_dead };
     let (client, metrics, clock) = (setup.client.clone(), setup.metrics.clone(), setup.clock.clone());
-    rpc::Context::new(client, caches, authority, metrics, clock, replica)
+    let agent = read_agent(&setup.config, &authority);
+    rpc::Context::new(client, caches, authority, metrics, clock, replica).with_agent(agent)
 }
 
 /// A coordinator without it still carries out plans.

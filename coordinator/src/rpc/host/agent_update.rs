@@ -151,7 +151,7 @@ impl AgentUpdates {
         {
             self.turn = Turn::Held { _permit: permit, until: Instant::now() + TURN };
         } else {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
