@@ -60,18 +60,17 @@ struct FormerHost {
 }
 
 /// What is changed in one step, and must hold after it.
-struct Rollout<'a> {
-    setup: &'a Setup,
+struct Rollout {
     inventories: Api<MachineInventory>,
     machines: Api<BaremetalMachine>,
 }
 
-impl<'a> Rollout<'a> {
-    fn new(setup: &'a Setup) -> Self {
+impl Rollout {
+    fn new(setup: &Setup) -> Self {
         let client = &setup.environment.management.admin;
         let inventories = Api::namespaced(client.clone(), NAMESPACE);
         let machines = Api::namespaced(client.clone(), NAMESPACE);
-        Self { setup, inventories, machines }
+        Self { inventories, machines }
     }
 
     async fn await_hosts(&self, names: &[String]) -> Result<()> {
