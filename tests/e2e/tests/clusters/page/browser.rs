@@ -1,4 +1,4 @@
-//! Headless Chromium, driven by WebDriver.
+//! Headless Chromium, driven by `WebDriver`.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
