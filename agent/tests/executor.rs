@@ -161,7 +161,7 @@ async fn a_finished_plan_runs_once() {
         let end = host.play(&reprovision(1)).await.pop().unwrap();
         let effects = host.simulated.effects();
         let mut executor = host.executor();
-        assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}: nobody asks");
+        assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}: nothing is asked for");
         for round in ["asked again", "and again"] {
             executor.accept(reprovision(1)).unwrap();
             executor.accept(reprovision(1)).unwrap();

@@ -298,12 +298,12 @@ async fn only_the_configured_coordinator_is_called() {
     let host = Host::live(&coordinator);
     let wrong_authority =
         coordinator.config().replace(&coordinator.address.to_string(), &other.address.to_string());
-    let nobody = coordinator.config().replace(&coordinator.address.to_string(), "127.0.0.1:1");
+    let unused = coordinator.config().replace(&coordinator.address.to_string(), "127.0.0.1:1");
     let wrong_name = coordinator.config().replace("127.0.0.1", "localhost");
     host.write("/etc/hosts", "127.0.0.1 localhost\n");
     for (name, config, want) in [
         ("wrong authority", wrong_authority, "is not signed by the CA"),
-        ("nobody there", nobody, "does not answer: "),
+        ("unused port", unused, "does not answer: "),
         ("wrong name", wrong_name, "for another name"),
     ] {
         host.write("/run/initramfs/live/livecd-cloud-config.yaml", &config);

@@ -214,7 +214,7 @@ fn a_download_is_what_the_status_names_and_no_more() {
 }
 
 #[test]
-fn whoever_corrects_what_failed_sees_that_it_is_made() {
+fn correction_of_what_failed_shows_that_it_is_made() {
     let mut image = completed(0);
     look(&mut image, Err("no answer"), 1);
     assert_eq!(look(&mut image, Err("no answer"), 2), Decision::Build, "tried again in silence");

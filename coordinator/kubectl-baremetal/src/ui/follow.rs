@@ -228,7 +228,7 @@ impl Follower {
     }
 
     fn send(&self, message: Message) {
-        // Where no page is open nobody has to be told.
+        // Without an open page nothing is sent.
         drop(self.messages.send(message));
     }
 }

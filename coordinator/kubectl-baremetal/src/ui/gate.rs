@@ -1,4 +1,4 @@
-//! Who may read the page: whoever has its link, on this machine.
+//! The page can be read by its link, on this machine alone.
 
 use axum::body::Body;
 use axum::extract::{Request, State};

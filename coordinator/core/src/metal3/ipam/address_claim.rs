@@ -26,7 +26,7 @@ pub struct Situation<'a> {
     /// The claim, or its Cluster.
     pub is_paused: bool,
     pub pool: Option<&'a IPPool>,
-    /// The `IPAddress` of Metal3 for the recorded choice, whoever holds it.
+    /// The `IPAddress` of Metal3 for the recorded choice, also where another claim holds it.
     pub reserved: Option<&'a Reservation>,
     /// The `IPAddress` with the name of the claim.
     pub given: Option<&'a IPAddress>,
