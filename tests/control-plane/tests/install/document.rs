@@ -30,6 +30,12 @@ const INSTALL_CHART: &str = "helm install baremetal-coordinator dist/baremetal-c
 const CHECK_CHART: &str =
     "helm get values baremetal-coordinator --namespace baremetal-system | grep -x 'replicas: 3'
 helm uninstall baremetal-coordinator --namespace baremetal-system";
+/// clusterctl tries cert-manager in a namespace that it deletes; no controller is here
+/// to end the deletion, and it makes the namespace again.
+const END_DELETIONS: &str = r#"kubectl get namespaces --output json | jq --compact-output '.items[] | select(.metadata.deletionTimestamp) | .spec.finalizers = []' |
+while read -r namespace; do
+  kubectl replace --raw "/api/v1/namespaces/$(jq --raw-output .metadata.name <<<"$namespace")/finalize" --filename - <<<"$namespace"
+done"#;
 /// The former release by clusterctl.
 const INIT_FORMER: &str = "export BAREMETAL_SERVER_URL=https://baremetal.example.com:8443
 clusterctl init --config clusterctl.yaml --infrastructure baremetal:v0.1.0-alpha.1";
@@ -137,6 +143,7 @@ async fn commands_of_the_documents_work() -> Result<()> {
     place.run_section(UPGRADE, "Helm").await?;
     place.run(CHECK_CHART).await?;
     place.run_section(INSTALL, "clusterctl").await?;
+    place.run(END_DELETIONS).await?;
     place.run(INIT_FORMER).await?;
     place.run_section(UPGRADE, "clusterctl").await?;
     place.run(CHECK_PROVIDER).await?;
