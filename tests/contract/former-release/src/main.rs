@@ -99,7 +99,7 @@ async fn run_disk(host: &SimulatedHost, number: u8) -> Result<()> {
         let boot = host.boot_disk(IMAGE)?;
         ensure!(boot.problems.is_empty(), "early boot: {:?}", boot.problems);
         if boot.has_joined {
-            boot.system.with_node()?;
+            boot.system.clone().with_node()?;
         }
         tokio::select! {
             ended = run_agent(&root, &boot.system, &network) => ended?,
