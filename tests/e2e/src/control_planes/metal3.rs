@@ -83,8 +83,9 @@ impl Cluster<'_> {
     }
 
     /// Checks that each machine has data of its own and an address of its own, that
-    /// its host carries that address and no other host does; the answer is the
-    /// indexes in use.
+    /// its host carries that address and the host of no other machine does; the answer
+    /// is the indexes in use. A host that was released keeps the network of its last
+    /// machine until it is provisioned again.
     ///
     /// # Errors
     /// Whatever is not as it should be.
@@ -94,6 +95,12 @@ impl Cluster<'_> {
         let data: BTreeMap<String, Metal3Data> =
             self.list().await?.into_iter().map(|data: Metal3Data| (data.name_any(), data)).collect();
         let machines: Vec<Metal3Machine> = self.list().await?;
+        let find_host = |machine: &Metal3Machine| {
+            let (_, name) = machine.annotations().get(HOST_OF_MACHINE)?.split_once('/')?;
+            let host = hosts.iter().find(|host| host.name_any() == name)?;
+            host.annotations().get(annotation::MACHINE_INVENTORY).cloned()
+        };
+        let used: BTreeSet<String> = machines.iter().filter_map(find_host).collect();
         let mut indexes = BTreeSet::new();
         for machine in &machines {
             let rendered = machine.status.as_ref().and_then(|status| status.rendered_data.as_ref());
@@ -104,12 +111,11 @@ impl Cluster<'_> {
             let claim = format!("{}-{POOL}", rendered.name_any());
             let address = addresses.iter().find(|address| address.spec.claim.name == claim);
             let address = address.with_context(|| format!("{claim} has none of {addresses:#?}"))?;
-            let named = machine.annotations().get(HOST_OF_MACHINE).and_then(|text| text.split_once('/'));
-            let host = hosts.iter().find(|host| named.is_some_and(|(_, name)| name == host.name_any()));
-            let inventory = host.and_then(|host| host.annotations().get(annotation::MACHINE_INVENTORY));
-            let carriers = fleet.find_text(&format!("{}/24", address.spec.address))?;
+            let inventory = find_host(machine);
+            let mut carriers = fleet.find_text(&format!("{}/24", address.spec.address))?;
+            carriers.retain(|carrier| used.contains(carrier));
             ensure!(
-                carriers.iter().eq(inventory),
+                carriers.iter().eq(&inventory),
                 "{} of {inventory:?} is on {carriers:?}",
                 address.spec.address
             );
