@@ -13,6 +13,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
 
 use crate::error::NextAction;
 use crate::failpoint::failpoint;
+use crate::overwrite::overwrite_directory;
 
 /// Mode of what only root may read.
 pub const SECRET: u32 = 0o600;
@@ -239,7 +240,9 @@ pub fn remove_directory(path: &Path) -> Result<(), DurableError> {
     remove_tree(path)
 }
 
+/// What it holds may be secret.
 fn remove_tree(path: &Path) -> Result<(), DurableError> {
+    overwrite_directory(path);
     match fs::remove_dir_all(path) {
         // Without it a power cut brings secrets of a former node back.
         Ok(()) => flush_parent(path),
@@ -296,7 +299,9 @@ mod tests {
         let path = directory.path().join("new/seed");
         create_directory(path.parent().unwrap()).unwrap();
         replace_directory(&path, &[("a", b"1"), ("b", b"1")]).unwrap();
+        let mut former = File::open(path.join("b")).unwrap();
         replace_directory(&path, &[("a", b"2")]).unwrap();
+        assert_eq!(io::read_to_string(&mut former).unwrap(), "\0", "what is replaced is overwritten");
         assert_eq!(fs::read(path.join("a")).unwrap(), b"2");
         assert!(!path.join("b").exists());
         assert_eq!((mode(&path), mode(&path.join("a"))), (0o700, SECRET));

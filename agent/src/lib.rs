@@ -17,6 +17,7 @@ pub mod host;
 pub mod identity;
 pub mod installed;
 pub mod live;
+pub mod overwrite;
 pub mod paths;
 pub mod plan;
 pub mod program;

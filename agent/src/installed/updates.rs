@@ -19,7 +19,7 @@ use crate::error::{NextAction, describe_error, explain};
 use crate::paths::Root;
 use crate::update::launch;
 use crate::update::offer::{Offer, OfferError};
-use crate::update::record::{Record, RecordError};
+use crate::update::record::{Failed, Record, RecordError};
 
 /// An agent on trial that has not attached for so long is given up.
 const DEADLINE: Duration = Duration::from_mins(5);
@@ -217,9 +217,8 @@ impl<'a> Updates<'a> {
         if let Ok(version) = Version::parse(version)
             && version > self.version
         {
-            let kept =
-                launch::refuse(self.root, version, failure.message.clone(), failure.next_action.clone());
-            if let Err(error) = kept {
+            let (message, next_action) = (failure.message.clone(), failure.next_action.clone());
+            if let Err(error) = launch::refuse(self.root, Failed { version, message, next_action }) {
                 tracing::warn!(error = explain(&error), "the refusal of the agent is not kept");
             }
         }

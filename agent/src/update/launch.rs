@@ -34,38 +34,31 @@ fn try_choose(root: &Root, own: &Version, attaches: bool) -> Result<Option<Progr
     let state = root.state();
     let mut record = Record::read(&state)?;
     loop {
-        match record.choose(own, attaches) {
+        let choice = record.choose(own, attaches);
+        let is_trial = matches!(choice, Choice::Trial(_));
+        let (program, message) = match choice {
             Choice::Own => return Ok(None),
-            Choice::GiveUp(program) => {
-                record = record
-                    .with_failed(fail(&program, format!("it was started {STARTS} times and did not attach")));
-                record.write(&state)?;
+            Choice::GiveUp(program) => (program, format!("it was started {STARTS} times and did not attach")),
+            Choice::Kept(program) | Choice::Trial(program) => {
+                match check_file(&program, &program.path(&state)) {
+                    Ok(()) if is_trial => {
+                        record.with_start().write(&state)?;
+                        failpoint("update::start::counted");
+                        return Ok(Some(program));
+                    }
+                    Ok(()) => return Ok(Some(program)),
+                    Err(message) => (program, message),
+                }
             }
-            Choice::Kept(program) => match check_file(&program, &program.path(&state)) {
-                Ok(()) => return Ok(Some(program)),
-                Err(message) => {
-                    record = record.with_failed(fail(&program, message));
-                    record.write(&state)?;
-                }
-            },
-            Choice::Trial(program) => match check_file(&program, &program.path(&state)) {
-                Ok(()) => {
-                    record.with_start().write(&state)?;
-                    failpoint("update::start::counted");
-                    return Ok(Some(program));
-                }
-                Err(message) => {
-                    record = record.with_failed(fail(&program, message));
-                    record.write(&state)?;
-                }
-            },
-        }
+        };
+        record = record.with_failed(fail(&program.version, message));
+        record.write(&state)?;
     }
 }
 
-fn fail(program: &Program, message: String) -> Failed {
-    tracing::warn!(version = %program.version, cause = message, "the agent is given up");
-    Failed { version: program.version.clone(), message, next_action: AGAIN.to_owned() }
+fn fail(version: &Version, message: String) -> Failed {
+    tracing::warn!(%version, cause = message, "the agent is given up");
+    Failed { version: version.clone(), message, next_action: AGAIN.to_owned() }
 }
 
 /// The file is the one that was signed: a damaged one is not started.
@@ -93,23 +86,17 @@ fn hash_file(path: &Path) -> io::Result<String> {
 /// # Errors
 /// [`RecordError`].
 pub fn give_up(root: &Root, version: &Version, message: String) -> Result<(), RecordError> {
-    tracing::warn!(%version, cause = message, "the agent is given up");
-    refuse(root, version.clone(), message, AGAIN.to_owned())
+    refuse(root, fail(version, message))
 }
 
 /// An agent that was announced is not started.
 ///
 /// # Errors
 /// [`RecordError`].
-pub fn refuse(
-    root: &Root,
-    version: Version,
-    message: String,
-    next_action: String,
-) -> Result<(), RecordError> {
+pub fn refuse(root: &Root, failed: Failed) -> Result<(), RecordError> {
     let state = root.state();
     durable::create_directory(&state.updates())?;
-    Record::read(&state)?.with_failed(Failed { version, message, next_action }).write(&state)
+    Record::read(&state)?.with_failed(failed).write(&state)
 }
 
 /// The agent of this version, which runs on trial, has attached.

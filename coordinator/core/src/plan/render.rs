@@ -111,7 +111,6 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
             Step::StopKubelet,
             Step::RemoveWorkload,
             Step::StopContainerd,
-            Step::RemoveNodeState,
             Step::RemoveNodeIdentity,
             Step::WriteSeed(Seed {
                 user_data: None,
@@ -119,6 +118,8 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
                 network_config: inputs.network.network_config.clone(),
                 connections: inputs.network.connections.clone(),
             }),
+            // After it nothing of the node is removed any more: it trims what was.
+            Step::RemoveNodeState,
             Step::SyncFileSystems,
         ],
     }
@@ -143,9 +144,9 @@ pub const fn step_names(kind: Kind) -> &'static [&'static str] {
             "stop-kubelet",
             "remove-workload",
             "stop-containerd",
-            "remove-node-state",
             "remove-node-identity",
             "write-seed",
+            "remove-node-state",
             "sync-file-systems",
         ],
         Kind::Custom => &[],

@@ -145,9 +145,9 @@ fn steps_follow_the_contract() {
             "stop-kubelet",
             "remove-workload",
             "stop-containerd",
-            "remove-node-state",
             "remove-node-identity",
             "write-seed",
+            "remove-node-state",
             "sync-file-systems"
         ]
     );

@@ -1,18 +1,14 @@
 //! Removal of what a node leaves. What is known to hold secrets is overwritten
-//! first. Nothing is followed: a name may be replaced by a link at any time.
+//! first.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-
-use nix::fcntl::{OFlag, open, openat};
-use nix::sys::stat::Mode;
 
 use super::{DIRECTORIES, FILES};
 use crate::boot::wipe::{self, WipeError};
 use crate::durable;
+use crate::overwrite::{overwrite_directory, overwrite_path};
 use crate::paths::Root;
 use crate::plan::steps::StepError;
 
@@ -97,58 +93,9 @@ fn remove_entry(path: &Path) -> Result<(), StepError> {
     }
 }
 
-const NO_LINK: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
-
-/// Overwrites the files below. One that cannot be is removed all the same.
-fn overwrite_directory(path: &Path) {
-    match open(path, OFlag::O_DIRECTORY | NO_LINK, Mode::empty()) {
-        Ok(directory) => overwrite_entries(directory),
-        Err(nix::Error::ENOENT) => {}
-        Err(error) => tracing::warn!(path = %path.display(), %error, "not overwritten"),
-    }
-}
-
-fn overwrite_entries(directory: OwnedFd) {
-    let mut pending = vec![directory];
-    while let Some(directory) = pending.pop() {
-        // Through the descriptor: the directory may have another name by now.
-        let listed = fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()));
-        for entry in listed.into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let flags = OFlag::O_DIRECTORY | NO_LINK;
-                pending.extend(openat(&directory, name.as_os_str(), flags, Mode::empty()));
-            } else if let Ok(file) =
-                openat(&directory, name.as_os_str(), OFlag::O_WRONLY | NO_LINK, Mode::empty())
-                && let Err(error) = overwrite_file(File::from(file))
-            {
-                tracing::warn!(?name, %error, "not overwritten");
-            }
-        }
-    }
-}
-
-fn overwrite_path(path: &Path) {
-    if let Ok(file) = open(path, OFlag::O_WRONLY | NO_LINK, Mode::empty())
-        && let Err(error) = overwrite_file(File::from(file))
-    {
-        tracing::warn!(path = %path.display(), %error, "not overwritten");
-    }
-}
-
-/// With another name the content is someone else's too.
-fn overwrite_file(mut file: File) -> io::Result<()> {
-    let metadata = file.metadata()?;
-    if !metadata.is_file() || metadata.nlink() > 1 {
-        return Ok(());
-    }
-    io::copy(&mut io::Read::take(io::repeat(0), metadata.len()), &mut file)?;
-    file.flush()?;
-    file.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::os::unix::fs::symlink;
 
     use super::*;
@@ -172,6 +119,8 @@ mod tests {
         }
     }
 
+    // Fault: the disk of a cleaned host cannot discard.
+    // Shown: output of the step `remove-node-state`: `not trimmed`; the contents of files are overwritten.
     #[test]
     fn secrets_are_overwritten_before_removal() {
         let host = Host::new();
