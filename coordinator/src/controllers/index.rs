@@ -34,7 +34,7 @@ use kube::{Resource, ResourceExt};
 
 use super::metal3;
 use crate::cache::Presence;
-use groups::Groups;
+use groups::{Groups, Partition};
 use reservations::Reservations;
 
 /// An object of a kind that the context tells.
@@ -124,10 +124,8 @@ struct Inner {
     selecting_pools: Groups<String, Key>,
     /// Members that a pool lists and no pool holds.
     unheld: Groups<Key, String>,
-    registrations_by_seed_image: HashMap<Key, Key>,
-    seed_images_by_registration: Groups<Key, Key>,
-    pools_by_template: HashMap<Key, Key>,
-    templates_by_pool: Groups<Key, Key>,
+    seed_images_by_registration: Partition<Key, Key>,
+    templates_by_pool: Partition<Key, Key>,
     #[cfg(test)]
     touched: usize,
 }
@@ -180,25 +178,15 @@ impl Index {
 
     pub(crate) fn apply_seed_image(&self, image: &SeedImage, presence: Presence) -> Triggers {
         let key = Key::of(image);
-        let mut inner = self.write_inner();
-        let new = (presence == Presence::Exists).then(|| registration_key(image));
-        let old = match &new {
-            Some(new) => inner.registrations_by_seed_image.insert(key.clone(), new.clone()),
-            None => inner.registrations_by_seed_image.remove(&key),
-        };
-        inner.seed_images_by_registration.replace_group(old.as_ref(), new.as_ref(), &key);
+        let registration = (presence == Presence::Exists).then(|| registration_key(image));
+        self.write_inner().seed_images_by_registration.set_group(&key, registration.as_ref());
         Triggers { seed_images: BTreeSet::from([key]), ..Triggers::default() }
     }
 
     pub(crate) fn apply_template(&self, template: &BaremetalMachineTemplate, presence: Presence) -> Triggers {
         let key = Key::of(template);
-        let mut inner = self.write_inner();
-        let new = (presence == Presence::Exists).then(|| pool_key(template));
-        let old = match &new {
-            Some(new) => inner.pools_by_template.insert(key.clone(), new.clone()),
-            None => inner.pools_by_template.remove(&key),
-        };
-        inner.templates_by_pool.replace_group(old.as_ref(), new.as_ref(), &key);
+        let pool = (presence == Presence::Exists).then(|| pool_key(template));
+        self.write_inner().templates_by_pool.set_group(&key, pool.as_ref());
         Triggers { templates: BTreeSet::from([key]), ..Triggers::default() }
     }
 

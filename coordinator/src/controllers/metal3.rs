@@ -1,6 +1,7 @@
 //! Controllers of the Metal3 kinds.
 
 mod address_claim;
+mod addresses;
 mod cluster;
 mod data;
 mod data_claim;

@@ -160,3 +160,46 @@ async fn a_secret_that_is_deleted_is_rendered_again() {
     assert_eq!(secret(&world, "m-1-metadata", "metaData"), before);
     world.check_invariants().await;
 }
+
+/// What a host reports of its network.
+fn report_addresses(world: &World, host: &str, addresses: &[&str]) {
+    world.fake.edit(("machineinventories.elemental.cattle.io", NAMESPACE, host), |inventory| {
+        inventory["status"]["host"]["addresses"] = json!(addresses);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_that_free_hosts_still_use_go_to_their_own_machines_alone() {
+    let world = prepare(&["host-1", "host-2"]).await;
+    let small = json!([{ "start": "10.66.1.10", "end": "10.66.1.10" }]);
+    world.create("IPPool", "small", json!({ "spec": { "namePrefix": "small", "pools": small } })).await;
+    // As its last machine left it.
+    report_addresses(&world, "host-1", &["10.66.0.10", "10.66.1.10"]);
+    world.wait_idle().await;
+    let claim = |name: &str| world.get_object("ipclaims.ipam.metal3.io", name).unwrap();
+    for (name, pool) in [("plain", "net"), ("waits", "small")] {
+        world.create("IPClaim", name, json!({ "spec": { "pool": { "name": pool } } })).await;
+    }
+    world.wait_idle().await;
+    assert_eq!(claim("plain")["status"]["address"]["name"], "net-10-66-0-11", "the next one");
+    let message = claim("waits")["status"]["errorMessage"].as_str().unwrap_or_default().to_owned();
+    assert!(message.contains("10.66.1.10 is free, but host host-1 still uses it"), "{message}");
+    apply_template(&world, "workers", json!({})).await;
+    for machine in ["m-1", "m-2"] {
+        world.apply_metal3_machine(machine, with_template("workers")).await;
+    }
+    for machine in ["m-1", "m-2"] {
+        world.wait_metal3_ready(machine).await;
+        let meta_data = secret(&world, &format!("{machine}-metadata"), "metaData");
+        let own =
+            if world.host_of(machine).as_deref() == Some("bmh-host-1") { "10.66.0.10" } else { "10.66.0.12" };
+        assert!(meta_data.contains(&format!("ip: \"{own}\"")), "{machine}: {meta_data}");
+    }
+    // As a node again it reports what it has now.
+    world
+        .wait_until("the claim has what the host gave up", |world| {
+            world.get_object(ADDRESSES, "small-10-66-1-10").is_some()
+        })
+        .await;
+    world.check_invariants().await;
+}

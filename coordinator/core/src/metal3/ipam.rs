@@ -11,7 +11,7 @@ use coordinator_api::metal3::ipam::{
 };
 use coordinator_api::metal3::{ObjectRef, names};
 use ipnet::IpNet;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use sha2::{Digest as _, Sha256};
 
 mod address_claim;
@@ -20,7 +20,7 @@ mod claim;
 mod tests;
 
 pub use address_claim::{
-    AddressClaimStep, Situation as AddressClaimSituation, chosen_address, decide_address_claim, is_ours,
+    AddressClaimStep, Situation as AddressClaimSituation, decide_address_claim, is_ours,
     refuse as refuse_address_claim,
 };
 pub use claim::{ClaimStep, decide_claim, project_pool};
@@ -58,6 +58,31 @@ impl ClaimKind {
 pub fn is_held_by(address: &IPAddress, kind: ClaimKind, claim: &str, pool: &str) -> bool {
     let spec = &address.spec;
     ClaimKind::of(address) == kind && spec.claim.name == claim && spec.pool.name == pool
+}
+
+/// The address that a claim of either kind has recorded as its own.
+#[must_use]
+pub fn chosen_address(claim: &impl ResourceExt) -> Option<IpAddr> {
+    claim.annotations().get(names::CHOSEN_ADDRESS)?.parse().ok()
+}
+
+/// Whether nothing but this finalizer holds a claim: whatever else does may use the address.
+fn is_held_by_alone(claim: &impl ResourceExt, finalizer: &str) -> bool {
+    let finalizers = claim.finalizers();
+    !finalizers.is_empty() && finalizers.iter().all(|name| name == finalizer)
+}
+
+/// The pool that a claim names, from which a new claim (`is_new`) can be given an address.
+///
+/// # Errors
+/// Why it can be given none, as a sentence.
+fn find_pool<'a>(pool: Option<&'a IPPool>, name: &str, is_new: bool) -> Result<(&'a IPPool, Pool), String> {
+    let pool = pool.ok_or_else(|| format!("no IPPool {name} in this namespace: create it"))?;
+    let parsed = Pool::parse(&pool.spec).map_err(|error| format!("IPPool {name} cannot be used: {error}"))?;
+    if is_new && pool.metadata.deletion_timestamp.is_some() {
+        return Err(format!("IPPool {name} is in deletion: create the claim for another pool"));
+    }
+    Ok((pool, parsed))
 }
 
 /// A pool, parsed.
@@ -115,6 +140,10 @@ pub enum Refusal {
         "{0} is kept for this claim and in use by another one: delete that claim, or change spec.preAllocations of the IPPool"
     )]
     PreAllocatedInUse(IpAddr),
+    #[error(
+        "Exhausted IP Pools: {address} is free, but host {host} still uses it as the machine that it was: add a range to the IPPool, or let that host become a node again"
+    )]
+    UsedByHost { address: IpAddr, host: String },
 }
 
 impl Pool {
@@ -137,7 +166,9 @@ impl Pool {
         Ok(Self { ranges, pre_allocations, strategy: spec.allocation_strategy })
     }
 
-    /// The address for the claim called `claim`, which may ask for one.
+    /// The address for the claim called `claim`, which may ask for one. Of those that
+    /// nothing asks for, the ones that other hosts use (`used_by`) are left out: a host that
+    /// was cleaned has the network of its last machine until it is a node again.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -146,6 +177,7 @@ impl Pool {
         claim: &str,
         requested: Option<&str>,
         is_taken: impl Fn(IpAddr) -> bool,
+        used_by: impl Fn(IpAddr) -> Option<String>,
     ) -> Result<IpAddr, Refusal> {
         let requested = requested
             .map(|text| text.parse::<IpAddr>().map_err(|_| Refusal::BadRequest(text.to_owned())))
@@ -164,7 +196,14 @@ impl Pool {
                     Err(Refusal::NotAvailable(requested))
                 }
             }
-            (None, None) => self.find_free(claim, is_free).ok_or(Refusal::Exhausted),
+            (None, None) => {
+                let unused = self.find_free(claim, |address| is_free(address) && used_by(address).is_none());
+                unused.ok_or_else(|| {
+                    let used = self.find_free(claim, is_free);
+                    let used = used.and_then(|address| Some((address, used_by(address)?)));
+                    used.map_or(Refusal::Exhausted, |(address, host)| Refusal::UsedByHost { address, host })
+                })
+            }
         }
     }
 

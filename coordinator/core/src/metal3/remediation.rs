@@ -91,7 +91,8 @@ pub fn decide_remediation(situation: &Situation<'_>) -> Outcome {
         return Outcome::told(Reason::Paused, cluster::PAUSED_MESSAGE);
     }
     if remediation.metadata.deletion_timestamp.is_some() {
-        return Outcome::of_step(withdraw(situation).unwrap_or_else(|| forget(remediation)));
+        let release = if is_held(remediation) { Step::Forget } else { Step::Rest };
+        return Outcome::of_step(withdraw(situation).unwrap_or(release));
     }
     let status = remediation.status.clone().unwrap_or_default();
     match status.phase {
@@ -139,9 +140,8 @@ fn enter(status: &Metal3RemediationStatus, phase: Phase) -> Outcome {
     Outcome::of_step(Step::Enter(Metal3RemediationStatus { phase: Some(phase), ..status.clone() }))
 }
 
-fn forget(remediation: &Metal3Remediation) -> Step {
-    let is_held = remediation.finalizers().iter().any(|held| held == names::REMEDIATION_FINALIZER);
-    if is_held { Step::Forget } else { Step::Rest }
+fn is_held(remediation: &Metal3Remediation) -> bool {
+    remediation.finalizers().iter().any(|held| held == names::REMEDIATION_FINALIZER)
 }
 
 /// Removes the request from the host, where it is there.
@@ -166,7 +166,7 @@ fn remediate(situation: &Situation<'_>, host: &BareMetalHost, status: &Metal3Rem
     if situation.now >= end {
         return end_try(situation, status);
     }
-    if !situation.remediation.finalizers().iter().any(|held| held == names::REMEDIATION_FINALIZER) {
+    if !is_held(situation.remediation) {
         return Outcome::of_step(Step::Hold);
     }
     if !host.annotations().contains_key(&request) && reboot::is_forgotten(host, &request) {
@@ -202,7 +202,7 @@ fn await_health(
 
 fn end_of_try(remediation: &Metal3Remediation, status: &Metal3RemediationStatus) -> Timestamp {
     let named = remediation.spec.strategy.timeout.as_ref();
-    let named = named.map(|named| std::time::Duration::from(*named)).filter(|named| !named.is_zero());
+    let named = named.map(|named| Duration::from(*named)).filter(|named| !named.is_zero());
     let begun = status.last_remediated.as_ref().map_or(Timestamp::UNIX_EPOCH, |begun| begun.0);
     begun.saturating_add(named.unwrap_or(TIMEOUT)).unwrap_or(Timestamp::MAX)
 }

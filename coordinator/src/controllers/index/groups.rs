@@ -52,6 +52,45 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Groups<K, V> {
     }
 }
 
+/// Members that are in one group each, or in none.
+#[derive(Clone, Debug)]
+pub(in crate::controllers) struct Partition<K, V> {
+    group_of: HashMap<V, K>,
+    groups: Groups<K, V>,
+}
+
+impl<K, V> Default for Partition<K, V> {
+    fn default() -> Self {
+        Self { group_of: HashMap::new(), groups: Groups::default() }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Partition<K, V> {
+    /// Moves a member to a group; the answer is the one it was in.
+    pub(in crate::controllers) fn set_group(&mut self, member: &V, group: Option<&K>) -> Option<K> {
+        let old = match group {
+            Some(group) => self.group_of.insert(member.clone(), group.clone()),
+            None => self.group_of.remove(member),
+        };
+        self.groups.replace_group(old.as_ref(), group, member);
+        old
+    }
+
+    pub(in crate::controllers) fn group_of(&self, member: &V) -> Option<&K> {
+        self.group_of.get(member)
+    }
+
+    /// In no order.
+    pub(in crate::controllers) fn group_members(&self, group: &K) -> impl Iterator<Item = &V> + Clone {
+        self.groups.group_members(group)
+    }
+
+    /// Of all groups, in no order.
+    pub(in crate::controllers) fn members(&self) -> impl Iterator<Item = &V> {
+        self.group_of.keys()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Machines by host, cluster and pool; what they wait for and what is reserved
 //! for them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use coordinator_api::capi::{Cluster, ClusterStatus};
 use coordinator_api::machine::BaremetalMachine;
@@ -10,7 +10,7 @@ use coordinator_core::cluster::is_paused;
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use kube::ResourceExt as _;
 
-use super::groups::Groups;
+use super::groups::Partition;
 use super::{Inner, Key, Triggers};
 
 /// What a machine is found by, and what its host depends on.
@@ -73,26 +73,19 @@ pub(super) fn infrastructure_of(cluster: &Cluster) -> Option<Key> {
 
 /// Machines that wait, with the pool of each.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
-    by_pool: Groups<Key, Key>,
-    pools: HashMap<Key, Key>,
-}
+pub(super) struct Waiting(Partition<Key, Key>);
 
 impl Waiting {
     pub(super) fn for_pool(&self, pool: &Key) -> BTreeSet<Key> {
-        self.by_pool.group_members(pool).cloned().collect()
+        self.0.group_members(pool).cloned().collect()
     }
 
     pub(super) fn for_catalog(&self) -> BTreeSet<Key> {
-        self.pools.keys().cloned().collect()
+        self.0.members().cloned().collect()
     }
 
     fn set_waiting(&mut self, machine: &Key, pool: Option<&Key>) {
-        let old = match pool {
-            Some(pool) => self.pools.insert(machine.clone(), pool.clone()),
-            None => self.pools.remove(machine),
-        };
-        self.by_pool.replace_group(old.as_ref(), pool, machine);
+        self.0.set_group(machine, pool);
     }
 }
 

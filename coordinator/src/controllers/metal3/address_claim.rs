@@ -1,22 +1,20 @@
 //! `IPAddressClaim` of Cluster API: an address of an `IPPool` is chosen, taken, given,
 //! and given back.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use coordinator_api::capi_ipam::{ADDRESS_FINALIZER, CLAIM_FINALIZER, IPAddress, IPAddressClaim};
 use coordinator_api::conditions::Reason;
-use coordinator_api::metal3::ipam::{IPAddress as Reservation, IPPool};
-use coordinator_api::metal3::names;
 use coordinator_core::cluster;
 use coordinator_core::metal3::ipam::{
-    AddressClaimSituation as Situation, AddressClaimStep as Step, ClaimKind, Pool, Refusal, address_name,
-    chosen_address, decide_address_claim, is_held_by, refuse_address_claim,
+    AddressClaimSituation as Situation, AddressClaimStep as Step, Refusal, decide_address_claim,
+    refuse_address_claim,
 };
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
-use super::index::{cluster_of, slot_of_address_claim};
+use super::addresses;
+use super::index::cluster_of;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
@@ -32,11 +30,10 @@ pub(super) async fn reconcile(
 ) -> Result<Action, StoreError> {
     let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
     let key = Key::of(&*claim);
-    let beside = |name: &str| key.in_namespace_of(name);
-    let pool = cache.ip_pools.get(&beside(&claim.spec.pool_ref.name).object_ref());
-    let reserved = find_reservation(&claim, pool.as_deref(), cache, &key);
+    let pool = addresses::find_pool(cache, &*claim);
+    let reserved = addresses::find_address(cache, &*claim, pool.as_deref());
     let given = cache.given_addresses.get(&key.object_ref());
-    let cluster = cluster_of(&claim).and_then(|name| context.cache.find_cluster(&beside(name)));
+    let cluster = cluster_of(&claim).and_then(|name| context.cache.find_cluster(&key.in_namespace_of(name)));
     let situation = Situation {
         claim: &claim,
         is_paused: cluster::is_paused(&*claim, cluster.as_deref()),
@@ -50,17 +47,6 @@ pub(super) async fn reconcile(
     Ok(Action::await_change())
 }
 
-/// The `IPAddress` of Metal3 for the recorded choice.
-fn find_reservation(
-    claim: &IPAddressClaim,
-    pool: Option<&IPPool>,
-    cache: &Metal3Cache,
-    key: &Key,
-) -> Option<Arc<Reservation>> {
-    let name = address_name(&pool?.spec.name_prefix, chosen_address(claim)?);
-    cache.ip_addresses.get(&key.in_namespace_of(&name).object_ref())
-}
-
 async fn apply_step(
     context: &Context,
     cache: &Metal3Cache,
@@ -71,14 +57,11 @@ async fn apply_step(
     let namespace = claim.namespace().unwrap_or_default();
     match step {
         Step::Rest => Ok(()),
-        Step::Choose(pool) => match choose_address(cache, claim, &pool) {
-            Ok(address) => {
-                let note = (names::CHOSEN_ADDRESS, address.to_string());
-                metal3::record_choice(client, claim, note, CLAIM_FINALIZER).await
-            }
+        Step::Choose(pool) => match addresses::choose_address(cache, claim, &pool) {
+            Ok(address) => addresses::record_address(context, claim, address).await,
             Err(refusal) => refuse_claim(context, situation, &refusal).await,
         },
-        Step::Reserve(address) => reserve_address(context, claim, &address).await,
+        Step::Reserve(address) => addresses::take_address(context, claim, &address).await.map(drop),
         Step::Give(address) => {
             metal3::create(client, &namespace, &*address).await?;
             tracing::info!(address = address.spec.address, pool = claim.spec.pool_ref.name, "address given");
@@ -93,21 +76,12 @@ async fn apply_step(
     }
 }
 
-fn choose_address(cache: &Metal3Cache, claim: &IPAddressClaim, pool: &Pool) -> Result<IpAddr, Refusal> {
-    let key = Key::of(claim);
-    let requested = claim.annotations().get(names::REQUESTED_ADDRESS).map(String::as_str);
-    let pool_key = key.in_namespace_of(&claim.spec.pool_ref.name);
-    cache.index.choose_address(&pool_key, &slot_of_address_claim(&key), |is_taken| {
-        pool.choose_address(&key.name, requested, |address| is_taken(&address))
-    })
-}
-
 async fn refuse_claim(
     context: &Context,
     situation: &Situation<'_>,
     refusal: &Refusal,
 ) -> Result<(), StoreError> {
-    let is_exhausted = *refusal == Refusal::Exhausted;
+    let is_exhausted = matches!(refusal, Refusal::Exhausted | Refusal::UsedByHost { .. });
     let reason = if is_exhausted { Reason::PoolExhausted } else { Reason::AllocationFailed };
     let message = refusal.to_string();
     let Step::Report(projected) = refuse_address_claim(situation, reason, message.clone()) else {
@@ -117,52 +91,20 @@ async fn refuse_claim(
     status::write_status(&context.client, situation.claim, &projected).await.map(drop)
 }
 
-/// Of two claims that chose one address, the one whose object is created has it.
-async fn reserve_address(
-    context: &Context,
-    claim: &IPAddressClaim,
-    address: &Reservation,
-) -> Result<(), StoreError> {
-    let namespace = claim.namespace().unwrap_or_default();
-    let Some(existing) = metal3::create(&context.client, &namespace, address).await? else {
-        return Ok(());
-    };
-    if is_own(&existing, claim) {
-        return Ok(());
-    }
-    tracing::info!(
-        address = existing.name_any(),
-        holder = existing.spec.claim.name,
-        "the address is in use; another is chosen"
-    );
-    metal3::drop_choice(&context.client, claim, names::CHOSEN_ADDRESS).await
-}
-
-fn is_own(address: &Reservation, claim: &IPAddressClaim) -> bool {
-    is_held_by(address, ClaimKind::AddressClaim, &claim.name_any(), &claim.spec.pool_ref.name)
-}
-
 /// What the claim was given goes before the address is free.
 async fn release_address(
     context: &Context,
     claim: &IPAddressClaim,
     reserved: Option<&str>,
 ) -> Result<(), StoreError> {
-    const KIND: &str = "IPAddress";
     let (client, name) = (&context.client, claim.name_any());
-    let namespace = claim.namespace().unwrap_or_default();
-    let given: Api<IPAddress> = Api::namespaced(client.clone(), &namespace);
-    let found = given.get_opt(&name).await.map_err(StoreError::request("get", KIND, &name))?;
+    let given: Api<IPAddress> = Api::namespaced(client.clone(), &claim.namespace().unwrap_or_default());
+    let found = given.get_opt(&name).await.map_err(StoreError::request("get", "IPAddress", &name))?;
     if let Some(found) = found.filter(|address| address.spec.pool_ref == claim.spec.pool_ref) {
         metal3::delete_held(client, &found, ADDRESS_FINALIZER).await?;
     }
     if let Some(reserved) = reserved {
-        let api: Api<Reservation> = Api::namespaced(client.clone(), &namespace);
-        let found = api.get_opt(reserved).await.map_err(StoreError::request("get", KIND, reserved))?;
-        if let Some(found) = found.filter(|address| is_own(address, claim)) {
-            metal3::delete_held(client, &found, names::ADDRESS_FINALIZER).await?;
-            tracing::info!(address = found.spec.address, "address given back");
-        }
+        addresses::give_address_back(context, claim, reserved).await?;
     }
     metal3::drop_finalizer(client, claim, CLAIM_FINALIZER).await
 }

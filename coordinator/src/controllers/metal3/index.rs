@@ -1,5 +1,6 @@
 //! Which Metal3 objects concern each other.
 
+mod host_addresses;
 mod hosts;
 
 use std::collections::{BTreeSet, HashMap};
@@ -8,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use coordinator_api::capi_ipam::{IPAddress as GivenAddress, IPAddressClaim};
+use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
@@ -18,9 +20,11 @@ use coordinator_core::metal3::ipam::{ClaimKind, chosen_address, is_ours};
 use coordinator_core::metal3::machine::HostRoster;
 use kube::ResourceExt as _;
 
+use host_addresses::HostAddresses;
+
 use super::slots::Slots;
 use crate::cache::Presence;
-use crate::controllers::index::groups::Groups;
+use crate::controllers::index::groups::{Groups, Partition};
 use crate::controllers::index::reservations::Reservations;
 use crate::controllers::index::{Key, Triggers};
 
@@ -50,23 +54,19 @@ pub struct Metal3Index(Arc<RwLock<Inner>>);
 #[derive(Debug, Default)]
 struct Inner {
     addresses: Slots<IpAddr>,
-    address_claims_by_cluster: Groups<Key, Key>,
-    cluster_of_address_claim: HashMap<Key, Key>,
+    host_addresses: HostAddresses,
+    address_claims_by_cluster: Partition<Key, Key>,
     indexes: Slots<i64>,
     data_by_claim: HashMap<Key, Key>,
     /// Templates, by the one whose indexes they share.
-    templates_by_group: Groups<Key, Key>,
-    group_of_template: HashMap<Key, Key>,
-    hosts_by_inventory: Groups<Key, Key>,
-    inventory_of_host: HashMap<Key, Key>,
+    templates_by_group: Partition<Key, Key>,
+    hosts_by_inventory: Partition<Key, Key>,
     /// Hosts that are kept for successors, by Cluster.
-    kept_by_cluster: Groups<Key, Key>,
-    keeper_of_host: HashMap<Key, Key>,
+    kept_by_cluster: Partition<Key, Key>,
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
     /// By the Machine of Cluster API that owns both.
-    remediations_by_owner: Groups<Key, Key>,
-    owner_of_remediation: HashMap<Key, Key>,
+    remediations_by_owner: Partition<Key, Key>,
     machines: HashMap<Key, MachineFacts>,
     reservations: Reservations,
     /// Hosts by namespace.
@@ -128,9 +128,8 @@ impl Metal3Index {
 
     pub(crate) fn apply_ip_claim(&self, claim: &IPClaim, presence: Presence) -> Triggers {
         let key = Key::of(claim);
-        let chosen = chosen_of_claim(claim);
-        let facts =
-            (presence == Presence::Exists).then(|| (key.in_namespace_of(&claim.spec.pool.name), chosen));
+        let pool = key.in_namespace_of(&claim.spec.pool.name);
+        let facts = (presence == Presence::Exists).then(|| (pool, chosen_address(claim)));
         let woken = self.write_inner().addresses.update_claim(&key, facts);
         let data = claim.labels().get(names::DATA_NAME).map(|name| (Kind::Data, key.in_namespace_of(name)));
         triggers(claim_subjects(woken).chain([(Kind::IpClaim, key)]).chain(data))
@@ -144,11 +143,7 @@ impl Metal3Index {
         let pool = key.in_namespace_of(&claim.spec.pool_ref.name);
         let facts = (exists && is_ours(claim)).then(|| (pool, chosen_address(claim)));
         let mut inner = self.write_inner();
-        let old = match &cluster {
-            Some(cluster) => inner.cluster_of_address_claim.insert(key.clone(), cluster.clone()),
-            None => inner.cluster_of_address_claim.remove(&key),
-        };
-        inner.address_claims_by_cluster.replace_group(old.as_ref(), cluster.as_ref(), &key);
+        inner.address_claims_by_cluster.set_group(&key, cluster.as_ref());
         let woken = inner.addresses.update_claim(&slot_of_address_claim(&key), facts);
         triggers(claim_subjects(woken).chain([(Kind::AddressClaim, key)]))
     }
@@ -180,14 +175,37 @@ impl Metal3Index {
         used.into_iter().map(|(address, claim)| (address, name(&claim))).collect()
     }
 
-    /// Reserves the address that `choose` finds, unless the claim has one.
+    /// Reserves the address that `choose` finds for a claim of `machine`, unless the claim
+    /// has one. `choose` asks which addresses are taken, and which the hosts of others use.
     pub(super) fn choose_address<E>(
         &self,
-        pool: &Key,
-        claim: &Key,
-        choose: impl FnOnce(&dyn Fn(&IpAddr) -> bool) -> Result<IpAddr, E>,
+        (pool, claim): (&Key, &Key),
+        machine: Option<&Key>,
+        choose: impl FnOnce(&dyn Fn(&IpAddr) -> bool, &dyn Fn(IpAddr) -> Option<String>) -> Result<IpAddr, E>,
     ) -> Result<IpAddr, E> {
-        self.write_inner().addresses.choose(pool, claim, choose)
+        let inner = &mut *self.write_inner();
+        let host = machine.and_then(|machine| inner.machines.get(machine)?.host.as_ref());
+        let own = host.and_then(|host| inner.hosts_by_inventory.group_of(host));
+        let hosts = &inner.host_addresses;
+        let used_by = |address| hosts.find_other(&pool.namespace, address, own);
+        inner.addresses.choose(pool, claim, |is_taken| choose(is_taken, &used_by))
+    }
+
+    /// An inventory concerns the hosts that name it; where it gave up an address, the claims
+    /// that wait for one.
+    pub(crate) fn apply_inventory(&self, inventory: &MachineInventory, presence: Presence) -> Triggers {
+        let key = Key::of(inventory);
+        let host = inventory.status.as_ref().and_then(|status| status.host.as_ref());
+        let host = host.filter(|_| presence == Presence::Exists);
+        let addresses = host.into_iter().flat_map(|host| &host.addresses);
+        let addresses: BTreeSet<_> = addresses.filter_map(|address| address.parse().ok()).collect();
+        // Most events change no address: they take no lock that others wait for.
+        let is_same = *self.read_inner().host_addresses.of_host(&key) == addresses;
+        let has_freed = !is_same && self.write_inner().host_addresses.set_host(&key, addresses);
+        let inner = self.read_inner();
+        let waiting = has_freed.then(|| inner.addresses.waiting_in(&key.namespace));
+        let hosts: Vec<_> = inner.hosts_by_inventory.group_members(&key).cloned().collect();
+        triggers(of_kind(Kind::Host, hosts).chain(claim_subjects(waiting.into_iter().flatten())))
     }
 }
 
@@ -198,11 +216,7 @@ impl Metal3Index {
         let key = Key::of(template);
         let group = (presence == Presence::Exists).then(|| key.in_namespace_of(&group_of_template(template)));
         let mut inner = self.write_inner();
-        let old = match &group {
-            Some(group) => inner.group_of_template.insert(key.clone(), group.clone()),
-            None => inner.group_of_template.remove(&key),
-        };
-        inner.templates_by_group.replace_group(old.as_ref(), group.as_ref(), &key);
+        inner.templates_by_group.set_group(&key, group.as_ref());
         let mut claims = inner.indexes.claims_of(&key);
         claims.extend(group.map(|group| inner.indexes.claims_of(&group)).unwrap_or_default());
         triggers(of_kind(Kind::DataClaim, claims).chain([(Kind::DataTemplate, key)]))
@@ -213,7 +227,7 @@ impl Metal3Index {
         let key = Key::of(claim);
         let mut inner = self.write_inner();
         let template = key.in_namespace_of(&claim.spec.template.name);
-        let group = inner.group_of_template.get(&template).cloned().unwrap_or(template);
+        let group = inner.templates_by_group.group_of(&template).cloned().unwrap_or(template);
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
         let facts = (presence == Presence::Exists).then_some((group, chosen));
         inner.indexes.update_claim(&key, facts);
@@ -262,9 +276,4 @@ impl Metal3Index {
         let Ok(index) = self.write_inner().indexes.choose(group, claim, choose);
         index
     }
-}
-
-/// The address that the claim has recorded as its own.
-fn chosen_of_claim(claim: &IPClaim) -> Option<IpAddr> {
-    claim.annotations().get(names::CHOSEN_ADDRESS)?.parse().ok()
 }

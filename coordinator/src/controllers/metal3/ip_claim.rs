@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPClaimStatus};
 use coordinator_api::metal3::names;
-use coordinator_core::metal3::ipam::{ClaimKind, ClaimStep, Pool, decide_claim, is_held_by};
+use coordinator_core::metal3::ipam::{ClaimStep, Pool, decide_claim};
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
 
+use super::addresses;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
-use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
 
 /// Decides, applies one step.
@@ -19,14 +19,9 @@ use crate::store::{StoreError, metal3, status};
 /// [`StoreError`].
 pub(super) async fn reconcile(claim: Arc<IPClaim>, context: Arc<Context>) -> Result<Action, StoreError> {
     let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
-    let key = Key::of(&*claim);
-    let pool = cache.ip_pools.get(&key.in_namespace_of(&claim.spec.pool.name).object_ref());
-    let addresses = |name: &str| cache.ip_addresses.get(&key.in_namespace_of(name).object_ref());
+    let pool = addresses::find_pool(cache, &*claim);
     // The decision looks at one address alone: that of the recorded choice.
-    let chosen = claim.annotations().get(names::CHOSEN_ADDRESS).and_then(|text| text.parse().ok());
-    let known = chosen.zip(pool.as_ref()).and_then(|(chosen, pool)| {
-        addresses(&coordinator_core::metal3::ipam::address_name(&pool.spec.name_prefix, chosen))
-    });
+    let known = addresses::find_address(cache, &*claim, pool.as_deref());
     let find = |name: &str| known.as_deref().filter(|address| address.name_any() == name);
     match decide_claim(&claim, pool.as_deref(), find) {
         ClaimStep::Rest => {}
@@ -35,7 +30,12 @@ pub(super) async fn reconcile(claim: Arc<IPClaim>, context: Arc<Context>) -> Res
         ClaimStep::Report(projected) => {
             status::write_status(&context.client, &*claim, &projected).await?;
         }
-        ClaimStep::Release(address) => release_address(&context, &claim, address.as_deref()).await?,
+        ClaimStep::Release(address) => {
+            if let Some(name) = address {
+                addresses::give_address_back(&context, &*claim, &name).await?;
+            }
+            metal3::drop_finalizer(&context.client, &*claim, names::CLAIM_FINALIZER).await?;
+        }
     }
     Ok(Action::await_change())
 }
@@ -46,63 +46,22 @@ async fn choose_address(
     claim: &IPClaim,
     pool: &Pool,
 ) -> Result<(), StoreError> {
-    let key = Key::of(claim);
-    let requested = claim.annotations().get(names::REQUESTED_ADDRESS).map(String::as_str);
-    let pool_key = key.in_namespace_of(&claim.spec.pool.name);
-    let chosen = cache.index.choose_address(&pool_key, &key, |is_taken| {
-        pool.choose_address(&key.name, requested, |address| is_taken(&address))
-    });
-    match chosen {
-        Ok(address) => {
-            let note = (names::CHOSEN_ADDRESS, address.to_string());
-            metal3::record_choice(&context.client, claim, note, names::CLAIM_FINALIZER).await
-        }
-        Err(refusal) => {
-            let message = refusal.to_string();
-            let before = claim.status.as_ref().and_then(|status| status.error_message.as_ref());
-            if before != Some(&message) {
-                context.events.warning(claim, "AddressRefused", &message).await;
-            }
-            let refused = IPClaimStatus { address: None, error_message: Some(message) };
-            status::write_status(&context.client, claim, &refused).await.map(drop)
-        }
-    }
-}
-
-/// Of two claims that chose one address, the one whose object is created has it.
-async fn create_address(context: &Context, claim: &IPClaim, address: &IPAddress) -> Result<(), StoreError> {
-    let name = address.name_any();
-    let namespace = claim.namespace().unwrap_or_default();
-    let Some(existing) = metal3::create(&context.client, &namespace, address).await? else {
-        tracing::info!(address = address.spec.address, pool = claim.spec.pool.name, "address given");
-        return Ok(());
+    let refusal = match addresses::choose_address(cache, claim, pool) {
+        Ok(address) => return addresses::record_address(context, claim, address).await,
+        Err(refusal) => refusal,
     };
-    if is_held_by(&existing, ClaimKind::Claim, &claim.name_any(), &claim.spec.pool.name) {
-        return Ok(());
+    let message = refusal.to_string();
+    let before = claim.status.as_ref().and_then(|status| status.error_message.as_ref());
+    if before != Some(&message) {
+        context.events.warning(claim, "AddressRefused", &message).await;
     }
-    tracing::info!(
-        address = name,
-        holder = existing.spec.claim.name,
-        "the address is in use; another is chosen"
-    );
-    metal3::drop_choice(&context.client, claim, names::CHOSEN_ADDRESS).await
+    let refused = IPClaimStatus { address: None, error_message: Some(message) };
+    status::write_status(&context.client, claim, &refused).await.map(drop)
 }
 
-async fn release_address(
-    context: &Context,
-    claim: &IPClaim,
-    address: Option<&str>,
-) -> Result<(), StoreError> {
-    if let Some(name) = address {
-        let api: Api<IPAddress> =
-            Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default());
-        let found = api.get_opt(name).await.map_err(StoreError::request("get", "IPAddress", name))?;
-        let pool = &claim.spec.pool.name;
-        let is_own = |address: &IPAddress| is_held_by(address, ClaimKind::Claim, &claim.name_any(), pool);
-        if let Some(found) = found.filter(is_own) {
-            metal3::delete_held(&context.client, &found, names::ADDRESS_FINALIZER).await?;
-            tracing::info!(address = found.spec.address, "address given back");
-        }
+async fn create_address(context: &Context, claim: &IPClaim, address: &IPAddress) -> Result<(), StoreError> {
+    if addresses::take_address(context, claim, address).await? {
+        tracing::info!(address = address.spec.address, pool = claim.spec.pool.name, "address given");
     }
-    metal3::drop_finalizer(&context.client, claim, names::CLAIM_FINALIZER).await
+    Ok(())
 }

@@ -110,6 +110,12 @@ impl<V: Clone + Eq + Hash> Slots<V> {
         claims.filter(waits).cloned().collect()
     }
 
+    /// Claims in a namespace that have chosen nothing.
+    pub(super) fn waiting_in(&self, namespace: &str) -> BTreeSet<Key> {
+        let pools = self.pools.keys().filter(|pool| pool.namespace == namespace);
+        pools.flat_map(|pool| self.waiting_claims(pool)).collect()
+    }
+
     /// Objects of a pool with their claims, in no order.
     pub(super) fn objects_of(&self, pool: &Key) -> Vec<(V, Key)> {
         let taken = self.pools.get(pool).into_iter().flat_map(|pool| &pool.taken);

@@ -4,20 +4,17 @@
 //! Metal3 whose name follows from it. What the claim is given is an `IPAddress` of
 //! Cluster API beside it, with the name of the claim.
 
-use std::net::IpAddr;
-
 use coordinator_api::capi_ipam::{
     ADDRESS_FINALIZER, CLAIM_FINALIZER, IPAddress, IPAddressClaim, IPAddressClaimStatus, IPAddressSpec,
     NameRef,
 };
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::metal3::ipam::{IPAddress as Reservation, IPPool};
-use coordinator_api::metal3::names;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource as _, ResourceExt as _};
 
-use super::{ClaimKind, Pool, address_name, is_held_by};
+use super::{ClaimKind, Pool, address_name, chosen_address, find_pool, is_held_by, is_held_by_alone};
 
 /// Inputs of a decision about a claim.
 #[derive(Clone, Copy, Debug)]
@@ -59,12 +56,6 @@ pub fn is_ours(claim: &IPAddressClaim) -> bool {
     (pool.api_group.as_str(), pool.kind.as_str()) == ("ipam.metal3.io", "IPPool")
 }
 
-/// The address that the claim has recorded as its own.
-#[must_use]
-pub fn chosen_address(claim: &IPAddressClaim) -> Option<IpAddr> {
-    claim.annotations().get(names::CHOSEN_ADDRESS)?.parse().ok()
-}
-
 /// Decides.
 #[must_use]
 pub fn decide_address_claim(situation: &Situation<'_>) -> AddressClaimStep {
@@ -75,21 +66,12 @@ pub fn decide_address_claim(situation: &Situation<'_>) -> AddressClaimStep {
     if claim.metadata.deletion_timestamp.is_some() {
         return release_address(situation);
     }
-    let name = &claim.spec.pool_ref.name;
-    let refuse = |message: String| refuse(situation, Reason::AllocationFailed, message);
-    let Some(pool) = pool else {
-        return refuse(format!("no IPPool {name} in this namespace: create it"));
+    let (name, chosen) = (&claim.spec.pool_ref.name, chosen_address(claim));
+    let (pool, parsed) = match find_pool(pool, name, chosen.is_none()) {
+        Ok(found) => found,
+        Err(message) => return refuse(situation, Reason::AllocationFailed, message),
     };
-    let parsed = match Pool::parse(&pool.spec) {
-        Ok(parsed) => parsed,
-        Err(error) => return refuse(format!("IPPool {name} cannot be used: {error}")),
-    };
-    let Some(chosen) = chosen_address(claim) else {
-        if pool.metadata.deletion_timestamp.is_some() {
-            return refuse(format!("IPPool {name} is in deletion: create the claim for another pool"));
-        }
-        return AddressClaimStep::Choose(parsed);
-    };
+    let Some(chosen) = chosen else { return AddressClaimStep::Choose(parsed) };
     let mut wanted = parsed.describe_address(pool, &claim.name_any(), chosen);
     wanted.spec.claim.kind = Some(ClaimKind::AddressClaim.as_str().to_owned());
     match situation.reserved {
@@ -145,9 +127,7 @@ fn describe_address(claim: &IPAddressClaim, pool: &IPPool, wanted: &Reservation,
 
 fn release_address(situation: &Situation<'_>) -> AddressClaimStep {
     let claim = situation.claim;
-    let is_own = |name: &String| name == CLAIM_FINALIZER;
-    // Whatever else holds the claim may use the address.
-    if !claim.finalizers().iter().any(is_own) || !claim.finalizers().iter().all(is_own) {
+    if !is_held_by_alone(claim, CLAIM_FINALIZER) {
         return AddressClaimStep::Rest;
     }
     let name = situation.pool.zip(chosen_address(claim));
@@ -171,6 +151,7 @@ fn report(situation: &Situation<'_>, address: Option<NameRef>, ready: ConditionU
 #[cfg(test)]
 mod tests {
     use super::*;
+    use coordinator_api::metal3::names;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
-use super::{ClaimKind, Pool, address_name, is_held_by};
+use super::{ClaimKind, Pool, address_name, chosen_address, find_pool, is_held_by, is_held_by_alone};
 
 /// The one change that is due for a claim.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,25 +37,16 @@ pub fn decide_claim<'a>(
     if claim.annotations().contains_key(annotation::PAUSED) {
         return ClaimStep::Rest;
     }
-    let chosen = claim.annotations().get(names::CHOSEN_ADDRESS);
-    let chosen: Option<IpAddr> = chosen.and_then(|text| text.parse().ok());
+    let chosen = chosen_address(claim);
     if claim.metadata.deletion_timestamp.is_some() {
         return release_address(claim, pool, chosen);
     }
     let name = &claim.spec.pool.name;
-    let Some(pool) = pool else {
-        return refuse(claim, format!("no IPPool {name} in this namespace: create it"));
+    let (pool, parsed) = match find_pool(pool, name, chosen.is_none()) {
+        Ok(found) => found,
+        Err(message) => return refuse(claim, message),
     };
-    let parsed = match Pool::parse(&pool.spec) {
-        Ok(parsed) => parsed,
-        Err(error) => return refuse(claim, format!("IPPool {name} cannot be used: {error}")),
-    };
-    let Some(chosen) = chosen else {
-        if pool.metadata.deletion_timestamp.is_some() {
-            return refuse(claim, format!("IPPool {name} is in deletion: create the claim for another pool"));
-        }
-        return ClaimStep::Choose(parsed);
-    };
+    let Some(chosen) = chosen else { return ClaimStep::Choose(parsed) };
     match find_address(&address_name(&pool.spec.name_prefix, chosen)) {
         None => ClaimStep::Create(Box::new(parsed.describe_address(pool, &claim.name_any(), chosen))),
         Some(address) if is_of_claim(address, claim) => {
@@ -72,9 +63,7 @@ fn is_of_claim(address: &IPAddress, claim: &IPClaim) -> bool {
 }
 
 fn release_address(claim: &IPClaim, pool: Option<&IPPool>, chosen: Option<IpAddr>) -> ClaimStep {
-    let is_ours = |name: &String| name == names::CLAIM_FINALIZER;
-    // Whatever else holds the claim may use the address.
-    if !claim.finalizers().iter().any(is_ours) || !claim.finalizers().iter().all(is_ours) {
+    if !is_held_by_alone(claim, names::CLAIM_FINALIZER) {
         return ClaimStep::Rest;
     }
     let reported = claim.status.as_ref().and_then(|status| status.address.as_ref());

@@ -16,7 +16,12 @@ fn pool(value: Value) -> Pool {
 fn give(pool: &Pool, count: usize) -> Vec<String> {
     let mut taken: Vec<IpAddr> = vec![];
     for number in 0..count {
-        match pool.choose_address(&format!("claim-{number}"), None, |address| taken.contains(&address)) {
+        match pool.choose_address(
+            &format!("claim-{number}"),
+            None,
+            |address| taken.contains(&address),
+            |_| None,
+        ) {
             Ok(address) => taken.push(address),
             Err(refusal) => {
                 assert_eq!(refusal, Refusal::Exhausted);
@@ -127,8 +132,31 @@ fn pre_allocations_and_requests_are_honoured() {
         ("kept and requested", "kept", Some("10.0.0.1"), None, Ok(address("10.0.0.1"))),
     ] {
         let is_taken = |address: IpAddr| taken.is_some_and(|taken| address.to_string() == taken);
-        assert_eq!(pool.choose_address(claim, requested, is_taken), want, "{name}");
+        assert_eq!(pool.choose_address(claim, requested, is_taken, |_| None), want, "{name}");
     }
+}
+
+#[test]
+fn addresses_that_other_hosts_use_are_left_out() {
+    let pool = pool(json!({
+        "pools": [{ "start": "10.0.0.1", "end": "10.0.0.3" }],
+        "preAllocations": { "kept": "10.0.0.1" },
+    }));
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let used = |used: &'static [&str]| {
+        move |address: IpAddr| used.contains(&&*address.to_string()).then(|| "host-1".to_owned())
+    };
+    let refused = Refusal::UsedByHost { address: address("10.0.0.2"), host: "host-1".into() };
+    for (name, claim, requested, used_by, want) in [
+        ("the next one", "other", None, used(&["10.0.0.2"]), Ok(address("10.0.0.3"))),
+        ("all of them", "other", None, used(&["10.0.0.2", "10.0.0.3"]), Err(refused)),
+        ("asked for", "other", Some("10.0.0.2"), used(&["10.0.0.2"]), Ok(address("10.0.0.2"))),
+        ("kept for it", "kept", None, used(&["10.0.0.1"]), Ok(address("10.0.0.1"))),
+    ] {
+        assert_eq!(pool.choose_address(claim, requested, |_| false, used_by), want, "{name}");
+    }
+    let none = pool.choose_address("other", None, |_| true, used(&["10.0.0.2"]));
+    assert_eq!(none, Err(Refusal::Exhausted), "claims have them");
 }
 
 #[test]

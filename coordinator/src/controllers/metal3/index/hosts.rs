@@ -25,15 +25,6 @@ impl Inner {
         }
     }
 
-    fn update_keeper(&mut self, host: &Key, cluster: Option<&str>) {
-        let new = cluster.map(|cluster| host.in_namespace_of(cluster));
-        let old = match &new {
-            Some(new) => self.keeper_of_host.insert(host.clone(), new.clone()),
-            None => self.keeper_of_host.remove(host),
-        };
-        self.kept_by_cluster.replace_group(old.as_ref(), new.as_ref(), host);
-    }
-
     /// What heals these machines.
     fn remediations_of<'a>(&self, machines: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Key> {
         let owners = machines.into_iter().filter_map(|machine| self.machines.get(machine)?.owner.as_ref());
@@ -58,13 +49,10 @@ impl Metal3Index {
         let inventory =
             named_inventory(host).filter(|_| exists).map(|name| key.in_namespace_of(name.as_str()));
         let mut inner = self.write_inner();
-        let old = match &inventory {
-            Some(inventory) => inner.inventory_of_host.insert(key.clone(), inventory.clone()),
-            None => inner.inventory_of_host.remove(&key),
-        };
-        inner.hosts_by_inventory.replace_group(old.as_ref(), inventory.as_ref(), &key);
+        let old = inner.hosts_by_inventory.set_group(&key, inventory.as_ref());
         inner.update_roster(&key, host, exists);
-        inner.update_keeper(&key, keeping_cluster(host).filter(|_| exists));
+        let keeper = keeping_cluster(host).filter(|_| exists).map(|cluster| key.in_namespace_of(cluster));
+        inner.kept_by_cluster.set_group(&key, keeper.as_ref());
         let mut machines: BTreeSet<_> = inner.machines_by_host.group_members(&key).cloned().collect();
         let remediations = inner.remediations_of(&machines);
         let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
@@ -87,12 +75,6 @@ impl Metal3Index {
         let hosts = of_kind(Kind::Host, beside).chain([(Kind::Host, key)]);
         let subjects = hosts.chain(of_kind(Kind::Machine, machines));
         triggers(subjects.chain(of_kind(Kind::Remediation, remediations)))
-    }
-
-    /// The hosts that name an inventory.
-    pub(crate) fn hosts_of_inventory(&self, inventory: &Key) -> Triggers {
-        let hosts: Vec<_> = self.read_inner().hosts_by_inventory.group_members(inventory).cloned().collect();
-        triggers(of_kind(Kind::Host, hosts))
     }
 
     pub(crate) fn apply_machine(&self, machine: &Metal3Machine, presence: Presence) -> Triggers {
@@ -136,12 +118,7 @@ impl Metal3Index {
     pub(crate) fn apply_remediation(&self, remediation: &Metal3Remediation, presence: Presence) -> Triggers {
         let key = Key::of(remediation);
         let owner = find_owner(remediation).filter(|_| presence == Presence::Exists);
-        let mut inner = self.write_inner();
-        let old = match &owner {
-            Some(owner) => inner.owner_of_remediation.insert(key.clone(), owner.clone()),
-            None => inner.owner_of_remediation.remove(&key),
-        };
-        inner.remediations_by_owner.replace_group(old.as_ref(), owner.as_ref(), &key);
+        self.write_inner().remediations_by_owner.set_group(&key, owner.as_ref());
         triggers([(Kind::Remediation, key)])
     }
 

@@ -1,0 +1,144 @@
+//! Addresses of `IPPool`s, as claims of both kinds take them and give them back: by the
+//! `IPAddress` of Metal3 whose name follows from the address.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use coordinator_api::capi_ipam::{self, IPAddressClaim};
+use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
+use coordinator_api::metal3::names;
+use coordinator_core::metal3::ipam::{ClaimKind, Pool, Refusal, address_name, chosen_address, is_held_by};
+use kube::{Api, ResourceExt as _};
+
+use super::index::slot_of_address_claim;
+use crate::cache::metal3::Metal3Cache;
+use crate::controllers::Context;
+use crate::controllers::index::Key;
+use crate::store::{StoreError, metal3};
+
+/// A claim of either kind.
+pub(super) trait Claim: metal3::Kind {
+    const KIND: ClaimKind;
+    const FINALIZER: &'static str;
+
+    /// Name of its pool.
+    fn pool(&self) -> &str;
+
+    /// Where the index keeps its address.
+    fn slot(&self) -> Key;
+}
+
+impl Claim for IPClaim {
+    const KIND: ClaimKind = ClaimKind::Claim;
+    const FINALIZER: &'static str = names::CLAIM_FINALIZER;
+
+    fn pool(&self) -> &str {
+        &self.spec.pool.name
+    }
+
+    fn slot(&self) -> Key {
+        Key::of(self)
+    }
+}
+
+impl Claim for IPAddressClaim {
+    const KIND: ClaimKind = ClaimKind::AddressClaim;
+    const FINALIZER: &'static str = capi_ipam::CLAIM_FINALIZER;
+
+    fn pool(&self) -> &str {
+        &self.spec.pool_ref.name
+    }
+
+    fn slot(&self) -> Key {
+        slot_of_address_claim(&Key::of(self))
+    }
+}
+
+fn is_own<C: Claim>(address: &IPAddress, claim: &C) -> bool {
+    is_held_by(address, C::KIND, &claim.name_any(), claim.pool())
+}
+
+/// The pool of a claim.
+pub(super) fn find_pool(cache: &Metal3Cache, claim: &impl Claim) -> Option<Arc<IPPool>> {
+    cache.ip_pools.get(&Key::of(claim).in_namespace_of(claim.pool()).object_ref())
+}
+
+/// The `IPAddress` for the recorded choice of a claim.
+pub(super) fn find_address(
+    cache: &Metal3Cache,
+    claim: &impl Claim,
+    pool: Option<&IPPool>,
+) -> Option<Arc<IPAddress>> {
+    let name = address_name(&pool?.spec.name_prefix, chosen_address(claim)?);
+    cache.ip_addresses.get(&Key::of(claim).in_namespace_of(&name).object_ref())
+}
+
+/// Chooses an address of the pool, and reserves it in the index.
+pub(super) fn choose_address(
+    cache: &Metal3Cache,
+    claim: &impl Claim,
+    pool: &Pool,
+) -> Result<IpAddr, Refusal> {
+    let key = Key::of(claim);
+    let requested = claim.annotations().get(names::REQUESTED_ADDRESS).map(String::as_str);
+    let slot = (&key.in_namespace_of(claim.pool()), &claim.slot());
+    cache.index.choose_address(slot, machine_of(cache, claim).as_ref(), |is_taken, used_by| {
+        pool.choose_address(&key.name, requested, |address| is_taken(&address), used_by)
+    })
+}
+
+/// The machine whose data the claim is made for.
+fn machine_of(cache: &Metal3Cache, claim: &impl Claim) -> Option<Key> {
+    let key = Key::of(claim);
+    let data = key.in_namespace_of(claim.labels().get(names::DATA_NAME)?);
+    let data = cache.data.get(&data.object_ref())?;
+    // A claim on data has the name of its machine.
+    Some(key.in_namespace_of(&data.spec.claim.name))
+}
+
+/// Records what the claim will take.
+pub(super) async fn record_address<C: Claim>(
+    context: &Context,
+    claim: &C,
+    address: IpAddr,
+) -> Result<(), StoreError> {
+    let note = (names::CHOSEN_ADDRESS, address.to_string());
+    metal3::record_choice(&context.client, claim, note, C::FINALIZER).await
+}
+
+/// Of two claims that chose one address, the one whose object is created has it. Whether
+/// it was created now.
+pub(super) async fn take_address(
+    context: &Context,
+    claim: &impl Claim,
+    address: &IPAddress,
+) -> Result<bool, StoreError> {
+    let namespace = claim.namespace().unwrap_or_default();
+    let Some(existing) = metal3::create(&context.client, &namespace, address).await? else {
+        return Ok(true);
+    };
+    if !is_own(&existing, claim) {
+        tracing::info!(
+            address = existing.name_any(),
+            holder = existing.spec.claim.name,
+            "the address is in use; another is chosen"
+        );
+        metal3::drop_choice(&context.client, claim, names::CHOSEN_ADDRESS).await?;
+    }
+    Ok(false)
+}
+
+/// Deletes the `IPAddress` of this name, where the claim holds it.
+pub(super) async fn give_address_back(
+    context: &Context,
+    claim: &impl Claim,
+    name: &str,
+) -> Result<(), StoreError> {
+    let api: Api<IPAddress> = Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default());
+    let found = api.get_opt(name).await.map_err(StoreError::request("get", "IPAddress", name))?;
+    if let Some(found) = found.filter(|address| is_own(address, claim)) {
+        metal3::delete_held(&context.client, &found, names::ADDRESS_FINALIZER).await?;
+        tracing::info!(address = found.spec.address, "address given back");
+    }
+    Ok(())
+}
