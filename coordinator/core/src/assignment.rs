@@ -99,6 +99,9 @@ pub fn decide_outcome(situation: &Situation<'_>) -> Outcome {
     {
         return Outcome::from_effect(Effect::Adopt { uid });
     }
+    if let Some(effect) = owned.and_then(|host| missing_protection(demand, host.record)) {
+        return Outcome::from_effect(effect);
+    }
     match (&demand.want, owned) {
         (Want::Node(node), Some(host)) => provision::provision_host(situation, node, host),
         (Want::Node(node), None) => provision::allocate_host(situation, node),
@@ -125,6 +128,16 @@ fn stale_uid(host: &HostRecord, demand: &Demand) -> Option<Uid> {
     let uid = demand.machine.uid.as_ref()?;
     let claimed = host.claim.as_ref()?.uid.as_deref();
     (claimed != Some(uid.as_str())).then(|| uid.clone())
+}
+
+/// A finalizer that was removed by hand, or by a restore, comes back: without it a delete loses who owns
+/// the host. The API server takes none for an object in deletion.
+fn missing_protection(demand: &Demand, host: &HostRecord) -> Option<Effect> {
+    if !host.has_finalizer && !host.is_deleting {
+        return Some(Effect::ProtectHost);
+    }
+    let is_wanted = matches!(demand.want, Want::Node(_));
+    (is_wanted && !demand.has_finalizer).then_some(Effect::ProtectMachine)
 }
 
 /// Who a plan is for, as its name is derived from it.

@@ -21,6 +21,7 @@ use coordinator_core::demand::{Blocker, Demand, Severity};
 use coordinator_core::host::HostRecord;
 use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;
+use coordinator_core::trace::TraceId;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use serde::Serialize;
@@ -32,6 +33,7 @@ use crate::store::machine::Machine;
 use crate::store::plan_record::StoredSecret;
 use crate::store::{Class, StoreError, plan_record, status};
 use crate::telemetry::chain;
+use crate::traces::note_trace;
 
 /// Key of a bootstrap Secret of Cluster API.
 const VALUE: &str = "value";
@@ -104,6 +106,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
         return Ok(Action::await_change());
     }
     let key = Key::of(&*machine);
+    note_trace(machine.meta().uid.as_deref().and_then(TraceId::of_machine));
     // Registered as waiting before the caches are read, so that no event is missed.
     context.index.set_waiting(&key, true);
     let gathered = machine.gather_inputs(&context);

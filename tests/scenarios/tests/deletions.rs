@@ -115,6 +115,30 @@ async fn deleted_namespace_ends_with_clean_hosts() {
     }
 }
 
+// Fault: the finalizers of a running machine and of its inventory are removed, as a restore or an
+// operator may.
+// Shown: both come back, and hold the machine until its host is clean.
+#[tokio::test(start_paused = true)]
+async fn removed_finalizers_are_restored() {
+    let world = running().await;
+    let before = held_by(&world);
+    assert!(before.iter().all(|finalizers| finalizers.len() == 1), "{before:?}");
+    for (kind, name) in [("MachineInventory", "host-1"), ("BaremetalMachine", "m-1")] {
+        world.patch(kind, name, json!({ "metadata": { "finalizers": null } })).await;
+        world.wait_until("the finalizer is back", |world| held_by(world) == before).await;
+    }
+    world.delete_machine("m-1").await;
+    world.wait_released("m-1", "host-1").await;
+    assert_eq!(world.plans().len(), 2, "it was cleaned first");
+    world.check_invariants().await;
+}
+
+fn held_by(world: &World) -> [Vec<String>; 2] {
+    let inventory = world.inventory("host-1").and_then(|inventory| inventory.metadata.finalizers);
+    let machine = world.machine("m-1").and_then(|machine| machine.metadata.finalizers);
+    [inventory.unwrap_or_default(), machine.unwrap_or_default()]
+}
+
 // Fault: a claimed MachineInventory is deleted.
 // Shown: it stays until its machine is gone and the host is clean.
 #[tokio::test(start_paused = true)]

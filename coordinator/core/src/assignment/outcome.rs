@@ -50,6 +50,10 @@ pub enum Effect {
     Adopt {
         uid: Uid,
     },
+    /// Add the finalizer to the inventory that the machine holds.
+    ProtectHost,
+    /// Add the finalizer to the machine that holds a host.
+    ProtectMachine,
     /// Write the plan record, then announce it.
     Assign(Assignment),
     /// Correct the allocation state.

@@ -362,6 +362,32 @@ fn running_machine_stays_as_its_host_states() {
 }
 
 #[test]
+fn removed_finalizers_come_back() {
+    let demand = samples::running(samples::demand());
+    let held = running_host();
+    let mut open = held.clone();
+    open.metadata.finalizers = None;
+    let mut deleted = open.clone();
+    deleted.metadata.deletion_timestamp = Some(Time(NOW));
+    let unprotected = Demand { has_finalizer: false, ..demand.clone() };
+    let cases = [
+        ("both are there", &demand, &held, None),
+        ("the host has none", &demand, &open, Some(Effect::ProtectHost)),
+        ("a host in deletion takes none", &demand, &deleted, None),
+        ("the machine has none", &unprotected, &held, Some(Effect::ProtectMachine)),
+        ("one after the other", &unprotected, &open, Some(Effect::ProtectHost)),
+    ];
+    for (name, demand, inventory, want) in cases {
+        let effect = outcome(demand, Some(inventory), &Secrets::default()).effect;
+        let protects = |effect: &Effect| matches!(effect, Effect::ProtectHost | Effect::ProtectMachine);
+        assert_eq!(effect.filter(protects), want, "{name}");
+    }
+    let paused =
+        Demand { hold: Some(Blocker::waiting_for(Type::Paused, Reason::Paused, "paused")), ..unprotected };
+    assert_eq!(outcome(&paused, Some(&open), &Secrets::default()).effect, None);
+}
+
+#[test]
 fn names_decide_and_uids_are_adopted() {
     let mut imported = running_host();
     for key in [annotation::OWNER_UID, annotation::CLAIM_GENERATION] {

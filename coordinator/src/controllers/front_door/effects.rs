@@ -6,6 +6,7 @@ use coordinator_api::notes::HostNote;
 use coordinator_core::assignment::{Assignment, ClaimNames, Effect, NodeRef, allocation_of};
 use coordinator_core::host::facts;
 use coordinator_core::provider_id::ProviderId;
+use coordinator_core::trace::{Period, claim_span, machine_span};
 use kube::ResourceExt as _;
 
 use super::{FrontDoor, Gathered};
@@ -24,6 +25,7 @@ pub(super) async fn apply_effect<K: FrontDoor>(
     let client = &context.client;
     match (effect, gathered.inventory.as_deref()) {
         (Effect::Choose { host }, _) => machine::choose(client, machine, host).await,
+        (Effect::ProtectMachine, _) => machine::protect(client, machine).await,
         (Effect::RemoveFinalizer, _) => {
             machine::remove_finalizer(client, machine, &gathered.demand, machine.release_change()).await
         }
@@ -41,12 +43,13 @@ pub(super) async fn apply_effect<K: FrontDoor>(
             context.events.normal(machine, "ClaimAdopted", &note).await;
             Ok(())
         }
+        (Effect::ProtectHost, Some(inventory)) => host::protect(client, inventory).await,
         (Effect::Assign(assignment), Some(inventory)) => {
             assign_plan(context, machine, inventory, assignment, secret).await
         }
         (Effect::Mark(state), Some(inventory)) => host::mark(client, inventory, *state).await.map(drop),
         (Effect::SetProviderId(provider_id), Some(inventory)) => {
-            provide_machine(context, machine, inventory, provider_id).await
+            provide_machine(context, machine, gathered, inventory, provider_id).await
         }
         (Effect::Release, Some(inventory)) => release_host(context, inventory).await,
         (Effect::Abandon, Some(inventory)) => abandon_host(context, machine, inventory).await,
@@ -64,6 +67,8 @@ async fn claim_host<K: FrontDoor>(
     let note = HostNote::Claimed { host: &inventory.name_any() }.to_string();
     context.events.normal(machine, "InventoryAllocated", &note).await;
     tracing::info!(inventory = inventory.name_any(), "host claimed");
+    let key = &gathered.demand.machine;
+    context.traces.record_span(|| claim_span(key, &inventory.name_any(), age_of(machine, context)));
     Ok(())
 }
 
@@ -102,13 +107,15 @@ pub(in crate::controllers) async fn write_plan(
         Some(state) => host::mark(&context.client, inventory, state).await?,
         None => host::block_move(&context.client, inventory).await?,
     };
-    let announce = |status: &mut _| facts::record_announcement(status, plan);
-    host::change_status(&context.client, &marked, context.clock.now(), announce).await
+    let now = context.clock.now();
+    let announce = |status: &mut _| facts::record_announcement(status, plan, now);
+    host::change_status(&context.client, &marked, now, announce).await
 }
 
 async fn provide_machine<K: FrontDoor>(
     context: &Context,
     machine: &K,
+    gathered: &Gathered,
     inventory: &MachineInventory,
     provider_id: &ProviderId,
 ) -> Result<(), StoreError> {
@@ -118,7 +125,16 @@ async fn provide_machine<K: FrontDoor>(
     machine::set_provider_id(&context.client, machine, machine.provide_change(provider_id)).await?;
     context.events.normal(machine, "Provisioned", &format!("the host runs as {provider_id}")).await;
     tracing::info!(inventory = inventory.name_any(), %provider_id, "machine provisioned");
+    let (key, host) = (&gathered.demand.machine, inventory.name_any());
+    let id = provider_id.as_str();
+    context.traces.record_span(|| machine_span(key, &host, id, age_of(machine, context)));
     Ok(())
+}
+
+/// From its creation until now.
+fn age_of<K: FrontDoor>(machine: &K, context: &Context) -> Period {
+    let end = context.clock.now();
+    Period { start: machine.creation_timestamp().map_or(end, |created| created.0), end }
 }
 
 async fn link_node<K: FrontDoor>(
