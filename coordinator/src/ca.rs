@@ -185,10 +185,13 @@ impl Authority {
         if all.iter().any(|other| x509_parser::parse_x509_certificate(other).is_err()) {
             return Err(stored("a certificate after the first cannot be read".to_owned()));
         }
-        let ours = x509_parser::parse_x509_certificate(&der)
-            .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info());
-        if !ours {
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der)
+            .map_err(|error| stored(format!("certificate: {error}")))?;
+        if parsed.public_key().raw != key.subject_public_key_info() {
             return Err(stored("certificate and key do not belong together".to_owned()));
+        }
+        if !parsed.is_ca() {
+            return Err(stored("the certificate is of no authority: with cert-manager set isCA".to_owned()));
         }
         let issuer =
             Issuer::from_ca_cert_der(&der, key).map_err(|error| stored(format!("certificate: {error}")))?;

@@ -59,6 +59,10 @@ pub struct Config {
     /// trust the former one: each has to boot a new seed ISO.
     #[arg(long, env = "CREATE_AUTHORITY")]
     pub create_authority: bool,
+    /// The certificate authority comes from outside, as from cert-manager: `tls.crt` and
+    /// `tls.key` of the Secret `baremetal-coordinator-ca`, which is awaited and never created.
+    #[arg(long, env = "PROVIDED_AUTHORITY", conflicts_with = "create_authority")]
+    pub provided_authority: bool,
     /// Further names and addresses of the server certificate.
     #[arg(long = "server-name", env = "SERVER_NAMES", value_delimiter = ',')]
     pub server_names: Vec<String>,
@@ -69,6 +73,9 @@ pub struct Config {
     /// systems and images that do not carry it.
     #[arg(long, env = "AGENT_PATH")]
     pub agent_path: Option<PathBuf>,
+    /// How log lines are written.
+    #[arg(long, env = "LOGGING_FORMAT", value_enum, default_value = "text")]
+    pub logging_format: LoggingFormat,
     #[command(flatten)]
     pub base_images: BaseImageLimits,
     #[command(flatten)]
@@ -82,6 +89,16 @@ pub enum Metal3 {
     Off,
     Hosts,
     Full,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LoggingFormat {
+    /// `key=value`.
+    #[default]
+    Text,
+    /// One object in each line, its spans beside it.
+    Json,
 }
 
 /// What base images may take.

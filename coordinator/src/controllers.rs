@@ -24,7 +24,7 @@ use coordinator_api::names::label;
 use coordinator_core::retry;
 use futures::stream::{self, StreamExt as _};
 use kube::runtime::controller::{self, Action, Controller};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::{Lookup, ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
@@ -39,6 +39,7 @@ use crate::metrics::Metrics;
 use crate::seed_iso::SeedIsos;
 use crate::store::{Class, StoreError, kind_name};
 use crate::telemetry::chain;
+use crate::traces::Traces;
 use crate::workload::WorkloadClients;
 use backlog::Backlog;
 use failures::Failures;
@@ -61,6 +62,7 @@ pub struct Context {
     pub index: Index,
     pub events: Events,
     pub metrics: Metrics,
+    pub traces: Traces,
     pub replicas: ReplicaTracker,
     pub clock: Clock,
     /// Where hosts reach the coordinator.
@@ -167,7 +169,8 @@ async fn run_controller<K, F>(
             "reconcile",
             kind = kind_name::<K>(),
             namespace = key.namespace,
-            name = key.name
+            name = key.name,
+            trace_id = tracing::field::Empty
         );
         begun.note_begun(&key);
         let metrics = context.metrics.clone();
@@ -193,7 +196,7 @@ async fn run_controller<K, F>(
         .run(run, on_error, context)
         .for_each(|result| {
             if let Err(controller::Error::ObjectNotFound(key)) = result {
-                let key = Key::new(key.namespace.clone().unwrap_or_default(), &*key.name);
+                let key = key_of(&key);
                 waiting.note_begun(&key);
                 failures.reset_count(&key);
             }
@@ -202,7 +205,7 @@ async fn run_controller<K, F>(
         .await;
 }
 
-fn key_of<K: Resource<DynamicType = ()>>(reference: &ObjectRef<K>) -> Key {
+fn key_of<K: Lookup>(reference: &ObjectRef<K>) -> Key {
     Key::new(reference.namespace.clone().unwrap_or_default(), &*reference.name)
 }
 

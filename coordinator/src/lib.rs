@@ -27,6 +27,7 @@ pub mod shutdown;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+pub mod traces;
 pub mod workload;
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use coordinator::config::Config;
 use coordinator::metrics::Metrics;
+use coordinator::shutdown::Shutdown;
 use coordinator::telemetry::{self, chain};
+use coordinator::traces::Traces;
 use coordinator::{client, run};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -13,12 +15,26 @@ use tokio::sync::watch;
 #[tokio::main]
 async fn main() -> ExitCode {
     let config = Config::parse();
-    telemetry::start_logging();
+    telemetry::start_logging(config.logging_format);
+    let traces = match Traces::from_environment(&config.instance) {
+        Ok(traces) => traces,
+        Err(error) => {
+            tracing::error!(error = %chain(&error), "cannot send traces: correct OTEL_EXPORTER_OTLP_ENDPOINT");
+            return ExitCode::FAILURE;
+        }
+    };
     let (end, shutdown) = watch::channel(false);
     tokio::spawn(async move {
         wait_for_signal().await;
         end.send_replace(true);
     });
+    let code = serve_until(config, traces.clone(), shutdown).await;
+    // An error is a panic, which was shown.
+    let _ = tokio::task::spawn_blocking(move || traces.send_rest()).await;
+    code
+}
+
+async fn serve_until(config: Config, traces: Traces, shutdown: Shutdown) -> ExitCode {
     let metrics = Metrics::default();
     let client = match client::connect_api(metrics.clone()).await {
         Ok(client) => client,
@@ -27,7 +43,7 @@ async fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match run::run_coordinator(config, client, metrics, shutdown).await {
+    match run::run_coordinator(config, client, (metrics, traces), shutdown).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = %chain(&error), "the coordinator stops");

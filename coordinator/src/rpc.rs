@@ -37,6 +37,7 @@ use crate::clock::Clock;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::store;
+use crate::traces::Traces;
 use plan_notifications::{PlanNotifications, host_key};
 use rate_limits::RateLimits;
 use registration_tokens::RegistrationTokens;
@@ -128,6 +129,7 @@ pub struct Context {
     pub rejections: Arc<Rejections>,
     running_plans: Arc<RunningPlans>,
     metrics: Metrics,
+    traces: Traces,
     step_times: Arc<StepTimes>,
     rate_limits: Arc<RateLimits>,
     agent: host::ServedAgent,
@@ -160,6 +162,7 @@ impl Context {
             rejections,
             running_plans: Arc::default(),
             metrics,
+            traces: Traces::default(),
             step_times: Arc::default(),
             rate_limits: Arc::default(),
             agent: host::ServedAgent::default(),
@@ -171,6 +174,13 @@ impl Context {
     #[must_use]
     pub fn with_agent(mut self, agent: Option<Arc<AgentFile>>) -> Self {
         self.agent = host::ServedAgent::of_file(agent);
+        self
+    }
+
+    /// With traces that are sent to a collector.
+    #[must_use]
+    pub fn with_traces(mut self, traces: Traces) -> Self {
+        self.traces = traces;
         self
     }
 

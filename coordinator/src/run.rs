@@ -41,6 +41,7 @@ use crate::seed_iso::host_networks::HostNetworks;
 use crate::shutdown::{Shutdown, unless_ended, wait_ended};
 use crate::telemetry::chain;
 use crate::tls::{Acceptor, TlsError};
+use crate::traces::Traces;
 use crate::workload::WorkloadClients;
 use crate::{cluster_api, listener};
 
@@ -73,6 +74,7 @@ pub struct Setup {
     pub client: Client,
     pub versions: ApiVersions,
     pub metrics: Metrics,
+    pub traces: Traces,
     pub readiness: Readiness,
     pub clock: Clock,
     pub workloads: WorkloadClients,
@@ -101,7 +103,7 @@ pub struct Parts {
 pub async fn run_coordinator(
     config: Config,
     client: Client,
-    metrics: Metrics,
+    (metrics, traces): (Metrics, Traces),
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
     let port = bind_listener(config.listen).await?;
@@ -115,7 +117,7 @@ pub async fn run_coordinator(
     };
     let versions = cluster_api::at_version(version);
     let (clock, workloads) = (Clock::system(), WorkloadClients::default());
-    let setup = Setup { config, client, versions, metrics, readiness, clock, workloads };
+    let setup = Setup { config, client, versions, metrics, traces, readiness, clock, workloads };
     let Some(parts) = unless_ended(&shutdown, assemble_parts(&setup)).await else {
         return Ok(());
     };
@@ -225,6 +227,7 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
         cache,
         index,
         metrics: metrics.clone(),
+        traces: setup.traces.clone(),
         replicas,
         clock: clock.clone(),
         server_url: config.server_url.clone(),
@@ -315,7 +318,9 @@ fn build_rpc(
     let replica = rpc::Replica { name: replica.to_owned(), is_dead };
     let (client, metrics, clock) = (setup.client.clone(), setup.metrics.clone(), setup.clock.clone());
     let agent = read_agent(&setup.config, &authority);
-    rpc::Context::new(client, caches, authority, metrics, clock, replica).with_agent(agent)
+    rpc::Context::new(client, caches, authority, metrics, clock, replica)
+        .with_agent(agent)
+        .with_traces(setup.traces.clone())
 }
 
 /// A coordinator without it still carries out plans.

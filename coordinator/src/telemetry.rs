@@ -5,10 +5,17 @@ use std::fmt::Write as _;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::config::LoggingFormat;
+
 /// Logs to stderr, filtered by `RUST_LOG` (default: `info`).
-pub fn start_logging() {
+pub fn start_logging(format: LoggingFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    match format {
+        LoggingFormat::Text => lines.init(),
+        LoggingFormat::Json => lines.json().init(),
+    }
 }
 
 /// An error with all its causes in one line: logged once, at the top.

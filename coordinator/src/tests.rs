@@ -63,6 +63,7 @@ impl Setting {
             client: fake.client(USER),
             versions: cluster_api::at_version("v1beta2"),
             metrics: Metrics::default(),
+            traces: crate::traces::Traces::default(),
             readiness: readiness.clone(),
             clock: Clock::new(move || epoch + start.elapsed()),
             workloads: crate::workload::WorkloadClients::default(),

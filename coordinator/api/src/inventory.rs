@@ -151,6 +151,9 @@ pub struct PlanStatus {
     /// Ours: the step that runs, at most one update a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepStatus>,
+    /// Ours: when the plan was announced to the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub announced: Option<Time>,
     /// Ours: when the host reported the result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Time>,

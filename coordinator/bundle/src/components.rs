@@ -254,6 +254,25 @@ mod tests {
         assert_eq!(names, known.map(|name| format!("BAREMETAL_{name}")));
     }
 
+    /// With the label of the cluster alone, two deployments of a cluster select each other's machines, and
+    /// those of its control plane.
+    #[test]
+    fn machine_deployments_select_their_own_machines() {
+        const OWN: &str = "cluster.x-k8s.io/deployment-name";
+        let sources = Sources::of_checkout();
+        let mut files = TEMPLATES.map(|name| format!("templates/{name}")).to_vec();
+        files.push("../docs/examples/workers.yaml".to_owned());
+        let documents = files.iter().flat_map(|file| sources.documents(file).unwrap());
+        let deployments: Vec<Value> =
+            documents.filter(|document| kind(document) == "MachineDeployment").collect();
+        assert_eq!(deployments.len(), 4);
+        for deployment in deployments {
+            let (name, spec) = (&deployment["metadata"]["name"], &deployment["spec"]);
+            assert_eq!(&spec["selector"]["matchLabels"][OWN], name);
+            assert_eq!(&spec["template"]["metadata"]["labels"][OWN], name);
+        }
+    }
+
     #[test]
     fn objects_stand_behind_what_they_need() {
         let objects = Sources::of_checkout().objects(Metal3::Full).unwrap();

@@ -19,7 +19,7 @@ use coordinator_api::inventory::{
     AllocationState, Approval, CarriedNode, CarriedStatus, Claim, InstallState, InstallStatus,
     LoadBalancerStatus, MachineInventory, PlanState, PlanStatus, PlanType, SessionStatus,
 };
-use coordinator_api::names::{annotation, label};
+use coordinator_api::names::{annotation, finalizer, label};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use proto::plan::{Checksum, Generation, PlanId};
@@ -69,6 +69,8 @@ pub struct HostRecord {
     /// Two live hosts claim its identity.
     pub is_quarantined: bool,
     pub is_deleting: bool,
+    /// A delete waits until its claim is gone.
+    pub has_finalizer: bool,
     /// Its claim was given up without a clean.
     pub is_abandoned: bool,
     /// `clusterctl move` waits for it.
@@ -137,6 +139,7 @@ impl HostRecord {
             has_storage: inventory.spec.storage.as_ref().is_some_and(|storage| !storage.is_null()),
             is_quarantined: annotated(annotation::QUARANTINED),
             is_deleting: inventory.metadata.deletion_timestamp.is_some(),
+            has_finalizer: inventory.finalizers().iter().any(|name| name == finalizer::MACHINE_INVENTORY),
             is_abandoned: annotated(annotation::ABANDONED),
             blocks_move: annotated(annotation::BLOCK_MOVE),
             custom_plan: inventory.annotations().get(annotation::CUSTOM_PLAN).cloned(),

@@ -7,7 +7,7 @@
 //! [`assignment`] what is due for it, [`plan`] what the host executes,
 //! [`provider_id`] how its node is called, [`node_link`] which Node it is,
 //! [`load_balancer`] who holds the endpoint's address, [`reboot`] which boot of a
-//! host ends on request.
+//! host ends on request, [`trace`] which spans tell of it.
 
 pub mod assignment;
 pub mod attestation;
@@ -33,4 +33,5 @@ pub mod retry;
 #[cfg(test)]
 mod samples;
 pub mod seed_image;
+pub mod trace;
 mod yaml;

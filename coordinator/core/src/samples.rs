@@ -82,6 +82,7 @@ pub(crate) fn claim(inventory: &mut MachineInventory, state: AllocationState, ge
     ] {
         annotate(inventory, key, value);
     }
+    inventory.metadata.finalizers = Some(vec![finalizer::MACHINE_INVENTORY.into()]);
 }
 
 /// Announces a plan, and lets the host state its result.

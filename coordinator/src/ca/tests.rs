@@ -1,3 +1,8 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+
 use super::*;
 
 fn request(key: &KeyPair) -> Vec<u8> {
@@ -29,6 +34,41 @@ fn hosts_of_a_former_authority_are_trusted_beside_the_own_one() {
     let torn =
         format!("{}-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n", new.certificates());
     assert!(matches!(Authority::parse(&torn, &new.key_pem()), Err(CaError::Stored { .. })));
+}
+
+#[test]
+fn of_an_issued_authority_the_issuers_are_not_trusted() {
+    let generate = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let now = timestamp(Timestamp::now()).unwrap();
+    let params = |name: &str, is_ca| {
+        let mut params = certificate_params(now - BACKDATED, now + HOST_LIFE).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = is_ca;
+        params.key_usages.push(KeyUsagePurpose::KeyCertSign);
+        params
+    };
+    let (root_key, key) = (generate(), generate());
+    let root = params("site", IsCa::Ca(BasicConstraints::Unconstrained)).self_signed(&root_key).unwrap();
+    let issuer = Issuer::from_ca_cert_der(root.der(), &root_key).unwrap();
+    let issue = |is_ca| params("hosts", is_ca).signed_by(&key, &issuer).unwrap().pem();
+    let secret = |certificate: &str, key: &str| {
+        let data = [("ca.crt", root.pem()), ("tls.crt", certificate.to_owned()), ("tls.key", key.to_owned())];
+        let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())));
+        Secret { data: Some(BTreeMap::from(data)), ..Secret::default() }
+    };
+    let own = issue(IsCa::Ca(BasicConstraints::Constrained(0)));
+    let chain = format!("{own}{}", root.pem());
+    let authority = secret::parse_authority(&secret(&chain, &key.serialize_pem())).unwrap();
+    assert_eq!(authority.certificates(), own, "what hosts trust");
+    assert_eq!(authority.roots().count(), 1);
+    assert!(authority.server(&["c.example".to_owned()], Timestamp::now()).is_ok());
+    for (name, certificate, key) in [
+        ("no authority", issue(IsCa::ExplicitNoCa), key.serialize_pem()),
+        ("another key", own, root_key.serialize_pem()),
+    ] {
+        let error = secret::parse_authority(&secret(&certificate, &key)).unwrap_err();
+        assert!(matches!(error, CaError::Stored { .. }), "{name}: {error}");
+    }
 }
 
 #[test]

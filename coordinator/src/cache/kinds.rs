@@ -23,7 +23,7 @@ impl Watched for MachineInventory {
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         (sinks.inventory_changes)(this, presence);
         let mut triggers = sinks.index.apply_host(this, presence);
-        triggers.metal3.extend(sinks.metal3.hosts_of_inventory(&Key::of(&**this)).metal3);
+        triggers.metal3.extend(sinks.metal3.apply_inventory(this, presence).metal3);
         triggers
     }
 }

@@ -16,6 +16,7 @@ use coordinator_core::host::{HostRecord, Problem, facts};
 use coordinator_core::load_balancer::end_duty;
 use coordinator_core::metal3::host::KIND as BARE_METAL_HOST;
 use coordinator_core::plan::custom::read_custom;
+use coordinator_core::trace::TraceId;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
@@ -26,6 +27,7 @@ use super::{Context, balancer, machine, metal3};
 use crate::store::plan_record::{self, StoredSecret};
 use crate::store::{Class, StoreError, host};
 use crate::telemetry::chain;
+use crate::traces::note_trace;
 
 /// Gathers, decides, applies one effect, projects the conditions.
 ///
@@ -36,6 +38,7 @@ pub async fn reconcile_host(
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
     let Some(record) = HostRecord::parse(&inventory) else { return Ok(Action::await_change()) };
+    note_trace(record.claim.as_ref().and_then(TraceId::of_claim));
     let now = context.clock.now();
     let mut gathered = Gathered::read(&context, &inventory, record, now);
     if gathered.is_foreign {

@@ -83,7 +83,7 @@ pub const PLAN_DURATION: Entry = Entry {
     name: "plan_duration_seconds",
     kind: Kind::Histogram,
     labels: &[PLAN, END],
-    meaning: "from the sending of a plan to the report of its end, where both were by this replica",
+    meaning: "from the announcement of a plan to the report of its end",
 };
 pub const STEP_DURATION: Entry = Entry {
     name: "step_duration_seconds",

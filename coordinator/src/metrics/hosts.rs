@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
-use kube::ResourceExt as _;
 
 use crate::cache::Presence;
 use crate::controllers::index::Key;
@@ -55,7 +54,7 @@ pub(super) struct Hosts(Mutex<HashMap<Key, HostState>>);
 impl Hosts {
     /// Records a change; `None` where nothing changes that is counted.
     pub(super) fn record_change(&self, inventory: &MachineInventory, presence: Presence) -> Option<Change> {
-        let key = Key::new(inventory.namespace().unwrap_or_default(), inventory.name_any());
+        let key = Key::of(inventory);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = (presence == Presence::Exists).then(|| HostState::of(inventory));
         let old = match new {

@@ -29,7 +29,8 @@ pub struct HostService {
 }
 
 fn call_span(call: Call, peer: &Peer) -> Span {
-    tracing::info_span!("host_call", ?call, namespace = peer.key.namespace, name = peer.name_hint)
+    let (namespace, name) = (&peer.key.namespace, &peer.name_hint);
+    tracing::info_span!("host_call", ?call, namespace, name, trace_id = tracing::field::Empty)
 }
 
 impl HostService {

@@ -1,6 +1,5 @@
-//! How long plans and their steps take, as this replica sees it: a step lasts from the report of the
-//! one before, or the sending of the plan, to its own report. What begins or ends at another replica
-//! is not timed.
+//! How long steps take, as this replica sees it: a step lasts from the report of the one before, or
+//! the sending of the plan, to its own report. What begins or ends at another replica is not timed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,9 +13,7 @@ use crate::ca::HostKey;
 #[derive(Debug)]
 struct Timing {
     checksum: Checksum,
-    /// When the plan was sent, where its first step was reported here.
-    sent: Option<Instant>,
-    /// When the last step was reported.
+    /// When the last step was reported, or the plan sent.
     since: Instant,
     /// The step that is to be reported.
     next: u32,
@@ -35,7 +32,7 @@ impl StepTimes {
     pub(super) fn note_sent(&self, key: &HostKey, checksum: &Checksum, now: Instant) {
         let mut timings = self.lock_timings();
         if timings.get(key).is_none_or(|known| known.checksum != *checksum) {
-            let timing = Timing { checksum: checksum.clone(), sent: Some(now), since: now, next: 0 };
+            let timing = Timing { checksum: checksum.clone(), since: now, next: 0 };
             timings.insert(key.clone(), timing);
         }
     }
@@ -52,7 +49,7 @@ impl StepTimes {
         let known = timings.get_mut(key).filter(|known| known.checksum == *checksum);
         let next = step.saturating_add(1);
         let Some(known) = known else {
-            let timing = Timing { checksum: checksum.clone(), sent: None, since: now, next };
+            let timing = Timing { checksum: checksum.clone(), since: now, next };
             timings.insert(key.clone(), timing);
             return None;
         };
@@ -60,17 +57,13 @@ impl StepTimes {
             return None;
         }
         let took = (step == known.next).then(|| now - known.since);
-        if took.is_none() {
-            known.sent = None;
-        }
         (known.since, known.next) = (now, next);
         took
     }
 
-    /// The plan ended: how long it took.
-    pub(super) fn note_end(&self, key: &HostKey, checksum: &Checksum, now: Instant) -> Option<Duration> {
-        let ended = self.lock_timings().remove(key)?;
-        (ended.checksum == *checksum).then_some(ended.sent).flatten().map(|sent| now - sent)
+    /// The plan of the host ended.
+    pub(super) fn forget_plan(&self, key: &HostKey) {
+        self.lock_timings().remove(key);
     }
 }
 
@@ -96,12 +89,10 @@ mod tests {
         assert_eq!(report(&first, 0, 5), None, "repeated");
         times.note_sent(&key, &first, at(60));
         assert_eq!(report(&first, 1, 63), Some(60), "sent again after a reboot");
-        assert_eq!(times.note_end(&key, &first, at(64)), Some(Duration::from_secs(64)));
+        times.forget_plan(&key);
         times.note_sent(&key, &second, at(70));
         assert_eq!(report(&second, 4, 75), None, "begun at another replica");
         assert_eq!(report(&second, 5, 79), Some(4));
-        assert_eq!(times.note_end(&key, &second, at(80)), None);
         assert_eq!(report(&first, 7, 81), None, "not sent here");
-        assert_eq!(times.note_end(&key, &first, at(82)), None);
     }
 }

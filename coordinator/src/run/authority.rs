@@ -1,5 +1,5 @@
 //! The certificate authority at the start: a lost one is not replaced while
-//! hosts trust it.
+//! hosts trust it, nor one that comes from outside.
 
 use std::time::Duration;
 
@@ -12,14 +12,11 @@ use crate::cache::Cache;
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Reads the authority, or creates one where no host trusts another. Waits
-/// for the Secret otherwise.
+/// Reads the authority, or creates one where no host trusts another and none comes from
+/// outside. Waits for the Secret otherwise.
 pub(super) async fn obtain(setup: &Setup, cache: &Cache) -> Result<Authority, CaError> {
     let secrets: Api<Secret> = Api::namespaced(setup.client.clone(), &setup.config.own_namespace);
-    while !setup.config.create_authority && is_lost(&secrets, cache).await? {
-        let reason = format!(
-            "the Secret {SECRET_NAME} is missing, and registered hosts trust the authority in it: restore it, or start once with --create-authority and boot a new seed ISO on every host"
-        );
+    while let Some(reason) = find_obstacle(setup, &secrets, cache).await? {
         tracing::error!(
             namespace = setup.config.own_namespace,
             reason,
@@ -33,12 +30,24 @@ pub(super) async fn obtain(setup: &Setup, cache: &Cache) -> Result<Authority, Ca
     Ok(authority)
 }
 
-async fn is_lost(secrets: &Api<Secret>, cache: &Cache) -> Result<bool, CaError> {
-    if cache.inventories.find(|inventory| inventory.spec.tpm_hash.is_some()).is_none() {
-        return Ok(false);
-    }
+/// Why no authority may be created, while there is none.
+async fn find_obstacle(
+    setup: &Setup,
+    secrets: &Api<Secret>,
+    cache: &Cache,
+) -> Result<Option<String>, CaError> {
+    let config = &setup.config;
+    let is_trusted = || cache.inventories.find(|inventory| inventory.spec.tpm_hash.is_some()).is_some();
+    let action = if config.provided_authority {
+        "--provided-authority is set: create it with tls.crt and tls.key, or see why the Certificate of cert-manager is not ready"
+    } else if !config.create_authority && is_trusted() {
+        "registered hosts trust the authority in it: restore it, or start once with --create-authority and boot a new seed ISO on every host"
+    } else {
+        return Ok(None);
+    };
     let found = secrets.get_metadata_opt(SECRET_NAME).await;
-    Ok(found.map_err(|source| CaError::Api { attempt: "read", source })?.is_none())
+    let found = found.map_err(|source| CaError::Api { attempt: "read", source })?;
+    Ok(found.is_none().then(|| format!("the Secret {SECRET_NAME} is missing, and {action}")))
 }
 
 #[cfg(test)]

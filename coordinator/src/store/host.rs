@@ -59,6 +59,15 @@ pub async fn adopt(client: &Client, inventory: &MachineInventory, uid: &Uid) -> 
     patch(client, inventory, "adopt the claim on", &annotations, Some(finalizers)).await.map(drop)
 }
 
+/// Adds the finalizer to a host that a machine holds.
+///
+/// # Errors
+/// Conflict when the inventory has changed.
+pub async fn protect(client: &Client, inventory: &MachineInventory) -> Result<(), StoreError> {
+    let finalizers = with_finalizer(inventory.finalizers(), finalizer::MACHINE_INVENTORY);
+    patch(client, inventory, "protect", &json!({}), Some(finalizers)).await.map(drop)
+}
+
 /// Removes the claim. The annotation of the pool stays, as the seeds' systems
 /// have it.
 ///

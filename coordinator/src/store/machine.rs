@@ -40,6 +40,16 @@ pub async fn choose<K: Machine>(client: &Client, machine: &K, host: &HostName) -
     patch(client, machine, "choose a host for", json!({ "metadata": metadata })).await.map(drop)
 }
 
+/// Adds the finalizer to a machine that holds a host.
+///
+/// # Errors
+/// Conflict when the machine has changed.
+pub async fn protect<K: Machine>(client: &Client, machine: &K) -> Result<(), StoreError> {
+    let finalizers = with_finalizer(machine.finalizers(), finalizer::BAREMETAL_MACHINE);
+    let change = json!({ "metadata": { "finalizers": finalizers } });
+    patch(client, machine, "protect", change).await.map(drop)
+}
+
 /// Removes the finalizer, unless the host that the machine names turns out to
 /// be its own: the cache may not have seen the claim yet.
 ///

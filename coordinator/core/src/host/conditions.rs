@@ -32,17 +32,15 @@ pub fn project_conditions(
         updates.push(update);
     }
     let generation = inventory.metadata.generation;
-    let wanted_agent = inventory.wanted_agent().map(str::to_owned);
+    // Those of requests go with them.
+    let requests = [
+        (Type::CustomPlanAccepted, record.custom_plan.is_some()),
+        (Type::Rebooted, record.is_reboot_requested || record.rebooting_from.is_some()),
+        (Type::AgentUpdated, inventory.wanted_agent().is_some()),
+    ];
+    let is_over = |kind: &str| requests.iter().any(|(of, is_asked)| !is_asked && of.as_str() == kind);
     let status = inventory.status.get_or_insert_default();
-    if record.custom_plan.is_none() {
-        status.conditions.retain(|condition| condition.type_ != Type::CustomPlanAccepted.as_str());
-    }
-    if !record.is_reboot_requested && record.rebooting_from.is_none() {
-        status.conditions.retain(|condition| condition.type_ != Type::Rebooted.as_str());
-    }
-    if wanted_agent.is_none() {
-        status.conditions.retain(|condition| condition.type_ != Type::AgentUpdated.as_str());
-    }
+    status.conditions.retain(|condition| !is_over(&condition.type_));
     conditions::set_conditions(&mut status.conditions, &updates, generation, now);
 }
 

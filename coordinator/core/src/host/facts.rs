@@ -272,7 +272,11 @@ pub fn record_install(status: &mut MachineInventoryStatus, report: &InstallRepor
 }
 
 /// A plan record was written: the streams send it.
-pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan) {
+pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan, now: Timestamp) {
+    set_plan(status, plan, Some(Time(now)));
+}
+
+fn set_plan(status: &mut MachineInventoryStatus, plan: &Plan, announced: Option<Time>) {
     let old = status.plan.take().unwrap_or_default();
     status.plan = Some(PlanStatus {
         secret_ref: old.secret_ref,
@@ -280,6 +284,7 @@ pub fn record_announcement(status: &mut MachineInventoryStatus, plan: &Plan) {
         id: Some(plan.id.to_string()),
         kind: Some(plan_type(plan.kind)),
         generation: i64::try_from(plan.generation.0).ok(),
+        announced,
         ..PlanStatus::default()
     });
 }
@@ -311,7 +316,9 @@ pub fn record_plan_end(
         PlanEnd::Applied => (PlanState::Applied, None),
         PlanEnd::Failed(problem) => (PlanState::Failed, Some(problem)),
     };
-    record_announcement(status, plan);
+    let known = status.plan.as_ref().filter(|known| known.generation == Some(generation));
+    let announced = known.and_then(|known| known.announced.clone());
+    set_plan(status, plan, announced);
     if let Some(status) = &mut status.plan {
         status.state = Some(state);
         status.ended = Some(Time(now));

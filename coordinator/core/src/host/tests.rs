@@ -6,6 +6,7 @@ use crate::plan::{PlanEnd, render};
 use crate::samples;
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{AgentUpdateState, AgentUpdateStatus, InstallState, MachineInventoryStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proto::v1alpha1::{
     Carried, CarriedNode as WireNode, CarriedPlan as WirePlan, Hello, InstallDone, InstallReport,
     InstallWaiting, PlanKind, PlanOutcome, SystemState, install_report,
@@ -93,7 +94,7 @@ fn attach_rebuilds_a_lost_status() {
 fn attach_keeps_a_newer_announcement() {
     let mut status = MachineInventoryStatus::default();
     let record = render(&samples::clean(), Generation(6), "a").unwrap();
-    facts::record_announcement(&mut status, &record.plan);
+    facts::record_announcement(&mut status, &record.plan, NOW);
     attach(&mut status, node_of(5, PlanOutcome::Applied), "replica-1", NOW);
     let plan = status.plan.unwrap();
     assert_eq!((plan.generation, plan.kind, plan.state), (Some(6), Some(PlanType::Clean), None));
@@ -271,9 +272,11 @@ fn plan_end_changes_what_the_host_carries() {
     let mut status = MachineInventoryStatus::default();
     attach(&mut status, Carried::default(), "replica-1", NOW);
     let reprovision = render(&samples::reprovision(), Generation(1), "a").unwrap().plan;
-    facts::record_announcement(&mut status, &reprovision);
+    facts::record_announcement(&mut status, &reprovision, NOW);
     assert_eq!(shown(&with_status(status.clone()), Type::Ready, NOW), pair("False", "WaitingForPlan"));
-    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, NOW);
+    facts::record_plan_end(&mut status, &reprovision, &PlanEnd::Applied, None, seconds(9));
+    let plan = status.plan.as_ref().unwrap();
+    assert_eq!((&plan.announced, &plan.ended), (&Some(Time(NOW)), &Some(Time(seconds(9)))));
     let record = samples::record(&with_status(status.clone()));
     assert_eq!(record.carried_node().unwrap().provider_id, samples::PROVIDER_ID);
     let problem = Problem { reason: Reason::BootFallback, message: "fell back".into() };

@@ -93,6 +93,7 @@ impl Setting {
             client: fake.client(USER),
             versions: cluster_api::at_version("v1beta2"),
             metrics: Metrics::default(),
+            traces: crate::traces::Traces::default(),
             readiness: Readiness::default(),
             clock: Clock::system(),
             workloads: crate::workload::WorkloadClients::default(),

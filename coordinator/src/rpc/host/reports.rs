@@ -2,6 +2,7 @@
 //! something new.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
@@ -9,6 +10,7 @@ use coordinator_core::host::{AnnouncedPlan, HostRecord, facts};
 use coordinator_core::inventory::reinstall_device;
 use coordinator_core::network;
 use coordinator_core::plan::{PlanEnd, Progress, judge_report};
+use coordinator_core::trace::{Period, TraceId, plan_span, step_span};
 use kube::ResourceExt as _;
 use proto::plan::Step;
 use proto::refusal::Refusal;
@@ -22,6 +24,7 @@ use crate::rpc::plan_notifications::PlanInFlight;
 use crate::rpc::running_plans::{Outputs, PlanReadError, VerifiedPlan, read_plan};
 use crate::rpc::{Context, RpcError};
 use crate::store::{StoreError, host, plan_record};
+use crate::traces::note_trace;
 
 /// How often a report is judged again because the plan Secret was changed.
 const TRIES: usize = 3;
@@ -34,6 +37,7 @@ pub(super) async fn record_step_report(
     report: &wire::StepReport,
 ) -> Result<(), RpcError> {
     let inventory = context.find_inventory(peer).await?;
+    note_trace(inventory.claim().as_ref().and_then(TraceId::of_claim));
     for _ in 0..TRIES {
         let Some(verified) = find_plan(context, peer, &inventory, report).await? else {
             return Ok(());
@@ -42,7 +46,7 @@ pub(super) async fn record_step_report(
         if progress == Progress::Stale {
             return Err(refuse_stale(report));
         }
-        time_step(context, peer, &verified, report);
+        time_step(context, peer, &inventory, &verified, (report, &progress));
         let Progress::Ended(end) = progress else {
             record_output(context, peer, &verified, report);
             return Ok(());
@@ -149,14 +153,28 @@ async fn find_plan(
 }
 
 /// How long the step took, where this replica saw it begin and end.
-fn time_step(context: &Context, peer: &Peer, verified: &VerifiedPlan, report: &wire::StepReport) {
-    let step = usize::try_from(report.step).ok().and_then(|index| verified.plan.steps.get(index));
-    let checksum = &verified.plan.checksum;
-    let took = context.step_times.note_report(&peer.key, checksum, report.step, Instant::now());
-    if let (Some(step), Some(took)) = (step, took) {
-        let is_done = matches!(report.outcome, Some(Outcome::Done(_)));
-        context.metrics.observe_step(step.name(), is_done, took);
-    }
+fn time_step(
+    context: &Context,
+    peer: &Peer,
+    inventory: &MachineInventory,
+    verified: &VerifiedPlan,
+    (report, progress): (&wire::StepReport, &Progress),
+) {
+    let plan = &verified.plan;
+    let step = usize::try_from(report.step).ok().and_then(|index| plan.steps.get(index));
+    let took = context.step_times.note_report(&peer.key, &plan.checksum, report.step, Instant::now());
+    let (Some(step), Some(took)) = (step, took) else { return };
+    let failure = match progress {
+        Progress::Ended(PlanEnd::Failed(problem)) => Some(problem.reason.as_str()),
+        _ => None,
+    };
+    context.metrics.observe_step(step.name(), failure.is_none(), took);
+    let end = context.now();
+    let period = Period { start: end - took, end };
+    context.traces.record_span(|| {
+        let (claim, host) = (inventory.claim()?, inventory.name_any());
+        step_span(&claim, &host, plan, (report.step, step), failure, period)
+    });
 }
 
 fn record_output(
@@ -196,14 +214,20 @@ async fn record_plan_end(
     };
     let (plan, now) = (&verified.plan, context.clock.now());
     let record = |status: &mut _| facts::record_plan_end(status, plan, end, system, now);
-    context.update_status(inventory, record).await?;
+    let inventory = context.update_status(inventory, record).await?;
     context.running_plans.remove_plan(&peer.key);
     let problem = match end {
         PlanEnd::Applied => None,
         PlanEnd::Failed(problem) => Some(problem),
     };
-    let took = context.step_times.note_end(&peer.key, &plan.checksum, Instant::now());
+    context.step_times.forget_plan(&peer.key);
+    // A newer plan may have been announced meanwhile.
+    let known = inventory.plan().filter(|known| known.id.as_deref() == Some(plan.id.as_str()));
+    let announced = known.and_then(|known| known.announced.as_ref());
+    let period = announced.map(|announced| Period { start: announced.0.min(now), end: now });
+    let took = period.and_then(|period| Duration::try_from(period.end.duration_since(period.start)).ok());
     context.metrics.count_plan(plan.kind, problem, took);
+    context.traces.record_span(|| plan_span(&inventory.claim()?, &inventory.name_any(), plan, end, period?));
     tracing::info!(plan = %plan.id, generation = %plan.generation, ?end, "plan ended");
     Ok(())
 }

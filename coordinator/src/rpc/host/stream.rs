@@ -4,11 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::inventory::{CoordinatorSettingsState, LoadBalancerDuty, SessionStatus};
+use coordinator_api::inventory::{
+    CoordinatorSettingsState, LoadBalancerDuty, MachineInventory, SessionStatus,
+};
 use coordinator_core::host::{Problem, facts};
 use coordinator_core::ids::Uid;
 use coordinator_core::load_balancer::message_of;
 use coordinator_core::retry::failure_backoff;
+use coordinator_core::trace::TraceId;
 use futures::stream::{BoxStream, StreamExt as _};
 use proto::plan::Checksum;
 use proto::refusal::Refusal;
@@ -321,7 +324,9 @@ impl Attachment {
             Ok(verified) => {
                 let message = coordinator_message::Message::Plan((&verified.plan).into());
                 self.sent = Some(announced.checksum.clone());
-                tracing::info!(plan = %announced.id, generation = %announced.generation, "sending plan");
+                let claim = inventory.as_deref().and_then(MachineInventory::claim);
+                let trace_id = claim.as_ref().and_then(TraceId::of_claim).map(tracing::field::display);
+                tracing::info!(plan = %announced.id, generation = %announced.generation, trace_id, "sending plan");
                 self.context.step_times.note_sent(&self.peer().key, &announced.checksum, Instant::now());
                 self.context.running_plans.insert_plan(&self.statement.peer.key, Arc::new(verified));
                 if announced.has_problem {

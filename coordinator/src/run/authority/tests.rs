@@ -10,6 +10,14 @@ fn read_authority(setting: &Setting) -> Option<Value> {
     setting.fake.look("secrets", OWN_NAMESPACE, SECRET_NAME)
 }
 
+/// As a new installation creates it.
+async fn make_authority() -> Value {
+    let mut earlier = Setting::new(&[]);
+    earlier.start();
+    earlier.settle().await;
+    read_authority(&earlier).unwrap()
+}
+
 async fn register_host(setting: &Setting) {
     setting.create("MachineInventory", "host-1", json!({ "spec": { "tpmHash": "0a0b" } })).await;
 }
@@ -27,10 +35,7 @@ async fn new_installation_creates_its_authority() {
 
 #[tokio::test(start_paused = true)]
 async fn lost_authority_is_awaited_while_hosts_trust_it() {
-    let mut earlier = Setting::new(&[]);
-    earlier.start();
-    earlier.settle().await;
-    let authority = read_authority(&earlier).unwrap();
+    let authority = make_authority().await;
 
     let mut setting = Setting::new(&[]);
     register_host(&setting).await;
@@ -54,5 +59,23 @@ async fn lost_authority_is_replaced_on_request() {
     setting.start();
     setting.settle().await;
     assert!(read_authority(&setting).is_some());
+    assert_eq!(setting.readiness.reason(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn authority_from_outside_is_awaited() {
+    let mut setting = Setting::new(&["--provided-authority"]);
+    setting.start();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(setting.count(0, Verb::Create, "secrets"), 0);
+    let reason = setting.readiness.reason().unwrap();
+    for part in [SECRET_NAME, "tls.crt", "cert-manager"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    let mut given = make_authority().await;
+    let data = given["data"].take();
+    given["data"] = json!({ "tls.crt": data["ca.crt"], "tls.key": data["ca.key"], "ca.crt": "" });
+    setting.fake.put_back(given, OwnerReferences::Keep).unwrap();
+    setting.settle().await;
     assert_eq!(setting.readiness.reason(), None);
 }
