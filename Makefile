@@ -84,6 +84,11 @@ e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and j
 	cargo build --quiet --package coordinator --package e2e --bins
 	exec $(CARGO_TARGET_DIR)/debug/cluster-of-hosts $(E2E_OPTIONS)
 
+.PHONY: e2e-capi
+e2e-capi: parts ## Run Cluster API's own specs on simulated hosts (about 35 min, and 10 min to build them once; SPECS='Quick start' runs a part)
+	@cargo build --quiet --package coordinator --package e2e --bins
+	exec $(CARGO_TARGET_DIR)/debug/cluster-api-suite --artifacts $(CARGO_TARGET_DIR)/cluster-api-suite-artifacts $(if $(SPECS),--specs '$(SPECS)')
+
 .PHONY: bench
 bench: ## Measure against the goals (about 10 min; BENCH='index fleet' runs a part)
 	@# One after the other: the coordinator is built without the features of the benchmarks.

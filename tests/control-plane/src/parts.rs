@@ -2,6 +2,7 @@
 
 mod build;
 mod catalogue;
+mod content;
 mod providers;
 
 use std::path::{Path, PathBuf};
@@ -119,10 +120,17 @@ impl Parts {
         Ok(cached)
     }
 
-    /// The cache directory of a module at the version of its `go.mod`.
+    /// The cache directory of a module at the version of its `go.mod`. Where the module has sources of
+    /// ours, it is one of their content too.
     #[must_use]
     pub fn directory(&self, module: Module) -> PathBuf {
-        self.cache.join(format!("{}-{}", module.name(), module.version()))
+        let name = format!("{}-{}", module.name(), module.version());
+        match module {
+            Module::ClusterApiSuite => {
+                self.cache.join(format!("{name}-{}", content::hash(&self.sources.join(module.name()))))
+            }
+            _ => self.cache.join(name),
+        }
     }
 
     fn cached(&self, part: Part) -> PathBuf {

@@ -7,6 +7,8 @@ use rcgen::{
     IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
 };
 
+use crate::registry::sha256;
+
 /// Making a certificate failed.
 #[derive(Debug, thiserror::Error)]
 #[error("make a certificate for {subject}")]
@@ -57,7 +59,7 @@ impl Authority {
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key).map_err(failed)?;
         Ok(Self {
-            pin: pin(&key.subject_public_key_info()),
+            pin: sha256(&key.subject_public_key_info()),
             pair: pair(&certificate, &key),
             issuer: Issuer::new(params, key),
         })
@@ -152,14 +154,4 @@ fn params(name: &str, organisation: Option<&str>) -> CertificateParams {
 
 fn pair(certificate: &Certificate, key: &KeyPair) -> Pair {
     Pair { certificate: certificate.pem(), key: key.serialize_pem() }
-}
-
-fn pin(public_key: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let digest = ring::digest::digest(&ring::digest::SHA256, public_key);
-    let mut pin = "sha256:".to_owned();
-    for byte in digest.as_ref() {
-        let _ = write!(pin, "{byte:02x}");
-    }
-    pin
 }

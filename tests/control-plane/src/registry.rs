@@ -280,13 +280,7 @@ impl Registry {
 /// `sha256:` and hexadecimal digits.
 #[must_use]
 pub fn sha256(content: &[u8]) -> String {
-    use std::fmt::Write as _;
-    let digest = ring::digest::digest(&ring::digest::SHA256, content);
-    let mut text = "sha256:".to_owned();
-    for byte in digest.as_ref() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    format!("sha256:{}", hex::encode(ring::digest::digest(&ring::digest::SHA256, content)))
 }
 
 fn configuration(file: &impl Fn(&str) -> PathBuf, port: u16, access: &Access) -> Value {

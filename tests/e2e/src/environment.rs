@@ -52,7 +52,17 @@ impl Environment {
     /// # Errors
     /// Whatever does not start, with the end of its log.
     pub async fn start_for_control_planes(progress: &Arc<Progress>) -> anyhow::Result<Self> {
-        let directory = Arc::new(Directory::temporary()?);
+        Self::start_for_control_planes_in(Arc::new(Directory::temporary()?), progress).await
+    }
+
+    /// The same, with logs and files in `directory`.
+    ///
+    /// # Errors
+    /// Whatever does not start, with the end of its log.
+    pub async fn start_for_control_planes_in(
+        directory: Arc<Directory>,
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
         Self::start_with(directory, Reach::Loopback, Served::default(), Managers::Kubeadm, progress).await
     }
 
@@ -70,7 +80,7 @@ impl Environment {
             Reach::Loopback => Managers::Kubeadm,
             Reach::Guests | Reach::Switch => Managers::Core,
         };
-        let served = Served { namespaces: &[], has_metal3: true };
+        let served = Served { has_metal3: true, ..Served::default() };
         Self::start_with(directory, reach, served, managers, progress).await
     }
 
@@ -85,8 +95,21 @@ impl Environment {
         namespaces: &[&str],
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
-        let served = Served { namespaces, has_metal3: false };
+        let served = Served { namespaces, ..Served::default() };
         Self::start_with(directory, reach, served, Managers::Core, progress).await
+    }
+
+    /// Starts one whose coordinator has this in its environment.
+    ///
+    /// # Errors
+    /// Whatever does not start, with the end of its log.
+    pub async fn start_configured(
+        environment: &[(String, String)],
+        progress: &Arc<Progress>,
+    ) -> anyhow::Result<Self> {
+        let directory = Arc::new(Directory::temporary()?);
+        let served = Served { environment, ..Served::default() };
+        Self::start_with(directory, Reach::Loopback, served, Managers::Core, progress).await
     }
 
     async fn start_with(

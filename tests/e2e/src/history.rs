@@ -9,6 +9,7 @@ use futures::StreamExt as _;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::lifecycle::NAMESPACE;
@@ -49,12 +50,15 @@ pub struct History {
 }
 
 impl History {
-    /// Begins to watch.
-    #[must_use]
-    pub fn watch(client: &Client) -> Self {
+    /// Begins to watch, and waits until what exists was seen: what vanishes afterwards is
+    /// noticed.
+    pub async fn watch(client: &Client) -> Self {
         let observed = Arc::<Mutex<Vec<_>>>::default();
         let api: Api<MachineInventory> = Api::namespaced(client.clone(), NAMESPACE);
-        let task = tokio::spawn(record(api, observed.clone()));
+        let (listed, mut begun) = watch::channel(false);
+        let task = tokio::spawn(record(api, observed.clone(), listed));
+        // The sender lives as long as the task.
+        let _ = begun.wait_for(|is_listed| *is_listed).await;
         Self { observed, task }
     }
 
@@ -97,7 +101,11 @@ fn find_violations(observed: &[Observed], expected: &[Expected]) -> Vec<String> 
     observed.iter().filter_map(check).collect()
 }
 
-async fn record(api: Api<MachineInventory>, observed: Arc<Mutex<Vec<Observed>>>) {
+async fn record(
+    api: Api<MachineInventory>,
+    observed: Arc<Mutex<Vec<Observed>>>,
+    listed: watch::Sender<bool>,
+) {
     let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
     while let Some(event) = events.next().await {
         // A watch that breaks is opened again by the stream itself.
@@ -110,7 +118,11 @@ async fn record(api: Api<MachineInventory>, observed: Arc<Mutex<Vec<Observed>>>)
             }
             Ok(Event::Apply(inventory) | Event::InitApply(inventory)) => observe(inventory, false),
             Ok(Event::Delete(inventory)) => observe(inventory, true),
-            Ok(Event::Init | Event::InitDone) | Err(_) => continue,
+            Ok(Event::InitDone) => {
+                listed.send_replace(true);
+                continue;
+            }
+            Ok(Event::Init) | Err(_) => continue,
         };
         observed.lock().unwrap_or_else(PoisonError::into_inner).push(state);
     }

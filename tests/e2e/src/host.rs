@@ -1,11 +1,13 @@
 //! The host under test: QEMU, or files that simulate one.
 
+pub mod disk_search;
 pub mod qemu;
 pub mod simulated;
 
 use std::path::Path;
 use std::time::Duration;
 
+pub use disk_search::Secret;
 pub use qemu::Qemu;
 pub use simulated::{Disk, Simulated};
 
@@ -116,15 +118,29 @@ impl Host {
         }
     }
 
-    /// Checks that nothing of the node is left, `secret` of its bootstrap data
-    /// above all.
+    /// Secrets that its disk holds while it is a node; none of a simulated host.
+    ///
+    /// # Errors
+    /// When one is not there.
+    pub async fn note_secrets(&self, token: &str) -> anyhow::Result<Vec<Secret>> {
+        match self {
+            Self::Simulated(_) => Ok(vec![]),
+            Self::Qemu(host) => host.note_secrets(token).await,
+        }
+    }
+
+    /// Checks that nothing of the node is left: no file with `token` of its bootstrap
+    /// data, and none of the secrets anywhere on the disk.
     ///
     /// # Errors
     /// What is left.
-    pub async fn check_clean(&self, secret: &str) -> anyhow::Result<()> {
+    pub async fn check_clean(&self, token: &str, secrets: &[Secret]) -> anyhow::Result<()> {
         match self {
-            Self::Simulated(host) => host.check_clean(secret),
-            Self::Qemu(host) => host.check_clean(secret).await,
+            Self::Simulated(host) => host.check_clean(token),
+            Self::Qemu(host) => {
+                host.check_clean(token).await?;
+                host.check_disk(secrets).await
+            }
         }
     }
 

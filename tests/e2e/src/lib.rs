@@ -6,7 +6,9 @@
 //! simulated or QEMU. The demo and the tests run the same steps.
 
 pub mod backup;
+pub mod cluster_api_suite;
 pub mod cluster_of_hosts;
+pub mod collector;
 pub mod commands;
 pub mod control_planes;
 pub mod environment;
@@ -18,8 +20,10 @@ pub mod lifecycle;
 pub mod manifests;
 pub mod program;
 pub mod progress;
+pub mod provider;
 pub mod replicas;
 pub mod requests;
+pub mod seed;
 pub mod serve;
 pub mod site;
 pub mod switch;

@@ -14,7 +14,6 @@ use coordinator_api::capi;
 use coordinator_api::conditions::{Reason, Type, find_condition, is_true};
 use coordinator_api::inventory::{AllocationState, MachineInventory, PlanState, PlanType};
 use coordinator_api::machine::{BaremetalMachine, Phase};
-use coordinator_api::seed_image::{SeedImage, SeedImageState};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -22,12 +21,12 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use crate::commands::verify_checksum;
 use crate::environment::{Environment, Management};
 use crate::host::{Host, Image, Qemu};
 use crate::manifests::{self, fill};
 use crate::progress::Progress;
 use crate::requests::retry;
+use crate::seed::{self, Seed};
 use crate::watching::{until, until_all};
 
 /// Namespace of everything that the lifecycle needs.
@@ -112,28 +111,8 @@ impl<'a> Lifecycle<'a> {
     /// # Errors
     /// Whatever is not as it should be.
     pub async fn create_seed(&mut self, base: &str) -> anyhow::Result<PathBuf> {
-        self.progress.step("a MachineRegistration and a SeedImage become an ISO");
-        let emulate_tpm = (!self.host.has_tpm()).to_string();
-        let values = [("DEVICE", self.host.device()), ("EMULATE_TPM", &emulate_tpm)];
-        let registration = fill(manifests::REGISTRATION, &values);
-        self.management().apply(&registration).await?;
-        let mac = self.host.static_mac();
-        self.management().apply(&fill(manifests::SEED_IMAGE, &[("BASE", base), ("MAC", &mac)])).await?;
-        let ready = |image: &SeedImage| {
-            image.status.as_ref().is_some_and(|status| {
-                status.state == Some(SeedImageState::Completed)
-                    && is_true(&status.conditions, Type::Ready)
-                    && is_true(&status.conditions, Type::SeedImageReady)
-            })
-        };
-        let image = until(&self.api::<SeedImage>(), "lab", Duration::from_mins(2), ready).await?;
-        let status = image.status.context("a SeedImage without status")?;
-        self.progress.step("the ISO is downloaded and its checksum verified");
-        let iso = self.environment.directory.path().join("seed.iso");
-        let sum = iso.with_extension("iso.sha256");
-        self.environment.download(&status.download_url.context("no downloadURL")?, &iso).await?;
-        self.environment.download(&status.checksum_url.context("no checksumURL")?, &sum).await?;
-        verify_checksum(&iso, &sum).await?;
+        let seed = Seed { namespace: NAMESPACE, base };
+        let iso = seed::create(self.environment, seed, self.host, &self.progress).await?;
         self.record_proof("the seed ISO is served with its checksum");
         Ok(iso)
     }
@@ -324,13 +303,19 @@ impl<'a> Lifecycle<'a> {
     /// Whatever is not as it should be.
     pub async fn scale_down(&mut self, inventory: &MachineInventory) -> anyhow::Result<()> {
         self.progress.step("the MachineDeployment is scaled to 0: the host is cleaned and released");
+        let token = self.environment.workload.bootstrap_token();
+        let secrets = self.host.note_secrets(token).await?;
         self.scale(json!({ "spec": { "replicas": 0 } })).await?;
         self.await_release(inventory).await?;
-        self.host.check_clean(self.environment.workload.bootstrap_token()).await?;
+        self.host.check_clean(token, &secrets).await?;
         self.host.check_network().await?;
         self.record_proof(
             "released: no credential or workload of the node is left, the host is up and attached",
         );
+        if !secrets.is_empty() {
+            let names: Vec<_> = secrets.iter().map(|secret| secret.what).collect();
+            self.record_proof(format!("no byte of the disk holds {}", names.join(" or ")));
+        }
         Ok(())
     }
 

@@ -31,6 +31,8 @@ pub struct Placement<'a> {
     pub namespaces: &'a [String],
     /// Whether they serve the kinds of Metal3.
     pub has_metal3: bool,
+    /// What they have in their environment beside the usual.
+    pub environment: &'a [(String, String)],
 }
 
 /// One coordinator process.
@@ -79,6 +81,7 @@ impl Replica {
         if placement.has_metal3 {
             spec.arguments.push("--metal3=full".to_owned());
         }
+        spec.environment.extend(placement.environment.iter().cloned());
         spec.arguments.extend(placement.namespaces.iter().map(|one| format!("--namespace={one}")));
         Ok(Self { name, server: Server::start(spec.clone())?, spec, port, health })
     }

@@ -57,6 +57,8 @@ pub struct Served<'a> {
     pub namespaces: &'a [&'a str],
     /// Whether the kinds of Metal3 are served.
     pub has_metal3: bool,
+    /// What its coordinator has in its environment.
+    pub environment: &'a [(String, String)],
 }
 
 /// A management cluster: Cluster API and our objects, and the coordinator.
@@ -72,6 +74,7 @@ pub struct Management {
     name: String,
     namespaces: Vec<String>,
     has_metal3: bool,
+    environment: Vec<(String, String)>,
 }
 
 /// A management cluster with its coordinator.
@@ -114,7 +117,8 @@ impl Management {
         let cluster_api = ClusterApi::start(parts, &control_plane).await?;
         let namespaces = served.namespaces.iter().map(|&one| one.to_owned()).collect();
         let (name, has_metal3) = (name.to_owned(), served.has_metal3);
-        Ok(Self { control_plane, cluster_api, admin, replicas: vec![], name, namespaces, has_metal3 })
+        let (replicas, environment) = (vec![], served.environment.to_vec());
+        Ok(Self { control_plane, cluster_api, admin, replicas, name, namespaces, has_metal3, environment })
     }
 
     /// Applies a manifest as an operator does.
@@ -280,7 +284,8 @@ async fn open(reach: Reach) -> anyhow::Result<(Forwarder, String)> {
 fn start_replicas(management: &Management, directory: &Directory, url: &str) -> anyhow::Result<Vec<Replica>> {
     let name = format!("{}-coordinator", management.name);
     let (control_plane, namespaces) = (&management.control_plane, &*management.namespaces);
-    let has_metal3 = management.has_metal3;
-    let placement = Placement { control_plane, directory, name: &name, url, namespaces, has_metal3 };
+    let (has_metal3, environment) = (management.has_metal3, &*management.environment);
+    let placement =
+        Placement { control_plane, directory, name: &name, url, namespaces, has_metal3, environment };
     (0..REPLICAS).map(|number| Replica::start(&placement, number)).collect()
 }

@@ -68,10 +68,11 @@ fn disks(config: &HostConfig) -> Vec<String> {
         BootOrder::Variables => ("", ""),
     };
     // writeback honours flushes: what the guest synced survives a power cut, what it did not is lost.
-    let system = config.directory.join("system.qcow2");
+    let system = config.system_disk();
     let mut list = vec![
         "-drive".into(),
-        format!("if=none,id=system,format=qcow2,cache=writeback,file={}", system.display()),
+        // What the guest trims is a hole in the file, as it is gone from a flash disk.
+        format!("if=none,id=system,format=raw,cache=writeback,discard=unmap,file={}", system.display()),
         "-device".into(),
         format!("virtio-blk-pci,drive=system,serial=system{disk}"),
     ];

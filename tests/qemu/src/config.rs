@@ -80,7 +80,7 @@ pub struct ImageDisk {
 pub struct HostConfig {
     /// Name in logs and errors.
     pub name: String,
-    /// Private directory: `system.qcow2`, `console.log`, UEFI variables. It is made, and survives the host.
+    /// Private directory: `system.raw`, `console.log`, UEFI variables. It is made, and survives the host.
     pub directory: PathBuf,
     /// SMBIOS system UUID.
     pub uuid: String,
@@ -109,6 +109,12 @@ pub struct HostConfig {
 }
 
 impl HostConfig {
+    /// Its disk, as a raw image with holes.
+    #[must_use]
+    pub fn system_disk(&self) -> PathBuf {
+        self.directory.join("system.raw")
+    }
+
     /// A host as the story has it: 2 CPUs, 2 GiB, a 16 GiB disk, a TPM, one NIC for DHCP (10.0.2.0) and one for a static
     /// address (10.77.0.0), no CD. `number` makes UUID, serial number and MACs unique and lasting.
     #[must_use]

@@ -396,20 +396,10 @@ async fn prepare(config: &HostConfig) -> Result<(), LabError> {
         move |source| LabError::Prepare { path, source }
     };
     tokio::fs::create_dir_all(directory).await.map_err(failed(directory))?;
-    let disk = directory.join("system.qcow2");
+    let disk = config.system_disk();
     if !disk.exists() {
-        let size = format!("{}G", config.disk_gib);
-        let made = tokio::process::Command::new("qemu-img")
-            .args(["create", "-q", "-f", "qcow2"])
-            .arg(&disk)
-            .arg(size)
-            .output()
-            .await
-            .map_err(|source| LabError::Start { program: "qemu-img", source })?;
-        if !made.status.success() {
-            let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-            return Err(LabError::Program { program: "qemu-img", said });
-        }
+        let file = tokio::fs::File::create_new(&disk).await.map_err(failed(&disk))?;
+        file.set_len(u64::from(config.disk_gib) << 30).await.map_err(failed(&disk))?;
     }
     let variables = directory.join("uefi-variables.fd");
     if config.firmware == Firmware::Uefi && !variables.exists() {

@@ -12,6 +12,7 @@ use coordinator::health::Readiness;
 use coordinator::lease::replica::ReplicaLease;
 use coordinator::metrics::Metrics;
 use coordinator::run::{self, Parts, Setup};
+use coordinator::traces::Traces;
 use coordinator::workload::WorkloadClients;
 use coordinator::{cluster_api, controllers, listener};
 use fake_apiserver::FakeApi;
@@ -107,6 +108,7 @@ async fn run_process(site: Site, name: String, client: kube::Client) {
         client: client.clone(),
         versions: cluster_api::at_version(CAPI),
         metrics: Metrics::default(),
+        traces: Traces::default(),
         readiness: Readiness::default(),
         clock: site.clock.clone(),
         workloads: connect_workloads(&site.workload),

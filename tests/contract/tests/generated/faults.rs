@@ -16,7 +16,7 @@ use super::reference::{code, header, table};
 use super::{checkout, committed};
 
 /// Where faults are played, and the title of what is played there.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
     ("coordinator/src/rpc/tests", "Hosts that call the coordinator"),
     ("tests/scenarios/tests", "The whole system, in one process"),
     ("tests/swtpm/tests", "Hosts with real TPMs in software"),
@@ -24,6 +24,7 @@ const SOURCES: [(&str, &str); 8] = [
     ("tests/e2e/tests", "Real API servers, and a QEMU host (`make test-lab`)"),
     ("tests/vip/tests", "The address of an internal endpoint, in network namespaces"),
     ("agent/src/boot", "Early boot of a host"),
+    ("agent/src/plan", "Steps on a host"),
     ("agent/tests", "The agent alone"),
 ];
 

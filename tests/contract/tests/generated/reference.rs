@@ -158,7 +158,7 @@ fn flags_are_documented() {
     };
     table(&mut text, &["flag", "environment", "default", "meaning"], flags.iter().map(row));
     text.push_str(
-        "\n`RUST_LOG` filters the log (default `info`; syntax of `tracing_subscriber::EnvFilter`).\n\n## baremetal-agent\n\n",
+        "\n`RUST_LOG` filters the log (default `info`; syntax of `tracing_subscriber::EnvFilter`). Those of OpenTelemetry: [observability.md](../observability.md#traces).\n\n## baremetal-agent\n\n",
     );
     let source = read_source(AGENT);
     let usage = find_block(&source, "const USAGE: &str = \"\\\n", "\";");

@@ -19,6 +19,8 @@ pub enum Module {
     Helm,
     /// Prometheus 3.
     Prometheus,
+    /// Our program that runs the specs of `sigs.k8s.io/cluster-api/test`.
+    ClusterApiSuite,
 }
 
 /// One binary.
@@ -60,11 +62,13 @@ pub enum Part {
     Helm,
     /// Tests alert rules.
     Promtool,
+    /// Runs Cluster API's own specs.
+    ClusterApiSuite,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kubernetes,
         Self::EarlierKubernetes,
         Self::Etcd,
@@ -73,6 +77,7 @@ impl Module {
         Self::Distribution,
         Self::Helm,
         Self::Prometheus,
+        Self::ClusterApiSuite,
     ];
 
     /// Its directory below `tests/control-plane/parts`, and the first half of its name in the cache.
@@ -87,6 +92,7 @@ impl Module {
             Self::Distribution => "distribution",
             Self::Helm => "helm",
             Self::Prometheus => "prometheus",
+            Self::ClusterApiSuite => "cluster-api-suite",
         }
     }
 
@@ -113,6 +119,7 @@ impl Module {
             Self::Distribution => "github.com/distribution/distribution/v3",
             Self::Helm => "helm.sh/helm/v4",
             Self::Prometheus => "github.com/prometheus/prometheus",
+            Self::ClusterApiSuite => "sigs.k8s.io/cluster-api/test",
         }
     }
 
@@ -126,6 +133,7 @@ impl Module {
             Self::Distribution => include_str!("../../parts/distribution/go.mod"),
             Self::Helm => include_str!("../../parts/helm/go.mod"),
             Self::Prometheus => include_str!("../../parts/prometheus/go.mod"),
+            Self::ClusterApiSuite => include_str!("../../parts/cluster-api-suite/go.mod"),
         }
     }
 
@@ -138,6 +146,7 @@ impl Module {
             | Self::EarlierKubernetes
             | Self::Etcd
             | Self::ClusterApi
+            | Self::ClusterApiSuite
             | Self::Distribution
             | Self::Helm => "",
         }
@@ -150,6 +159,7 @@ impl Module {
             Self::Kubernetes | Self::EarlierKubernetes => format!("-s -w {}", stamp(self.version())),
             Self::Etcd
             | Self::ClusterApi
+            | Self::ClusterApiSuite
             | Self::Containerd
             | Self::Distribution
             | Self::Helm
@@ -167,7 +177,7 @@ fn stamp(version: &str) -> String {
 
 impl Part {
     /// Every part, in the order in which building them shares most work.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::KubeScheduler,
@@ -186,6 +196,7 @@ impl Part {
         Self::Registry,
         Self::Helm,
         Self::Promtool,
+        Self::ClusterApiSuite,
     ];
 
     /// The binary's file name.
@@ -210,6 +221,7 @@ impl Part {
             Self::Clusterctl => "clusterctl",
             Self::Helm => "helm",
             Self::Promtool => "promtool",
+            Self::ClusterApiSuite => "cluster-api-suite",
         }
     }
 
@@ -233,6 +245,7 @@ impl Part {
             Self::Registry => Module::Distribution,
             Self::Helm => Module::Helm,
             Self::Promtool => Module::Prometheus,
+            Self::ClusterApiSuite => Module::ClusterApiSuite,
         }
     }
 
@@ -240,6 +253,7 @@ impl Part {
         let module = self.module().path();
         match self {
             Self::Etcd => module.to_owned(),
+            Self::ClusterApiSuite => ".".to_owned(),
             Self::ClusterApiCore => format!("{module}/core"),
             Self::ClusterApiBootstrap => format!("{module}/bootstrap/kubeadm"),
             Self::ClusterApiControlPlane => format!("{module}/controlplane/kubeadm"),
@@ -252,6 +266,7 @@ impl Part {
         match self {
             Self::KubeApiserver => 390,
             Self::ClusterApiCore => 180,
+            Self::ClusterApiSuite => 240,
             Self::KubeControllerManager => 100,
             Self::Containerd | Self::Registry | Self::Helm | Self::Promtool => 90,
             Self::Etcd => 45,

@@ -57,10 +57,12 @@ impl Provider {
         }
     }
 
-    /// The flag that serves `ClusterClasses`, where it has one.
+    /// The flag that serves `ClusterClasses` and taints of machines, where it has one.
     pub(crate) fn feature_gates(self) -> Option<&'static str> {
         match self {
-            Self::Core | Self::ControlPlane => Some("--feature-gates=ClusterTopology=true"),
+            Self::Core | Self::ControlPlane => {
+                Some("--feature-gates=ClusterTopology=true,MachineTaintPropagation=true")
+            }
             Self::Bootstrap => None,
         }
     }

@@ -4,8 +4,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::documents::{self, Token};
@@ -14,6 +15,10 @@ use super::{Error, Workload, request};
 use crate::parts::Parts;
 use crate::pki::Authority;
 use crate::{ControlPlane, Role, Settings, control_plane};
+
+/// `ConfigMap` of kubeadm.
+const CONFIGURATION: &str = "kubeadm-config";
+const KUBE_PROXY: &str = "kube-proxy";
 
 impl Workload {
     /// Starts one that nothing was done to yet; it is reached at its own address only.
@@ -48,21 +53,43 @@ impl Workload {
         ])
     }
 
-    /// What `kubeadm init` does beside the kubelet: keeps its `ClusterConfiguration` for those who
-    /// join.
+    /// What `kubeadm init` does beside the kubelet: it runs kube-proxy, and keeps its
+    /// `ClusterConfiguration` for those who join.
     ///
     /// # Errors
     /// When the server refuses it.
     pub async fn upload_configuration(&self, configuration: &str) -> Result<(), Error> {
         let maps: Api<ConfigMap> = Api::namespaced(self.control_plane.admin().await?, "kube-system");
         let map = json!({
-            "metadata": { "name": "kubeadm-config" },
+            "metadata": { "name": CONFIGURATION },
             "data": { "ClusterConfiguration": configuration },
         });
         let attempt = "upload kubeadm-config";
         let map: ConfigMap =
             serde_json::from_value(map).map_err(kube::Error::SerdeError).map_err(request(attempt))?;
         maps.create(&PostParams::default(), &map).await.map_err(request(attempt))?;
+        self.run_kube_proxy(&read_version(configuration)).await
+    }
+
+    /// No kubelet runs its Pods; Cluster API changes its image when a control plane is upgraded.
+    async fn run_kube_proxy(&self, version: &str) -> Result<(), Error> {
+        let attempt = "run kube-proxy";
+        let labels = json!({ "k8s-app": KUBE_PROXY });
+        let image = format!("registry.k8s.io/kube-proxy:{version}");
+        let kube_proxy: DaemonSet = serde_json::from_value(json!({
+            "metadata": { "name": KUBE_PROXY },
+            "spec": {
+                "selector": { "matchLabels": labels },
+                "template": {
+                    "metadata": { "labels": labels },
+                    "spec": { "containers": [{ "name": KUBE_PROXY, "image": image }] },
+                },
+            },
+        }))
+        .map_err(kube::Error::SerdeError)
+        .map_err(request(attempt))?;
+        let daemon_sets: Api<DaemonSet> = Api::namespaced(self.control_plane.admin().await?, "kube-system");
+        daemon_sets.create(&PostParams::default(), &kube_proxy).await.map_err(request(attempt))?;
         Ok(())
     }
 
@@ -82,21 +109,35 @@ impl Workload {
         Ok(())
     }
 
+    /// Takes everything away that hosts and control planes left: the next cluster finds none of it.
+    ///
+    /// # Errors
+    /// When the server refuses it.
+    pub async fn clear(&self) -> Result<(), Error> {
+        let client = self.control_plane.admin().await?;
+        let all = ListParams::default();
+        let (system, at_once) = ("kube-system", DeleteParams::default().grace_period(0));
+        let daemon_sets: Api<DaemonSet> = Api::namespaced(client.clone(), system);
+        daemon_sets.delete_collection(&at_once, &all).await.map_err(request("delete all DaemonSets"))?;
+        let nodes: Api<Node> = Api::all(client.clone());
+        nodes.delete_collection(&at_once, &all).await.map_err(request("delete all Nodes"))?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), system);
+        pods.delete_collection(&at_once, &all).await.map_err(request("delete all Pods"))?;
+        let maps: Api<ConfigMap> = Api::namespaced(client, system);
+        match maps.delete(CONFIGURATION, &at_once).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).map_err(request("delete kubeadm-config")),
+        }
+    }
+
     /// What the kubelet of a node reports when it starts again. A Node that was deleted stays so.
     ///
     /// # Errors
     /// When the server refuses it.
     pub async fn find_node(&self, name: &str) -> Result<(), Error> {
-        let ready = json!({ "status": { "conditions": [{
-            "type": "Ready",
-            "status": "True",
-            "reason": "KubeletReady",
-            "message": "",
-        }] } });
-        let nodes: Api<Node> = Api::all(self.control_plane.admin().await?);
-        match nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(ready)).await {
+        match self.set_ready(name, ("True", "KubeletReady", "")).await? {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            patched => patched.map(drop).map_err(request(&format!("find node {name}"))),
+            patched => patched.map_err(request(&format!("find node {name}"))),
         }
     }
 
@@ -105,15 +146,37 @@ impl Workload {
     /// # Errors
     /// When the server refuses it.
     pub async fn lose_node(&self, name: &str) -> Result<(), Error> {
-        let unknown = json!({ "status": { "conditions": [{
-            "type": "Ready",
-            "status": "Unknown",
-            "reason": "NodeStatusUnknown",
-            "message": "Kubelet stopped posting node status.",
-        }] } });
+        let unknown = ("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.");
+        self.set_ready(name, unknown).await?.map_err(request(&format!("lose node {name}")))
+    }
+
+    /// Writes the condition `Ready` of a node: status, reason, message.
+    async fn set_ready(
+        &self,
+        name: &str,
+        (status, reason, message): (&str, &str, &str),
+    ) -> Result<Result<(), kube::Error>, Error> {
+        let ready = json!({ "type": "Ready", "status": status, "reason": reason, "message": message });
+        let patch = Patch::Strategic(json!({ "status": { "conditions": [ready] } }));
         let nodes: Api<Node> = Api::all(self.control_plane.admin().await?);
-        let patched = nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(unknown)).await;
-        patched.map_err(request(&format!("lose node {name}")))?;
-        Ok(())
+        Ok(nodes.patch_status(name, &PatchParams::default(), &patch).await.map(drop))
+    }
+}
+
+/// The release that a `ClusterConfiguration` names.
+fn read_version(configuration: &str) -> String {
+    let found: serde_json::Value = serde_norway::from_str(configuration).unwrap_or_default();
+    found["kubernetesVersion"].as_str().unwrap_or("unknown").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_that_of_the_configuration() {
+        assert_eq!(read_version("kind: ClusterConfiguration\nkubernetesVersion: v1.36.3\n"), "v1.36.3");
+        assert_eq!(read_version(r#"{"kubernetesVersion":"v1.36.4"}"#), "v1.36.4");
+        assert_eq!(read_version("kind: ClusterConfiguration\n"), "unknown");
     }
 }

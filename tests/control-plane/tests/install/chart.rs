@@ -165,8 +165,11 @@ fn every_option() -> Value {
         "watch": { "namespaces": ["fleet-a", "fleet-b"], "filter": "here" },
         "metal3": { "mode": "hosts" },
         "privateCA": { "configMap": "authorities" },
+        "certificateAuthority": { "issuerRef": { "name": "site", "kind": "ClusterIssuer" } },
         "cache": { "size": "4Gi", "sizeLimit": "5Gi" },
         "logLevel": "info,coordinator=debug",
+        "loggingFormat": "json",
+        "tracing": { "endpoint": "http://collector.observability:4317", "headersSecret": "collector" },
         "extraArgs": ["--source-connections=4096"],
         "nodeSelector": { "kubernetes.io/os": "linux" },
         "tolerations": [{ "operator": "Exists" }],
@@ -180,10 +183,11 @@ fn every_option() -> Value {
     })
 }
 
-/// The kinds of Gateway API and of the Prometheus operator, whose modules hold no definitions.
+/// The kinds of Gateway API, the Prometheus operator and cert-manager, whose modules hold no definitions.
 fn is_foreign(object: &DynamicObject) -> bool {
     let version = object.types.clone().unwrap_or_default().api_version;
-    version.starts_with("gateway.networking.k8s.io/") || version.starts_with("monitoring.coreos.com/")
+    let groups = ["gateway.networking.k8s.io/", "monitoring.coreos.com/", "cert-manager.io/"];
+    groups.iter().any(|group| version.starts_with(group))
 }
 
 #[tokio::test]
@@ -221,11 +225,34 @@ async fn rendered_charts_apply_strictly() -> Result<()> {
     for (name, values) in [("full", full), ("every option", every_option())] {
         let (foreign, own): (Vec<_>, Vec<_>) =
             chart.render("lab", &values).await?.into_iter().partition(is_foreign);
-        assert_eq!(foreign.len(), if name == "full" { 0 } else { 3 });
+        assert_eq!(foreign.len(), if name == "full" { 0 } else { 4 });
         apply::objects_strictly(&client, &own).await.context(name)?;
         ensure!(own.iter().all(|object| object.namespace().is_none_or(|namespace| namespace != NAMESPACE)));
     }
     let all = chart.render("lab", &every_option()).await?;
+    let deployment = all.iter().find(|object| {
+        object.name_any() == "baremetal-coordinator" && object.data["spec"]["template"].is_object()
+    });
+    let container = &deployment.context("no Deployment")?.data["spec"]["template"]["spec"]["containers"][0];
+    let (arguments, variables) = (&container["args"], &container["env"]);
+    ensure!(
+        arguments.as_array().is_some_and(|all| all.contains(&json!("--provided-authority"))),
+        "{arguments}"
+    );
+    let is_certificate =
+        |object: &&DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == "Certificate");
+    let certificate = &all.iter().find(is_certificate).context("no Certificate")?.data["spec"];
+    let issuer = json!({ "name": "site", "kind": "ClusterIssuer", "group": "cert-manager.io" });
+    assert_eq!((&certificate["issuerRef"], &certificate["isCA"]), (&issuer, &json!(true)));
+    assert_eq!(certificate["secretName"], "baremetal-coordinator-ca");
+    let variable = |name: &str| {
+        variables.as_array().and_then(|all| all.iter().find(|variable| variable["name"] == name)).cloned()
+    };
+    let endpoint = variable("OTEL_EXPORTER_OTLP_ENDPOINT").context("no endpoint")?;
+    assert_eq!(endpoint["value"], "http://collector.observability:4317");
+    let headers = variable("OTEL_EXPORTER_OTLP_HEADERS").context("no headers")?;
+    assert_eq!(headers["valueFrom"]["secretKeyRef"], json!({ "name": "collector", "key": "headers" }));
+    assert_eq!(variable("LOGGING_FORMAT").context("no format")?["value"], "json");
     let bindings = all.iter().filter(|object| object.types.clone().unwrap_or_default().kind == "RoleBinding");
     let mut places: Vec<String> = bindings.map(|binding| binding.namespace().unwrap_or_default()).collect();
     places.sort();

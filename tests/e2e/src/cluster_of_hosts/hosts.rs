@@ -5,18 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::qemu::{BootOrder, Host, HostConfig, ImageDisk};
-use anyhow::{Context as _, bail, ensure};
-use coordinator_api::conditions::{Type, is_true};
+use anyhow::{bail, ensure};
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::seed_image::{SeedImage, SeedImageState};
 use kube::Api;
 
 use super::apply_examples;
-use crate::commands::verify_checksum;
 use crate::lifecycle::{NAMESPACE, await_attached};
 use crate::progress::Progress;
+use crate::seed;
 use crate::site::Site;
-use crate::watching::until;
 
 /// Numbers of the hosts in the pool of control planes: the first one taken, and
 /// the spare one.
@@ -168,18 +165,5 @@ async fn run(host: &Host, script: &str) -> anyhow::Result<String> {
 async fn create_seed(site: &Site, progress: &Progress, base: &str) -> anyhow::Result<PathBuf> {
     progress.step("the examples are applied: a MachineRegistration and a SeedImage become an ISO");
     apply_examples(site, "registration", &[("BASE", base)]).await?;
-    let api: Api<SeedImage> = Api::namespaced(site.management.admin.clone(), NAMESPACE);
-    let ready = |image: &SeedImage| {
-        image.status.as_ref().is_some_and(|status| {
-            status.state == Some(SeedImageState::Completed) && is_true(&status.conditions, Type::Ready)
-        })
-    };
-    let image = until(&api, "rack-a", Duration::from_mins(2), ready).await?;
-    let status = image.status.context("a SeedImage without status")?;
-    let iso = site.directory.path().join("seed.iso");
-    let sum = iso.with_extension("iso.sha256");
-    site.download(&status.download_url.context("no downloadURL")?, &iso).await?;
-    site.download(&status.checksum_url.context("no checksumURL")?, &sum).await?;
-    verify_checksum(&iso, &sum).await?;
-    Ok(iso)
+    seed::download(site, NAMESPACE, "rack-a", progress).await
 }

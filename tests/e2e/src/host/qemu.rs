@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::qemu::{BootOrder, Host, HostConfig, Image, ImageDisk, ImageInputs, Tpm};
 use anyhow::{Context as _, bail, ensure};
 
+use super::disk_search::{Secret, find_secrets};
 use crate::environment::{Environment, GUEST_API, GUEST_COORDINATOR, GUEST_GATEWAY};
 
 /// A virtual machine with two NICs, a disk, and the OS images on another.
@@ -123,6 +124,32 @@ impl Qemu {
             bail!("something of the node is left on the host:\n{left}");
         }
         Ok(())
+    }
+
+    /// The secrets of the node, which are on the disk now: the search finds them. Where it
+    /// did not join, its kubelet has none.
+    pub(super) async fn note_secrets(&self, token: &str) -> anyhow::Result<Vec<Secret>> {
+        let pem = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+        let pem = self.inside(&format!("sync; test ! -e {pem} || cat {pem}")).await?;
+        let key = pem.split_once("PRIVATE KEY-----\n").and_then(|(_, key)| key.lines().next());
+        let key = key.map(|key| Secret { what: "the private key of the kubelet", text: key.to_owned() });
+        let token = Secret { what: "the join token", text: token.to_owned() };
+        let secrets: Vec<_> = std::iter::once(token).chain(key).collect();
+        let found = self.search_disk(&secrets).await?;
+        ensure!(found.len() == secrets.len(), "the disk of a node holds {found:?} alone");
+        Ok(secrets)
+    }
+
+    /// Looks for them on the whole disk.
+    pub(super) async fn check_disk(&self, secrets: &[Secret]) -> anyhow::Result<()> {
+        let found = self.search_disk(secrets).await?;
+        ensure!(found.is_empty(), "the disk of the clean host still holds {found:?}");
+        Ok(())
+    }
+
+    async fn search_disk(&self, secrets: &[Secret]) -> anyhow::Result<Vec<&'static str>> {
+        let (disk, secrets) = (self.config.system_disk(), secrets.to_vec());
+        Ok(tokio::task::spawn_blocking(move || find_secrets(&disk, &secrets)).await??)
     }
 
     pub(super) fn log(&self) -> String {

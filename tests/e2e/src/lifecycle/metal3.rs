@@ -36,10 +36,12 @@ impl Lifecycle<'_> {
         self.apply_metal3_cluster(&host).await?;
         let first = self.await_metal3_node(&host, 0).await?;
         self.progress.step("the MachineDeployment is scaled to 0: the host is cleaned and available");
+        let token = self.environment.workload.bootstrap_token();
+        let secrets = self.host.note_secrets(token).await?;
         self.scale(json!({ "spec": { "replicas": 0 } })).await?;
         self.await_release(&inventory).await?;
         self.await_available().await?;
-        self.host.check_clean(self.environment.workload.bootstrap_token()).await?;
+        self.host.check_clean(token, &secrets).await?;
         self.check_addresses_are_free().await?;
         self.check_node_is_gone(&first).await?;
         let lifecycle = self.count_requests(mark).await?;

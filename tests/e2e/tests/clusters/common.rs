@@ -1,14 +1,12 @@
 //! Beginning and end of every test with simulated hosts.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use control_plane::audit::Counts;
 use control_plane::directory::Directory;
 use e2e::environment::{Environment, Reach};
 use e2e::progress::Progress;
-use e2e::serve::serve;
+use e2e::serve::{create_base_iso, serve};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Tests with an environment run one after the other: several at once make a
@@ -56,6 +54,11 @@ impl Setup {
         Self::start_with(start).await
     }
 
+    /// A coordinator with this in its environment.
+    pub(crate) async fn start_configured(environment: &[(String, String)]) -> Self {
+        Self::start_with(async |progress| Environment::start_configured(environment, progress).await).await
+    }
+
     /// With the managers and the cluster that control planes need.
     pub(crate) async fn start_for_control_planes() -> Self {
         Self::start_with(async |progress| Environment::start_for_control_planes(progress).await).await
@@ -73,7 +76,7 @@ impl Setup {
         let turn = take_turn().await;
         let progress = Arc::new(Progress::default());
         let environment = start(&progress).await.unwrap();
-        let base = serve(create_base_iso(environment.directory.path())).await.unwrap();
+        let base = serve(create_base_iso(environment.directory.path()).await.unwrap()).await.unwrap();
         Self { environment, progress, base, _turn: turn }
     }
 
@@ -83,19 +86,4 @@ impl Setup {
             panic!("in step {:?}: {error:#}\n\n{}", self.progress.current(), self.environment.logs())
         })
     }
-}
-
-/// A base ISO with the reserved file and nothing to boot.
-fn create_base_iso(directory: &Path) -> PathBuf {
-    let content = directory.join("base");
-    std::fs::create_dir_all(&content).unwrap();
-    std::fs::write(content.join("livecd-cloud-config.yaml"), "\n".repeat(65536)).unwrap();
-    let iso = directory.join("base.iso");
-    let output = Command::new("xorriso")
-        .args(["-as", "mkisofs", "-quiet", "-R", "-V", "COS_LIVE", "-o"])
-        .args([&iso, &content])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    iso
 }

@@ -20,4 +20,5 @@ mod rights;
 mod secrets;
 mod tables;
 mod templates;
+mod traced;
 mod updated;

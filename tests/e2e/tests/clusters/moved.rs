@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use bundle::components::Sources;
 use control_plane::Clusterctl;
 use coordinator_api::names::{IMAGE_CATALOG, registration_secret};
 use e2e::backup::{Backup, Owners, SECRETS};
@@ -12,6 +11,7 @@ use e2e::environment::{Environment, Management};
 use e2e::fleet::Fleet;
 use e2e::history::History;
 use e2e::lifecycle::{NAMESPACE, cluster_api};
+use e2e::provider;
 use e2e::replicas::{self, Replica};
 use e2e::requests::retry;
 use k8s_openapi::api::core::v1::Secret;
@@ -22,19 +22,10 @@ use serde_json::json;
 use crate::common::Setup;
 use crate::restored::{CA, OWN_KINDS, check_history, check_survived, start_fleet};
 
-/// The provider as `clusterctl` installs it, over what runs already: nothing is moved between clusters
-/// where it is not known.
+/// Nothing is moved between clusters where the provider is not known.
 async fn install(environment: &Environment, management: &Management) -> anyhow::Result<Clusterctl> {
-    let Management { control_plane, cluster_api, .. } = management;
-    let mut clusterctl = Clusterctl::prepare(&environment.parts, control_plane, cluster_api).await?;
-    let version = format!("v{}", bundle::VERSION);
-    let release = Sources::of_checkout().repository()?;
-    clusterctl.add_release("infrastructure-baremetal", &version, &release)?;
-    clusterctl.configure("infrastructure-components.yaml")?;
-    clusterctl.set_variable("BAREMETAL_SERVER_URL", "https://coordinator.example:8443");
-    let core = ["init", "--infrastructure", "baremetal", "--bootstrap", "-", "--control-plane", "-"];
-    clusterctl.run(&core).await?;
-    Ok(clusterctl)
+    let core = ["--bootstrap", "-", "--control-plane", "-"];
+    provider::install(environment, management, &provider::release()?, &core).await
 }
 
 /// What an operator copies before a move: the coordinator's namespace, and bootstrap data that no
@@ -101,7 +92,7 @@ async fn move_there_and_back(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()>
     ensure!(!tokens.is_empty(), "there is no token");
 
     setup.progress.step("clusterctl move");
-    let (before, after) = (History::watch(&first.admin), History::watch(&other.admin));
+    let (before, after) = (History::watch(&first.admin).await, History::watch(&other.admin).await);
     run_move(first, &other, &there).await?;
     environment.start_coordinator(&mut other).await?;
     environment.forwarder.set_targets(other.addresses());
@@ -111,7 +102,7 @@ async fn move_there_and_back(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()>
 
     setup.progress.step("clusterctl move, back");
     first.replicas.iter().try_for_each(Replica::kill)?;
-    let returned = History::watch(&first.admin);
+    let returned = History::watch(&first.admin).await;
     run_move(&other, first, &back).await?;
     first.replicas.iter().try_for_each(Replica::restart)?;
     first.coordinator_ready().await?;

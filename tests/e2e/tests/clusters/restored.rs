@@ -82,7 +82,7 @@ async fn restore_in_orders(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
     let management = &setup.environment.management;
     let client = &management.admin;
     let backup = Backup::take(client, NAMESPACE, &everything()).await?;
-    let history = History::watch(client);
+    let history = History::watch(client).await;
     let orders = ORDERS_WITH_STALE_OWNERS
         .map(|seed| (seed, Owners::Stale))
         .into_iter()
@@ -132,7 +132,7 @@ async fn import(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
     backup.edit("MachineInventory", forget_our_annotations);
     backup.edit("BaremetalMachine", forget_our_annotations);
     backup.edit("Cluster", |cluster| cluster.data["spec"]["paused"] = json!(true));
-    let history = History::watch(client);
+    let history = History::watch(client).await;
     setup.progress.step("inventories with the owner annotations of other systems, cluster paused");
     replace_all(management, &backup, Owners::Corrected).await?;
     backup.restore_status(client, "BaremetalMachine").await?;
@@ -189,7 +189,7 @@ async fn restore_own_namespace(setup: &Setup, fleet: &Fleet) -> anyhow::Result<(
         kind != "ConfigMap" || object.name_any() == coordinator_api::names::IMAGE_CATALOG
     });
     ensure!(backup.names().iter().any(|name| name.ends_with(CA)), "{:?}", backup.names());
-    let history = History::watch(client);
+    let history = History::watch(client).await;
     setup.progress.step("CA, Leases and catalog vanish; both replicas are killed and started");
     management.control_plane.take_out(&backup.keys()).await?;
     for number in 0..management.replicas.len() {

@@ -1,5 +1,6 @@
 //! The agent's real process at the real coordinator: another one comes over its stream.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,10 +16,11 @@ use e2e::host::{Host, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
 use e2e::replicas::find_binary;
 use e2e::requests::retry;
-use e2e::watching::until;
+use e2e::watching::{until, until_all};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher;
 use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
@@ -121,10 +123,13 @@ async fn run(setup: &mut Setup) -> Result<()> {
     shown.ask("9.1.0", script.as_bytes()).await?;
     let message = shown.await_shown("9.0.0", Reason::AgentUpdateFailed).await?;
     ensure!(message.contains("started 3 times"), "{message}");
-    let events: Api<Event> = Api::namespaced(client, NAMESPACE);
-    let events = retry("list Events", async || events.list(&ListParams::default()).await).await?;
-    let is_told = |event: &Event| event.reason.as_deref() == Some(Reason::AgentUpdateFailed.as_str());
-    ensure!(events.items.iter().any(is_told), "no Event");
+    // It follows the condition.
+    let told = |events: &BTreeMap<String, Event>| {
+        let is = |event: &Event| event.reason.as_deref() == Some(Reason::AgentUpdateFailed.as_str());
+        Ok(events.values().any(is).then_some(()))
+    };
+    let events = Api::namespaced(client, NAMESPACE);
+    until_all(&events, watcher::Config::default(), DEADLINE, told).await.context("await the Event")?;
     ensure!(!agent.is_finished(), "the agent cannot be started");
     agent.abort();
     Ok(())
