@@ -74,6 +74,14 @@ test-upgrade: parts ## Run hosts of this and of the former release with coordina
 test-fast: ## Run the tests that need nothing but Rust
 	@cargo test --package proto --package coordinator-api --package coordinator-core --package agent --package coordinator --package scenarios --package contract --package bundle --lib --bins --tests
 
+.PHONY: explore
+explore: ## Play random inputs and events by a new seed, which is printed (CASES=1000; SEED=n repeats a run)
+	@export PROPTEST_RNG_SEED=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' '))
+	export PROPTEST_CASES=$(or $(CASES),1000) SCENARIO_CASES=$(or $(CASES),1000)
+	echo "make explore SEED=$$PROPTEST_RNG_SEED CASES=$$PROPTEST_CASES repeats this run"
+	cargo test --package coordinator-core --package coordinator --package agent --lib --tests
+	cargo test --package scenarios --test properties
+
 .PHONY: e2e
 e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (two idle cores; 13 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer)
 	@$(INPUTS)

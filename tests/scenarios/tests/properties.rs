@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use fake_apiserver::{Matching, Outage};
 use proptest::prelude::*;
-use proptest::test_runner::{FileFailurePersistence, RngSeed};
 use scenarios::World;
 use serde_json::json;
 
@@ -140,16 +139,12 @@ async fn play(events: Vec<Event>) {
     world.check_invariants().await;
 }
 
-/// One seed, so that a second run repeats the first; `PROPTEST_RNG_SEED=random`
-/// explores.
-fn seed() -> RngSeed {
-    match std::env::var("PROPTEST_RNG_SEED") {
-        Ok(text) => text.parse().map_or(RngSeed::Random, RngSeed::Fixed),
-        Err(_) => RngSeed::Fixed(1),
-    }
+fn play_in_virtual_time(events: Vec<Event>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap().block_on(play(events));
 }
 
-/// Sequences that are played; `SCENARIO_CASES` asks for more, over night.
+/// Sequences that are played; `SCENARIO_CASES` asks for more.
 fn cases() -> u32 {
     std::env::var("SCENARIO_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(32)
 }
@@ -158,8 +153,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         cases: cases(),
         max_shrink_iters: 60,
-        rng_seed: seed(),
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/properties.regressions"))),
+        failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
@@ -167,7 +161,19 @@ proptest! {
     fn random_events_keep_invariants_and_release_hosts(
         events in prop::collection::vec(event(), 4..24),
     ) {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().start_paused(true).build().unwrap().block_on(play(events));
+        play_in_virtual_time(events);
     }
+}
+
+#[test]
+fn second_replica_with_an_old_cache_claims_nothing_twice() {
+    play_in_virtual_time(vec![
+        Event::Apply { machine: 2 },
+        Event::Lag { seconds: 3 },
+        Event::Pass { seconds: 12 },
+        Event::Second { runs: true },
+        Event::Apply { machine: 1 },
+        Event::Delete { machine: 1 },
+        Event::RestartCoordinator,
+    ]);
 }
