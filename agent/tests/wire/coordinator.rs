@@ -135,7 +135,7 @@ impl Coordinator {
                 changed.changed().await.unwrap();
             }
         };
-        let patience = std::time::Duration::from_mins(1);
+        let patience = std::time::Duration::from_mins(3);
         tokio::time::timeout(patience, wait).await.unwrap_or_else(|_| panic!("never came: {what}"));
     }
 

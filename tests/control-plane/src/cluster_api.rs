@@ -21,7 +21,7 @@ use crate::parts::{self, Parts, Provider};
 use crate::process::{self, Server, Spec};
 use crate::{ControlPlane, apply, control_plane, pki, ports};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Cluster API could not be started.
 #[derive(Debug, thiserror::Error)]

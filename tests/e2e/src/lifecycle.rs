@@ -262,21 +262,23 @@ impl<'a> Lifecycle<'a> {
         machine: &BaremetalMachine,
         image: &Image,
     ) -> anyhow::Result<()> {
-        let status = machine.status.clone().context("a machine without status")?;
-        ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
-        let done = status.initialization.as_ref().and_then(|done| done.provisioned);
-        ensure!(done == Some(true), "{status:?}");
         let inventories = self.api::<MachineInventory>();
         let found = retry("read the inventory", async || inventories.get(inventory).await).await?;
         let host = found.status.and_then(|status| status.host).unwrap_or_default();
-        let shown: Vec<_> = status.addresses.iter().map(|known| known.address.clone()).collect();
-        let all = host.addresses.iter().chain([&host.hostname]).all(|address| shown.contains(address));
+        // An address that the host reports late follows.
+        let shows_all = |machine: &BaremetalMachine| {
+            let known = machine.status.iter().flat_map(|status| &status.addresses);
+            let shown: Vec<_> = known.map(|known| &known.address).collect();
+            host.addresses.iter().chain([&host.hostname]).all(|address| shown.contains(&address))
+        };
+        let machines = self.api::<BaremetalMachine>();
+        let machine = until(&machines, &machine.name_any(), self.host.patience(), shows_all).await?;
+        let status = machine.status.context("a machine without status")?;
+        ensure!(status.ready && status.provider_id == machine.spec.provider_id, "{status:?}");
+        let done = status.initialization.as_ref().and_then(|done| done.provisioned);
+        ensure!(done == Some(true), "{status:?}");
         let is_real = matches!(self.host, Host::Qemu(_));
-        ensure!(
-            all && (!is_real || shown.len() > 1),
-            "the host is at {:?}, the machine shows {shown:?}",
-            host.addresses
-        );
+        ensure!(!is_real || status.addresses.len() > 1, "the host is at {:?}", host.addresses);
         ensure!(host.image == image.runs, "the host runs {}, wanted {}", host.image, image.runs);
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::qmp::Monitor;
 /// How long an `exec` may take when the caller names no limit.
 const EXEC: Duration = Duration::from_mins(3);
 /// How long swtpm may take to open its socket.
-const TPM_START: Duration = Duration::from_secs(20);
+const TPM_START: Duration = Duration::from_mins(2);
 /// How often a wait looks again.
 const LOOK: Duration = Duration::from_millis(300);
 
@@ -311,7 +311,7 @@ impl Shared {
         let (process, ended) = Process::start("qemu-system-x86_64", &list, &log)
             .map_err(|source| LabError::Start { program: "qemu-system-x86_64", source })?;
         *lock(&self.process) = Some(process);
-        let opened = Monitor::open(&self.socket("qmp"), Duration::from_secs(20)).await;
+        let opened = Monitor::open(&self.socket("qmp"), Duration::from_mins(2)).await;
         let monitor = opened.map_err(|error| {
             lock(&self.process).take();
             let said = std::fs::read_to_string(&log).unwrap_or_default();

@@ -23,7 +23,7 @@ use tpm2_protocol::frame::{
 pub use vendor::Vendor;
 
 /// How long a start may take on a busy machine.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_mins(2);
 /// What one write to an index holds at most.
 const CHUNK: usize = 512;
 

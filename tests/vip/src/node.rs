@@ -9,6 +9,7 @@ use agent::paths::Root;
 use control_plane::parts::{Part, Parts};
 use control_plane::pki::{Authority, ServiceAccountKeys};
 use control_plane::process::{Process, Signal, Spec};
+use nix::errno::Errno;
 use nix::unistd::Pid;
 use proto::v1alpha1::{LoadBalancerDuty, LoadBalancerState};
 
@@ -225,9 +226,13 @@ impl Node {
     /// # Errors
     /// When it does not run.
     pub fn kill_keepalived(&self) -> anyhow::Result<()> {
-        for name in ["keepalived.pid", "vrrp.pid"] {
-            let text = fs::read_to_string(self.root().load_balancer().join(name))?;
-            nix::sys::signal::kill(Pid::from_raw(text.trim().parse()?), Signal::SIGKILL)?;
+        // The child ends with its parent, and takes its file along.
+        let read = |name: &str| fs::read_to_string(self.root().load_balancer().join(name));
+        for text in [read("vrrp.pid")?, read("keepalived.pid")?] {
+            match nix::sys::signal::kill(Pid::from_raw(text.trim().parse()?), Signal::SIGKILL) {
+                Err(Errno::ESRCH) | Ok(()) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

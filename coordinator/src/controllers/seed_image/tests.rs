@@ -130,7 +130,7 @@ impl Setting {
                 self.changes.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), found).await.unwrap_or_else(|_| {
+        tokio::time::timeout(Duration::from_mins(1), found).await.unwrap_or_else(|_| {
             let found = self.fake.look(SEED.0, SEED.1, SEED.2);
             panic!("never {what}: {found:#?}")
         })

@@ -214,12 +214,13 @@ async fn session_end_is_retried_until_recorded() {
     drop((link, stream));
     world.until(|| session(&world)["ended"].is_string()).await;
     assert_eq!(fault.times_met(), 2);
-    assert_eq!(world.context().sessions.pending_ends(), 0);
+    world.until(|| world.context().sessions.pending_ends() == 0).await;
 }
 
 #[tokio::test]
 async fn failed_attach_ends_the_session_before() {
-    let timing = SessionTiming { end_delay: short().end_delay, ..Default::default() };
+    // Longer than an attach takes, which is to meet the fault.
+    let timing = SessionTiming { end_delay: Duration::from_secs(2), ..Default::default() };
     let world = World::with_replicas(1, timing).await;
     let (host, chain, link, stream) = attached(&world).await;
     let mut other = world.connect(Some((&host, &chain))).await;

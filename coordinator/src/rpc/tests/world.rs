@@ -280,7 +280,7 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), waiting).await.expect("in time");
+        tokio::time::timeout(Duration::from_mins(1), waiting).await.expect("in time");
     }
 
     /// Waits until every watch has brought the object as it is now.

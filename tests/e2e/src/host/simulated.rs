@@ -225,16 +225,24 @@ impl Disk {
             };
             for entry in entries {
                 let path = entry?.path();
-                let metadata = fs::symlink_metadata(&path)?;
-                if metadata.is_dir() {
-                    pending.push(path);
-                } else if metadata.is_file() && contains(&fs::read(&path)?, text.as_bytes()) {
+                let holds = match holds_text(&path, text) {
+                    // The agent runs, and replaces files.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    holds => holds?,
+                };
+                if holds {
                     found.push(path.strip_prefix(&self.directory).unwrap_or(&path).to_owned());
+                } else if path.is_dir() && !path.is_symlink() {
+                    pending.push(path);
                 }
             }
         }
         Ok(found)
     }
+}
+
+fn holds_text(path: &Path, text: &str) -> io::Result<bool> {
+    Ok(fs::symlink_metadata(path)?.is_file() && contains(&fs::read(path)?, text.as_bytes()))
 }
 
 fn contains(bytes: &[u8], text: &[u8]) -> bool {

@@ -1,12 +1,22 @@
 //! Beginning and end of every test with simulated hosts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Context as _;
 use control_plane::audit::Counts;
 use control_plane::directory::Directory;
+use coordinator_api::inventory::MachineInventory;
 use e2e::environment::{Environment, Reach};
+use e2e::lifecycle::NAMESPACE;
 use e2e::progress::Progress;
 use e2e::serve::{create_base_iso, serve};
+use e2e::site::Management;
+use e2e::watching::until_all;
+use k8s_openapi::api::events::v1::Event;
+use kube::runtime::watcher;
+use kube::{Api, Client};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Tests with an environment run one after the other: several at once make a
@@ -16,6 +26,35 @@ static ENVIRONMENT: Mutex<()> = Mutex::const_new(());
 /// Of one lifecycle; each of two replicas reads for itself.
 pub(crate) const REQUESTS: u64 = 60;
 pub(crate) const WRITES: u64 = 44;
+
+/// What a slow machine may add to each of them: a session or a step that lasts is written once more.
+pub(crate) fn slack_of(elapsed: Duration) -> u64 {
+    elapsed.as_secs().saturating_sub(30) / 10
+}
+
+/// Waits for an Event with that reason on an object: it is written after what it tells of.
+pub(crate) async fn await_event(client: &Client, name: &str, reason: &str) -> anyhow::Result<()> {
+    let is_told = |event: &Event| {
+        let regarding = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref());
+        event.reason.as_deref() == Some(reason) && regarding == Some(name)
+    };
+    let found = |events: &BTreeMap<String, Event>| Ok(events.values().any(is_told).then_some(()));
+    let events = Api::namespaced(client.clone(), NAMESPACE);
+    let limit = Duration::from_mins(3);
+    until_all(&events, watcher::Config::default(), limit, found)
+        .await
+        .with_context(|| format!("await {reason}"))
+}
+
+/// Waits until what was granted to the user of `plugin/viewer.yaml` holds: the API server reads
+/// bindings by a watch of its own.
+pub(crate) async fn await_viewer(management: &Management) -> anyhow::Result<()> {
+    let viewer = management.control_plane.client("viewer", "none").await?;
+    let inventories = Api::<MachineInventory>::namespaced(viewer, NAMESPACE);
+    let limit = Duration::from_mins(3);
+    let listed = until_all(&inventories, watcher::Config::default(), limit, |_| Ok(Some(()))).await;
+    listed.context("await the rights of the viewer")
+}
 
 /// Requests and writes without Events, Leases and watches: those depend on time.
 pub(crate) fn read_cost(counts: &Counts) -> (u64, u64) {

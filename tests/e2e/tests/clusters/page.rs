@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::common::Setup;
+use crate::common::{Setup, await_viewer};
 use crate::plugin::program::Plugin;
 use browser::Browser;
 
@@ -226,6 +226,7 @@ async fn check_viewer(story: &Story<'_>, host: &str) -> anyhow::Result<()> {
     story.step("page: what may not be listed is left out");
     let management = &story.setup.environment.management;
     management.apply(include_str!("plugin/viewer.yaml")).await?;
+    await_viewer(management).await?;
     let plugin = Plugin::new(management.control_plane.kubeconfig("viewer", "none")?)?;
     let mut served = plugin.start("ui --no-open")?;
     let url = served.until_line("the link", |line| line.starts_with("http://127.0.0.1:")).await?;

@@ -4,7 +4,7 @@
 pub(crate) mod program;
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use coordinator_api::inventory::{Approval, MachineInventory, PlanType};
@@ -22,7 +22,7 @@ use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::common::Setup;
+use crate::common::{Setup, await_event, await_viewer};
 use program::Plugin;
 
 const DEADLINE: Duration = Duration::from_mins(4);
@@ -98,8 +98,16 @@ async fn check_ends(story: &Story<'_>) -> anyhow::Result<()> {
     plugin.expect(&format!("describe {host}"), DONE, &["Identity", "Session", "Installed=True"]).await?;
     plugin.expect(&format!("logs {host}"), NOT_FOUND, &["has had no plan"]).await?;
     plugin.expect("completion bash", DONE, &["kubectl-baremetal"]).await?;
-    let offered = plugin.complete(&format!("why host/{}", &host[..6])).await?;
-    ensure!(offered == format!("host/{host}\n:4\n"), "kubectl is offered {offered:?}");
+    let want = format!("host/{host}\n:4\n");
+    let deadline = Instant::now() + DEADLINE;
+    // A completion that takes long offers nothing.
+    loop {
+        let offered = plugin.complete(&format!("why host/{}", &host[..6])).await?;
+        if offered == want {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "kubectl is offered {offered:?}");
+    }
     plugin.expect("why", USAGE, &["OBJECT"]).await?;
     plugin.expect("why pod/x", NOT_FOUND, &["is no kind"]).await?;
     plugin.expect("why machine/x", NOT_FOUND, &["does not exist in namespace default"]).await?;
@@ -197,6 +205,7 @@ async fn check_drain(story: &Story<'_>, machine: &str) -> anyhow::Result<()> {
     until(&story.inventories(), host, DEADLINE, is_cleaned).await?;
     plugin.expect(&format!("logs {host} --follow"), DONE, &["remove-node-state", "applied"]).await?;
     until(&story.inventories(), host, DEADLINE, is_free).await?;
+    await_event(&story.setup.environment.management.admin, host, "Released").await?;
     plugin.expect(&format!("describe {host}"), DONE, &["Events", "Released", "clean"]).await?;
     ensure!(story.row_of(host).await?["state"] == "Available", "{}", story.row_of(host).await?);
     Ok(())
@@ -252,6 +261,7 @@ async fn check_rights(story: &Story<'_>) -> anyhow::Result<()> {
     story.step("kubectl baremetal: the rights are those of the kubeconfig");
     let management = &story.setup.environment.management;
     management.apply(include_str!("plugin/viewer.yaml")).await?;
+    await_viewer(management).await?;
     let guest = Plugin::new(management.control_plane.kubeconfig("guest", "none")?)?;
     guest.expect("hosts", FAILED, &["forbidden", "ask for a role"]).await?;
     let viewer = Plugin::new(management.control_plane.kubeconfig("viewer", "none")?)?;

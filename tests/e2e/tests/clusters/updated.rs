@@ -1,6 +1,5 @@
 //! The agent's real process at the real coordinator: another one comes over its stream.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,16 +15,14 @@ use e2e::host::{Host, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
 use e2e::replicas::find_binary;
 use e2e::requests::retry;
-use e2e::watching::{until, until_all};
-use k8s_openapi::api::events::v1::Event;
+use e2e::watching::until;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use kube::runtime::watcher;
 use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
 
-use crate::common::Setup;
+use crate::common::{Setup, await_event};
 
 const DEADLINE: Duration = Duration::from_mins(3);
 
@@ -123,13 +120,7 @@ async fn run(setup: &mut Setup) -> Result<()> {
     shown.ask("9.1.0", script.as_bytes()).await?;
     let message = shown.await_shown("9.0.0", Reason::AgentUpdateFailed).await?;
     ensure!(message.contains("started 3 times"), "{message}");
-    // It follows the condition.
-    let told = |events: &BTreeMap<String, Event>| {
-        let is = |event: &Event| event.reason.as_deref() == Some(Reason::AgentUpdateFailed.as_str());
-        Ok(events.values().any(is).then_some(()))
-    };
-    let events = Api::namespaced(client, NAMESPACE);
-    until_all(&events, watcher::Config::default(), DEADLINE, told).await.context("await the Event")?;
+    await_event(&client, &shown.name, Reason::AgentUpdateFailed.as_str()).await?;
     ensure!(!agent.is_finished(), "the agent cannot be started");
     agent.abort();
     Ok(())

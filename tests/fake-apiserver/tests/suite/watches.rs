@@ -47,7 +47,7 @@ fn describe_event(event: &WatchEvent<ConfigMap>) -> String {
     }
 }
 
-/// The first `count` events, or those of 5 s.
+/// The first `count` events, or those of 30 s.
 async fn events(
     stream: impl Stream<Item = kube::Result<WatchEvent<ConfigMap>>>,
     count: usize,
@@ -60,7 +60,7 @@ async fn events(
         }
         Ok::<_, Mismatch>(())
     };
-    match tokio::time::timeout(Duration::from_secs(5), all).await {
+    match tokio::time::timeout(Duration::from_secs(30), all).await {
         Ok(result) => result?,
         Err(_elapsed) => events.push("nothing more".into()),
     }
