@@ -98,12 +98,12 @@ e2e-capi: parts ## Run Cluster API's own specs on simulated hosts (about 35 min,
 	exec $(CARGO_TARGET_DIR)/debug/cluster-api-suite --artifacts $(CARGO_TARGET_DIR)/cluster-api-suite-artifacts $(if $(SPECS),--specs '$(SPECS)')
 
 .PHONY: bench
-bench: ## Measure against the goals (about 10 min; BENCH='index fleet' runs a part)
+bench: ## Measure against the goals (about 10 min; BENCH='index fleet' runs a part, PAGE=docs writes docs/performance.md)
 	@# One after the other: the coordinator is built without the features of the benchmarks.
 	cargo build --quiet --release --package coordinator
 	cargo build --quiet --release --package bench
 	cargo build --quiet --release --package vip
-	exec $(CARGO_TARGET_DIR)/release/bench $(BENCH)
+	exec $(CARGO_TARGET_DIR)/release/bench $(if $(PAGE),--page $(PAGE)) $(BENCH)
 
 .PHONY: lint
 lint: $(DENY) ## Check formatting, clippy, licences, bans, sources

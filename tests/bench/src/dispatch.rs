@@ -58,7 +58,7 @@ pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![
         Figure::measured(format!("{name}, p50"), median(&milliseconds), "ms"),
         Figure::at_most(format!("{name}, p99"), percentile(&milliseconds, 99), 100.0, "ms")
-            .with_range(&milliseconds)
+            .with_distribution(&milliseconds)
             .with_note("wall time from before the request that creates it"),
     ])
 }

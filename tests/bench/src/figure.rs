@@ -7,22 +7,37 @@ use serde::Serialize;
 /// One measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    name: String,
-    ours: f64,
-    unit: &'static str,
+    pub(crate) name: String,
+    pub(crate) ours: f64,
+    pub(crate) unit: &'static str,
     /// The most that is allowed; absent where there is no goal.
-    goal: Option<f64>,
+    pub(crate) goal: Option<f64>,
     pass: Option<bool>,
     /// Smallest and largest of the rounds, where there were several.
     range: Option<[f64; 2]>,
     #[serde(skip_serializing_if = "String::is_empty")]
     note: String,
+    /// What else is known of it, for its plot.
+    #[serde(skip)]
+    pub(crate) plot: Plot,
+}
+
+/// How a figure is drawn beside its goal.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Plot {
+    #[default]
+    None,
+    /// By the number of hosts; the figures of one series are a line.
+    Size { series: String, size: usize },
+    /// By all measurements.
+    Distribution { samples: Vec<f64> },
 }
 
 impl Figure {
     /// A figure without a goal.
     pub(crate) fn measured(name: impl Into<String>, ours: f64, unit: &'static str) -> Self {
-        Self { name: name.into(), ours, unit, goal: None, pass: None, range: None, note: String::new() }
+        let (name, note, plot) = (name.into(), String::new(), Plot::None);
+        Self { name, ours, unit, goal: None, pass: None, range: None, note, plot }
     }
 
     /// A figure that must not exceed `goal`.
@@ -37,8 +52,28 @@ impl Figure {
         Self { range: Some([fold(f64::INFINITY, f64::min), fold(f64::NEG_INFINITY, f64::max)]), ..self }
     }
 
+    /// Adds all measurements, and so their range.
+    pub(crate) fn with_distribution(self, values: &[f64]) -> Self {
+        Self { plot: Plot::Distribution { samples: values.to_vec() }, ..self.with_range(values) }
+    }
+
+    /// The figure is what the operation `series` costs with that many hosts.
+    pub(crate) fn of_size(self, series: &str, size: usize) -> Self {
+        Self { plot: Plot::Size { series: series.to_owned(), size }, ..self }
+    }
+
     pub(crate) fn with_note(self, note: impl Into<String>) -> Self {
         Self { note: note.into(), ..self }
+    }
+
+    /// As a row of a Markdown table.
+    pub(crate) fn to_row(&self) -> String {
+        let range = self.range.map(|[min, max]| format!("{} to {}", round(min), round(max)));
+        let verdict = if self.is_missed() { ", **missed**" } else { "" };
+        let goal = self.goal.map(|goal| format!("≤ {}{verdict}", round(goal)));
+        let (measured, note) = (format!("{} {}", round(self.ours), self.unit), self.note.replace('|', "\\|"));
+        let cells = [&self.name, &measured, &range.unwrap_or_default(), &goal.unwrap_or_default(), &note];
+        format!("| {} |", cells.map(String::as_str).join(" | "))
     }
 
     pub(crate) fn is_missed(&self) -> bool {

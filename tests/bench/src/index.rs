@@ -182,7 +182,7 @@ pub(crate) fn measure<M: Measured>(
         }
         for (size, costs) in SIZES.iter().zip(&costs) {
             let figure = Figure::measured(format!("index: {name}, {size}"), median(costs), "us");
-            figures.push(figure.with_range(costs));
+            figures.push(figure.with_range(costs).of_size(name, *size));
         }
         let ratios: Vec<f64> = costs[2].iter().zip(&costs[0]).map(|(large, small)| large / small).collect();
         let figure = Figure::at_most(format!("index: {name}, 10000 to 100"), median(&ratios), RATIO, "ratio");

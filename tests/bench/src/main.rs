@@ -11,6 +11,8 @@ mod index;
 mod lifecycle;
 mod machines;
 mod metal3_index;
+mod page;
+mod plot;
 mod protocol;
 mod registration;
 mod seed_image;
@@ -43,6 +45,9 @@ struct Arguments {
     /// Hosts of `fleet`.
     #[arg(long, default_value_t = 1_000)]
     hosts: usize,
+    /// Also writes performance.md and its plots there.
+    #[arg(long, value_name = "DIRECTORY")]
+    page: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -108,6 +113,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         eprintln!("{benchmark:?}: {:.0} s", start.elapsed().as_secs_f64());
     }
     print(&figures, &failures)?;
+    if let Some(directory) = &arguments.page
+        && failures.is_empty()
+    {
+        page::write(directory, &figures)?;
+    }
     Ok(failures.is_empty() && !figures.iter().any(Figure::is_missed))
 }
 

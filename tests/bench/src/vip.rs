@@ -40,7 +40,7 @@ pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
     let note = format!("median {:.2} s, p90 {:.2} s, 100 losses of the host that holds it", at(50), at(90));
     Ok(vec![
         Figure::at_most("vip, loss of the holder to a connection, p99", at(98), GOAL, "s")
-            .with_range(&seconds)
+            .with_distribution(&seconds)
             .with_note(note),
     ])
 }
