@@ -10,14 +10,13 @@ use coordinator_api::conditions::set_conditions;
 use coordinator_core::assignment::effect_failed;
 use coordinator_core::cluster::{self, Decision, EndpointAnswer, Observed};
 use coordinator_core::load_balancer;
-use kube::api::{Patch, PatchParams};
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::index::Key;
 use super::{Context, balancer};
-use crate::store::{Class, StoreError, kind_name, status};
+use crate::store::{self, Class, StoreError, status};
 use crate::telemetry::chain;
 
 /// Decides, writes the endpoint, projects the status.
@@ -36,7 +35,7 @@ pub async fn reconcile_cluster(
         return Ok(Action::await_change());
     }
     if let Decision::Fill(endpoint) = &decision {
-        if let Err(error) = fill_endpoint(&context, &key, endpoint).await {
+        if let Err(error) = fill_endpoint(&context, &cluster, endpoint).await {
             return Err(show_failure(&context, &cluster, error).await);
         }
         // The change comes back as an event, and with it the status.
@@ -92,12 +91,13 @@ async fn observe_cluster(
     Ok((observed, next))
 }
 
-async fn fill_endpoint(context: &Context, key: &Key, endpoint: &Endpoint) -> Result<(), StoreError> {
-    let api: Api<BaremetalCluster> = Api::namespaced(context.client.clone(), &key.namespace);
-    let patch = json!({ "spec": { "controlPlaneEndpoint": endpoint } });
-    let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-    let kind = kind_name::<BaremetalCluster>();
-    written.map_err(StoreError::request("write the endpoint of", kind, &key.name))?;
+async fn fill_endpoint(
+    context: &Context,
+    cluster: &BaremetalCluster,
+    endpoint: &Endpoint,
+) -> Result<(), StoreError> {
+    let change = json!({ "spec": { "controlPlaneEndpoint": endpoint } });
+    store::patch(&context.client, cluster, "write the endpoint of", change).await?;
     tracing::info!(host = endpoint.host, port = endpoint.port, "endpoint taken from the load balancer");
     Ok(())
 }
