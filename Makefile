@@ -175,25 +175,21 @@ image: agent notices ## Build the image of the coordinator without a container d
 	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --notices $(NOTICES) --revision "$$(git describe --always --dirty --abbrev=40)" --output $(RELEASE)
 
 .PHONY: release
-release: image sbom ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart, alerts, SBOMs, licences
+release: image sbom kubectl-plugin ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart, the plugin of kubectl, alerts, SBOMs, licences
 	@$(BUNDLE) manifests --output $(RELEASE)
 	$(BUNDLE) chart --output $(RELEASE)
 	install -D --mode 644 $(NOTICES) $(RELEASE)/THIRD-PARTY-LICENSES.txt
 
 # Where the archive of a release is served.
-RELEASE_URL ?= file://$(CARGO_TARGET_DIR)
-PLUGIN_ARCHIVE := $(CARGO_TARGET_DIR)/kubectl-baremetal-linux-amd64.tar.gz
+RELEASE_URL ?= file://$(RELEASE)
+PLUGIN := $(CARGO_TARGET_DIR)/$(TARGET)/release/kubectl-baremetal
 
 .PHONY: kubectl-plugin
-kubectl-plugin: ## Build kubectl-baremetal: a static file, its archive and its krew manifest (RELEASE_URL), and print their paths
+kubectl-plugin: notices ## Build kubectl-baremetal: a static file, its archive and its krew manifest (RELEASE_URL), and print their paths
 	@echo 'building kubectl-baremetal…' >&2
 	RUSTFLAGS='$(STATIC) -C strip=symbols' cargo build --quiet --release --package kubectl-baremetal --target $(TARGET)
-	binary=$(CARGO_TARGET_DIR)/$(TARGET)/release/kubectl-baremetal
-	tar --create --gzip --file $(PLUGIN_ARCHIVE) --owner 0 --group 0 --directory $$(dirname $$binary) kubectl-baremetal --directory $(CURDIR) LICENSE
-	version=$$($$binary --version | cut -d ' ' -f 2)
-	sum=$$(sha256sum $(PLUGIN_ARCHIVE) | cut -d ' ' -f 1)
-	sed -e "s|@VERSION@|$$version|; s|@URL@|$(RELEASE_URL)|; s|@SHA256@|$$sum|; /^#/d" coordinator/kubectl-baremetal/krew/baremetal.yaml >$(CARGO_TARGET_DIR)/baremetal.yaml
-	printf '%s\n' $$binary $(PLUGIN_ARCHIVE) $(CARGO_TARGET_DIR)/baremetal.yaml
+	echo $(PLUGIN)
+	$(BUNDLE) plugin --program $(PLUGIN) --notices $(NOTICES) --url '$(RELEASE_URL)' --output $(RELEASE)
 
 .PHONY: iso
 iso: packages parts agent ## Build the base ISO and the OS images of the lab
