@@ -125,18 +125,20 @@ agent: ## Build the static agent and print its path
 	echo $(AGENT)
 
 .PHONY: reproducible
-reproducible: ## Build the agent twice, in different directories, and compare the bytes (slow)
+reproducible: ## Build the agent and the image of the coordinator twice, in different directories, and compare the bytes (slow)
 	@copies=$$(mktemp --directory)
 	trap 'rm -rf "$$copies"' EXIT
 	for copy in one two/deeper; do
 		mkdir -p "$$copies/$$copy"
 		git ls-files -z --cached --others --exclude-standard | xargs --null cp --parents --target-directory "$$copies/$$copy"
-		$(MAKE) --no-print-directory --directory "$$copies/$$copy" CARGO_TARGET_DIR="$$copies/$$copy/target" agent >/dev/null
+		$(MAKE) --no-print-directory --directory "$$copies/$$copy" CARGO_TARGET_DIR="$$copies/$$copy/target" RELEASE="$$copies/$$copy/dist" image >/dev/null
 		mv "$$copies/$$copy/target/$(TARGET)/agent/baremetal-agent" "$$copies/$${copy%%/*}.agent"
+		mv "$$copies/$$copy"/dist/*.oci.tar "$$copies/$${copy%%/*}.oci.tar"
 		rm -rf "$$copies/$$copy/target"
 	done
-	sha256sum "$$copies"/*.agent
+	sha256sum "$$copies"/*.agent "$$copies"/*.oci.tar
 	cmp "$$copies"/*.agent
+	cmp "$$copies"/*.oci.tar
 
 .PHONY: notices
 notices: $(ABOUT) ## Collect the licences of what is linked into the programs, and print the path
