@@ -26,6 +26,8 @@ STATIC = -C target-feature=+crt-static $(REMAP)
 COORDINATOR := $(CARGO_TARGET_DIR)/$(TARGET)/release/baremetal-coordinator
 # Licences of what is linked into the static programs.
 NOTICES := $(CARGO_TARGET_DIR)/notices.txt
+# Of Debian's base-files: that of glibc.
+LGPL := /usr/share/common-licenses/LGPL-2.1
 # What operators install is written there.
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
@@ -144,10 +146,16 @@ reproducible: ## Build the agent and the image of the coordinator twice, in diff
 notices: $(ABOUT) ## Collect the licences of what is linked into the programs, and print the path
 	@mkdir -p $(CARGO_TARGET_DIR)
 	cargo fetch --quiet --locked
-	for program in agent coordinator coordinator/kubectl-baremetal; do
-		echo "# $$(basename $$program)"
-		$(ABOUT) generate --frozen --fail --manifest-path $$program/Cargo.toml --config .about.toml .about.hbs
-	done >$(NOTICES).unfinished
+	{
+		for program in agent coordinator coordinator/kubectl-baremetal; do
+			echo "# $$(basename $$program)"
+			$(ABOUT) generate --frozen --fail --manifest-path $$program/Cargo.toml --config .about.toml .about.hbs
+		done
+		cat .about.libraries.txt
+		ldd --version | sed -n 1p
+		echo
+		cat $(LGPL)
+	} >$(NOTICES).unfinished
 	mv $(NOTICES).unfinished $(NOTICES)
 	echo $(NOTICES)
 
