@@ -26,6 +26,8 @@ STATIC = -C target-feature=+crt-static $(REMAP)
 COORDINATOR := $(CARGO_TARGET_DIR)/$(TARGET)/release/baremetal-coordinator
 # Licences of what is linked into the static programs.
 NOTICES := $(CARGO_TARGET_DIR)/notices.txt
+# Of Debian's base-files: that of glibc.
+LGPL := /usr/share/common-licenses/LGPL-2.1
 # What operators install is written there.
 RELEASE ?= $(CURDIR)/dist
 BUNDLE := cargo run --quiet --package bundle --
@@ -119,8 +121,10 @@ $(DENY):
 	cargo install --quiet --locked cargo-deny --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION)
 
 .PHONY: advisories
-advisories: $(DENY) ## Compare the crates with known vulnerabilities (needs github.com)
-	@$(DENY) --log-level warn check advisories
+advisories: $(DENY) ## Compare the crates with known vulnerabilities (fetches RustSec's database from github.com, into $CARGO_HOME)
+	@$(DENY) --log-level warn check advisories && exit
+	echo 'an advisory applies, or https://github.com/RustSec/advisory-db was not reached: there, bring a copy of the directory $$CARGO_HOME/advisory-dbs of a machine that reaches it, and run $(DENY) check --disable-fetch advisories' >&2
+	exit 1
 
 .PHONY: agent
 agent: ## Build the static agent and print its path
@@ -131,27 +135,35 @@ agent: ## Build the static agent and print its path
 	echo $(AGENT)
 
 .PHONY: reproducible
-reproducible: ## Build the agent twice, in different directories, and compare the bytes (slow)
+reproducible: ## Build the agent and the image of the coordinator twice, in different directories, and compare the bytes (slow)
 	@copies=$$(mktemp --directory)
 	trap 'rm -rf "$$copies"' EXIT
 	for copy in one two/deeper; do
 		mkdir -p "$$copies/$$copy"
 		git ls-files -z --cached --others --exclude-standard | xargs --null cp --parents --target-directory "$$copies/$$copy"
-		$(MAKE) --no-print-directory --directory "$$copies/$$copy" CARGO_TARGET_DIR="$$copies/$$copy/target" agent >/dev/null
+		$(MAKE) --no-print-directory --directory "$$copies/$$copy" CARGO_TARGET_DIR="$$copies/$$copy/target" RELEASE="$$copies/$$copy/dist" image >/dev/null
 		mv "$$copies/$$copy/target/$(TARGET)/agent/baremetal-agent" "$$copies/$${copy%%/*}.agent"
+		mv "$$copies/$$copy"/dist/*.oci.tar "$$copies/$${copy%%/*}.oci.tar"
 		rm -rf "$$copies/$$copy/target"
 	done
-	sha256sum "$$copies"/*.agent
+	sha256sum "$$copies"/*.agent "$$copies"/*.oci.tar
 	cmp "$$copies"/*.agent
+	cmp "$$copies"/*.oci.tar
 
 .PHONY: notices
 notices: $(ABOUT) ## Collect the licences of what is linked into the programs, and print the path
 	@mkdir -p $(CARGO_TARGET_DIR)
 	cargo fetch --quiet --locked
-	for program in agent coordinator coordinator/kubectl-baremetal; do
-		echo "# $$(basename $$program)"
-		$(ABOUT) generate --frozen --fail --manifest-path $$program/Cargo.toml --config .about.toml .about.hbs
-	done >$(NOTICES).unfinished
+	{
+		for program in agent coordinator coordinator/kubectl-baremetal; do
+			echo "# $$(basename $$program)"
+			$(ABOUT) generate --frozen --fail --manifest-path $$program/Cargo.toml --config .about.toml .about.hbs
+		done
+		cat .about.libraries.txt
+		ldd --version | sed -n 1p
+		echo
+		cat $(LGPL)
+	} >$(NOTICES).unfinished
 	mv $(NOTICES).unfinished $(NOTICES)
 	echo $(NOTICES)
 
@@ -183,25 +195,21 @@ image: agent notices ## Build the image of the coordinator without a container d
 	$(BUNDLE) image --coordinator $(COORDINATOR) --agent $(AGENT) --notices $(NOTICES) --revision "$$(git describe --always --dirty --abbrev=40)" --output $(RELEASE)
 
 .PHONY: release
-release: image sbom ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart, alerts, SBOMs, licences
+release: image sbom kubectl-plugin ## Write what operators install to dist/ (RELEASE=DIRECTORY): the image, a repository for clusterctl, the Helm chart, the plugin of kubectl, alerts, SBOMs, licences
 	@$(BUNDLE) manifests --output $(RELEASE)
 	$(BUNDLE) chart --output $(RELEASE)
 	install -D --mode 644 $(NOTICES) $(RELEASE)/THIRD-PARTY-LICENSES.txt
 
 # Where the archive of a release is served.
-RELEASE_URL ?= file://$(CARGO_TARGET_DIR)
-PLUGIN_ARCHIVE := $(CARGO_TARGET_DIR)/kubectl-baremetal-linux-amd64.tar.gz
+RELEASE_URL ?= file://$(RELEASE)
+PLUGIN := $(CARGO_TARGET_DIR)/$(TARGET)/release/kubectl-baremetal
 
 .PHONY: kubectl-plugin
-kubectl-plugin: ## Build kubectl-baremetal: a static file, its archive and its krew manifest (RELEASE_URL), and print their paths
+kubectl-plugin: notices ## Build kubectl-baremetal: a static file, its archive and its krew manifest (RELEASE_URL), and print their paths
 	@echo 'building kubectl-baremetal…' >&2
 	RUSTFLAGS='$(STATIC) -C strip=symbols' cargo build --quiet --release --package kubectl-baremetal --target $(TARGET)
-	binary=$(CARGO_TARGET_DIR)/$(TARGET)/release/kubectl-baremetal
-	tar --create --gzip --file $(PLUGIN_ARCHIVE) --owner 0 --group 0 --directory $$(dirname $$binary) kubectl-baremetal --directory $(CURDIR) LICENSE
-	version=$$($$binary --version | cut -d ' ' -f 2)
-	sum=$$(sha256sum $(PLUGIN_ARCHIVE) | cut -d ' ' -f 1)
-	sed -e "s|@VERSION@|$$version|; s|@URL@|$(RELEASE_URL)|; s|@SHA256@|$$sum|; /^#/d" coordinator/kubectl-baremetal/krew/baremetal.yaml >$(CARGO_TARGET_DIR)/baremetal.yaml
-	printf '%s\n' $$binary $(PLUGIN_ARCHIVE) $(CARGO_TARGET_DIR)/baremetal.yaml
+	echo $(PLUGIN)
+	$(BUNDLE) plugin --program $(PLUGIN) --notices $(NOTICES) --url '$(RELEASE_URL)' --output $(RELEASE)
 
 .PHONY: iso
 iso: packages parts agent ## Build the base ISO and the OS images of the lab

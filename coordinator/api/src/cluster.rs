@@ -33,7 +33,7 @@ pub struct BaremetalClusterSpec {
     /// What serves that endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_load_balancer: Option<LoadBalancer>,
-    /// Accepted: the cluster's network, `kube-ovn` or none.
+    /// Accepted and ignored: the cluster's network, `kube-ovn`. Absent: none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_type: Option<String>,
     /// Interface of the control-plane hosts that holds the address of an internal
@@ -68,8 +68,8 @@ pub struct LoadBalancer {
     /// something outside of the cluster (`External`).
     #[serde(default, rename = "type")]
     pub kind: LoadBalancerType,
-    /// VRRP id, 1 to 255, unique in the control plane's broadcast domain; 51 when
-    /// absent or 0. With type External it has no effect.
+    /// VRRP id, 1 to 255, unique in the control plane's broadcast domain. Absent, or
+    /// 0: 51. With type External it has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 255))]
     pub vrid: Option<i32>,

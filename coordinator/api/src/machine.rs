@@ -38,7 +38,7 @@ pub struct BaremetalMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation_policy: Option<AllocationPolicy>,
     /// `baremetal:///<inventory>`, written once, after the host reported its
-    /// verified plan.
+    /// verified plan. Absent: it did not yet.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub provider_id: Option<String>,
@@ -52,7 +52,7 @@ pub struct LocalRef {
     pub name: String,
 }
 
-/// How a member of the pool is chosen.
+/// How a member of the pool is chosen. Absent: `Ordered`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AllocationPolicy {
     /// The first available member in the pool's order.

@@ -39,7 +39,8 @@ pub struct ObservedInterface {
     /// Current MAC address, lower case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Ours: burnt-in MAC address; members of a bond share the current one.
+    /// Ours: burnt-in MAC address; members of a bond share the current one. Absent: the
+    /// interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permanent_mac: Option<String>,
     /// Largest packet, in bytes.
@@ -57,13 +58,13 @@ pub struct ObservedInterface {
     /// The bond or bridge that this interface is a member of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<String>,
-    /// Ours: IPv4 comes from DHCP.
+    /// Ours: IPv4 comes from DHCP. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dhcp4: bool,
-    /// Ours: IPv6 comes from DHCP.
+    /// Ours: IPv6 comes from DHCP. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dhcp6: bool,
-    /// Ours: IPv6 comes from router advertisements.
+    /// Ours: IPv6 comes from router advertisements. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_ra: bool,
     /// Ours: parameters of a bond.
@@ -116,10 +117,10 @@ pub struct ObservedRoute {
     /// Interface that the route leaves by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Preference of the route: lower is preferred.
+    /// Preference of the route, a number: lower is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<i64>,
-    /// Ours: DHCP or a router installed it; never replayed.
+    /// Ours: DHCP or a router installed it; never replayed. Absent: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dynamic: bool,
 }

@@ -36,7 +36,8 @@ pub struct MachineInventoryPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// Ours: a machine prefers a host that a machine of the same control plane or
-    /// deployment held before, and of the others one that none held.
+    /// deployment held before, and of the others one that none held. Absent: the
+    /// order of the pool decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_reuse: Option<bool>,
     /// Ours: a machine in deletion whose host is unreachable for this long is

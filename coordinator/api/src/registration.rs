@@ -223,7 +223,7 @@ pub struct Snapshotter {
     /// loopdevice or btrfs.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Snapshots kept, the running one included.
+    /// Number of snapshots kept, the running one included.
     #[schemars(range(min = 2))]
     pub max_snaps: i32,
 }

@@ -32,15 +32,16 @@ pub struct SeedImageSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image: Option<String>,
     /// Ours: Secret of type `kubernetes.io/dockerconfigjson` in this namespace, for
-    /// the registry of an OCI reference.
+    /// the registry of an OCI reference. Absent: the registry is asked without a user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_image_pull_secret: Option<String>,
     /// Ours: Secret in this namespace whose key `ca.crt` has the certificates, beside
     /// those of the coordinator's system, that sign for the registry or https
-    /// server.
+    /// server. Absent: those of the coordinator's system alone.
     #[serde(default, rename = "baseImageCASecret", skip_serializing_if = "Option::is_none")]
     pub base_image_ca_secret: Option<String>,
-    /// Ours: what the base ISO must be, as `sha256:` and 64 hexadecimal digits.
+    /// Ours: what the base ISO must be, as `sha256:` and 64 hexadecimal digits. Absent:
+    /// it is what its source serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
     pub base_image_digest: Option<String>,

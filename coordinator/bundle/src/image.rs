@@ -40,7 +40,7 @@ pub enum Error {
     NoProgram(&'static str, #[source] object::Error),
     /// The image has no loader and no libraries.
     #[error(
-        "the {0} is linked dynamically, and nothing in the image could load it: build it by `make image`"
+        "the {0} is linked dynamically, and may find no libraries where it runs: build it by `make release`"
     )]
     Dynamic(&'static str),
     /// No image of ours is made for it.
@@ -177,7 +177,7 @@ impl Image {
 }
 
 /// The name that images use for the architecture of a static program.
-fn static_architecture(what: &'static str, program: &[u8]) -> Result<&'static str, Error> {
+pub(crate) fn static_architecture(what: &'static str, program: &[u8]) -> Result<&'static str, Error> {
     let file = object::File::parse(program).map_err(|error| Error::NoProgram(what, error))?;
     if file.section_by_name(".interp").is_some() {
         return Err(Error::Dynamic(what));
@@ -235,9 +235,9 @@ fn configuration(architecture: &str, unpacked: &[String], labels: &BTreeMap<&str
     })
 }
 
-fn sha256(content: &[u8]) -> String {
+pub(crate) fn sha256(content: &[u8]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(content)))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,4 +1,5 @@
-//! What an operator installs: the image of the coordinator, and its manifests for `clusterctl` and Helm.
+//! What an operator installs: the image of the coordinator, and its manifests for `clusterctl` and Helm, and
+//! the plugin of kubectl.
 //! All of it is made from the checkout alone, without a container daemon, and twice the same bytes from
 //! the same input.
 
@@ -6,6 +7,7 @@ pub mod archive;
 pub mod chart;
 pub mod components;
 pub mod image;
+pub mod plugin;
 
 /// The version of everything that is made here.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

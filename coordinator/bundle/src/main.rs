@@ -1,5 +1,5 @@
 //! `bundle image` writes the image of the coordinator, `bundle manifests` what `clusterctl` reads,
-//! `bundle chart` the Helm chart.
+//! `bundle chart` the Helm chart, `bundle plugin` what krew installs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use bundle::archive::{Entry, gzip, tar};
 use bundle::components::Sources;
 use bundle::image::Image;
+use bundle::plugin::{Package, Plugin};
 use bundle::{IMAGE, VERSION};
 use clap::{Args, Parser};
 
@@ -30,6 +31,24 @@ enum Command {
         #[arg(long)]
         output: PathBuf,
     },
+    /// The archive of `kubectl baremetal` and its krew manifest.
+    Plugin(PluginArguments),
+}
+
+#[derive(Args)]
+struct PluginArguments {
+    /// The static plugin.
+    #[arg(long)]
+    program: PathBuf,
+    /// Licences of what is linked into it.
+    #[arg(long)]
+    notices: PathBuf,
+    /// Where the archive is served.
+    #[arg(long)]
+    url: String,
+    /// Directory for both; their paths are printed.
+    #[arg(long)]
+    output: PathBuf,
 }
 
 #[derive(Args)]
@@ -62,6 +81,7 @@ fn main() -> ExitCode {
         Command::Image(arguments) => write_image(arguments),
         Command::Manifests { output } => write_manifests(&output),
         Command::Chart { output } => write_chart(&output),
+        Command::Plugin(arguments) => write_plugin(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -101,6 +121,14 @@ fn write_chart(output: &Path) -> anyhow::Result<()> {
     let files = Sources::of_checkout().chart()?;
     let entries = files.into_iter().map(|(name, text)| Entry::file(format!("{CHART}/{name}"), text));
     write_file(&output.join(format!("{CHART}-{VERSION}.tgz")), &gzip(&tar(entries.collect())?)?)
+}
+
+fn write_plugin(arguments: &PluginArguments) -> anyhow::Result<()> {
+    let PluginArguments { program, notices, url, output } = arguments;
+    let plugin = Plugin { program: read_file(program)?, notices: read_file(notices)? };
+    let Package { name, archive, manifest } = plugin.package(url)?;
+    write_file(&output.join(name), &archive)?;
+    write_file(&output.join("baremetal.yaml"), manifest.as_bytes())
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {

@@ -25,6 +25,6 @@ pub mod workload;
 pub use cluster_api::ClusterApi;
 pub use clusterctl::Clusterctl;
 pub use control_plane::{ControlPlane, Role, Settings};
-pub use parts::{Part, Parts};
+pub use parts::{Definitions, Part, Parts};
 pub use registry::Registry;
 pub use workload::Workload;

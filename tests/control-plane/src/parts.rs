@@ -3,12 +3,14 @@
 mod build;
 mod catalogue;
 mod content;
+mod definitions;
 mod providers;
 
 use std::path::{Path, PathBuf};
 
 pub use build::Error;
 pub use catalogue::{Module, Part};
+pub use definitions::Definitions;
 pub use providers::Provider;
 
 /// Says one line about what takes long.
@@ -118,6 +120,14 @@ impl Parts {
         }
         build::components(self, provider, &cached)?;
         Ok(cached)
+    }
+
+    /// The definitions of `project` as one YAML stream.
+    ///
+    /// # Errors
+    /// When its module cannot be downloaded.
+    pub fn definitions(&self, project: Definitions) -> Result<String, Error> {
+        build::definitions(self, project)
     }
 
     /// The cache directory of a module at the version of its `go.mod`. Where the module has sources of

@@ -7,12 +7,12 @@ use tar::Archive;
 
 use super::*;
 
-const X86_64: u8 = 0x3e;
-const AARCH64: u8 = 0xb7;
+pub(crate) const X86_64: u8 = 0x3e;
+pub(crate) const AARCH64: u8 = 0xb7;
 const RISCV: u8 = 0xf3;
 
 /// The header of a 64-bit ELF file, and nothing behind it but `content`.
-fn program(machine: u8, content: &[u8]) -> Vec<u8> {
+pub(crate) fn program(machine: u8, content: &[u8]) -> Vec<u8> {
     let mut file = vec![0; 64];
     file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     (file[16], file[18], file[20], file[52]) = (3, machine, 1, 64);

@@ -4,6 +4,7 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod explained;
 mod faults;
 mod reference;
 mod source;

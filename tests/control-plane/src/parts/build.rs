@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde::Deserialize;
 
-use super::{Module, Part, Parts, Progress, Provider};
+use super::{Definitions, Module, Part, Parts, Progress, Provider};
 use crate::process::tail;
 
 /// A part is missing and could not be made.
@@ -56,6 +56,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A file of a module could not be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A command did not run.
     #[error("run {command}")]
     Run {
@@ -82,7 +90,7 @@ pub(super) fn part(parts: &Parts, part: Part, progress: Progress<'_>) -> Result<
     if parts.find(part).is_some() {
         return Ok(());
     }
-    check_go(parts, part)?;
+    check_go(parts, parts.module(part), part.name())?;
     progress(&format!("building {} ({})…", part.name(), about(part.seconds())));
     let started = Instant::now();
     let unfinished = directory.join(format!(".{}.unfinished", part.name()));
@@ -104,7 +112,7 @@ fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), 
     let module = parts.module(part);
     let written = File::create(log).map_err(|source| cache(log, source))?;
     let errors = written.try_clone().map_err(|source| cache(log, source))?;
-    let mut command = go(parts, module);
+    let mut command = go(parts, module.name());
     command
         .args(["build", "-trimpath", "-buildvcs=false", "-tags", module.tags()])
         .args(["-ldflags", &module.linker_flags(), "-o"])
@@ -123,21 +131,22 @@ fn go_build(parts: &Parts, part: Part, output: &Path, log: &Path) -> Result<(), 
 
 /// The C compiler is there: Rust links by it.
 fn cc_build(parts: &Parts, part: Part, output: &Path) -> Result<(), Error> {
-    let source = source_directory(parts, parts.module(part))?.join("build/pause/linux/pause.c");
+    let module = parts.module(part);
+    let source = source_directory(parts, module.name(), module.path())?.join("build/pause/linux/pause.c");
     let mut command = Command::new("cc");
     command.args(["-static", "-Os", "-s", "-DVERSION=lab", "-o"]).arg(output).arg(source);
     stdout(command, "cc").map(drop)
 }
 
-/// Where Go keeps the files of a module.
-fn source_directory(parts: &Parts, module: Module) -> Result<PathBuf, Error> {
+/// Where Go keeps the files of the module `path`, which `module` of the parts requires.
+fn source_directory(parts: &Parts, module: &str, path: &str) -> Result<PathBuf, Error> {
     #[derive(Deserialize)]
     struct Download {
         #[serde(rename = "Dir")]
         directory: PathBuf,
     }
     let mut download = go(parts, module);
-    download.args(["mod", "download", "-json", module.path()]);
+    download.args(["mod", "download", "-json", path]);
     let answer = stdout(download, "go mod download")?;
     let found: Download = serde_json::from_slice(&answer)
         .map_err(|error| Error::Failed { command: "go mod download".to_owned(), tail: error.to_string() })?;
@@ -150,14 +159,28 @@ pub(super) fn components(parts: &Parts, provider: Provider, output: &Path) -> Re
     let directory = parts.directory(Module::ClusterApi);
     fs::create_dir_all(&directory).map_err(|source| cache(&directory, source))?;
     let _lock = lock(&directory, provider.part(), &super::to_stderr)?;
-    check_go(parts, provider.part())?;
-    let source = source_directory(parts, Module::ClusterApi)?;
+    let module = Module::ClusterApi;
+    check_go(parts, module, provider.part().name())?;
+    let source = source_directory(parts, module.name(), module.path())?;
     let mut kustomize = Command::new(kubectl);
     kustomize.arg("kustomize").arg(source.join(provider.kustomization()));
     let rendered = stdout(kustomize, "kubectl kustomize")?;
     let unfinished = output.with_extension("unfinished");
     fs::write(&unfinished, rendered).map_err(|source| cache(&unfinished, source))?;
     fs::rename(&unfinished, output).map_err(|source| cache(output, source))
+}
+
+/// Reads the definitions of a project from its module, which is only downloaded.
+pub(super) fn definitions(parts: &Parts, project: Definitions) -> Result<String, Error> {
+    // Any toolchain that builds the API server downloads modules.
+    check_go(parts, Module::Kubernetes, project.path())?;
+    let source = source_directory(parts, "definitions", project.path())?;
+    let read = |file: &&str| {
+        let path = source.join(file);
+        fs::read_to_string(&path).map_err(|error| Error::Read { path, source: error })
+    };
+    let texts = project.files().iter().map(read).collect::<Result<Vec<String>, Error>>()?;
+    Ok(project.remove_markers(&texts.join("\n---\n")))
 }
 
 fn stdout(mut command: Command, name: &str) -> Result<Vec<u8>, Error> {
@@ -173,10 +196,10 @@ fn stdout(mut command: Command, name: &str) -> Result<Vec<u8>, Error> {
 
 /// The Go command in the module's directory. No other toolchain is fetched unless the user asked
 /// for that, and nothing of the surroundings changes what is built.
-fn go(parts: &Parts, module: Module) -> Command {
+fn go(parts: &Parts, module: &str) -> Command {
     let mut command = Command::new(&parts.go);
     command
-        .current_dir(parts.sources.join(module.name()))
+        .current_dir(parts.sources.join(module))
         .env("CGO_ENABLED", "0")
         .env("GOWORK", "off")
         .env_remove("GOFLAGS")
@@ -188,20 +211,17 @@ fn go(parts: &Parts, module: Module) -> Command {
     command
 }
 
-fn check_go(parts: &Parts, part: Part) -> Result<(), Error> {
-    let module = parts.module(part);
+fn check_go(parts: &Parts, module: Module, part: &'static str) -> Result<(), Error> {
     let wanted = module.go_version();
-    let output = go(parts, module).args(["env", "GOVERSION"]).output().map_err(|source| Error::NoGo {
-        part: part.name(),
-        go: parts.go.clone(),
-        wanted,
-        source,
-    })?;
+    let output = go(parts, module.name())
+        .args(["env", "GOVERSION"])
+        .output()
+        .map_err(|source| Error::NoGo { part, go: parts.go.clone(), wanted, source })?;
     let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if will_do(&found, wanted) {
         return Ok(());
     }
-    Err(Error::WrongGo { part: part.name(), go: parts.go.clone(), found, wanted })
+    Err(Error::WrongGo { part, go: parts.go.clone(), found, wanted })
 }
 
 /// Whether the toolchain that calls itself `found` is of the minor version of `wanted`, and not

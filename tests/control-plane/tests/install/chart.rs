@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bundle::components::{Metal3, Sources};
-use control_plane::{ControlPlane, Part, Parts, Settings, apply};
+use control_plane::{ControlPlane, Definitions, Part, Parts, Settings, apply};
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -183,11 +183,30 @@ fn every_option() -> Value {
     })
 }
 
-/// The kinds of Gateway API, the Prometheus operator and cert-manager, whose modules hold no definitions.
-fn is_foreign(object: &DynamicObject) -> bool {
-    let version = object.types.clone().unwrap_or_default().api_version;
-    let groups = ["gateway.networking.k8s.io/", "monitoring.coreos.com/", "cert-manager.io/"];
-    groups.iter().any(|group| version.starts_with(group))
+#[tokio::test]
+async fn route_has_the_version_that_is_served() -> Result<()> {
+    let chart = Chart::write()?;
+    let path = chart.path();
+    let gateway = json!({ "enabled": true, "parentRefs": [{ "name": "public" }] });
+    let values = json!({ "serverURL": URL, "gateway": gateway });
+    let (stable, old) =
+        ("gateway.networking.k8s.io/v1/TLSRoute", "gateway.networking.k8s.io/v1alpha2/TLSRoute");
+    for (served, want) in [
+        (vec![], "v1"),
+        (vec![stable], "v1"),
+        (vec![old], "v1alpha2"),
+        (vec![old, stable], "v1"),
+        (vec!["gateway.networking.k8s.io/v1/Gateway", old], "v1alpha2"),
+    ] {
+        let mut arguments = vec!["template", "baremetal", &path];
+        arguments.extend(served.iter().flat_map(|version| ["--api-versions", version]));
+        let objects = apply::parse_manifest(&chart.run(&arguments, &values).await?)?;
+        let types = objects.into_iter().filter_map(|object| object.types);
+        let versions: Vec<_> =
+            types.filter(|types| types.kind == "TLSRoute").map(|types| types.api_version).collect();
+        assert_eq!(versions, [format!("gateway.networking.k8s.io/{want}")], "{served:?}");
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -221,13 +240,16 @@ async fn rendered_charts_apply_strictly() -> Result<()> {
         {apiVersion: v1, kind: Namespace, metadata: {name: fleet-a}}\n---\n\
         {apiVersion: v1, kind: Namespace, metadata: {name: fleet-b}}";
     apply::manifest(&client, namespaces).await?;
+    for project in Definitions::ALL {
+        apply::manifest(&client, &parts.definitions(project)?).await?;
+    }
     let full = json!({ "serverURL": URL, "metal3": { "mode": "full" } });
     for (name, values) in [("full", full), ("every option", every_option())] {
-        let (foreign, own): (Vec<_>, Vec<_>) =
-            chart.render("lab", &values).await?.into_iter().partition(is_foreign);
-        assert_eq!(foreign.len(), if name == "full" { 0 } else { 4 });
-        apply::objects_strictly(&client, &own).await.context(name)?;
-        ensure!(own.iter().all(|object| object.namespace().is_none_or(|namespace| namespace != NAMESPACE)));
+        let objects = chart.render("lab", &values).await?;
+        apply::objects_strictly(&client, &objects).await.context(name)?;
+        ensure!(
+            objects.iter().all(|object| object.namespace().is_none_or(|namespace| namespace != NAMESPACE))
+        );
     }
     let all = chart.render("lab", &every_option()).await?;
     let deployment = all.iter().find(|object| {

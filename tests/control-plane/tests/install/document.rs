@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use bundle::archive::{Entry, gzip, tar};
 use bundle::components::Sources;
-use control_plane::{ClusterApi, Clusterctl, ControlPlane, Part, Parts, Settings};
+use control_plane::{ClusterApi, Clusterctl, ControlPlane, Definitions, Part, Parts, Settings, apply};
 use tokio::process::Command;
 
 use crate::SERVERS;
@@ -15,12 +15,12 @@ use crate::SERVERS;
 const BEGIN: &str = "```sh\n";
 const END: &str = "```\n";
 
-fn checkout(path: &str) -> PathBuf {
+pub(crate) fn checkout(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 const INSTALL: &str = "docs/install.md";
-const UPGRADE: &str = "docs/upgrade.md";
+pub(crate) const UPGRADE: &str = "docs/upgrade.md";
 /// Of the release before: the present files under another version.
 const FORMER: &str = "v0.1.0-alpha.1";
 
@@ -54,7 +54,7 @@ kubectl delete machineinventory rack-1-u7
 kubectl delete clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding --selector cluster.x-k8s.io/provider=infrastructure-baremetal";
 
 /// The shell blocks of one section, one behind the other.
-fn commands(document: &str, section: &str) -> Result<String> {
+pub(crate) fn commands(document: &str, section: &str) -> Result<String> {
     let text = fs::read_to_string(checkout(document))?;
     let mut sections = text.split("\n## ");
     let section =
@@ -87,7 +87,9 @@ impl Place {
         );
         fs::write(path("bin/clusterctl"), wrapper)?;
         fs::set_permissions(path("bin/clusterctl"), fs::Permissions::from_mode(0o755))?;
-        symlink(checkout("coordinator").canonicalize()?, path("coordinator"))?;
+        for directory in ["coordinator", "docs"] {
+            symlink(checkout(directory).canonicalize()?, path(directory))?;
+        }
         let sources = Sources::of_checkout();
         for version in [FORMER.to_owned(), format!("v{}", bundle::VERSION)] {
             let release = path("dist/infrastructure-baremetal").join(version);
@@ -141,6 +143,9 @@ async fn commands_of_the_documents_work() -> Result<()> {
     place.run_section(INSTALL, "Helm").await?;
     place.run(INSTALL_CHART).await?;
     place.run_section(UPGRADE, "Helm").await?;
+    let gateway_api = parts.definitions(Definitions::GatewayApi)?;
+    apply::manifest(&management.admin().await?, &gateway_api).await?;
+    place.run_section(INSTALL, "Gateway").await?;
     place.run(CHECK_CHART).await?;
     place.run_section(INSTALL, "clusterctl").await?;
     place.run(END_DELETIONS).await?;

@@ -9,6 +9,7 @@ mod clusterctl;
 mod common;
 mod document;
 mod image;
+mod storage;
 
 /// API servers are started one after the other: several at once make a small machine miss deadlines.
 static SERVERS: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

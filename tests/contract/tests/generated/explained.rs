@@ -1,0 +1,44 @@
+//! What `kubectl explain` says of values: the unit of a number, and what holds without a value.
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+/// What a number counts or measures, or its range.
+const UNITS: &str = r"(?i)\b(seconds?|milliseconds|minutes|hours|days|bytes|number|how often|percent|port|id|index|prefix length|no new host)\b|\d to \d";
+
+#[test]
+fn values_have_units_and_say_what_holds_without_them() {
+    let mut wrong = vec![];
+    let units = Regex::new(UNITS).unwrap();
+    for crd in coordinator_api::crds::all().into_iter().chain(coordinator_api::metal3::crds()) {
+        let kind = &crd.spec.names.kind;
+        // Those of Elemental and of Metal3 say what theirs say; our fields in them are marked.
+        let is_own = crd.spec.group == "infrastructure.cluster.x-k8s.io" && !kind.starts_with("Metal3");
+        let schema = json!(crd.spec.versions[0].schema);
+        let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
+        check_values(&format!("{kind} spec"), spec, is_own, &units, &mut wrong);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn check_values(path: &str, schema: &Value, is_own: bool, units: &Regex, wrong: &mut Vec<String>) {
+    let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        let text = field["description"].as_str().unwrap_or_default();
+        let kind = field["type"].as_str().unwrap_or_default();
+        let is_number = matches!(kind, "integer" | "number");
+        if is_number && !text.starts_with("Accepted and ignored") && !units.is_match(text) {
+            wrong.push(format!("{path} names no unit: {text:?}"));
+        }
+        let is_scalar = is_number || matches!(kind, "string" | "boolean");
+        let is_optional = !required.contains(&json!(name));
+        let says = ["default: ", "absent"].iter().any(|word| text.to_lowercase().contains(word));
+        if is_scalar && is_optional && (is_own || text.starts_with("Ours: ")) && !says {
+            wrong.push(format!("{path} does not say what holds without it: {text:?}"));
+        }
+        check_values(&path, field, is_own, units, wrong);
+        check_values(&format!("{path}[]"), &field["items"], is_own, units, wrong);
+        check_values(&format!("{path}.*"), &field["additionalProperties"], is_own, units, wrong);
+    }
+}

@@ -1,0 +1,52 @@
+//! Projects of which the chart writes objects: their definitions, out of their modules.
+
+/// One of them. Nothing of it is built or run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Definitions {
+    /// The Certificate of the coordinator's authority.
+    CertManager,
+    /// The standard channel: Gateways and `TLSRoutes`.
+    GatewayApi,
+    /// What Prometheus reads, and alert rules.
+    PrometheusOperator,
+}
+
+impl Definitions {
+    /// Every project.
+    pub const ALL: [Self; 3] = [Self::CertManager, Self::GatewayApi, Self::PrometheusOperator];
+
+    /// Its module.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::CertManager => "github.com/cert-manager/cert-manager",
+            Self::GatewayApi => "sigs.k8s.io/gateway-api",
+            Self::PrometheusOperator => "github.com/prometheus-operator/prometheus-operator",
+        }
+    }
+
+    /// Of its module.
+    pub(super) fn files(self) -> &'static [&'static str] {
+        match self {
+            Self::CertManager => &["deploy/crds/crd-certificates.yaml"],
+            Self::GatewayApi => &[
+                "config/crd/standard/gateway.networking.k8s.io_gateways.yaml",
+                "config/crd/standard/gateway.networking.k8s.io_tlsroutes.yaml",
+            ],
+            Self::PrometheusOperator => &[
+                "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+                "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+            ],
+        }
+    }
+
+    /// cert-manager's files are templates of its chart: a condition around each, and labels.
+    pub(super) fn remove_markers(self, text: &str) -> String {
+        match self {
+            Self::CertManager => {
+                let is_yaml = |line: &&str| !line.contains("{{");
+                text.lines().filter(is_yaml).flat_map(|line| [line, "\n"]).collect()
+            }
+            Self::GatewayApi | Self::PrometheusOperator => text.to_owned(),
+        }
+    }
+}
