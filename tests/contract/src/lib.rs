@@ -1,1 +1,3 @@
 //! Rules of the house, checked.
+
+pub mod documents;

@@ -92,6 +92,15 @@ impl Clusterctl {
         self.path("clusterctl.yaml")
     }
 
+    /// A program that runs it with this configuration and these variables.
+    #[must_use]
+    pub fn script(&self) -> String {
+        let variables = self.variables.iter().map(|(name, value)| format!("export {name}='{value}'\n"));
+        let (binary, configuration) = (self.binary.display(), self.configuration());
+        let variables: String = variables.collect();
+        format!("#!/bin/sh\n{variables}exec {binary} \"$@\" --config {}\n", configuration.display())
+    }
+
     /// Adds a version of a provider, as in `infrastructure-baremetal` and `v0.1.0`.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ pub mod pki;
 pub mod ports;
 pub mod process;
 pub mod registry;
+pub mod shell;
 pub mod workload;
 
 pub use cluster_api::ClusterApi;
@@ -27,4 +28,5 @@ pub use clusterctl::Clusterctl;
 pub use control_plane::{ControlPlane, Role, Settings};
 pub use parts::{Definitions, Part, Parts};
 pub use registry::Registry;
+pub use shell::Shell;
 pub use workload::Workload;

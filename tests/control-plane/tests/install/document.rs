@@ -1,26 +1,19 @@
-//! The commands of docs/install.md and docs/upgrade.md, as they stand there.
+//! The commands of docs/install.md, docs/upgrade.md and docs/examples, as they stand there.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
 
 use anyhow::{Context as _, Result, ensure};
 use bundle::archive::{Entry, gzip, tar};
 use bundle::components::Sources;
-use control_plane::{ClusterApi, Clusterctl, ControlPlane, Definitions, Part, Parts, Settings, apply};
-use tokio::process::Command;
+use contract::documents::{Block, INSTALLATION, Reader, checkout};
+use control_plane::{ClusterApi, Clusterctl, ControlPlane, Definitions, Part, Parts, Settings, Shell, apply};
 
 use crate::SERVERS;
 
-const BEGIN: &str = "```sh\n";
-const END: &str = "```\n";
-
-pub(crate) fn checkout(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
-
 const INSTALL: &str = "docs/install.md";
-pub(crate) const UPGRADE: &str = "docs/upgrade.md";
+const UPGRADE: &str = "docs/upgrade.md";
+const EXAMPLES: &str = "docs/examples/README.md";
 /// Of the release before: the present files under another version.
 const FORMER: &str = "v0.1.0-alpha.1";
 
@@ -53,31 +46,17 @@ clusterctl delete --config clusterctl.yaml --infrastructure baremetal
 kubectl delete machineinventory rack-1-u7
 kubectl delete clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding --selector cluster.x-k8s.io/provider=infrastructure-baremetal";
 
-/// The shell blocks of one section, one behind the other.
-pub(crate) fn commands(document: &str, section: &str) -> Result<String> {
-    let text = fs::read_to_string(checkout(document))?;
-    let mut sections = text.split("\n## ");
-    let section =
-        sections.find(|part| part.starts_with(&format!("{section}\n"))).context("no such section")?;
-    let blocks = section.split(BEGIN).skip(1).map(|part| part.split(END).next().unwrap_or_default());
-    let commands: String = blocks.collect();
-    ensure!(!commands.is_empty(), "no commands");
-    Ok(commands)
-}
-
 /// A directory as a checkout is after `make release`, without the image.
 struct Place {
-    directory: tempfile::TempDir,
-    kubeconfig: PathBuf,
+    shell: Shell,
+    reader: Reader,
 }
 
 impl Place {
     fn prepare(parts: &Parts, control_plane: &ControlPlane, clusterctl: &Clusterctl) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let path = |name: &str| directory.path().join(name);
-        fs::create_dir_all(path("bin"))?;
+        let shell = Shell::new(control_plane.admin_kubeconfig())?;
         for part in [Part::Helm, Part::Kubectl] {
-            symlink(parts.path(part)?, path("bin").join(part.name()))?;
+            shell.add_program(part.name(), &parts.path(part)?)?;
         }
         // Cluster API's own providers would be fetched from the Internet.
         let wrapper = format!(
@@ -85,14 +64,13 @@ impl Place {
             clusterctl.configuration().display(),
             clusterctl.binary().display(),
         );
-        fs::write(path("bin/clusterctl"), wrapper)?;
-        fs::set_permissions(path("bin/clusterctl"), fs::Permissions::from_mode(0o755))?;
+        shell.add_script("clusterctl", &wrapper)?;
         for directory in ["coordinator", "docs"] {
-            symlink(checkout(directory).canonicalize()?, path(directory))?;
+            symlink(checkout(directory).canonicalize()?, shell.path(directory))?;
         }
         let sources = Sources::of_checkout();
         for version in [FORMER.to_owned(), format!("v{}", bundle::VERSION)] {
-            let release = path("dist/infrastructure-baremetal").join(version);
+            let release = shell.path("dist/infrastructure-baremetal").join(version);
             fs::create_dir_all(&release)?;
             for (name, content) in sources.repository()? {
                 fs::write(release.join(name), content)?;
@@ -102,30 +80,19 @@ impl Place {
         let entries =
             sources.chart()?.into_iter().map(|(path, text)| Entry::file(format!("{name}/{path}"), text));
         let archive = gzip(&tar(entries.collect())?)?;
-        fs::write(path("dist").join(format!("{name}-{}.tgz", bundle::VERSION)), archive)?;
-        Ok(Self { directory, kubeconfig: control_plane.admin_kubeconfig() })
+        fs::write(shell.path("dist").join(format!("{name}-{}.tgz", bundle::VERSION)), archive)?;
+        Ok(Self { shell, reader: Reader::of(INSTALLATION) })
     }
 
-    async fn run_section(&self, document: &str, section: &str) -> Result<()> {
-        self.run(&commands(document, section)?)
-            .await
-            .with_context(|| format!("section {section} of {document}"))
+    async fn run_section(&mut self, document: &str, section: &str) -> Result<()> {
+        let blocks = self.reader.read(document, section)?;
+        let commands: String =
+            blocks.into_iter().filter(Block::is_commands).map(|block| block.content).collect();
+        self.run(&commands).await.with_context(|| format!("section {section} of {document}"))
     }
 
     async fn run(&self, commands: &str) -> Result<()> {
-        let home = self.directory.path();
-        let mut command = Command::new("bash");
-        command
-            .args(["-euxo", "pipefail", "-c", commands])
-            .current_dir(home)
-            .env_clear()
-            .env("PATH", format!("{}/bin:/usr/bin:/bin", home.display()))
-            .env("HOME", home)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true");
-        let output = command.output().await?;
-        let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-        ensure!(output.status.success(), "{}", said.concat());
+        self.shell.run(commands).await?;
         Ok(())
     }
 }
@@ -138,7 +105,7 @@ async fn commands_of_the_documents_work() -> Result<()> {
     let mut cluster_api = ClusterApi::start(&parts, &management).await?;
     cluster_api.start_kubeadm(&parts, &management).await?;
     let clusterctl = Clusterctl::prepare(&parts, &management, &cluster_api).await?;
-    let place = Place::prepare(&parts, &management, &clusterctl)?;
+    let mut place = Place::prepare(&parts, &management, &clusterctl)?;
     // Helm takes over nothing that it did not make; the others do.
     place.run_section(INSTALL, "Helm").await?;
     place.run(INSTALL_CHART).await?;
@@ -154,7 +121,9 @@ async fn commands_of_the_documents_work() -> Result<()> {
     place.run(CHECK_PROVIDER).await?;
     place.run_section(UPGRADE, "Agents").await?;
     place.run(DELETE_PROVIDER).await?;
-    place.run_section(INSTALL, "Manifests").await
+    place.run_section(INSTALL, "Manifests").await?;
+    place.run_section(EXAMPLES, "Examples").await?;
+    Ok(place.reader.finish()?)
 }
 
 #[test]

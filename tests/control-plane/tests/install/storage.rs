@@ -2,8 +2,9 @@
 
 use std::fs;
 
-use anyhow::{Context as _, Result, ensure};
-use control_plane::{ControlPlane, Part, Parts, Settings, apply};
+use anyhow::{Result, ensure};
+use contract::documents::{Reader, STORAGE, checkout};
+use control_plane::{ControlPlane, Part, Parts, Settings, Shell, apply};
 use coordinator_api::inventory::MachineInventory;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion,
@@ -12,11 +13,9 @@ use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use tokio::process::Command;
 
 use crate::SERVERS;
 use crate::common::eventually;
-use crate::document::{UPGRADE, checkout, commands};
 
 const NAME: &str = "machineinventories.elemental.cattle.io";
 
@@ -64,15 +63,13 @@ async fn objects_move_to_a_second_stored_version() -> Result<()> {
     eventually("the second version is served", async || Ok(read(&client, "rack-1-u7").await.ok())).await?;
     let refused = change_versions(&client, remove_first).await.map_err(|error| error.to_string());
     ensure!(refused.as_ref().is_err_and(|error| error.contains("storedVersions")), "{refused:?}");
-    let kubectl = parts.path(Part::Kubectl)?;
-    let directory = kubectl.parent().context("no directory")?.display().to_string();
-    let output = Command::new("bash")
-        .args(["-euxo", "pipefail", "-c", &commands(UPGRADE, "Versions of the definitions")?])
-        .env("PATH", format!("{directory}:/usr/bin:/bin"))
-        .env("KUBECONFIG", management.admin_kubeconfig())
-        .output()
-        .await?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shell = Shell::new(management.admin_kubeconfig())?;
+    shell.add_program("kubectl", &parts.path(Part::Kubectl)?)?;
+    let mut reader = Reader::of(STORAGE);
+    for block in reader.read("docs/upgrade.md", "Versions of the definitions")? {
+        shell.run(&block.content).await?;
+    }
+    reader.finish()?;
     assert_eq!(change_versions(&client, remove_first).await?, ["v1beta2"]);
 
     // One that is stored in a version that is gone cannot be read; the caches begin anew.

@@ -9,6 +9,7 @@ mod common;
 mod control_planes;
 mod deleted;
 mod disturbed;
+mod documented;
 mod kinds;
 mod lifecycle;
 mod metal3;

@@ -1,23 +1,23 @@
 //! A fleet is moved to another management cluster and back, by the real
-//! `clusterctl`.
+//! `clusterctl` and the commands of the document.
 
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use control_plane::Clusterctl;
+use contract::documents::{MOVE, Reader, fill};
+use control_plane::{Clusterctl, Part, Shell};
 use coordinator_api::names::{IMAGE_CATALOG, registration_secret};
 use e2e::backup::{Backup, Owners, SECRETS};
 use e2e::environment::{Environment, Management};
 use e2e::fleet::Fleet;
 use e2e::history::History;
-use e2e::lifecycle::{NAMESPACE, cluster_api};
+use e2e::lifecycle::NAMESPACE;
 use e2e::provider;
 use e2e::replicas::{self, Replica};
 use e2e::requests::retry;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
 
 use crate::common::Setup;
 use crate::restored::{CA, OWN_KINDS, check_history, check_survived, start_fleet};
@@ -44,28 +44,27 @@ async fn copy_secrets(from: &Client, to: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `clusterctl` moves initialized clusters alone, and Cluster API cannot see that of a control plane
-/// that it does not know.
-async fn state_initialized(client: &Client) -> anyhow::Result<()> {
-    let clusters = cluster_api(client, "Cluster");
-    let condition = json!({
-        "type": "ControlPlaneInitialized", "status": "True", "reason": "Initialized",
-        "message": "runs elsewhere", "lastTransitionTime": "2026-01-01T00:00:00Z",
-    });
-    let cluster = json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": { "name": "lab" },
-        "status": { "conditions": [condition] },
-    });
-    let params = PatchParams::apply("operator").force();
-    let write = async || clusters.patch_status("lab", &params, &Patch::Apply(&cluster)).await;
-    retry("state that the control plane is initialized", write).await?;
-    Ok(())
-}
-
-async fn run_move(from: &Management, to: &Management, clusterctl: &Clusterctl) -> anyhow::Result<()> {
-    state_initialized(&from.admin).await?;
-    let target = to.control_plane.admin_kubeconfig().display().to_string();
-    clusterctl.run(&["move", "--namespace", NAMESPACE, "--to-kubeconfig", &target]).await?;
+/// Runs the commands of the document.
+async fn run_move(
+    environment: &Environment,
+    from: &Management,
+    to: &Management,
+    clusterctl: &Clusterctl,
+) -> anyhow::Result<()> {
+    let shell = Shell::new(from.control_plane.admin_kubeconfig())?;
+    shell.add_program("kubectl", &environment.parts.path(Part::Kubectl)?)?;
+    shell.add_script("clusterctl", &clusterctl.script())?;
+    let values = [
+        ("NAMESPACE", NAMESPACE.to_owned()),
+        ("NAME", "lab".to_owned()),
+        ("FILE", to.control_plane.admin_kubeconfig().display().to_string()),
+    ];
+    let mut reader = Reader::of(MOVE);
+    for block in reader.read("docs/operations.md", "`clusterctl move`")?.iter().filter(|it| it.is_commands())
+    {
+        shell.run(&fill(&block.content, &values)).await?;
+    }
+    reader.finish()?;
     let left = Backup::take(&from.admin, NAMESPACE, &e2e::backup::TREE).await?;
     ensure!(left.names().is_empty(), "{:?} were not moved", left.names());
     Ok(())
@@ -93,7 +92,7 @@ async fn move_there_and_back(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()>
 
     setup.progress.step("clusterctl move");
     let (before, after) = (History::watch(&first.admin).await, History::watch(&other.admin).await);
-    run_move(first, &other, &there).await?;
+    run_move(environment, first, &other, &there).await?;
     environment.start_coordinator(&mut other).await?;
     environment.forwarder.set_targets(other.addresses());
     check_moved(&other, &after, fleet).await?;
@@ -103,7 +102,7 @@ async fn move_there_and_back(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()>
     setup.progress.step("clusterctl move, back");
     first.replicas.iter().try_for_each(Replica::kill)?;
     let returned = History::watch(&first.admin).await;
-    run_move(&other, first, &back).await?;
+    run_move(environment, &other, first, &back).await?;
     first.replicas.iter().try_for_each(Replica::restart)?;
     first.coordinator_ready().await?;
     environment.forwarder.set_targets(first.addresses());
