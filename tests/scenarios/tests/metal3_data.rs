@@ -145,8 +145,8 @@ async fn a_machine_waits_for_its_template_and_pool() {
     world.check_invariants().await;
 }
 
-// Fault: a rendered Secret is deleted before the plan of its host is made.
-// Shown: it is rendered again, and the machine becomes ready.
+// Fault: a rendered Secret is deleted before the plan of its host is made, and while its node runs.
+// Shown: it is rendered again when the host waits for it, or when the machine is changed.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_deleted_is_rendered_again() {
     let world = prepare(&["host-1"]).await;
@@ -161,6 +161,16 @@ async fn a_secret_that_is_deleted_is_rendered_again() {
     world.apply_bootstrap("m-1", &bootstrap_data()).await;
     world.wait_until("the Secret is missed", |world| waits(world, "Secret m-1-metadata with")).await;
     world.wait_metal3_ready("m-1").await;
+    assert_eq!(secret(&world, "m-1-metadata", "metaData"), before);
+    // Of a node that runs, when the machine is changed.
+    world.wait_idle().await;
+    world.fake.take_out("secrets", NAMESPACE, "m-1-metadata");
+    world.patch("Metal3Machine", "m-1", json!({ "spec": { "failureDomain": "rack-1" } })).await;
+    world
+        .wait_until("the Secret is there again", |world| {
+            world.fake.look("secrets", NAMESPACE, "m-1-metadata").is_some()
+        })
+        .await;
     assert_eq!(secret(&world, "m-1-metadata", "metaData"), before);
     world.check_invariants().await;
 }

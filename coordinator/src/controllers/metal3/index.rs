@@ -76,13 +76,15 @@ struct Inner {
     waiting: BTreeSet<Key>,
 }
 
-/// What a machine is found by.
+/// What a machine is found by, and what its data depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MachineFacts {
     host: Option<Key>,
     cluster: Option<Key>,
     /// Its Machine of Cluster API.
     owner: Option<Key>,
+    /// Of its spec.
+    generation: Option<i64>,
 }
 
 pub(super) fn triggers(subjects: impl IntoIterator<Item = (Kind, Key)>) -> Triggers {

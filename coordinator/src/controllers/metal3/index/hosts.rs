@@ -98,6 +98,7 @@ impl Metal3Index {
             host: machine::named_host(machine).map(|name| key.in_namespace_of(name)),
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
             owner: find_owner(machine),
+            generation: machine.metadata.generation,
         });
         let mut inner = self.write_inner();
         let old = match &facts {
@@ -109,7 +110,8 @@ impl Metal3Index {
         inner.machines_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), &key);
         if facts.is_some() {
             let remediations = inner.remediations_of([&key]);
-            // Its data may have waited for its host, or for its Machine.
+            // Its data may have waited for its host, or for its Machine; a changed spec has the
+            // Secrets looked for, as in CAPM3.
             let data = if old == new { vec![] } else { inner.data_of_claims([&key]) };
             let subjects = of_kind(Kind::Remediation, remediations).chain(of_kind(Kind::Data, data));
             return triggers(subjects.chain([(Kind::Machine, key)]));
