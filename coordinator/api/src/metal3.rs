@@ -40,6 +40,11 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
     crds
 }
 
+/// What an address looks like, of IPv4 or IPv6; the coordinator parses it as a whole.
+pub(crate) const IP_ADDRESS: &str = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+)$";
+/// What a network with its prefix length looks like.
+pub(crate) const NETWORK: &str = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]+)/[0-9]{1,3}$";
+
 /// A reference to an object; its kind follows from the field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -155,6 +160,8 @@ pub mod names {
     pub const CLAIM_FINALIZER: &str = "ipclaim.ipam.metal3.io";
     /// Finalizer of an `IPAddress`: held while its claim exists.
     pub const ADDRESS_FINALIZER: &str = "ipaddress.ipam.metal3.io";
+    /// Cluster API's label of what a provider serves, here of an `IPPool` of a Cluster.
+    pub const PROVIDER: (&str, &str) = ("cluster.x-k8s.io/provider", "ipam-metal3");
     /// Finalizer of an `IPPool`: held while an address of it is in use.
     pub const POOL_FINALIZER: &str = "ippool.ipam.metal3.io";
 }

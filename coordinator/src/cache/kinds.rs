@@ -70,7 +70,7 @@ impl Watched for Cluster {
             sinks.workloads.forget_cluster(&Key::of(&**this));
         }
         let mut triggers = sinks.index.apply_cluster(this, presence);
-        triggers.metal3.extend(sinks.metal3.apply_cluster(this).metal3);
+        triggers.metal3.extend(sinks.metal3.apply_cluster(this, presence).metal3);
         triggers
     }
 }

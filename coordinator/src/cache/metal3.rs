@@ -165,8 +165,8 @@ impl Watched for Metal3Remediation {
 impl Watched for IPPool {
     const KIND: &'static str = "IPPool";
 
-    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
-        sinks.metal3.apply_ip_pool(this)
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_ip_pool(this, presence)
     }
 }
 

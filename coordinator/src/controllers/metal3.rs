@@ -25,6 +25,13 @@ use super::index::Key;
 use super::{Context, run_controller};
 use crate::cache::metal3::Metal3Cache;
 use index::Kind;
+use index::clusters::OfCluster;
+
+/// Whether an object rests: paused by itself or by its Cluster, or moved away.
+fn is_paused(context: &Context, object: &impl OfCluster) -> bool {
+    let cluster = object.find_cluster().and_then(|key| context.cache.find_cluster(&key));
+    coordinator_core::cluster::is_paused(object, cluster.as_deref())
+}
 
 /// Where the controller of one kind gets its keys.
 fn open_queue<K: Resource<DynamicType = ()>>() -> (impl Fn(Key), UnboundedReceiver<ObjectRef<K>>) {

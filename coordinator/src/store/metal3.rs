@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -136,6 +136,27 @@ pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str
     let finalizers = with_finalizer(object.finalizers(), finalizer);
     let change = json!({ "metadata": { "finalizers": finalizers } });
     patch(client, object, "add the finalizer of", change).await.map(drop)
+}
+
+/// Whether an object has these labels.
+#[must_use]
+pub fn has_labels(object: &impl ResourceExt, labels: &BTreeMap<&str, &str>) -> bool {
+    labels.iter().all(|(key, value)| object.labels().get(*key).is_some_and(|found| found == value))
+}
+
+/// Adds a finalizer and labels.
+///
+/// # Errors
+/// Conflict when the object has changed.
+pub async fn hold_labelled<K: Kind>(
+    client: &Client,
+    object: &K,
+    finalizer: &str,
+    labels: &BTreeMap<&str, &str>,
+) -> Result<(), StoreError> {
+    let finalizers = with_finalizer(object.finalizers(), finalizer);
+    let change = json!({ "metadata": { "finalizers": finalizers, "labels": labels } });
+    patch(client, object, "add finalizer and labels of", change).await.map(drop)
 }
 
 /// Removes a finalizer.

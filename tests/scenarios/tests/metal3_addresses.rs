@@ -73,6 +73,30 @@ async fn claims_get_addresses_and_give_them_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pools_of_a_cluster_are_labelled_with_their_finalizer() {
+    let world = World::with_metal3().await;
+    world.wait_idle().await;
+    let mark = world.fake.journal().mark();
+    apply_pool(&world, "net", json!({ "clusterName": "c1", "pools": [{ "subnet": "10.0.0.0/24" }] })).await;
+    world.wait_idle().await;
+    let labels = &world.get_object(POOLS, "net").unwrap()["metadata"]["labels"];
+    let want = json!({ "cluster.x-k8s.io/cluster-name": "c1", "cluster.x-k8s.io/provider": "ipam-metal3" });
+    assert_eq!(*labels, want);
+    assert_eq!(
+        world.count_requests(mark).writes,
+        2,
+        "metadata, then status: {:?}",
+        world.requests_since(mark)
+    );
+    // One that loses its labels gets them again.
+    let without = json!({ "metadata": { "labels": { "cluster.x-k8s.io/provider": null } } });
+    world.patch("IPPool", "net", without).await;
+    world.wait_idle().await;
+    assert_eq!(world.get_object(POOLS, "net").unwrap()["metadata"]["labels"], want);
+    world.check_invariants().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn claims_at_once_never_share_an_address() {
     let world = World::with_metal3().await;
     // Two leaders at a time, and caches that are behind.

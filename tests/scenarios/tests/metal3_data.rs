@@ -4,13 +4,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use scenarios::{NAMESPACE, World};
+use fake_apiserver::Side;
+use scenarios::{NAMESPACE, World, bootstrap_data};
 use serde_json::{Value, json};
 
 const DATA: &str = "metal3datas.infrastructure.cluster.x-k8s.io";
 const CLAIMS: &str = "metal3dataclaims.infrastructure.cluster.x-k8s.io";
 const TEMPLATES: &str = "metal3datatemplates.infrastructure.cluster.x-k8s.io";
 const ADDRESSES: &str = "ipaddresses.ipam.metal3.io";
+const HOSTS: &str = "baremetalhosts.metal3.io";
 
 async fn apply_template(world: &World, name: &str, rest: Value) {
     let mut spec = json!({
@@ -143,15 +145,27 @@ async fn a_machine_waits_for_its_template_and_pool() {
     world.check_invariants().await;
 }
 
+// Fault: a rendered Secret is deleted before the plan of its host is made, and while its node runs.
+// Shown: it is rendered again when the host waits for it, or when the machine is changed.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_deleted_is_rendered_again() {
     let world = prepare(&["host-1"]).await;
     apply_template(&world, "workers", json!({})).await;
-    world.apply_metal3_machine("m-1", with_template("workers")).await;
-    world.wait_metal3_ready("m-1").await;
+    world.apply_metal3_machine_with("m-1", Value::Null, with_template("workers")).await;
+    let waits = |world: &World, text: &str| {
+        world.get_object(HOSTS, "bmh-host-1").unwrap()["status"].to_string().contains(text)
+    };
+    world.wait_until("the host waits", |world| waits(world, "Secret m-1-bootstrap with")).await;
     let before = secret(&world, "m-1-metadata", "metaData");
     world.fake.take_out("secrets", NAMESPACE, "m-1-metadata");
-    world.restart_coordinator();
+    world.apply_bootstrap("m-1", &bootstrap_data()).await;
+    world.wait_until("the Secret is missed", |world| waits(world, "Secret m-1-metadata with")).await;
+    world.wait_metal3_ready("m-1").await;
+    assert_eq!(secret(&world, "m-1-metadata", "metaData"), before);
+    // Of a node that runs, when the machine is changed.
+    world.wait_idle().await;
+    world.fake.take_out("secrets", NAMESPACE, "m-1-metadata");
+    world.patch("Metal3Machine", "m-1", json!({ "spec": { "failureDomain": "rack-1" } })).await;
     world
         .wait_until("the Secret is there again", |world| {
             world.fake.look("secrets", NAMESPACE, "m-1-metadata").is_some()
@@ -159,6 +173,54 @@ async fn a_secret_that_is_deleted_is_rendered_again() {
         .await;
     assert_eq!(secret(&world, "m-1-metadata", "metaData"), before);
     world.check_invariants().await;
+}
+
+/// A claim on an index, and one on an address, of Cluster `c1`.
+async fn create_claims(world: &World, name: &str) {
+    let metadata = json!({ "labels": { "cluster.x-k8s.io/cluster-name": "c1" } });
+    let template = json!({ "template": { "name": "workers" } });
+    world.create("Metal3DataClaim", name, json!({ "metadata": metadata, "spec": template })).await;
+    let pool = json!({ "pool": { "name": "net" } });
+    world.create("IPClaim", name, json!({ "metadata": metadata, "spec": pool })).await;
+}
+
+// Fault: the Cluster is paused while indexes and addresses are claimed and while they are given back, and the coordinator is killed at any write.
+// Shown: nothing is made or given back while it is paused; everything is afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_holds_data_and_addresses() {
+    for write in (1..=16).step_by(3) {
+        let world = prepare(&["host-1"]).await;
+        let pause = |is_paused: bool| json!({ "spec": { "paused": is_paused } });
+        world.patch("Cluster", "c1", pause(true)).await;
+        world.wait_idle().await;
+        let mark = world.fake.journal().mark();
+        apply_template(&world, "workers", json!({ "clusterName": "c1" })).await;
+        world.apply_metal3_machine("m-1", with_template("workers")).await;
+        create_claims(&world, "other").await;
+        world.wait_idle().await;
+        let count = |kind: &str| world.fake.look_at_all(kind).len();
+        assert_eq!([DATA, ADDRESSES].map(count), [0, 0]);
+        let template = world.get_object(TEMPLATES, "workers").unwrap();
+        assert_eq!(template["metadata"]["finalizers"], Value::Null, "{:?}", world.requests_since(mark));
+        world.stop_coordinator_at(write, Side::After);
+        world.patch("Cluster", "c1", pause(false)).await;
+        world.wait_metal3_ready("m-1").await;
+        world.wait_until("all have addresses", |world| world.fake.look_at_all(ADDRESSES).len() == 2).await;
+        assert_eq!(world.fake.look_at_all(DATA).len(), 2);
+        let template = world.get_object(TEMPLATES, "workers").unwrap();
+        assert_eq!(template["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"], "c1");
+        world.patch("Cluster", "c1", pause(true)).await;
+        world.delete("Metal3DataClaim", "other").await;
+        world.delete("IPClaim", "other").await;
+        world.advance_time(std::time::Duration::from_secs(60)).await;
+        assert_eq!([DATA, ADDRESSES].map(|kind| world.fake.look_at_all(kind).len()), [2, 2]);
+        world.patch("Cluster", "c1", pause(false)).await;
+        let is_given_back = |world: &World| {
+            [DATA, CLAIMS, ADDRESSES].iter().all(|kind| world.fake.look_at_all(kind).len() == 1)
+        };
+        world.wait_until("what the others held is given back", is_given_back).await;
+        world.check_invariants().await;
+    }
 }
 
 /// What a host reports of its network.

@@ -7,7 +7,7 @@ pub(super) const REASONS: &[Entry] = &[
     (
         PoolInvalid,
         act(
-            "start, end, subnet or prefix of the IPPool give no address",
+            "start, end, subnet or prefix of the IPPool give no address, its ranges share addresses, or one in use is in none",
             "correct the field that the message names",
         ),
     ),

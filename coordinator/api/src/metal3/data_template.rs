@@ -8,6 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::IP_ADDRESS;
+
 /// What is rendered for each machine.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -34,6 +36,7 @@ use serde_json::Value;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("has(self.metaData) == has(oldSelf.metaData) && (!has(self.metaData) || self.metaData == oldSelf.metaData)").message("metaData is immutable"))]
 #[x_kube(validation = Rule::new("has(self.networkData) == has(oldSelf.networkData) && (!has(self.networkData) || self.networkData == oldSelf.networkData)").message("networkData is immutable"))]
+#[x_kube(validation = Rule::new("has(self.templateReference) == has(oldSelf.templateReference) && (!has(self.templateReference) || self.templateReference == oldSelf.templateReference)").message("templateReference is immutable: indexes are given by it"))]
 pub struct Metal3DataTemplateSpec {
     /// The Cluster that the template belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -372,12 +375,14 @@ pub struct Vlan {
 pub struct Networks {
     /// IPv4, static.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "ipv4_networks::<StaticNetwork>")]
     pub ipv4: Vec<StaticNetwork>,
     /// IPv6, static.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ipv6: Vec<StaticNetwork>,
     /// IPv4 by DHCP.
     #[serde(rename = "ipv4DHCP", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "ipv4_networks::<DynamicNetwork>")]
     pub ipv4_dhcp: Vec<DynamicNetwork>,
     /// IPv6 by DHCP.
     #[serde(rename = "ipv6DHCP", skip_serializing_if = "Vec::is_empty")]
@@ -387,9 +392,19 @@ pub struct Networks {
     pub ipv6_slaac: Vec<DynamicNetwork>,
 }
 
+/// Networks whose routes have prefixes of IPv4.
+fn ipv4_networks<N: JsonSchema>(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let mut schema = Vec::<N>::json_schema(generator);
+    if let Some(longest) = schema.pointer_mut("/items/properties/routes/items/properties/prefix/maximum") {
+        *longest = 32.into();
+    }
+    schema
+}
+
 /// An address of a pool on a link.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.ipAddressFromIPPool) || has(self.fromPoolRef) || has(self.fromPoolAnnotation)").message("one of ipAddressFromIPPool, fromPoolRef and fromPoolAnnotation is required"))]
 pub struct StaticNetwork {
     /// Name in this document.
     pub id: String,
@@ -439,6 +454,7 @@ pub struct PoolRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RouteSpec {
     /// Address of the network.
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub network: String,
     /// Prefix length.
     #[serde(default)]
@@ -458,6 +474,7 @@ pub struct RouteSpec {
 pub struct Gateway {
     /// The address.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub string: Option<String>,
     /// An annotation with the name of the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -476,6 +493,7 @@ pub struct Gateway {
 pub struct Services {
     /// Addresses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = IP_ADDRESS)))]
     pub dns: Vec<String>,
     /// Name of the `IPPool` whose servers follow.
     #[serde(rename = "dnsFromIPPool", skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ObjectRef;
+use super::{IP_ADDRESS, NETWORK, ObjectRef};
 
 /// Addresses that claims are given.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,9 +59,11 @@ pub struct IPPoolSpec {
     pub prefix: Option<i32>,
     /// Gateway of ranges without their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub gateway: Option<String>,
     /// DNS servers of ranges without their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = IP_ADDRESS)))]
     pub dns_servers: Vec<String>,
     /// Before the names of `IPAddress` objects.
     #[schemars(length(min = 1))]
@@ -75,13 +77,16 @@ pub struct IPPoolSpec {
 pub struct AddressRange {
     /// First address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub start: Option<String>,
     /// Last address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub end: Option<String>,
     /// Network that addresses have to be in; without `start` they begin one above
     /// its address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = NETWORK))]
     pub subnet: Option<String>,
     /// Prefix length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,9 +94,11 @@ pub struct AddressRange {
     pub prefix: Option<i32>,
     /// Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = IP_ADDRESS))]
     pub gateway: Option<String>,
     /// DNS servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(regex(pattern = IP_ADDRESS)))]
     pub dns_servers: Vec<String>,
 }
 

@@ -20,7 +20,10 @@ use coordinator_api::metal3::ipam::IPAddressSpec;
 use coordinator_api::metal3::machine::Metal3Machine;
 use kube::ResourceExt as _;
 
-pub use claim::{ClaimStep, data_name, decide_claim, group_of_data, group_of_template, project_template};
+pub use claim::{
+    ClaimStep, data_name, decide_claim, group_of_data, group_of_template, labels_of_template,
+    project_template,
+};
 pub use meta_data::render_meta_data;
 pub use network_data::render_network_data;
 
@@ -61,6 +64,10 @@ pub enum DataError {
     NoAddress { item: String, name: String },
     #[error("{item}: {value:?} is no IP address: correct it")]
     BadAddress { item: String, value: String },
+    #[error(
+        "{item}: {value} has a prefix longer than an address of its family: correct prefix of the route, or of the IPPool"
+    )]
+    BadPrefix { item: String, value: String },
     #[error("{item}: parameter {parameter} is set by a field of its own: remove it")]
     IllegalParameter { item: String, parameter: String },
 }

@@ -4,18 +4,16 @@
 //! has it. What is chosen here is only the next name to try.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-use coordinator_api::metal3::ipam::{
-    AddressRange, AllocationStrategy, IPAddress, IPAddressSpec, IPPool, IPPoolSpec,
-};
+use coordinator_api::metal3::ipam::{AllocationStrategy, IPAddress, IPAddressSpec, IPPool, IPPoolSpec};
 use coordinator_api::metal3::{ObjectRef, names};
-use ipnet::IpNet;
 use kube::ResourceExt;
 use sha2::{Digest as _, Sha256};
 
 mod address_claim;
 mod claim;
+mod range;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +21,9 @@ pub use address_claim::{
     AddressClaimStep, Situation as AddressClaimSituation, decide_address_claim, is_ours,
     refuse as refuse_address_claim,
 };
-pub use claim::{ClaimStep, decide_claim, project_pool};
+use range::{Range, parse_address};
+
+pub use claim::{ClaimStep, decide_claim, labels_of_pool, project_pool};
 
 /// What an address was given to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,16 +94,6 @@ pub struct Pool {
     strategy: AllocationStrategy,
 }
 
-/// Consecutive addresses of one family, both ends included.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Range {
-    first: IpAddr,
-    last: IpAddr,
-    prefix: Option<i32>,
-    gateway: Option<IpAddr>,
-    dns_servers: Vec<IpAddr>,
-}
-
 /// A pool that no address can be taken from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
@@ -113,6 +103,14 @@ pub enum PoolError {
     Unbounded { index: usize },
     #[error("spec.pools[{index}] is empty: start is above end, or outside of subnet: correct them")]
     Empty { index: usize },
+    #[error("spec.pools[{index}] has no end, which allocationStrategy random needs: add end or subnet")]
+    Endless { index: usize },
+    #[error("spec.pools[{index}]: prefix {prefix} is longer than an IPv4 address: correct it")]
+    Prefix { index: usize, prefix: i32 },
+    #[error("spec.pools[{first}] and spec.pools[{second}] share addresses: correct one of them")]
+    Overlap { first: usize, second: usize },
+    #[error("{address} of claim {claim} is in no range: add one that has it, or delete the claim")]
+    InUse { claim: String, address: IpAddr },
     #[error("spec.preAllocations[{claim}]: {address} is in no range: correct it, or add a range")]
     OutOfBounds { claim: String, address: IpAddr },
     #[error("spec.preAllocations[{claim}]: {address} is kept for another claim too: correct one of them")]
@@ -164,6 +162,25 @@ impl Pool {
             pre_allocations.insert(claim.clone(), address);
         }
         Ok(Self { ranges, pre_allocations, strategy: spec.allocation_strategy })
+    }
+
+    /// What is wrong with it although it can be used: addresses whose prefix and gateway are
+    /// not those of one range.
+    ///
+    /// # Errors
+    /// [`PoolError`], which names the next action.
+    pub fn check(&self, used: &[(IpAddr, String)]) -> Result<(), PoolError> {
+        for (second, range) in self.ranges.iter().enumerate() {
+            if let Some(first) = self.ranges[..second].iter().position(|other| other.overlaps(range)) {
+                return Err(PoolError::Overlap { first, second });
+            }
+        }
+        let outside =
+            used.iter().filter(|(address, _)| !self.ranges.iter().any(|range| range.contains(*address)));
+        match outside.min() {
+            Some((address, claim)) => Err(PoolError::InUse { claim: claim.clone(), address: *address }),
+            None => Ok(()),
+        }
     }
 
     /// The address for the claim called `claim`, which may ask for one. Of those that
@@ -231,7 +248,7 @@ impl Pool {
         }
     }
 
-    /// What is written for `address`.
+    /// What is written for `address`. One that its range has lost has the values of the pool.
     #[must_use]
     pub fn describe_address(&self, pool: &IPPool, claim: &str, address: IpAddr) -> IPAddress {
         let namespace = pool.namespace().unwrap_or_default();
@@ -242,12 +259,12 @@ impl Pool {
             IPAddressSpec {
                 claim: ObjectRef::within(&namespace, claim),
                 pool: ObjectRef::within(&namespace, &pool.name_any()),
-                prefix: range.and_then(|range| range.prefix),
-                gateway: range.and_then(|range| range.gateway.as_ref().map(text)),
+                prefix: range.map_or(pool.spec.prefix, |range| range.prefix),
+                gateway: range.map_or(pool.spec.gateway.clone(), |range| range.gateway.as_ref().map(text)),
                 address: address.to_string(),
-                dns_servers: range
-                    .map(|range| range.dns_servers.iter().map(text).collect())
-                    .unwrap_or_default(),
+                dns_servers: range.map_or(pool.spec.dns_servers.clone(), |range| {
+                    range.dns_servers.iter().map(text).collect()
+                }),
             },
         );
         object.metadata.labels.clone_from(&pool.metadata.labels);
@@ -256,105 +273,9 @@ impl Pool {
     }
 }
 
-impl Range {
-    fn parse(index: usize, range: &AddressRange, spec: &IPPoolSpec) -> Result<Self, PoolError> {
-        let field = |name: &str| format!("spec.pools[{index}].{name}");
-        let address = |name: &str, text: &Option<String>| {
-            text.as_deref()
-                .filter(|text| !text.is_empty())
-                .map(|text| parse_address(&field(name), text))
-                .transpose()
-        };
-        let (start, end) = (address("start", &range.start)?, address("end", &range.end)?);
-        let subnet = range.subnet.as_deref().filter(|text| !text.is_empty());
-        let subnet = subnet.map(|text| parse_net(&field("subnet"), text)).transpose()?;
-        let first = match (start, subnet) {
-            (Some(start), _) => start,
-            // The host bits of the subnet are kept.
-            (None, Some(subnet)) => offset(subnet.addr(), 1).ok_or(PoolError::Empty { index })?,
-            (None, None) => return Err(PoolError::Unbounded { index }),
-        };
-        let bound = subnet.map_or_else(|| last_of(first), |subnet| subnet.broadcast());
-        let last = end.map_or(bound, |end| end.min(bound));
-        let is_inside = subnet.is_none_or(|subnet| subnet.contains(&first));
-        let is_mixed = end.is_some_and(|end| end.is_ipv4() != first.is_ipv4());
-        if is_mixed || first > last || !is_inside {
-            return Err(PoolError::Empty { index });
-        }
-        let gateway = address("gateway", &range.gateway)?;
-        let gateway_of_pool =
-            || spec.gateway.as_deref().map(|text| parse_address("spec.gateway", text)).transpose();
-        let (servers, place) = if range.dns_servers.is_empty() {
-            (&spec.dns_servers, "spec.dnsServers".to_owned())
-        } else {
-            (&range.dns_servers, field("dnsServers"))
-        };
-        Ok(Self {
-            first,
-            last,
-            prefix: range
-                .prefix
-                .or(spec.prefix)
-                .or_else(|| subnet.map(|subnet| i32::from(subnet.prefix_len()))),
-            gateway: gateway.map_or_else(gateway_of_pool, |gateway| Ok(Some(gateway)))?,
-            dns_servers: servers.iter().map(|text| parse_address(&place, text)).collect::<Result<_, _>>()?,
-        })
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.first.is_ipv4() && (self.first..=self.last).contains(&address)
-    }
-
-    /// Every address once, beginning with the one that `seed` selects.
-    fn addresses_from(&self, seed: u128) -> impl Iterator<Item = IpAddr> + '_ {
-        let span = to_number(self.last) - to_number(self.first);
-        let start = if span == u128::MAX { seed } else { seed % (span + 1) };
-        let steps = (start..=span).chain(0..start);
-        steps.filter_map(|step| offset(self.first, step))
-    }
-}
-
 /// Metal3's name of an address.
 #[must_use]
 pub fn address_name(prefix: &str, address: IpAddr) -> String {
     let text = address.to_string().replace(['.', ':'], "-");
     format!("{prefix}-{text}").trim_end_matches('-').to_owned()
-}
-
-fn to_number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)),
-        IpAddr::V6(address) => u128::from(address),
-    }
-}
-
-fn last_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => Ipv4Addr::BROADCAST.into(),
-        IpAddr::V6(_) => Ipv6Addr::from(u128::MAX).into(),
-    }
-}
-
-fn offset(address: IpAddr, steps: u128) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(address) => {
-            let steps = u32::try_from(steps).ok()?;
-            u32::from(address).checked_add(steps).map(|number| Ipv4Addr::from(number).into())
-        }
-        IpAddr::V6(address) => {
-            u128::from(address).checked_add(steps).map(|number| Ipv6Addr::from(number).into())
-        }
-    }
-}
-
-fn parse_address(field: &str, text: &str) -> Result<IpAddr, PoolError> {
-    text.parse().map_err(|_| bad_value(field, text, "an IP address"))
-}
-
-fn parse_net(field: &str, text: &str) -> Result<IpNet, PoolError> {
-    text.parse().map_err(|_| bad_value(field, text, "a network with a prefix length"))
-}
-
-fn bad_value(field: &str, text: &str, wanted: &'static str) -> PoolError {
-    PoolError::Value { field: field.to_owned(), value: text.chars().take(64).collect(), wanted }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use coordinator_api::capi_ipam::{ADDRESS_FINALIZER, CLAIM_FINALIZER, IPAddress, IPAddressClaim};
 use coordinator_api::conditions::Reason;
-use coordinator_core::cluster;
 use coordinator_core::metal3::ipam::{
     AddressClaimSituation as Situation, AddressClaimStep as Step, Refusal, decide_address_claim,
     refuse_address_claim,
@@ -13,8 +12,7 @@ use coordinator_core::metal3::ipam::{
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
-use super::addresses;
-use super::index::cluster_of;
+use super::{addresses, is_paused};
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
@@ -33,10 +31,9 @@ pub(super) async fn reconcile(
     let pool = addresses::find_pool(cache, &*claim);
     let reserved = addresses::find_address(cache, &*claim, pool.as_deref());
     let given = cache.given_addresses.get(&key.object_ref());
-    let cluster = cluster_of(&claim).and_then(|name| context.cache.find_cluster(&key.in_namespace_of(name)));
     let situation = Situation {
         claim: &claim,
-        is_paused: cluster::is_paused(&*claim, cluster.as_deref()),
+        is_paused: is_paused(&context, &*claim),
         pool: pool.as_deref(),
         reserved: reserved.as_deref(),
         given: given.as_deref(),

@@ -18,6 +18,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 
+use super::is_paused;
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
@@ -77,7 +78,7 @@ impl Objects {
 /// [`StoreError`].
 pub(super) async fn reconcile(data: Arc<Metal3Data>, context: Arc<Context>) -> Result<Action, StoreError> {
     let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
-    if data.annotations().contains_key(coordinator_api::names::annotation::PAUSED) {
+    if is_paused(&context, &*data) {
         return Ok(Action::await_change());
     }
     if data.metadata.deletion_timestamp.is_some() {

@@ -9,6 +9,7 @@ use coordinator_core::metal3::data::{ClaimStep, decide_claim, group_of_template}
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 
+use super::is_paused;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
@@ -21,7 +22,9 @@ pub(super) async fn reconcile(
     claim: Arc<Metal3DataClaim>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*claim)) else {
+        return Ok(Action::await_change());
+    };
     let key = Key::of(&*claim);
     let beside = |name: &str| key.in_namespace_of(name);
     let template = cache.data_templates.get(&beside(&claim.spec.template.name).object_ref());

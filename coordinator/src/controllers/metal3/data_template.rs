@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::names;
-use coordinator_core::metal3::data::{group_of_template, project_template};
+use coordinator_core::metal3::data::{group_of_template, labels_of_template, project_template};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
+use super::is_paused;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
 
-/// Adds or removes the finalizer, projects the status.
+/// Adds finalizer and labels, or removes the finalizer; projects the status.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -20,13 +21,16 @@ pub(super) async fn reconcile(
     template: Arc<Metal3DataTemplate>,
     context: Arc<Context>,
 ) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*template)) else {
+        return Ok(Action::await_change());
+    };
     let key = Key::of(&*template);
     let used = cache.index.used_indexes(&key.in_namespace_of(&group_of_template(&template)));
     let is_held = template.finalizers().iter().any(|name| name == names::DATA_TEMPLATE_FINALIZER);
     let is_deleted = template.metadata.deletion_timestamp.is_some();
-    if !is_deleted && !is_held {
-        metal3::add_finalizer(&context.client, &*template, names::DATA_TEMPLATE_FINALIZER).await?;
+    let labels = labels_of_template(&template);
+    if !is_deleted && !(is_held && metal3::has_labels(&*template, &labels)) {
+        metal3::hold_labelled(&context.client, &*template, names::DATA_TEMPLATE_FINALIZER, &labels).await?;
         return Ok(Action::await_change());
     }
     if is_deleted && is_held && used.is_empty() {

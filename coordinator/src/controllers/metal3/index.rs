@@ -1,5 +1,6 @@
 //! Which Metal3 objects concern each other.
 
+pub(super) mod clusters;
 mod host_addresses;
 mod hosts;
 
@@ -14,12 +15,12 @@ use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::data_template::Metal3DataTemplate;
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPPool};
 use coordinator_api::metal3::names;
-use coordinator_api::names::label;
 use coordinator_core::metal3::data::{group_of_data, group_of_template};
 use coordinator_core::metal3::ipam::{ClaimKind, chosen_address, is_ours};
 use coordinator_core::metal3::machine::HostRoster;
 use kube::ResourceExt as _;
 
+use clusters::Clusters;
 use host_addresses::HostAddresses;
 
 use super::slots::Slots;
@@ -55,7 +56,7 @@ pub struct Metal3Index(Arc<RwLock<Inner>>);
 struct Inner {
     addresses: Slots<IpAddr>,
     host_addresses: HostAddresses,
-    address_claims_by_cluster: Partition<Key, Key>,
+    clusters: Clusters,
     indexes: Slots<i64>,
     data_by_claim: HashMap<Key, Key>,
     /// Templates, by the one whose indexes they share.
@@ -75,13 +76,15 @@ struct Inner {
     waiting: BTreeSet<Key>,
 }
 
-/// What a machine is found by.
+/// What a machine is found by, and what its data depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MachineFacts {
     host: Option<Key>,
     cluster: Option<Key>,
     /// Its Machine of Cluster API.
     owner: Option<Key>,
+    /// Of its spec.
+    generation: Option<i64>,
 }
 
 pub(super) fn triggers(subjects: impl IntoIterator<Item = (Kind, Key)>) -> Triggers {
@@ -100,12 +103,6 @@ fn claim_subjects(claims: impl IntoIterator<Item = Key>) -> impl Iterator<Item =
     })
 }
 
-/// The Cluster that a claim belongs to.
-pub(super) fn cluster_of(claim: &IPAddressClaim) -> Option<&str> {
-    let label = claim.labels().get(label::CLUSTER_NAME).map(String::as_str);
-    claim.spec.cluster_name.as_deref().or(label).filter(|name| !name.is_empty())
-}
-
 fn of_kind(kind: Kind, keys: impl IntoIterator<Item = Key>) -> impl Iterator<Item = (Kind, Key)> {
     keys.into_iter().map(move |key| (kind, key))
 }
@@ -120,9 +117,11 @@ impl Metal3Index {
     }
 
     /// A pool concerns all of its claims.
-    pub(crate) fn apply_ip_pool(&self, pool: &IPPool) -> Triggers {
+    pub(crate) fn apply_ip_pool(&self, pool: &IPPool, presence: Presence) -> Triggers {
         let key = Key::of(pool);
-        let claims = self.read_inner().addresses.claims_of(&key);
+        let mut inner = self.write_inner();
+        inner.clusters.apply_member(pool, presence);
+        let claims = inner.addresses.claims_of(&key);
         triggers(claim_subjects(claims).chain([(Kind::IpPool, key)]))
     }
 
@@ -130,7 +129,9 @@ impl Metal3Index {
         let key = Key::of(claim);
         let pool = key.in_namespace_of(&claim.spec.pool.name);
         let facts = (presence == Presence::Exists).then(|| (pool, chosen_address(claim)));
-        let woken = self.write_inner().addresses.update_claim(&key, facts);
+        let mut inner = self.write_inner();
+        inner.clusters.apply_member(claim, presence);
+        let woken = inner.addresses.update_claim(&key, facts);
         let data = claim.labels().get(names::DATA_NAME).map(|name| (Kind::Data, key.in_namespace_of(name)));
         triggers(claim_subjects(woken).chain([(Kind::IpClaim, key)]).chain(data))
     }
@@ -139,11 +140,10 @@ impl Metal3Index {
     pub(crate) fn apply_address_claim(&self, claim: &IPAddressClaim, presence: Presence) -> Triggers {
         let key = Key::of(claim);
         let exists = presence == Presence::Exists;
-        let cluster = cluster_of(claim).filter(|_| exists).map(|name| key.in_namespace_of(name));
         let pool = key.in_namespace_of(&claim.spec.pool_ref.name);
         let facts = (exists && is_ours(claim)).then(|| (pool, chosen_address(claim)));
         let mut inner = self.write_inner();
-        inner.address_claims_by_cluster.set_group(&key, cluster.as_ref());
+        inner.clusters.apply_member(claim, presence);
         let woken = inner.addresses.update_claim(&slot_of_address_claim(&key), facts);
         triggers(claim_subjects(woken).chain([(Kind::AddressClaim, key)]))
     }
@@ -216,6 +216,7 @@ impl Metal3Index {
         let key = Key::of(template);
         let group = (presence == Presence::Exists).then(|| key.in_namespace_of(&group_of_template(template)));
         let mut inner = self.write_inner();
+        inner.clusters.apply_member(template, presence);
         inner.templates_by_group.set_group(&key, group.as_ref());
         let mut claims = inner.indexes.claims_of(&key);
         claims.extend(group.map(|group| inner.indexes.claims_of(&group)).unwrap_or_default());
@@ -226,6 +227,7 @@ impl Metal3Index {
     pub(crate) fn apply_data_claim(&self, claim: &Metal3DataClaim, presence: Presence) -> Triggers {
         let key = Key::of(claim);
         let mut inner = self.write_inner();
+        inner.clusters.apply_member(claim, presence);
         let template = key.in_namespace_of(&claim.spec.template.name);
         let group = inner.templates_by_group.group_of(&template).cloned().unwrap_or(template);
         let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse().ok());
@@ -241,6 +243,7 @@ impl Metal3Index {
         let claim = key.in_namespace_of(&data.spec.claim.name);
         let group = key.in_namespace_of(&group_of_data(data));
         let mut inner = self.write_inner();
+        inner.clusters.apply_member(data, presence);
         let facts = (presence == Presence::Exists).then(|| (group.clone(), claim.clone(), data.spec.index));
         if facts.is_some() {
             inner.data_by_claim.insert(claim.clone(), key.clone());

@@ -8,7 +8,7 @@ use coordinator_core::metal3::ipam::{ClaimStep, Pool, decide_claim};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
-use super::addresses;
+use super::{addresses, is_paused};
 use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::store::{StoreError, metal3, status};
@@ -18,7 +18,9 @@ use crate::store::{StoreError, metal3, status};
 /// # Errors
 /// [`StoreError`].
 pub(super) async fn reconcile(claim: Arc<IPClaim>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*claim)) else {
+        return Ok(Action::await_change());
+    };
     let pool = addresses::find_pool(cache, &*claim);
     // The decision looks at one address alone: that of the recorded choice.
     let known = addresses::find_address(cache, &*claim, pool.as_deref());

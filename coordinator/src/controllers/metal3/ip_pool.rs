@@ -4,25 +4,29 @@ use std::sync::Arc;
 
 use coordinator_api::metal3::ipam::IPPool;
 use coordinator_api::metal3::names;
-use coordinator_core::metal3::ipam::project_pool;
+use coordinator_core::metal3::ipam::{labels_of_pool, project_pool};
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 
+use super::is_paused;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
 use crate::store::{StoreError, metal3, status};
 
-/// Adds or removes the finalizer, projects the status.
+/// Adds finalizer and labels, or removes the finalizer; projects the status.
 ///
 /// # Errors
 /// [`StoreError`].
 pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Result<Action, StoreError> {
-    let Some(cache) = &context.cache.metal3 else { return Ok(Action::await_change()) };
+    let Some(cache) = context.cache.metal3.as_ref().filter(|_| !is_paused(&context, &*pool)) else {
+        return Ok(Action::await_change());
+    };
     let used = cache.index.used_addresses(&Key::of(&*pool));
     let is_held = pool.finalizers().iter().any(|name| name == names::POOL_FINALIZER);
     let is_deleted = pool.metadata.deletion_timestamp.is_some();
-    if !is_deleted && !is_held {
-        metal3::add_finalizer(&context.client, &*pool, names::POOL_FINALIZER).await?;
+    let labels = labels_of_pool(&pool);
+    if !is_deleted && !(is_held && metal3::has_labels(&*pool, &labels)) {
+        metal3::hold_labelled(&context.client, &*pool, names::POOL_FINALIZER, &labels).await?;
         return Ok(Action::await_change());
     }
     if is_deleted && is_held && used.is_empty() {

@@ -8,6 +8,10 @@ use coordinator_api::seed_image::SeedImage;
 use e2e::manifests::METAL3_RIGHTS;
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::time::{Duration, Instant, sleep};
+
+const DEADLINE: Duration = Duration::from_mins(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 const FIELD: &str = include_str!("kinds/field.yaml");
 const METAL3: &str = include_str!("kinds/metal3.yaml");
@@ -163,11 +167,6 @@ async fn metal3_manifests_are_taken_strictly() {
         apply_manifest(&client, manifest).await.unwrap();
     }
     apply_manifest(&client, METAL3).await.unwrap();
-    let metal3_cluster = |name: &str, spec: &str| {
-        format!(
-            "{{apiVersion: infrastructure.cluster.x-k8s.io/v1beta1, kind: Metal3Cluster, metadata: {{name: {name}, namespace: default}}, spec: {spec}}}"
-        )
-    };
     for (name, spec, want) in [
         ("endpoint", "{controlPlaneEndpoint: {host: h}}", Ok(())),
         ("no-host", "{cloudProviderEnabled: false}", Err("host is required")),
@@ -178,10 +177,187 @@ async fn metal3_manifests_are_taken_strictly() {
             Err("conflicts the value of noCloudProvider"),
         ),
     ] {
-        match (apply_manifest(&client, &metal3_cluster(name, spec)).await, want) {
+        match (apply_manifest(&client, &metal3(&format!("Metal3Cluster/{name}"), spec)).await, want) {
             (Ok(()), Ok(())) => {}
             (Err(error), Err(part)) => assert!(error.contains(part), "{name}: {error}"),
             (found, want) => panic!("{name}: {found:?}, {want:?}"),
         }
     }
+    await_namespace_policy(&client).await;
+    for (object, spec, want) in METAL3_STEPS {
+        match (apply_manifest(&client, &metal3(object, spec)).await, want) {
+            (Ok(()), Ok(())) => {}
+            (Err(error), Err(part)) => assert!(error.contains(part), "{object} {spec}: {error}"),
+            (found, want) => panic!("{object} {spec}: {found:?}, {want:?}"),
+        }
+    }
 }
+
+/// An object of Metal3, by KIND/NAME.
+fn metal3(object: &str, spec: &str) -> String {
+    let (kind, name) = object.split_once('/').unwrap();
+    let version = match kind {
+        "IPPool" | "IPClaim" | "IPAddress" => "ipam.metal3.io/v1alpha1",
+        _ => "infrastructure.cluster.x-k8s.io/v1beta1",
+    };
+    format!(
+        "{{apiVersion: {version}, kind: {kind}, metadata: {{name: {name}, namespace: default}}, spec: {spec}}}"
+    )
+}
+
+/// A policy acts some time after it was applied.
+async fn await_namespace_policy(client: &Client) {
+    let end = Instant::now() + DEADLINE;
+    // One that was created before stays as it is.
+    for number in 0.. {
+        let name = format!("Metal3DataClaim/probe-{number}");
+        if apply_manifest(client, &metal3(&name, "{template: {name: t, namespace: other}}")).await.is_err() {
+            return;
+        }
+        assert!(Instant::now() < end, "the policy does not act");
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// One after the other; those of one name are changes of one object.
+const METAL3_STEPS: &[(&str, &str, Result<(), &str>)] = &[
+    ("Metal3DataTemplate/t", "{templateReference: r, metaData: {strings: [{key: a, value: b}]}}", Ok(())),
+    (
+        "Metal3DataTemplate/t",
+        "{templateReference: r, metaData: {strings: [{key: a, value: c}]}}",
+        Err("metaData is immutable"),
+    ),
+    (
+        "Metal3DataTemplate/t",
+        "{templateReference: r, metaData: {strings: [{key: a, value: b}]}, networkData: {links: {}, networks: {}, services: {}}}",
+        Err("networkData is immutable"),
+    ),
+    (
+        "Metal3DataTemplate/t",
+        "{templateReference: s, metaData: {strings: [{key: a, value: b}]}}",
+        Err("templateReference is immutable"),
+    ),
+    (
+        "Metal3DataTemplate/t",
+        "{clusterName: c, templateReference: r, metaData: {strings: [{key: a, value: b}]}}",
+        Ok(()),
+    ),
+    (
+        "Metal3DataTemplate/boot",
+        "{metaData: {fromHostInterfaces: [{key: a, interface: eth0, fromBootMAC: true}]}}",
+        Err("exactly one of interface and fromBootMAC"),
+    ),
+    (
+        "Metal3DataTemplate/boot",
+        "{metaData: {fromHostInterfaces: [{key: a}]}}",
+        Err("exactly one of interface and fromBootMAC"),
+    ),
+    ("Metal3DataTemplate/boot", "{metaData: {fromHostInterfaces: [{key: a, fromBootMAC: true}]}}", Ok(())),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {ipv4: [{id: n, link: l}]}, services: {}}}",
+        Err("one of ipAddressFromIPPool, fromPoolRef and fromPoolAnnotation"),
+    ),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {ipv6: [{id: n, link: l}]}, services: {}}}",
+        Err("one of ipAddressFromIPPool, fromPoolRef and fromPoolAnnotation"),
+    ),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {ipv4: [{id: n, link: l, ipAddressFromIPPool: p, routes: [{network: 10.0.0.0, prefix: 33}]}]}, services: {}}}",
+        Err("prefix"),
+    ),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {ipv4DHCP: [{id: n, link: l, routes: [{network: 10.0.0.0, prefix: 33}]}]}, services: {}}}",
+        Err("prefix"),
+    ),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {ipv4DHCP: [{id: n, link: l, routes: [{network: ten}]}]}, services: {}}}",
+        Err("network"),
+    ),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {ipv4DHCP: [{id: n, link: l, routes: [{network: 10.0.0.0, gateway: {string: ten}}]}]}, services: {}}}",
+        Err("gateway"),
+    ),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {}, services: {dns: [10.0.0.256]}}}",
+        Err("dns"),
+    ),
+    (
+        "Metal3DataTemplate/net",
+        "{networkData: {links: {}, networks: {ipv6DHCP: [{id: n, link: l, routes: [{network: '2001:db8::', prefix: 64, gateway: {string: 'fe80::1'}}]}]}, services: {dns: ['::1', 10.0.0.53]}}}",
+        Ok(()),
+    ),
+    ("Metal3DataClaim/c", "{template: {name: t, namespace: default}}", Ok(())),
+    ("Metal3DataClaim/c", "{template: {name: other}}", Err("template is immutable")),
+    ("Metal3DataClaim/d", "{template: {name: t, namespace: other}}", Err("in the namespace of the object")),
+    ("Metal3Data/t-0", "{index: 0, claim: {name: c}, template: {name: t}}", Ok(())),
+    (
+        "Metal3Data/t-0",
+        "{index: 1, claim: {name: c}, template: {name: t}}",
+        Err("index, template and claim are immutable"),
+    ),
+    (
+        "Metal3Data/t-0",
+        "{index: 0, claim: {name: d}, template: {name: t}}",
+        Err("index, template and claim are immutable"),
+    ),
+    (
+        "Metal3Data/t-0",
+        "{index: 0, claim: {name: c}, template: {name: u}}",
+        Err("index, template and claim are immutable"),
+    ),
+    ("Metal3Data/t-1", "{index: -1, claim: {name: c}, template: {name: t}}", Err("index")),
+    ("IPPool/p", "{namePrefix: p, pools: [{subnet: 10.0.0.0/24}], gateway: 10.0.0.1}", Ok(())),
+    ("IPPool/p", "{namePrefix: q, pools: [{subnet: 10.0.0.0/24}]}", Err("namePrefix cannot be modified")),
+    (
+        "IPPool/p",
+        "{namePrefix: p, pools: [{subnet: 10.0.0.0/24}], allocationStrategy: random}",
+        Err("allocationStrategy cannot be modified"),
+    ),
+    ("IPPool/p", "{namePrefix: p, pools: [{}]}", Err("at least one of start, end and subnet")),
+    ("IPPool/p", "{namePrefix: p, pools: [{start: ten}]}", Err("start")),
+    ("IPPool/p", "{namePrefix: p, pools: [{end: 10.0.0}]}", Err("end")),
+    ("IPPool/p", "{namePrefix: p, pools: [{subnet: 10.0.0.0}]}", Err("subnet")),
+    ("IPPool/p", "{namePrefix: p, pools: [{start: 10.0.0.1, gateway: x}]}", Err("gateway")),
+    ("IPPool/p", "{namePrefix: p, gateway: x}", Err("gateway")),
+    ("IPPool/p", "{namePrefix: p, dnsServers: [x]}", Err("dnsServers")),
+    ("IPPool/p", "{namePrefix: p, pools: [{start: '2001:db8::1', dnsServers: [x]}]}", Err("dnsServers")),
+    ("IPPool/p", "{namePrefix: p, pools: [{subnet: '2001:db8::/64'}], dnsServers: ['::1']}", Ok(())),
+    ("IPClaim/i", "{pool: {name: p}}", Ok(())),
+    ("IPClaim/i", "{pool: {name: q}}", Err("pool cannot be modified")),
+    ("IPAddress/a", "{address: 10.0.0.1, claim: {name: i}, pool: {name: p}}", Ok(())),
+    ("IPAddress/a", "{address: 10.0.0.2, claim: {name: i}, pool: {name: p}}", Err("cannot be modified")),
+    ("IPAddress/a", "{address: 10.0.0.1, claim: {name: j}, pool: {name: p}}", Err("cannot be modified")),
+    ("IPAddress/a", "{address: 10.0.0.1, claim: {name: i}, pool: {name: q}}", Err("cannot be modified")),
+    ("Metal3Machine/m", "{image: {url: 'oci://r/os:v1'}}", Ok(())),
+    ("Metal3Machine/m", "{image: {url: os}}", Err("image.url is an absolute URI")),
+    ("Metal3Machine/m", "{image: {url: 'oci://r/os:v1', checksum: a}}", Err("must be empty for OCI images")),
+    (
+        "Metal3Machine/m",
+        "{image: {url: 'oci://r/os:v1', checksumType: md5}}",
+        Err("must be empty for OCI images"),
+    ),
+    ("Metal3Machine/m", "{image: {url: 'http://r/os.raw'}}", Err("image.checksum is required")),
+    ("Metal3Machine/m", "{image: {url: 'http://r/os.iso', format: live-iso}}", Ok(())),
+    ("Metal3Machine/m", "{image: {url: os}, customDeploy: {method: m}}", Ok(())),
+    ("Metal3Machine/m", "{userData: {name: s, namespace: other}}", Err("in the namespace of the object")),
+    ("Metal3Machine/m", "{metaData: {name: s, namespace: other}}", Err("in the namespace of the object")),
+    ("Metal3Machine/m", "{networkData: {name: s, namespace: other}}", Err("in the namespace of the object")),
+    ("Metal3Machine/m", "{networkData: {name: s, namespace: default}, dataTemplate: {name: t}}", Ok(())),
+    (
+        "Metal3MachineTemplate/m",
+        "{template: {spec: {image: {url: 'http://r/os.raw'}}}}",
+        Err("image.checksum is required"),
+    ),
+    ("Metal3MachineTemplate/m", "{template: {spec: {image: {url: 'http://r/os.raw', checksum: a}}}}", Ok(())),
+    ("Metal3Remediation/r", "{strategy: {type: Reboot, timeout: 99s}}", Err("min duration is 100s")),
+    ("Metal3Remediation/r", "{strategy: {type: Reboot, retryLimit: 0}}", Err("retryLimit")),
+    ("Metal3Remediation/r", "{strategy: {type: PowerCycle}}", Err("type")),
+    ("Metal3Remediation/r", "{strategy: {type: Reboot, timeout: 100s}}", Ok(())),
+];

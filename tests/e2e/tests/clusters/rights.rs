@@ -8,19 +8,20 @@ use anyhow::{Context as _, ensure};
 use control_plane::apply;
 use control_plane::audit::Mark;
 use control_plane::etcd::Key;
-use control_plane::parts::Part;
+use control_plane::parts::{Part, Parts, Provider};
+use control_plane::{ControlPlane, Settings};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use e2e::host::{Host, Simulated};
 use e2e::lifecycle::{Lifecycle, NAMESPACE};
-use e2e::manifests::RIGHTS;
+use e2e::manifests::{METAL3_RIGHTS, RIGHTS};
 use e2e::replicas::{NAMESPACE as OWN, USER};
 use e2e::watching::until;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -214,4 +215,127 @@ async fn await_rights(setup: &Setup) -> anyhow::Result<()> {
 async fn limited_coordinator_uses_each_of_its_rights() {
     let setup = Setup::start_limited(&[NAMESPACE]).await;
     setup.check(use_rights(&setup).await);
+}
+
+/// The Machines of Cluster API; its managers do not run.
+async fn define_machines(parts: &Parts, client: &Client) -> ApiResource {
+    let components = std::fs::read_to_string(parts.cluster_api_components(Provider::Core).unwrap()).unwrap();
+    let objects = apply::parse_manifest(&components).unwrap();
+    let is_machine = |object: &DynamicObject| object.name_any() == "machines.cluster.x-k8s.io";
+    let mut definition = objects.into_iter().find(is_machine).unwrap();
+    definition.data["spec"]["conversion"] = json!({ "strategy": "None" });
+    apply::manifest(client, &serde_json::to_string(&definition).unwrap()).await.unwrap();
+    coordinator_api::capi::machine("v1beta2")
+}
+
+/// A patch of the status by the coordinator's account: the message of its refusal.
+async fn change_status(api: &Api<DynamicObject>, status: Value) -> Result<(), String> {
+    let patch = Patch::Merge(json!({ "status": status }));
+    match api.patch_status("worker", &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(status.message.clone()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn condition(kind: &str, status: &str) -> Value {
+    json!({
+        "type": kind, "status": status, "reason": "Tested", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })
+}
+
+/// What Cluster API writes to the status of a Machine, and another value of each field.
+fn fields_of_machines() -> Vec<(&'static str, Value, Value)> {
+    let node = |id: &str| {
+        let names = [
+            "architecture",
+            "bootID",
+            "containerRuntimeVersion",
+            "kernelVersion",
+            "kubeProxyVersion",
+            "kubeletVersion",
+            "machineID",
+            "operatingSystem",
+            "osImage",
+            "systemUUID",
+        ];
+        names.iter().map(|name| ((*name).to_owned(), json!(id))).collect::<serde_json::Map<_, _>>()
+    };
+    let address = |address: &str| json!([{ "type": "InternalIP", "address": address }]);
+    let deprecated = |reason: &str| json!({ "v1beta1": { "failureReason": reason } });
+    let drain = |time: &str| json!({ "nodeDrainStartTime": time });
+    vec![
+        ("addresses", address("10.0.0.1"), address("10.0.0.2")),
+        ("certificatesExpiryDate", json!("2027-01-01T00:00:00Z"), json!("2028-01-01T00:00:00Z")),
+        ("deletion", drain("2026-01-01T00:00:00Z"), drain("2026-01-01T00:00:01Z")),
+        ("deprecated", deprecated("UpdateError"), deprecated("DeleteError")),
+        ("failureDomain", json!("rack-1"), json!("rack-2")),
+        (
+            "initialization",
+            json!({ "infrastructureProvisioned": true, "bootstrapDataSecretCreated": false }),
+            json!({ "infrastructureProvisioned": true, "bootstrapDataSecretCreated": true }),
+        ),
+        ("lastUpdated", json!("2026-01-01T00:00:00Z"), json!("2026-01-01T00:00:01Z")),
+        ("nodeInfo", json!(node("a")), json!(node("b"))),
+        ("nodeRef", json!({ "name": "node-1" }), json!({ "name": "node-2" })),
+        ("observedGeneration", json!(1), json!(2)),
+        ("phase", json!("Running"), json!("Failed")),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn coordinator_changes_one_condition_of_machines_alone() {
+    let parts = Parts::from_environment().unwrap();
+    let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
+    let admin = management.admin().await.unwrap();
+    let resource = define_machines(&parts, &admin).await;
+    for manifest in METAL3_RIGHTS {
+        apply::manifest(&admin, manifest).await.unwrap();
+    }
+    let machines: Api<DynamicObject> = Api::namespaced_with(admin, "default", &resource);
+    let infrastructure =
+        json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Metal3Machine", "name": "worker" });
+    let spec = json!({ "clusterName": "lab", "bootstrap": { "dataSecretName": "b" }, "infrastructureRef": infrastructure });
+    let machine = DynamicObject::new("worker", &resource).data(json!({ "spec": spec }));
+    machines.create(&PostParams::default(), &machine).await.unwrap();
+    let fields = fields_of_machines();
+    let mut status: serde_json::Map<_, _> =
+        fields.iter().map(|(field, value, _)| ((*field).to_owned(), value.clone())).collect();
+    status.insert("conditions".to_owned(), json!([condition("Ready", "True")]));
+    change_status(&machines, json!(status)).await.unwrap();
+    let schema = machines.get("worker").await.unwrap().data["status"].clone();
+    assert_eq!(
+        schema.as_object().unwrap().len(),
+        fields.len() + 1,
+        "a field is not of the definition: {schema}"
+    );
+
+    let own: Api<DynamicObject> = Api::namespaced_with(
+        management.client(USER, "system:serviceaccounts").await.unwrap(),
+        "default",
+        &resource,
+    );
+    let refusal = "the coordinator writes the condition OwnerRemediated alone";
+    let is_refused = |answer: &Result<(), String>| answer.as_ref().is_err_and(|text| text.contains(refusal));
+    let end = Instant::now() + DEADLINE;
+    while !is_refused(&change_status(&own, json!({ "observedGeneration": 7 })).await) {
+        assert!(Instant::now() < end, "the policy does not act");
+        change_status(&machines, json!({ "observedGeneration": 1 })).await.unwrap();
+        sleep(POLL_INTERVAL).await;
+    }
+    for (field, _, other) in &fields {
+        for (what, value) in [("changed", other), ("removed", &Value::Null)] {
+            let answer = change_status(&own, json!({ *field: value })).await;
+            assert!(is_refused(&answer), "{field} {what}: {answer:?}");
+        }
+    }
+    let both = json!([condition("Ready", "True"), condition("OwnerRemediated", "False")]);
+    for (what, conditions, is_allowed) in [
+        ("another condition", json!([condition("Ready", "False")]), false),
+        ("none", Value::Null, false),
+        ("its own", both, true),
+    ] {
+        let answer = change_status(&own, json!({ "conditions": conditions })).await;
+        assert_eq!(answer.is_ok(), is_allowed, "{what}: {answer:?}");
+    }
 }

@@ -1,9 +1,11 @@
 //! What is due for a `Metal3DataClaim`, and the status of a template.
 
+use std::collections::BTreeMap;
+
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim, Metal3DataClaimStatus, Metal3DataSpec};
 use coordinator_api::metal3::data_template::{Metal3DataTemplate, Metal3DataTemplateStatus};
 use coordinator_api::metal3::{ObjectRef, SecretRef, names};
-use coordinator_api::names::annotation;
+use coordinator_api::names::label;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -55,9 +57,6 @@ pub fn decide_claim<'a>(
     own: Option<&Metal3Data>,
     find_data: impl Fn(&str) -> Option<&'a Metal3Data>,
 ) -> ClaimStep {
-    if claim.annotations().contains_key(annotation::PAUSED) {
-        return ClaimStep::Rest;
-    }
     let chosen = claim.annotations().get(names::CHOSEN_INDEX).and_then(|text| text.parse::<i64>().ok());
     if claim.metadata.deletion_timestamp.is_some() {
         let is_held = claim.finalizers().iter().any(|name| name == names::DATA_CLAIM_FINALIZER);
@@ -122,6 +121,13 @@ fn refuse(claim: &Metal3DataClaim, message: String) -> ClaimStep {
 
 fn report(claim: &Metal3DataClaim, status: Metal3DataClaimStatus) -> ClaimStep {
     if claim.status.as_ref() == Some(&status) { ClaimStep::Rest } else { ClaimStep::Report(status) }
+}
+
+/// Labels of a template that belongs to a Cluster.
+#[must_use]
+pub fn labels_of_template(template: &Metal3DataTemplate) -> BTreeMap<&'static str, &str> {
+    let cluster = template.spec.cluster_name.as_deref().filter(|name| !name.is_empty());
+    cluster.map(|name| (label::CLUSTER_NAME, name)).into_iter().collect()
 }
 
 /// The status of a template whose indexes `used` have these claims.

@@ -136,16 +136,17 @@ fn render_static(kind: &str, layer: &StaticNetwork, sources: &Sources<'_>) -> Re
         "type": kind,
         "id": layer.id,
         "link": layer.link,
-        "netmask": netmask(ip, address.prefix.unwrap_or(bits)),
+        "netmask": netmask(&layer.id, ip, address.prefix.unwrap_or(bits))?,
         "ip_address": address.address,
         "routes": render_routes(&layer.id, &layer.routes, sources)?,
     }))
 }
 
 /// A mask, as `OpenStack` writes it in both families.
-fn netmask(address: IpAddr, prefix: i32) -> String {
-    let prefix = u8::try_from(prefix).unwrap_or_default();
-    IpNet::new(address, prefix).map(|net| net.netmask().to_string()).unwrap_or_default()
+fn netmask(id: &str, address: IpAddr, prefix: i32) -> Result<String, DataError> {
+    let value = format!("{address}/{prefix}");
+    let net = value.parse::<IpNet>().map(|net| net.netmask().to_string());
+    net.map_err(|_| DataError::BadPrefix { item: id.to_owned(), value })
 }
 
 fn render_routes(id: &str, routes: &[RouteSpec], sources: &Sources<'_>) -> Result<Vec<Value>, DataError> {
@@ -153,7 +154,7 @@ fn render_routes(id: &str, routes: &[RouteSpec], sources: &Sources<'_>) -> Resul
         let network = parse(id, &route.network)?;
         Ok(json!({
             "network": route.network,
-            "netmask": netmask(network, route.prefix),
+            "netmask": netmask(id, network, route.prefix)?,
             "gateway": render_gateway(id, route, sources)?,
             "services": render_services(id, &route.services, sources)?,
         }))

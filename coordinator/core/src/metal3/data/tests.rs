@@ -49,6 +49,7 @@ fn addresses() -> BTreeMap<String, IPAddressSpec> {
     [
         ("pool-1", address("10.0.0.5", 24, "10.0.0.1", &["10.0.0.53", "10.0.0.54"])),
         ("pool-2", address("10.2.0.5", 16, "10.2.0.1", &[])),
+        ("pool-wrong", address("10.6.0.5", 64, "10.6.0.1", &[])),
         ("pool6-1", address("2001:db8::5", 64, "2001:db8::1", &["2001:db8::53"])),
     ]
     .map(|(name, address)| (name.to_owned(), address))
@@ -241,6 +242,14 @@ fn what_cannot_be_rendered_names_the_item() {
             json!({ "networkData": { "networks": { "ipv4DHCP": [{ "id": "n", "link": "l", "routes": [{ "network": "ten" }] }] } } }),
         ),
         (
+            "n: 10.0.0.0/33 has a prefix longer",
+            json!({ "networkData": { "networks": { "ipv4DHCP": [{ "id": "n", "link": "l", "routes": [{ "network": "10.0.0.0", "prefix": 33 }] }] } } }),
+        ),
+        (
+            "n: 10.6.0.5/64 has a prefix longer",
+            net(json!({ "id": "n", "link": "l", "ipAddressFromIPPool": "pool-wrong" })),
+        ),
+        (
             "set by a field of its own",
             json!({ "networkData": { "links": { "bonds": [{ "id": "b", "bondMode": "802.3ad", "parameters": { "mode": "x" } }] } } }),
         ),
@@ -298,13 +307,6 @@ fn a_data_claim_goes_from_index_to_data_and_back() {
         ("deleted", deleted.clone(), Some(&template), Some("m3m-1"), "Release(\"nodepool-1-2\")"),
         ("deleted, data of another", deleted.clone(), Some(&template), Some("other"), "RemoveFinalizer"),
         ("deleted, nothing left", deleted, Some(&template), None, "RemoveFinalizer"),
-        (
-            "paused",
-            json!({ "annotations": { "cluster.x-k8s.io/paused": "" } }),
-            Some(&template),
-            None,
-            "Rest",
-        ),
     ] {
         let existing = existing.map(|claim| data("nodepool-1-2", claim));
         let find = |name: &str| existing.as_ref().filter(|data| data.name_any() == name);

@@ -1,11 +1,12 @@
 //! What is due for an `IPClaim`, and the status of an `IPPool`.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use coordinator_api::conditions::{self, Reason, Type, condition_false, condition_true};
 use coordinator_api::metal3::ipam::{IPAddress, IPClaim, IPClaimStatus, IPPool, IPPoolStatus};
 use coordinator_api::metal3::{ObjectRef, names};
-use coordinator_api::names::annotation;
+use coordinator_api::names::label;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -34,9 +35,6 @@ pub fn decide_claim<'a>(
     pool: Option<&IPPool>,
     find_address: impl Fn(&str) -> Option<&'a IPAddress>,
 ) -> ClaimStep {
-    if claim.annotations().contains_key(annotation::PAUSED) {
-        return ClaimStep::Rest;
-    }
     let chosen = chosen_address(claim);
     if claim.metadata.deletion_timestamp.is_some() {
         return release_address(claim, pool, chosen);
@@ -81,18 +79,26 @@ fn report(claim: &IPClaim, status: IPClaimStatus) -> ClaimStep {
     if claim.status.as_ref() == Some(&status) { ClaimStep::Rest } else { ClaimStep::Report(status) }
 }
 
+/// Labels of a pool that belongs to a Cluster.
+#[must_use]
+pub fn labels_of_pool(pool: &IPPool) -> BTreeMap<&'static str, &str> {
+    let cluster = pool.spec.cluster_name.as_deref().filter(|name| !name.is_empty());
+    cluster.map(|name| [(label::CLUSTER_NAME, name), names::PROVIDER].into()).unwrap_or_default()
+}
+
 /// The status of a pool whose addresses `used` are in use, with the names of
 /// their claims.
 #[must_use]
 pub fn project_pool(pool: &IPPool, used: Vec<(IpAddr, String)>, now: Timestamp) -> IPPoolStatus {
     let mut status = pool.status.clone().unwrap_or_default();
+    let checked = Pool::parse(&pool.spec).and_then(|parsed| parsed.check(&used));
     let indexes = used.into_iter().map(|(address, claim)| (claim, address.to_string())).collect();
     if status.indexes != indexes {
         status.indexes = indexes;
         status.last_updated = Some(Time(now));
     }
-    let ready = match Pool::parse(&pool.spec) {
-        Ok(_) => condition_true(Type::Ready, Reason::Available, ""),
+    let ready = match checked {
+        Ok(()) => condition_true(Type::Ready, Reason::Available, ""),
         Err(error) => condition_false(Type::Ready, Reason::PoolInvalid, error.to_string()),
     };
     conditions::set_conditions(&mut status.conditions, &[ready], pool.metadata.generation, now);
@@ -161,7 +167,6 @@ mod tests {
             ("an IPAddressClaim of that name has it", chosen.clone(), Value::Null, Some("foreign"), "choose"),
             ("reported", chosen.clone(), reported.clone(), Some("claim"), "rest"),
             ("its object was deleted", chosen.clone(), reported.clone(), None, "create net-10-0-0-1"),
-            ("paused", json!({ "annotations": { annotation::PAUSED: "" } }), Value::Null, None, "rest"),
             (
                 "deleted",
                 deleted(ours.clone(), note.clone()),
@@ -234,8 +239,20 @@ mod tests {
         again.status = Some(status.clone());
         let later = Timestamp::from_second(9).unwrap();
         assert_eq!(project_pool(&again, used, later), status, "nothing changed");
-        again.spec.pools[0].start = Some("ten".into());
-        let ready = project_pool(&again, vec![], later).conditions.remove(0);
-        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PoolInvalid"));
+        for (want, change) in [
+            ("spec.pools[0].start", json!([{ "start": "ten" }])),
+            ("10.0.0.1 of claim claim is in no range", json!([{ "start": "10.0.0.2", "end": "10.0.0.3" }])),
+            (
+                "spec.pools[0] and spec.pools[2]",
+                json!([{ "start": "10.0.0.1", "end": "10.0.0.9" }, { "subnet": "2001:db8::/64" }, { "subnet": "10.0.0.8/30" }]),
+            ),
+        ] {
+            again.spec.pools = serde_json::from_value(change).unwrap();
+            let ready = project_pool(&again, vec![("10.0.0.1".parse().unwrap(), "claim".to_owned())], later)
+                .conditions
+                .remove(0);
+            assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PoolInvalid"));
+            assert!(ready.message.contains(want), "{want}: {}", ready.message);
+        }
     }
 }

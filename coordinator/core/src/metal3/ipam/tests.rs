@@ -168,6 +168,11 @@ fn unusable_pools_name_the_field() {
         ("is empty", json!({ "pools": [{ "start": "10.0.0.2", "end": "10.0.0.1" }] })),
         ("is empty", json!({ "pools": [{ "start": "10.0.1.2", "subnet": "10.0.0.0/24" }] })),
         ("is empty", json!({ "pools": [{ "start": "10.0.0.2", "end": "2001:db8::1" }] })),
+        (
+            "spec.pools[1] has no end",
+            json!({ "pools": [{ "subnet": "10.0.0.0/24" }, { "start": "10.0.1.1" }], "allocationStrategy": "random" }),
+        ),
+        ("prefix 64 is longer", json!({ "pools": [{ "subnet": "10.0.0.0/24" }], "prefix": 64 })),
         ("spec.gateway", json!({ "pools": [{ "subnet": "10.0.0.0/24" }], "gateway": "x" })),
         ("spec.pools[0].dnsServers", json!({ "pools": [{ "subnet": "10.0.0.0/24", "dnsServers": ["x"] }] })),
         (
@@ -203,6 +208,10 @@ fn values_of_a_range_win_over_those_of_the_pool() {
     let second = parsed.describe_address(&object, "claim", "10.1.0.1".parse().unwrap()).spec;
     assert_eq!((second.prefix, second.gateway.as_deref()), (Some(24), Some("10.9.9.9")));
     assert_eq!(second.dns_servers, ["10.9.9.53", "2001:db8::53"]);
+    // A range that it had is gone.
+    let third = parsed.describe_address(&object, "claim", "10.5.0.1".parse().unwrap()).spec;
+    assert_eq!((third.prefix, third.gateway.as_deref()), (Some(24), Some("10.9.9.9")));
+    assert_eq!(third.dns_servers, ["10.9.9.53", "2001:db8::53"]);
     assert_eq!((second.claim.name.as_str(), second.pool.name.as_str()), ("claim", "pool-1"));
 }
 

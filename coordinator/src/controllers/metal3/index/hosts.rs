@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use coordinator_api::capi;
+use coordinator_api::conditions::Reason;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
@@ -25,11 +26,23 @@ impl Inner {
         }
     }
 
+    /// Data of these claims, each of which has the name of its machine.
+    fn data_of_claims<'a>(&self, claims: impl IntoIterator<Item = &'a Key>) -> Vec<Key> {
+        claims.into_iter().filter_map(|claim| self.data_by_claim.get(claim).cloned()).collect()
+    }
+
     /// What heals these machines.
     fn remediations_of<'a>(&self, machines: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Key> {
         let owners = machines.into_iter().filter_map(|machine| self.machines.get(machine)?.owner.as_ref());
         owners.flat_map(|owner| self.remediations_by_owner.group_members(owner)).cloned().collect()
     }
+}
+
+/// Whether its plan waits for a Secret.
+fn waits_for_secret(host: &BareMetalHost) -> bool {
+    let conditions = host.status.iter().flat_map(|status| &status.conditions);
+    let reason = Reason::BootstrapWaiting.as_str();
+    conditions.into_iter().any(|condition| condition.status == "False" && condition.reason == reason)
 }
 
 /// The Machine of Cluster API that owns an object.
@@ -57,6 +70,8 @@ impl Metal3Index {
         let remediations = inner.remediations_of(&machines);
         let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
         machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
+        // No watch tells that a rendered Secret is gone; a host that needs it does.
+        let data = waits_for_secret(host).then(|| inner.data_of_claims(&machines)).unwrap_or_default();
         if host.spec.consumer_ref.is_some() || !exists {
             inner.reservations.release_host(&key);
         }
@@ -73,7 +88,7 @@ impl Metal3Index {
             })
             .collect();
         let hosts = of_kind(Kind::Host, beside).chain([(Kind::Host, key)]);
-        let subjects = hosts.chain(of_kind(Kind::Machine, machines));
+        let subjects = hosts.chain(of_kind(Kind::Machine, machines)).chain(of_kind(Kind::Data, data));
         triggers(subjects.chain(of_kind(Kind::Remediation, remediations)))
     }
 
@@ -83,6 +98,7 @@ impl Metal3Index {
             host: machine::named_host(machine).map(|name| key.in_namespace_of(name)),
             cluster: machine.labels().get(label::CLUSTER_NAME).map(|name| key.in_namespace_of(name)),
             owner: find_owner(machine),
+            generation: machine.metadata.generation,
         });
         let mut inner = self.write_inner();
         let old = match &facts {
@@ -94,7 +110,11 @@ impl Metal3Index {
         inner.machines_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), &key);
         if facts.is_some() {
             let remediations = inner.remediations_of([&key]);
-            return triggers(of_kind(Kind::Remediation, remediations).chain([(Kind::Machine, key)]));
+            // Its data may have waited for its host, or for its Machine; a changed spec has the
+            // Secrets looked for, as in CAPM3.
+            let data = if old == new { vec![] } else { inner.data_of_claims([&key]) };
+            let subjects = of_kind(Kind::Remediation, remediations).chain(of_kind(Kind::Data, data));
+            return triggers(subjects.chain([(Kind::Machine, key)]));
         }
         inner.waiting.remove(&key);
         inner.reservations.release_machine(&key);
@@ -122,22 +142,24 @@ impl Metal3Index {
         triggers([(Kind::Remediation, key)])
     }
 
-    /// A Cluster concerns its machines and its infrastructure.
-    pub(crate) fn apply_cluster(&self, cluster: &capi::Cluster) -> Triggers {
+    /// A Cluster concerns its machines and its infrastructure; when its pause ends, all
+    /// that belongs to it.
+    pub(crate) fn apply_cluster(&self, cluster: &capi::Cluster, presence: Presence) -> Triggers {
         let key = Key::of(cluster);
         let reference = cluster.spec.infrastructure_ref.as_ref();
         let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
         let infrastructure =
             infrastructure.map(|reference| (Kind::Cluster, key.in_namespace_of(&reference.name)));
-        let inner = self.read_inner();
+        let is_paused = presence == Presence::Exists && cluster.spec.paused == Some(true);
+        let mut inner = self.write_inner();
+        let resumed = inner.clusters.apply_cluster(&key, is_paused);
         let machines = inner.machines_by_cluster.group_members(&key);
         let used = machines.clone().filter_map(|machine| inner.machines.get(machine)?.host.clone());
         let hosts: Vec<_> = used.chain(inner.kept_by_cluster.group_members(&key).cloned()).collect();
         let machines: Vec<_> = machines.cloned().collect();
         let remediations = inner.remediations_of(&machines);
         let subjects = of_kind(Kind::Machine, machines).chain(of_kind(Kind::Host, hosts));
-        let claims: Vec<_> = inner.address_claims_by_cluster.group_members(&key).cloned().collect();
-        let beside = of_kind(Kind::Remediation, remediations).chain(of_kind(Kind::AddressClaim, claims));
+        let beside = of_kind(Kind::Remediation, remediations).chain(resumed);
         triggers(subjects.chain(beside).chain(infrastructure))
     }
 

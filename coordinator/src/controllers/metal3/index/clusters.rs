@@ -1,0 +1,95 @@
+//! Which Cluster an object belongs to, and what rests while that is paused.
+
+use std::collections::HashSet;
+
+use coordinator_api::capi_ipam::IPAddressClaim;
+use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
+use coordinator_api::metal3::data_template::Metal3DataTemplate;
+use coordinator_api::metal3::ipam::{IPClaim, IPPool};
+use coordinator_api::names::label;
+use kube::{Resource, ResourceExt as _};
+
+use super::Kind;
+use crate::cache::Presence;
+use crate::controllers::index::Key;
+use crate::controllers::index::groups::Partition;
+
+/// An object that rests while its Cluster is paused.
+pub(in crate::controllers::metal3) trait OfCluster:
+    Resource<DynamicType = ()> + Clone
+{
+    const KIND: Kind;
+
+    /// The Cluster that its spec names.
+    fn cluster_in_spec(&self) -> Option<&str> {
+        None
+    }
+
+    /// Its Cluster: of its spec, else of its label.
+    fn find_cluster(&self) -> Option<Key> {
+        let label = self.labels().get(label::CLUSTER_NAME).map(String::as_str);
+        let name = self.cluster_in_spec().or(label).filter(|name| !name.is_empty())?;
+        Some(Key::of(self).in_namespace_of(name))
+    }
+}
+
+impl OfCluster for IPClaim {
+    const KIND: Kind = Kind::IpClaim;
+}
+
+impl OfCluster for Metal3DataClaim {
+    const KIND: Kind = Kind::DataClaim;
+}
+
+impl OfCluster for Metal3Data {
+    const KIND: Kind = Kind::Data;
+}
+
+impl OfCluster for IPPool {
+    const KIND: Kind = Kind::IpPool;
+
+    fn cluster_in_spec(&self) -> Option<&str> {
+        self.spec.cluster_name.as_deref()
+    }
+}
+
+impl OfCluster for Metal3DataTemplate {
+    const KIND: Kind = Kind::DataTemplate;
+
+    fn cluster_in_spec(&self) -> Option<&str> {
+        self.spec.cluster_name.as_deref()
+    }
+}
+
+impl OfCluster for IPAddressClaim {
+    const KIND: Kind = Kind::AddressClaim;
+
+    fn cluster_in_spec(&self) -> Option<&str> {
+        self.spec.cluster_name.as_deref()
+    }
+}
+
+/// Objects by Cluster, and the Clusters that are paused.
+#[derive(Debug, Default)]
+pub(super) struct Clusters {
+    members: Partition<Key, (Kind, Key)>,
+    paused: HashSet<Key>,
+}
+
+impl Clusters {
+    pub(super) fn apply_member<K: OfCluster>(&mut self, object: &K, presence: Presence) {
+        let cluster = object.find_cluster().filter(|_| presence == Presence::Exists);
+        self.members.set_group(&(K::KIND, Key::of(object)), cluster.as_ref());
+    }
+
+    /// What goes on, where a pause has ended.
+    pub(super) fn apply_cluster(&mut self, cluster: &Key, is_paused: bool) -> Vec<(Kind, Key)> {
+        if is_paused {
+            self.paused.insert(cluster.clone());
+            return vec![];
+        }
+        let has_ended = self.paused.remove(cluster);
+        let members = has_ended.then(|| self.members.group_members(cluster).cloned());
+        members.into_iter().flatten().collect()
+    }
+}
