@@ -1,12 +1,13 @@
 //! From a host in use to a free one.
 
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
 use coordinator_api::names::label;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::provision::change_host;
+use super::provision::{self, change_host};
 use super::{Outcome, Situation, Step, choice, is_consumer};
 use crate::demand::Blocker;
 
@@ -30,9 +31,7 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
         return release_data(situation);
     };
     if host.spec.image.is_some() {
-        let change =
-            json!({ "spec": { "image": null, "userData": null, "metaData": null, "networkData": null } });
-        return change_host(change, "ImageRemoved");
+        return change_host(removal_change(situation, host), "ImageRemoved");
     }
     let status = host.status.clone().unwrap_or_default();
     let state = status.provisioning.state.as_str();
@@ -43,6 +42,18 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
         return Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, Reason::Cleaning, message));
     }
     change_host(release_change(situation), "HostReleased")
+}
+
+/// What the machine gave the host; the Secrets of the host's own operator stay.
+fn removal_change(situation: &Situation<'_>, host: &BareMetalHost) -> Value {
+    let mut change = json!({ "image": null, "userData": null });
+    let given = provision::find_given(situation, host);
+    for (key, given) in [("metaData", given.meta_data), ("networkData", given.network_data)] {
+        if given.is_some() {
+            change[key] = Value::Null;
+        }
+    }
+    json!({ "spec": change })
 }
 
 /// The addresses are given back once no node has them any more.
