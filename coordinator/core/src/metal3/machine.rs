@@ -23,6 +23,7 @@ use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::names;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
@@ -58,6 +59,7 @@ pub struct Situation<'a> {
     /// The node that the host states to carry.
     pub carried: Option<&'a CarriedNode>,
     pub nodes: &'a NodesRead,
+    pub now: Timestamp,
 }
 
 /// The one change that is due.

@@ -176,10 +176,10 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
         namespace: machine.namespace(),
     };
     let change = json!({
-        "metadata": { "labels": {
-            label::CLUSTER_NAME: owner.spec.cluster_name,
-            names::NODE_REUSE: null,
-        } },
+        "metadata": {
+            "labels": { label::CLUSTER_NAME: owner.spec.cluster_name, names::NODE_REUSE: null },
+            "annotations": { names::KEPT_UNTIL: null },
+        },
         "spec": { "consumerRef": consumer },
     });
     change_host(change, "HostAssociated")

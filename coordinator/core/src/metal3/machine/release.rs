@@ -1,9 +1,12 @@
 //! From a host in use to a free one.
 
+use std::time::Duration;
+
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
 use coordinator_api::names::label;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -11,6 +14,9 @@ use super::provision::{self, change_host};
 use super::{Outcome, Situation, Step, choice, is_consumer};
 use crate::demand::Blocker;
 
+/// How long a host is kept where the template does not say it: a successor that comes at all
+/// comes when the machine is gone.
+const KEPT_FOR: Duration = Duration::from_mins(30);
 /// States in which a host is not free yet after its image was removed.
 const BUSY: [&str; 7] = [
     "preparing",
@@ -69,6 +75,14 @@ fn release_data(situation: &Situation<'_>) -> Outcome {
     }
 }
 
+/// Until when a host is kept that is released now.
+fn keep_end(situation: &Situation<'_>) -> Timestamp {
+    let asked = situation.template.and_then(|template| template.annotations().get(names::KEEP_HOSTS_FOR));
+    let asked = asked.and_then(|text| text.parse::<kube::core::Duration>().ok());
+    let kept_for = asked.filter(|asked| !asked.is_negative()).map_or(KEPT_FOR, Duration::from);
+    situation.now.checked_add(kept_for).unwrap_or(Timestamp::MAX)
+}
+
 /// A host that is kept for the successor of its machine is held by the Cluster.
 fn release_change(situation: &Situation<'_>) -> Value {
     let is_kept = situation.template.is_some_and(|template| template.spec.node_reuse)
@@ -80,8 +94,12 @@ fn release_change(situation: &Situation<'_>) -> Value {
         name: cluster.name_any(),
         namespace: cluster.namespace(),
     });
+    let kept_until = reuse.as_ref().map(|_| keep_end(situation).to_string());
     json!({
-        "metadata": { "labels": { label::CLUSTER_NAME: null, names::NODE_REUSE: reuse } },
+        "metadata": {
+            "labels": { label::CLUSTER_NAME: null, names::NODE_REUSE: reuse },
+            "annotations": { names::KEPT_UNTIL: kept_until },
+        },
         "spec": { "consumerRef": holder },
     })
 }

@@ -95,6 +95,7 @@ struct World {
     data_claim: Option<Metal3DataClaim>,
     data: Option<Metal3Data>,
     nodes: NodesRead,
+    now: Timestamp,
 }
 
 fn world(machine: Metal3Machine, host: Option<BareMetalHost>) -> World {
@@ -109,6 +110,7 @@ fn world(machine: Metal3Machine, host: Option<BareMetalHost>) -> World {
         data_claim: None,
         data: None,
         nodes: NodesRead::NotRead,
+        now: Timestamp::UNIX_EPOCH,
     }
 }
 
@@ -126,6 +128,7 @@ impl World {
             data: self.data.as_ref(),
             carried: None,
             nodes: &self.nodes,
+            now: self.now,
         }
     }
 }

@@ -10,6 +10,7 @@ use coordinator_api::metal3::remediation::Metal3Remediation;
 use coordinator_api::names::label;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
 use coordinator_core::metal3::machine::{self, Choice, HostRoster};
+use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
 
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
@@ -176,13 +177,13 @@ impl Metal3Index {
     ///
     /// # Errors
     /// Why none can be chosen.
-    pub fn choose_host(&self, machine: &Metal3Machine, owner: &capi::Machine) -> Choice {
+    pub fn choose_host(&self, machine: &Metal3Machine, owner: &capi::Machine, now: Timestamp) -> Choice {
         let key = Key::of(machine);
         let mut inner = self.write_inner();
         let is_reserved = |host: &str| inner.reservations.is_taken(&key.in_namespace_of(host), &key);
         let empty = HostRoster::default();
         let roster = inner.rosters.get(&key.namespace).unwrap_or(&empty);
-        let host = roster.choose_host(machine, owner, &is_reserved)?;
+        let host = roster.choose_host(machine, owner, &is_reserved, now)?;
         let host_key = key.in_namespace_of(&host);
         // One that names the machine already is its own, whichever machine reserved it.
         inner.reservations.release_host(&host_key);

@@ -53,7 +53,7 @@ fn check_choices(cases: Vec<Case>) {
             roster.set_host(&host.name_any(), Some(&kept(&host.name_any(), "md-workers", "ready")));
             roster.set_host(&host.name_any(), Some(host));
         }
-        let found = roster.choose_host(&machine, &owner(), &|name| name == reserved);
+        let found = roster.choose_host(&machine, &owner(), &|name| name == reserved, Timestamp::UNIX_EPOCH);
         match (found, want) {
             (Ok(found), Ok(want)) => assert_eq!(found, want, "{what}"),
             (Err(blocker), Err(want)) => {
@@ -78,6 +78,39 @@ fn b3_hosts_are_chosen_in_order() {
     ]);
 }
 
+fn kept_for(name: &str, state: &str, seconds: i64) -> BareMetalHost {
+    let mut host = kept(name, "md-workers", state);
+    let end = Timestamp::from_second(seconds).unwrap().to_string();
+    host.annotations_mut().insert(names::KEPT_UNTIL.into(), end);
+    label_host(&mut host, names::FAILURE_DOMAIN, "rack-1");
+    host
+}
+
+#[test]
+fn b3_a_kept_host_is_waited_for_until_its_end() {
+    let busy = |seconds| kept_for("b", "deprovisioning", seconds);
+    check_choices(vec![
+        (
+            "busy",
+            machine(),
+            vec![free("a"), busy(60)],
+            "",
+            Err("1 hosts are kept for this machine and not available yet: until 1970-01-01T00:01:00Z"),
+        ),
+        ("busy, its end has come", machine(), vec![free("a"), busy(0)], "", Ok("a")),
+        ("selected and busy, its end has come", selecting(), vec![rack(), busy(0)], "", Ok("rack")),
+        ("nothing else is there", selecting(), vec![free("a"), busy(0)], "", Err("no BareMetalHost can be")),
+        ("ready, its end has come", machine(), vec![free("a"), kept_for("b", "ready", 0)], "", Ok("b")),
+        (
+            "the last end counts",
+            machine(),
+            vec![busy(0), kept_for("c", "deprovisioning", 60)],
+            "",
+            Err("1 hosts are kept"),
+        ),
+    ]);
+}
+
 #[test]
 fn b2_excluded_hosts_are_counted_by_cause() {
     check_choices(vec![
@@ -89,11 +122,11 @@ fn b2_excluded_hosts_are_counted_by_cause() {
             Err("1 kept for other machines"),
         ),
         (
-            "kept and busy",
+            "kept and busy, without end",
             machine(),
             vec![free("a"), kept("b", "md-workers", "deprovisioning")],
             "",
-            Err("not available yet"),
+            Err("not available yet: see its state"),
         ),
         ("not selected", selecting(), vec![free("a")], "", Err("1 not selected")),
         (
@@ -176,7 +209,7 @@ fn a_host_that_is_gone_leaves_nothing() {
     }
     assert!(roster.is_empty());
     for machine in [machine(), selecting(), preferring("rack-1")] {
-        let blocker = roster.choose_host(&machine, &owner(), &|_| false).unwrap_err();
+        let blocker = roster.choose_host(&machine, &owner(), &|_| false, Timestamp::UNIX_EPOCH).unwrap_err();
         assert!(blocker.message.contains("there is none"), "{}", blocker.message);
     }
 }

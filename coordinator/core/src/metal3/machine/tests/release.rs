@@ -30,12 +30,21 @@ fn b5_hosts_are_kept_for_successors() {
         Step::ChangeHost { change, .. } => change,
         step => panic!("{step:?}"),
     };
-    assert_eq!(released(&world)["spec"]["consumerRef"], Value::Null);
+    let change = released(&world);
+    assert_eq!(change["spec"]["consumerRef"], Value::Null);
+    assert_eq!(change["metadata"]["annotations"], json!({ names::KEPT_UNTIL: null }));
     let template = json!({ "nodeReuse": true, "template": { "spec": {} } });
     world.template = Some(Metal3MachineTemplate::new("t", serde_json::from_value(template).unwrap()));
     let change = released(&world);
     assert_eq!(change["metadata"]["labels"][names::NODE_REUSE], "md-workers");
     assert_eq!(change["spec"]["consumerRef"]["kind"], "Cluster");
+    assert_eq!(change["metadata"]["annotations"][names::KEPT_UNTIL], "1970-01-01T00:30:00Z");
+    for (asked, want) in [("2h", "02:00:00"), ("0s", "00:00:00"), ("-1h", "00:30:00"), ("soon", "00:30:00")] {
+        let template = world.template.as_mut().unwrap();
+        template.annotations_mut().insert(names::KEEP_HOSTS_FOR.into(), asked.into());
+        let want = format!("1970-01-01T{want}Z");
+        assert_eq!(released(&world)["metadata"]["annotations"][names::KEPT_UNTIL], want, "{asked}");
+    }
     world.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     assert_eq!(released(&world)["spec"]["consumerRef"], Value::Null, "the cluster is in deletion");
 }
