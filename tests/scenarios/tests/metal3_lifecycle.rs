@@ -33,6 +33,36 @@ async fn begin_kept(hosts: &[&str]) -> World {
     world
 }
 
+#[tokio::test(start_paused = true)]
+async fn pause_of_a_cluster_reaches_its_hosts() {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.apply_metal3_machine("m-1", json!({})).await;
+    world.wait_metal3_ready("m-1").await;
+    world.wait_idle().await;
+    let shown = |world: &World| {
+        let annotations = host_object(world, "bmh-host-1")["metadata"]["annotations"].clone();
+        let text = |key: &str| annotations[key].as_str().map(str::to_owned);
+        (text("baremetalhost.metal3.io/paused"), text("clusterctl.cluster.x-k8s.io/block-move"))
+    };
+    assert_eq!(shown(&world), (None, Some(String::new())), "a move waits");
+    let mark = world.fake.journal().mark();
+    world.patch("Cluster", "c1", json!({ "spec": { "paused": true } })).await;
+    world.wait_idle().await;
+    assert_eq!(shown(&world), (Some("metal3.io/capm3".to_owned()), None), "a move goes on");
+    let written = world.requests_since(mark);
+    let hosts = written.iter().filter(|entry| entry.request.resource.starts_with("baremetalhosts"));
+    assert_eq!(hosts.count(), 2, "the annotations, and the status: {written:?}");
+    world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
+    world.wait_idle().await;
+    assert_eq!(shown(&world), (None, Some(String::new())));
+    world.delete_metal3_machine("m-1").await;
+    world.wait_idle().await;
+    assert_eq!(shown(&world), (None, None));
+    world.check_invariants().await;
+}
+
 // Fault: no successor of a machine with `nodeReuse` comes.
 // Shown: the BareMetalHost is free after `keep-hosts-for` of the template, 30 minutes by default.
 #[tokio::test(start_paused = true)]

@@ -232,8 +232,9 @@ pub fn read_demand(
 fn find_pause(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Blocker> {
     let key = names::HOST_PAUSES.into_iter().find(|key| host.annotations().contains_key(*key));
     let message = match key {
+        // Its machine removes the annotation with the pause.
+        _ if cluster::is_paused(host, cluster) => cluster::PAUSED_MESSAGE.to_owned(),
         Some(key) => format!("the annotation {key} is set: remove it"),
-        None if cluster::is_paused(host, cluster) => cluster::PAUSED_MESSAGE.to_owned(),
         None => return None,
     };
     Some(Blocker::waiting_for(Type::Paused, Reason::Paused, message))

@@ -6,6 +6,7 @@
 
 mod choice;
 mod node;
+mod pause;
 mod provision;
 mod release;
 mod roster;
@@ -75,6 +76,8 @@ pub enum Step {
         change: Value,
         event: &'static str,
     },
+    /// Pause the host with its Cluster, or no longer.
+    PauseHost(Value),
     /// Ask for the data of the template.
     ClaimData(Box<Metal3DataClaim>),
     /// Delete the claim: index and addresses are free.
@@ -148,8 +151,13 @@ fn is_available(host: &BareMetalHost) -> bool {
 /// Decides.
 #[must_use]
 pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
+    let pause = pause::find_change(situation).map(Step::PauseHost);
     if let Some(blocker) = find_hold(situation) {
-        return Outcome::of_blocker(blocker);
+        let pause = pause.filter(|_| blocker.condition == Type::Paused);
+        return Outcome { step: pause.unwrap_or(Step::Rest), ..Outcome::of_blocker(blocker) };
+    }
+    if let Some(pause) = pause {
+        return Outcome::of_step(pause);
     }
     if situation.machine.metadata.deletion_timestamp.is_some() {
         return release::release_host(situation);

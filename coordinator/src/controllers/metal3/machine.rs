@@ -190,6 +190,11 @@ async fn apply_step(
             context.events.normal(machine, event, &note).await;
             tracing::info!(host = host.name_any(), event, "host changed");
         }
+        Step::PauseHost(change) => {
+            let Some(host) = gathered.host.as_deref() else { return Ok(None) };
+            store::patch(client, host, "change the pause of", change.clone()).await?;
+            tracing::info!(host = host.name_any(), %change, "host paused or continued with its Cluster");
+        }
         Step::ClaimData(claim) => {
             metal3::create(client, &machine.namespace().unwrap_or_default(), &**claim).await?;
         }

@@ -178,7 +178,8 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
     let change = json!({
         "metadata": {
             "labels": { label::CLUSTER_NAME: owner.spec.cluster_name, names::NODE_REUSE: null },
-            "annotations": { names::KEPT_UNTIL: null },
+            // A move waits for the pause of the host.
+            "annotations": { names::KEPT_UNTIL: null, annotation::BLOCK_MOVE: "" },
         },
         "spec": { "consumerRef": consumer },
     });

@@ -5,13 +5,13 @@ use std::time::Duration;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
-use coordinator_api::names::label;
+use coordinator_api::names::{annotation, label};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::provision::{self, change_host};
-use super::{Outcome, Situation, Step, choice, is_consumer};
+use super::{Outcome, Situation, Step, choice, is_consumer, pause};
 use crate::demand::Blocker;
 
 /// How long a host is kept where the template does not say it: a successor that comes at all
@@ -95,10 +95,14 @@ fn release_change(situation: &Situation<'_>) -> Value {
         namespace: cluster.namespace(),
     });
     let kept_until = reuse.as_ref().map(|_| keep_end(situation).to_string());
+    let mut annotations = json!({ names::KEPT_UNTIL: kept_until, annotation::BLOCK_MOVE: null });
+    if pause::is_paused_by_cluster(situation) {
+        annotations[names::HOST_PAUSES[0]] = Value::Null;
+    }
     json!({
         "metadata": {
             "labels": { label::CLUSTER_NAME: null, names::NODE_REUSE: reuse },
-            "annotations": { names::KEPT_UNTIL: kept_until },
+            "annotations": annotations,
         },
         "spec": { "consumerRef": holder },
     })

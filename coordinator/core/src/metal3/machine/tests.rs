@@ -2,6 +2,7 @@
 //! release of its host, c1 its data.
 
 mod choice;
+mod pause;
 mod release;
 
 use super::*;

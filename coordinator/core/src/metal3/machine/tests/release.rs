@@ -32,7 +32,8 @@ fn b5_hosts_are_kept_for_successors() {
     };
     let change = released(&world);
     assert_eq!(change["spec"]["consumerRef"], Value::Null);
-    assert_eq!(change["metadata"]["annotations"], json!({ names::KEPT_UNTIL: null }));
+    let annotations = json!({ names::KEPT_UNTIL: null, annotation::BLOCK_MOVE: null });
+    assert_eq!(change["metadata"]["annotations"], annotations);
     let template = json!({ "nodeReuse": true, "template": { "spec": {} } });
     world.template = Some(Metal3MachineTemplate::new("t", serde_json::from_value(template).unwrap()));
     let change = released(&world);
