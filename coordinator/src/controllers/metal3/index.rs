@@ -21,6 +21,7 @@ use coordinator_core::metal3::machine::HostRoster;
 use kube::ResourceExt as _;
 
 use host_addresses::HostAddresses;
+pub(super) use hosts::cluster_of_infrastructure;
 
 use super::slots::Slots;
 use crate::cache::Presence;
@@ -63,6 +64,8 @@ struct Inner {
     hosts_by_inventory: Partition<Key, Key>,
     /// Hosts that are kept for successors, by Cluster.
     kept_by_cluster: Partition<Key, Key>,
+    /// `Metal3Cluster`s, by Cluster: their names may differ.
+    infrastructures: Partition<Key, Key>,
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
     /// By the Machine of Cluster API that owns both.

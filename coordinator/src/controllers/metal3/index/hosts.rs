@@ -26,11 +26,24 @@ impl Inner {
         }
     }
 
+    fn infrastructures_of(&self, cluster: &Key) -> Vec<Key> {
+        self.infrastructures.group_members(cluster).cloned().collect()
+    }
+
     /// What heals these machines.
     fn remediations_of<'a>(&self, machines: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Key> {
         let owners = machines.into_iter().filter_map(|machine| self.machines.get(machine)?.owner.as_ref());
         owners.flat_map(|owner| self.remediations_by_owner.group_members(owner)).cloned().collect()
     }
+}
+
+/// The Cluster that a `Metal3Cluster` is of.
+pub(in crate::controllers::metal3) fn cluster_of_infrastructure(
+    infrastructure: &Metal3Cluster,
+) -> Option<Key> {
+    let owner = infrastructure.owner_references().iter().find(|owner| owner.kind == "Cluster");
+    let name = owner.map(|owner| &owner.name).or_else(|| infrastructure.labels().get(label::CLUSTER_NAME))?;
+    Some(Key::of(infrastructure).in_namespace_of(name))
 }
 
 /// The Machine of Cluster API that owns an object.
@@ -100,7 +113,8 @@ impl Metal3Index {
         inner.waiting.remove(&key);
         inner.reservations.release_machine(&key);
         // The last machine of a cluster: its Metal3Cluster may go.
-        triggers(of_kind(Kind::Cluster, old.cluster))
+        let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
+        triggers(of_kind(Kind::Cluster, infrastructures.unwrap_or_default()))
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine, and what heals it.
@@ -143,10 +157,16 @@ impl Metal3Index {
     }
 
     /// A `Metal3Cluster` concerns the machines of the Cluster that owns it.
-    pub(crate) fn apply_infrastructure(&self, infrastructure: &Metal3Cluster) -> Triggers {
+    pub(crate) fn apply_infrastructure(
+        &self,
+        infrastructure: &Metal3Cluster,
+        presence: Presence,
+    ) -> Triggers {
         let key = Key::of(infrastructure);
-        let owner = infrastructure.owner_references().iter().find(|owner| owner.kind == "Cluster");
-        let machines = owner.map(|owner| self.machines_of_cluster(&key.in_namespace_of(&owner.name)));
+        let cluster = cluster_of_infrastructure(infrastructure);
+        let cluster = cluster.filter(|_| presence == Presence::Exists);
+        let former = self.write_inner().infrastructures.set_group(&key, cluster.as_ref());
+        let machines = cluster.or(former).map(|cluster| self.machines_of_cluster(&cluster));
         let machines = of_kind(Kind::Machine, machines.unwrap_or_default());
         triggers(machines.chain([(Kind::Cluster, key)]))
     }
