@@ -65,10 +65,20 @@ pub enum Type {
     NetworkConfigValid,
     /// `Metal3Machine`: a `BareMetalHost` is its own.
     AssociateBareMetalHost,
+    /// `Metal3Machine`: as `AssociateBareMetalHost`, by CAPM3's older name.
+    #[strum(serialize = "AssociateBMH")]
+    AssociateBmh,
+    /// `Metal3Machine`: the data for its host is there.
+    AssociateMetal3MachineMetaData,
+    /// `Metal3Machine`: as `NodeLinked`, by CAPM3's older name.
+    KubernetesNodeReady,
     /// `Metal3Machine`: the data of its template is rendered.
     Metal3DataReady,
     /// `Metal3Machine`: its host is provisioned.
     HostProvisioned,
+    /// `Metal3Machine`: labels of the host are on its Node; present while the `Metal3Cluster`
+    /// asks for it.
+    LabelsSynced,
     /// `Metal3Cluster`: the control-plane endpoint is known.
     BaremetalInfrastructureReady,
 }
@@ -207,6 +217,16 @@ pub enum Reason {
     WaitingForMetal3Data,
     /// `Metal3Machine`: the data of its template is rendered.
     Metal3DataSecretsReady,
+    /// `Metal3Machine`: it has no template, and runs with the Secrets that it names, or none.
+    SecretsSetExternally,
+    /// `Metal3Machine`: the data for its host is there.
+    AssociateMetal3MachineMetaDataSuccess,
+    /// `Metal3Machine`: the annotation of its `Metal3Cluster` names what is no prefix of labels.
+    LabelPrefixInvalid,
+    /// `Metal3Machine`: the Node has the labels of the host.
+    LabelsCurrent,
+    /// `Metal3Cluster`: in deletion, and machines of its Cluster exist.
+    MachinesLeft,
     /// `Metal3Machine`: its host is not provisioned yet.
     HostNotProvisioned,
     /// `SeedImage`: the base cannot be used as it is written.

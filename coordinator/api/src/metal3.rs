@@ -134,6 +134,11 @@ pub mod names {
     pub const REBOOT_RECORD: &str = "baremetal.cluster.io/reboot-record";
     /// Label of a `BareMetalHost` that is kept for the successors of a machine.
     pub const NODE_REUSE: &str = "infrastructure.cluster.x-k8s.io/node-reuse";
+    /// Ours, annotation of such a host: until when it is kept, RFC 3339. Without it, without end.
+    pub const KEPT_UNTIL: &str = "baremetal.cluster.io/kept-until";
+    /// Ours, annotation of a `Metal3MachineTemplate`: how long hosts are kept for successors,
+    /// as `45m` or `2h`.
+    pub const KEEP_HOSTS_FOR: &str = "baremetal.cluster.io/keep-hosts-for";
     /// Ours, annotation of a `Metal3DataClaim`: the index that was chosen, written
     /// before the data, so that a stale cache never gives a claim a second one.
     pub const CHOSEN_INDEX: &str = "baremetal.cluster.io/data-index";

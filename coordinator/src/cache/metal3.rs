@@ -125,8 +125,8 @@ impl Watched for Metal3MachineTemplate {
 impl Watched for Metal3Cluster {
     const KIND: &'static str = "Metal3Cluster";
 
-    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
-        sinks.metal3.apply_infrastructure(this)
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_infrastructure(this, presence)
     }
 }
 

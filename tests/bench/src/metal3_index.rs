@@ -7,6 +7,7 @@ use coordinator::controllers::metal3::index::Metal3Index;
 use coordinator_api::capi::Machine;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::figure::Figure;
@@ -114,7 +115,7 @@ impl Sample {
     }
 
     fn choose(&self, machine: &Metal3Machine) {
-        let _ = black_box(self.index.choose_host(machine, &self.owner));
+        let _ = black_box(self.index.choose_host(machine, &self.owner, Timestamp::UNIX_EPOCH));
     }
 }
 

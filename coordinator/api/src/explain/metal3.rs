@@ -69,6 +69,23 @@ pub(super) const REASONS: &[Entry] = &[
         ),
     ),
     (Metal3DataSecretsReady, fine("meta-data and network data are rendered")),
+    (SecretsSetExternally, fine("no Metal3DataTemplate is named, and the host runs")),
+    (AssociateMetal3MachineMetaDataSuccess, fine("the data for the host is there, or none is asked for")),
+    (
+        LabelPrefixInvalid,
+        act(
+            "metal3.io/metal3-label-sync-prefixes of the Metal3Cluster names what is no DNS subdomain",
+            "correct the annotation; the message names the prefix",
+        ),
+    ),
+    (LabelsCurrent, fine("the labels of the host with the prefixes asked for are on its Node")),
+    (
+        MachinesLeft,
+        wait(
+            "the Metal3Cluster was deleted before the machines of its Cluster",
+            "none where the Cluster is deleted too: it goes on when the Machines are gone; else delete them",
+        ),
+    ),
     (
         AllocationFailed,
         act(

@@ -1,12 +1,15 @@
 //! `Metal3Cluster`: the endpoint that an operator gave.
 
 use coordinator_api::capi::Cluster;
-use coordinator_api::conditions::{self, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::machine::Initialization;
 use coordinator_api::metal3::cluster::{
     FailureDomain, Metal3Cluster, Metal3ClusterStatus, NamedFailureDomain,
 };
+use coordinator_api::metal3::names;
+use coordinator_api::names::annotation;
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::cluster;
@@ -19,19 +22,60 @@ pub fn has_cloud_provider(infrastructure: &Metal3Cluster) -> bool {
     spec.cloud_provider_enabled.unwrap_or(spec.no_cloud_provider == Some(false))
 }
 
+/// What is due for a `Metal3Cluster`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing is written: another system manages it, or it is about to be gone.
+    Rest,
+    /// Hold it by a finalizer.
+    Hold,
+    /// Remove the finalizer.
+    Forget,
+    /// Nothing but the status.
+    Show,
+}
+
+/// Decides; `machines` is how many the Cluster has.
+#[must_use]
+pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, machines: usize) -> Decision {
+    let is_held = infrastructure.finalizers().iter().any(|name| name == names::CLUSTER_FINALIZER);
+    let is_deleted = infrastructure.metadata.deletion_timestamp.is_some();
+    if infrastructure.annotations().contains_key(annotation::MANAGED_BY) {
+        return Decision::Rest;
+    }
+    match (cluster::is_paused(infrastructure, owner), is_deleted, is_held) {
+        (true, ..) | (false, false, true) => Decision::Show,
+        (false, false, false) => Decision::Hold,
+        (false, true, false) => Decision::Rest,
+        (false, true, true) if machines == 0 => Decision::Forget,
+        (false, true, true) => Decision::Show,
+    }
+}
+
+/// Why one in deletion is still there.
+fn deletion_condition(machines: usize) -> ConditionUpdate {
+    let message = format!(
+        "in deletion, and {machines} Metal3Machines of the Cluster exist: delete their Machines; it is held until they are gone"
+    );
+    condition_false(Type::Ready, Reason::MachinesLeft, message)
+}
+
 /// The status that follows. `is_list` is the form that Cluster API reads failure
 /// domains in.
 #[must_use]
 pub fn project_status(
     infrastructure: &Metal3Cluster,
     owner: Option<&Cluster>,
+    machines: usize,
     is_list: bool,
     now: Timestamp,
 ) -> Metal3ClusterStatus {
     let mut status = infrastructure.status.clone().unwrap_or_default();
     let is_paused = cluster::is_paused(infrastructure, owner);
     let mut shown = vec![cluster::paused_condition(is_paused)];
-    if !is_paused {
+    if !is_paused && infrastructure.metadata.deletion_timestamp.is_some() {
+        shown.push(deletion_condition(machines));
+    } else if !is_paused {
         status.failure_domains = list_domains(infrastructure, is_list);
         if owner.is_none() {
             let message = "no Cluster names this object in spec.infrastructureRef yet";
@@ -71,6 +115,7 @@ fn list_domains(infrastructure: &Metal3Cluster, is_list: bool) -> Option<Value> 
 mod tests {
     use super::*;
     use coordinator_api::capi::{self, ClusterSpec};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn cluster(spec: Value) -> Metal3Cluster {
         let mut cluster = Metal3Cluster::new("c1", serde_json::from_value(spec).unwrap());
@@ -87,6 +132,37 @@ mod tests {
     }
 
     #[test]
+    fn e_a_cluster_is_held_while_machines_of_it_exist() {
+        use Decision::{Forget, Hold, Rest, Show};
+        let deleted = Some(Time(Timestamp::UNIX_EPOCH));
+        for (what, is_held, deletion, paused, machines, annotations, want) in [
+            ("new", false, None, None, 0, None, Hold),
+            ("held", true, None, None, 3, None, Show),
+            ("in deletion, with machines", true, deleted.clone(), None, 1, None, Show),
+            ("in deletion, without", true, deleted.clone(), None, 0, None, Forget),
+            ("in deletion, not held", false, deleted.clone(), None, 0, None, Rest),
+            ("new, paused", false, None, Some(true), 0, None, Show),
+            ("in deletion, paused", true, deleted.clone(), Some(true), 0, None, Show),
+            ("new, paused by itself", false, None, None, 0, Some(annotation::PAUSED), Show),
+            ("new, of another system", false, None, None, 0, Some(annotation::MANAGED_BY), Rest),
+            ("in deletion, of another system", true, deleted, None, 0, Some(annotation::MANAGED_BY), Rest),
+        ] {
+            let mut cluster = cluster(json!({}));
+            cluster.metadata.deletion_timestamp = deletion;
+            cluster.metadata.finalizers = is_held.then(|| vec![names::CLUSTER_FINALIZER.to_owned()]);
+            cluster.annotations_mut().extend(annotations.map(|key| (key.to_owned(), String::new())));
+            assert_eq!(decide_cluster(&cluster, Some(&owner(paused)), machines), want, "{what}");
+        }
+        let mut cluster = cluster(json!({ "controlPlaneEndpoint": { "host": "10.0.0.1" } }));
+        cluster.status = Some(Metal3ClusterStatus { ready: true, ..Metal3ClusterStatus::default() });
+        cluster.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        let status = project_status(&cluster, Some(&owner(None)), 2, true, Timestamp::UNIX_EPOCH);
+        let ready = conditions::find_condition(&status.conditions, Type::Ready).unwrap();
+        assert!(ready.reason == "MachinesLeft" && ready.message.contains("2 Metal3Machines"), "{ready:?}");
+        assert!(status.ready, "machines that are there go on");
+    }
+
+    #[test]
     fn an_endpoint_makes_the_cluster_ready() {
         let named = json!({ "controlPlaneEndpoint": { "host": "10.0.0.1" } });
         let ready = Some(("True", Reason::EndpointKnown));
@@ -96,7 +172,7 @@ mod tests {
             ("no owner", named.clone(), None, false, Some(("False", Reason::OwnerWaiting))),
             ("paused", named, Some(owner(Some(true))), false, None),
         ] {
-            let status = project_status(&cluster(spec), owner.as_ref(), true, Timestamp::UNIX_EPOCH);
+            let status = project_status(&cluster(spec), owner.as_ref(), 0, true, Timestamp::UNIX_EPOCH);
             let found = conditions::find_condition(&status.conditions, Type::Ready);
             let found = found.map(|ready| (ready.status.as_str(), ready.reason.parse().unwrap()));
             assert_eq!(
@@ -114,7 +190,7 @@ mod tests {
             "failureDomains": { "a": { "controlPlane": true } },
         }));
         let domains = |is_list| {
-            project_status(&cluster, Some(&owner(None)), is_list, Timestamp::UNIX_EPOCH).failure_domains
+            project_status(&cluster, Some(&owner(None)), 0, is_list, Timestamp::UNIX_EPOCH).failure_domains
         };
         assert_eq!(domains(true), Some(json!([{ "name": "a", "controlPlane": true }])));
         assert_eq!(domains(false), Some(json!({ "a": { "controlPlane": true } })));

@@ -12,6 +12,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_api::metal3::host::{BareMetalHost, Image};
 use coordinator_api::metal3::{Consumer, names};
 use coordinator_api::names::{annotation, finalizer, label};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -127,16 +128,43 @@ pub fn keeping_cluster(host: &BareMetalHost) -> Option<&str> {
     is_kept.then_some(consumer.name.as_str())
 }
 
-/// What frees a host that is kept for a Cluster in deletion, or for none.
+/// Until when successors of a machine have a kept host for themselves; without end where it is
+/// not known.
 #[must_use]
-pub fn unkeep_change(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Value> {
-    let has_end = cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some());
-    (keeping_cluster(host).is_some() && has_end).then(|| {
-        json!({
-            "metadata": { "labels": { names::NODE_REUSE: null } },
-            "spec": { "consumerRef": null },
-        })
-    })
+pub fn kept_until(host: &BareMetalHost) -> Option<Timestamp> {
+    host.annotations().get(names::KEPT_UNTIL)?.parse().ok()
+}
+
+/// What becomes of a host that is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeptStep {
+    /// It stays kept, until then.
+    Keep(Option<Timestamp>),
+    /// It is free; why.
+    Free { change: Value, cause: String },
+}
+
+/// A host is free when its Cluster is in deletion or gone, or no successor came in time; `None`
+/// where it is not kept.
+#[must_use]
+pub fn decide_kept(host: &BareMetalHost, cluster: Option<&Cluster>, now: Timestamp) -> Option<KeptStep> {
+    let name = keeping_cluster(host)?;
+    let end = kept_until(host);
+    let cause = if cluster.is_none_or(|cluster| cluster.metadata.deletion_timestamp.is_some()) {
+        format!("Cluster {name} is gone, or in deletion: no successor of its machines comes")
+    } else if end.is_some_and(|end| end <= now) {
+        "no successor of its machine came in time".to_owned()
+    } else {
+        return Some(KeptStep::Keep(end));
+    };
+    let change = json!({
+        "metadata": {
+            "labels": { names::NODE_REUSE: null },
+            "annotations": { names::KEPT_UNTIL: null },
+        },
+        "spec": { "consumerRef": null },
+    });
+    Some(KeptStep::Free { change, cause })
 }
 
 /// A field that only a BMC, or Ironic, could carry out.
@@ -204,8 +232,9 @@ pub fn read_demand(
 fn find_pause(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Blocker> {
     let key = names::HOST_PAUSES.into_iter().find(|key| host.annotations().contains_key(*key));
     let message = match key {
+        // Its machine removes the annotation with the pause.
+        _ if cluster::is_paused(host, cluster) => cluster::PAUSED_MESSAGE.to_owned(),
         Some(key) => format!("the annotation {key} is set: remove it"),
-        None if cluster::is_paused(host, cluster) => cluster::PAUSED_MESSAGE.to_owned(),
         None => return None,
     };
     Some(Blocker::waiting_for(Type::Paused, Reason::Paused, message))

@@ -6,6 +6,7 @@
 
 mod choice;
 mod node;
+mod pause;
 mod provision;
 mod release;
 mod roster;
@@ -23,6 +24,7 @@ use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::names;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
@@ -58,6 +60,7 @@ pub struct Situation<'a> {
     /// The node that the host states to carry.
     pub carried: Option<&'a CarriedNode>,
     pub nodes: &'a NodesRead,
+    pub now: Timestamp,
 }
 
 /// The one change that is due.
@@ -73,6 +76,8 @@ pub enum Step {
         change: Value,
         event: &'static str,
     },
+    /// Pause the host with its Cluster, or no longer.
+    PauseHost(Value),
     /// Ask for the data of the template.
     ClaimData(Box<Metal3DataClaim>),
     /// Delete the claim: index and addresses are free.
@@ -146,8 +151,13 @@ fn is_available(host: &BareMetalHost) -> bool {
 /// Decides.
 #[must_use]
 pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
+    let pause = pause::find_change(situation).map(Step::PauseHost);
     if let Some(blocker) = find_hold(situation) {
-        return Outcome::of_blocker(blocker);
+        let pause = pause.filter(|_| blocker.condition == Type::Paused);
+        return Outcome { step: pause.unwrap_or(Step::Rest), ..Outcome::of_blocker(blocker) };
+    }
+    if let Some(pause) = pause {
+        return Outcome::of_step(pause);
     }
     if situation.machine.metadata.deletion_timestamp.is_some() {
         return release::release_host(situation);

@@ -2,6 +2,7 @@
 //! host engine from then on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coordinator_api::conditions::{ConditionUpdate, Type, find_condition};
 use coordinator_api::inventory::MachineInventory;
@@ -14,11 +15,13 @@ use coordinator_core::demand::Blocker;
 use coordinator_core::host::HostRecord;
 use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
-    HostStep, KIND, decide_step, keeping_cluster, named_inventory, project_status, read_demand, unkeep_change,
+    HostStep, KIND, KeptStep, decide_kept, decide_step, keeping_cluster, named_inventory, project_status,
+    read_demand,
 };
 use coordinator_core::provider_id::ProviderId;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -82,9 +85,26 @@ pub(super) fn find_inventory(host: &BareMetalHost, context: &Context) -> Option<
 /// # Errors
 /// [`StoreError`].
 pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
-    if free_kept(&context, &host).await? {
-        return Ok(Action::await_change());
-    }
+    let kept_for = match decide_kept_host(&context, &host) {
+        Some(KeptStep::Free { change, cause }) => {
+            store::patch(&context.client, &*host, "free", change).await?;
+            context.events.normal(&*host, "HostReleased", &cause).await;
+            return Ok(Action::await_change());
+        }
+        Some(KeptStep::Keep(Some(end))) => wait_until(&context, end),
+        _ => None,
+    };
+    let action = drive_host(host, context).await?;
+    // Whatever else it waits for comes first.
+    let kept_for = kept_for.filter(|_| action == Action::await_change());
+    Ok(kept_for.map_or(action, Action::requeue))
+}
+
+fn wait_until(context: &Context, end: Timestamp) -> Option<Duration> {
+    Duration::try_from(end.duration_since(context.clock.now())).ok()
+}
+
+async fn drive_host(host: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, StoreError> {
     let inventory = find_inventory(&host, &context);
     let record = inventory.as_deref().and_then(HostRecord::parse);
     let client = &context.client;
@@ -108,8 +128,7 @@ pub(super) async fn reconcile(host: Arc<BareMetalHost>, context: Arc<Context>) -
         (HostStep::Drive, inventory) if is_idle(&host, record.as_ref()) => {
             show_idle(&context, &host, inventory.as_deref()).await?;
             let grace = record.and_then(|record| record.grace_ends(context.clock.now()));
-            let wait = grace.map(|at| at.duration_since(context.clock.now()));
-            let wait = wait.and_then(|wait| std::time::Duration::try_from(wait).ok());
+            let wait = grace.and_then(|at| wait_until(&context, at));
             return Ok(wait.map_or_else(Action::await_change, Action::requeue));
         }
         (HostStep::Drive, _) => return front_door::reconcile_machine(host, context).await,
@@ -146,16 +165,11 @@ async fn reboot_host(
     Ok(true)
 }
 
-/// Whether the host was kept for a Cluster that is gone, and is free now.
-async fn free_kept(context: &Context, host: &BareMetalHost) -> Result<bool, StoreError> {
-    let is_full = context.cache.metal3.as_ref().is_some_and(|cache| cache.is_full);
-    let Some(cluster) = keeping_cluster(host).filter(|_| is_full) else { return Ok(false) };
-    let found = context.cache.find_cluster(&Key::of(host).in_namespace_of(cluster));
-    let Some(change) = unkeep_change(host, found.as_deref()) else { return Ok(false) };
-    store::patch(&context.client, host, "free", change).await?;
-    let note = format!("Cluster {cluster} is gone, or in deletion: no successor of its machines comes");
-    context.events.normal(host, "HostReleased", &note).await;
-    Ok(true)
+/// Beside CAPM3, hosts are kept by that.
+fn decide_kept_host(context: &Context, host: &BareMetalHost) -> Option<KeptStep> {
+    context.cache.metal3.as_ref().filter(|cache| cache.is_full)?;
+    let cluster = Key::of(host).in_namespace_of(keeping_cluster(host)?);
+    decide_kept(host, context.cache.find_cluster(&cluster).as_deref(), context.clock.now())
 }
 
 /// Neither a node nor the wish for one.

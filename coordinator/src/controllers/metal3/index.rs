@@ -22,6 +22,7 @@ use kube::ResourceExt as _;
 
 use clusters::Clusters;
 use host_addresses::HostAddresses;
+pub(super) use hosts::cluster_of_infrastructure;
 
 use super::slots::Slots;
 use crate::cache::Presence;
@@ -64,6 +65,8 @@ struct Inner {
     hosts_by_inventory: Partition<Key, Key>,
     /// Hosts that are kept for successors, by Cluster.
     kept_by_cluster: Partition<Key, Key>,
+    /// `Metal3Cluster`s, by Cluster: their names may differ.
+    infrastructures: Partition<Key, Key>,
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
     /// By the Machine of Cluster API that owns both.

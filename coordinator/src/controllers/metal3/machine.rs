@@ -18,6 +18,7 @@ use coordinator_core::demand::{Blocker, Severity};
 use coordinator_core::metal3::machine::{
     Outcome, Situation, Step, decide_machine, is_consumer, named_host, project_status,
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
@@ -48,6 +49,7 @@ struct Gathered {
     data: Option<Arc<Metal3Data>>,
     carried: Option<CarriedNode>,
     nodes: NodesRead,
+    now: Timestamp,
 }
 
 impl Gathered {
@@ -76,6 +78,7 @@ impl Gathered {
             data: cache.index.data_of_claim(&key).and_then(|data| cache.data.get(&data.object_ref())),
             carried,
             nodes: NodesRead::NotRead,
+            now: context.clock.now(),
             machine,
             owner,
             cluster,
@@ -95,6 +98,7 @@ impl Gathered {
             data: self.data.as_deref(),
             carried: self.carried.as_ref(),
             nodes: &self.nodes,
+            now: self.now,
         }
     }
 }
@@ -129,7 +133,7 @@ pub(super) async fn reconcile(
     // a Node does not.
     let is_silent = matches!(step, Step::Rest | Step::LinkNode { .. });
     if is_silent || blocker.is_some() || failure.is_some() {
-        let shown = project_status(&gathered.situation(), blocker.as_ref(), failure, context.clock.now());
+        let shown = project_status(&gathered.situation(), blocker.as_ref(), failure, gathered.now);
         let written = status::write_status(&context.client, &*gathered.machine, &shown).await?;
         if let (Some(_), Some(blocker)) = (written, &blocker) {
             announce_blocker(&context, &gathered.machine, blocker).await;
@@ -186,6 +190,11 @@ async fn apply_step(
             context.events.normal(machine, event, &note).await;
             tracing::info!(host = host.name_any(), event, "host changed");
         }
+        Step::PauseHost(change) => {
+            let Some(host) = gathered.host.as_deref() else { return Ok(None) };
+            store::patch(client, host, "change the pause of", change.clone()).await?;
+            tracing::info!(host = host.name_any(), %change, "host paused or continued with its Cluster");
+        }
         Step::ClaimData(claim) => {
             metal3::create(client, &machine.namespace().unwrap_or_default(), &**claim).await?;
         }
@@ -221,7 +230,7 @@ async fn choose(
 ) -> Result<Option<Blocker>, StoreError> {
     let (machine, Some(owner)) = (&*gathered.machine, gathered.owner.as_deref()) else { return Ok(None) };
     let key = Key::of(machine);
-    let chosen = cache.index.choose_host(machine, owner);
+    let chosen = cache.index.choose_host(machine, owner, context.clock.now());
     match chosen {
         Ok(host) => {
             let note = (names::HOST_OF_MACHINE, format!("{}/{host}", key.namespace));

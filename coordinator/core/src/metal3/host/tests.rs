@@ -197,15 +197,31 @@ fn a_host_is_kept_no_longer_than_its_cluster() {
     let cluster = samples::cluster();
     let mut deleted = samples::cluster();
     deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    let until = |seconds| {
+        let mut kept = kept.clone();
+        let end = Timestamp::from_second(seconds).unwrap();
+        kept.annotations_mut().insert(names::KEPT_UNTIL.into(), end.to_string());
+        (kept, end)
+    };
+    let ((late, end), (over, _)) = (until(1), until(0));
     for (what, host, cluster, want) in [
-        ("its Cluster is there", &kept, Some(&cluster), false),
-        ("its Cluster is in deletion", &kept, Some(&deleted), true),
-        ("its Cluster is gone", &kept, None, true),
-        ("of another manager", &foreign, None, false),
-        ("not kept", &unlabelled, None, false),
-        ("free", &host(), None, false),
+        ("its Cluster is there", &kept, Some(&cluster), Some(Ok(None))),
+        ("a successor may come", &late, Some(&cluster), Some(Ok(Some(end)))),
+        ("no successor came", &over, Some(&cluster), Some(Err("no successor of its machine came in time"))),
+        ("its Cluster is in deletion", &late, Some(&deleted), Some(Err("Cluster c1 is gone"))),
+        ("its Cluster is gone", &kept, None, Some(Err("Cluster c1 is gone"))),
+        ("of another manager", &foreign, None, None),
+        ("not kept", &unlabelled, None, None),
+        ("free", &host(), None, None),
     ] {
-        assert_eq!(unkeep_change(host, cluster).is_some(), want, "{what}");
+        match (decide_kept(host, cluster, Timestamp::UNIX_EPOCH), want) {
+            (Some(KeptStep::Free { change, cause }), Some(Err(want))) => {
+                assert!(cause.starts_with(want), "{what}: {cause}");
+                assert_eq!(change["spec"], json!({ "consumerRef": null }), "{what}");
+            }
+            (Some(KeptStep::Keep(end)), Some(Ok(want))) => assert_eq!(end, want, "{what}"),
+            (step, want) => assert!(step.is_none() && want.is_none(), "{what}: {step:?}"),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{KIND, Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host, node};
 use crate::demand::Blocker;
 use crate::image_catalog;
+use crate::metal3::data::{META_DATA, NETWORK_DATA};
 
 /// What has to be there before a host is chosen.
 pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option<Blocker> {
@@ -175,13 +176,43 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
         namespace: machine.namespace(),
     };
     let change = json!({
-        "metadata": { "labels": {
-            label::CLUSTER_NAME: owner.spec.cluster_name,
-            names::NODE_REUSE: null,
-        } },
+        "metadata": {
+            "labels": { label::CLUSTER_NAME: owner.spec.cluster_name, names::NODE_REUSE: null },
+            // A move waits for the pause of the host.
+            "annotations": { names::KEPT_UNTIL: null, annotation::BLOCK_MOVE: "" },
+        },
         "spec": { "consumerRef": consumer },
     });
     change_host(change, "HostAssociated")
+}
+
+/// What the host has of the machine, and not of its own operator.
+pub(super) struct GivenData<'a> {
+    pub(super) meta_data: Option<&'a SecretRef>,
+    pub(super) network_data: Option<&'a SecretRef>,
+}
+
+/// Those of the host's Secrets that the machine names, or that were rendered for it: the data
+/// may be gone.
+pub(super) fn find_given<'a>(situation: &Situation<'_>, host: &'a BareMetalHost) -> GivenData<'a> {
+    let spec = &situation.machine.spec;
+    let data = situation.data.map(|data| &data.spec);
+    let is_given = |used: &SecretRef, named: [Option<&SecretRef>; 2], suffix: &str| {
+        let rendered = format!("{}{suffix}", situation.machine.name_any());
+        let mut named = named.into_iter().flatten().filter_map(|named| named.name.as_deref());
+        let used = used.name.as_deref();
+        used == Some(rendered.as_str()) || named.any(|named| used == Some(named))
+    };
+    let meta_data = [spec.meta_data.as_ref(), data.and_then(|data| data.meta_data.as_ref())];
+    let network_data = [spec.network_data.as_ref(), data.and_then(|data| data.network_data.as_ref())];
+    GivenData {
+        meta_data: host.spec.meta_data.as_ref().filter(|used| is_given(used, meta_data, META_DATA.1)),
+        network_data: host
+            .spec
+            .network_data
+            .as_ref()
+            .filter(|used| is_given(used, network_data, NETWORK_DATA.1)),
+    }
 }
 
 fn provision_change(situation: &Situation<'_>, owner: &Machine, image: &Image) -> Value {

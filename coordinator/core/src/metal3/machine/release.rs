@@ -1,15 +1,22 @@
 //! From a host in use to a free one.
 
+use std::time::Duration;
+
 use coordinator_api::conditions::{Reason, Type};
+use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
-use coordinator_api::names::label;
+use coordinator_api::names::{annotation, label};
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::provision::change_host;
-use super::{Outcome, Situation, Step, choice, is_consumer};
+use super::provision::{self, change_host};
+use super::{Outcome, Situation, Step, choice, is_consumer, pause};
 use crate::demand::Blocker;
 
+/// How long a host is kept where the template does not say it: a successor that comes at all
+/// comes when the machine is gone.
+const KEPT_FOR: Duration = Duration::from_mins(30);
 /// States in which a host is not free yet after its image was removed.
 const BUSY: [&str; 7] = [
     "preparing",
@@ -30,9 +37,7 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
         return release_data(situation);
     };
     if host.spec.image.is_some() {
-        let change =
-            json!({ "spec": { "image": null, "userData": null, "metaData": null, "networkData": null } });
-        return change_host(change, "ImageRemoved");
+        return change_host(removal_change(situation, host), "ImageRemoved");
     }
     let status = host.status.clone().unwrap_or_default();
     let state = status.provisioning.state.as_str();
@@ -43,6 +48,18 @@ pub(super) fn release_host(situation: &Situation<'_>) -> Outcome {
         return Outcome::of_blocker(Blocker::waiting_for(Type::HostProvisioned, Reason::Cleaning, message));
     }
     change_host(release_change(situation), "HostReleased")
+}
+
+/// What the machine gave the host; the Secrets of the host's own operator stay.
+fn removal_change(situation: &Situation<'_>, host: &BareMetalHost) -> Value {
+    let mut change = json!({ "image": null, "userData": null });
+    let given = provision::find_given(situation, host);
+    for (key, given) in [("metaData", given.meta_data), ("networkData", given.network_data)] {
+        if given.is_some() {
+            change[key] = Value::Null;
+        }
+    }
+    json!({ "spec": change })
 }
 
 /// The addresses are given back once no node has them any more.
@@ -58,6 +75,14 @@ fn release_data(situation: &Situation<'_>) -> Outcome {
     }
 }
 
+/// Until when a host is kept that is released now.
+fn keep_end(situation: &Situation<'_>) -> Timestamp {
+    let asked = situation.template.and_then(|template| template.annotations().get(names::KEEP_HOSTS_FOR));
+    let asked = asked.and_then(|text| text.parse::<kube::core::Duration>().ok());
+    let kept_for = asked.filter(|asked| !asked.is_negative()).map_or(KEPT_FOR, Duration::from);
+    situation.now.checked_add(kept_for).unwrap_or(Timestamp::MAX)
+}
+
 /// A host that is kept for the successor of its machine is held by the Cluster.
 fn release_change(situation: &Situation<'_>) -> Value {
     let is_kept = situation.template.is_some_and(|template| template.spec.node_reuse)
@@ -69,8 +94,16 @@ fn release_change(situation: &Situation<'_>) -> Value {
         name: cluster.name_any(),
         namespace: cluster.namespace(),
     });
+    let kept_until = reuse.as_ref().map(|_| keep_end(situation).to_string());
+    let mut annotations = json!({ names::KEPT_UNTIL: kept_until, annotation::BLOCK_MOVE: null });
+    if pause::is_paused_by_cluster(situation) {
+        annotations[names::HOST_PAUSES[0]] = Value::Null;
+    }
     json!({
-        "metadata": { "labels": { label::CLUSTER_NAME: null, names::NODE_REUSE: reuse } },
+        "metadata": {
+            "labels": { label::CLUSTER_NAME: null, names::NODE_REUSE: reuse },
+            "annotations": annotations,
+        },
         "spec": { "consumerRef": holder },
     })
 }

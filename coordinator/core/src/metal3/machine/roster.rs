@@ -8,8 +8,10 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::names;
+use jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use super::super::host::kept_until;
 use super::super::selector::Selector;
 use super::choice::{find_exclusion, owner_domain, reuse_value};
 use super::{consumer_machine, is_available};
@@ -30,6 +32,8 @@ struct HostFacts {
     is_available: bool,
     /// Name of the machine that uses it.
     consumer: Option<String>,
+    /// Until when successors wait for it.
+    kept_until: Option<Timestamp>,
 }
 
 impl HostFacts {
@@ -39,6 +43,7 @@ impl HostFacts {
             exclusion: find_exclusion(host),
             is_available: is_available(host),
             consumer: consumer_machine(host).map(str::to_owned),
+            kept_until: kept_until(host),
         }
     }
 
@@ -74,6 +79,7 @@ struct Wish<'a> {
     selector: Selector,
     reuse: Option<&'a str>,
     is_reserved: &'a dyn Fn(&str) -> bool,
+    now: Timestamp,
 }
 
 impl HostRoster {
@@ -161,6 +167,7 @@ impl HostRoster {
         machine: &Metal3Machine,
         owner: &Machine,
         is_reserved: &dyn Fn(&str) -> bool,
+        now: Timestamp,
     ) -> Choice {
         let blocked =
             |reason, message| Blocker::needs_operator(Type::AssociateBareMetalHost, reason, message);
@@ -170,7 +177,7 @@ impl HostRoster {
             return Ok(own.clone());
         }
         let reuse = reuse_value(owner);
-        let wish = Wish { selector, reuse: reuse.as_deref(), is_reserved };
+        let wish = Wish { selector, reuse: reuse.as_deref(), is_reserved, now };
         if let Some(choice) = self.choose_kept(&wish) {
             return choice;
         }
@@ -191,19 +198,24 @@ impl HostRoster {
         })
     }
 
+    /// A host that is kept for the machine; while one may become available, no other.
     fn choose_kept(&self, wish: &Wish<'_>) -> Option<Choice> {
         let kept = self.labelled((names::NODE_REUSE, wish.reuse?))?;
-        let mut kept: Vec<_> = kept.candidates.iter().filter(|name| self.fits(name, wish)).collect();
-        kept.sort_unstable();
-        let is_available = |name: &&&String| self.hosts.get(**name).is_some_and(|facts| facts.is_available);
-        if let Some(ready) = kept.iter().find(is_available) {
+        let kept = kept.candidates.iter().filter(|name| self.fits(name, wish));
+        let kept: BTreeMap<_, _> = kept.filter_map(|name| Some((name, self.hosts.get(name)?))).collect();
+        if let Some((ready, _)) = kept.iter().find(|(_, facts)| facts.is_available) {
             return Some(Ok((*ready).clone()));
         }
-        (!kept.is_empty()).then(|| {
-            let message = format!("{} hosts are kept for this machine and not available yet", kept.len());
-            let reason = Reason::NoHostAvailable;
-            Err(Blocker::waiting_for(Type::AssociateBareMetalHost, reason, message))
-        })
+        let is_awaited = |facts: &&HostFacts| facts.kept_until.is_none_or(|end| wish.now < end);
+        let ends: Vec<_> = kept.into_values().filter(is_awaited).map(|facts| facts.kept_until).collect();
+        let until = match ends.iter().copied().collect::<Option<Vec<_>>>() {
+            Some(ends) => format!("until {}, then another host is taken", ends.into_iter().max()?),
+            None => format!("see its state, or remove its label {} to take another host", names::NODE_REUSE),
+        };
+        let message =
+            format!("{} hosts are kept for this machine and not available yet: {until}", ends.len());
+        let reason = Reason::NoHostAvailable;
+        Some(Err(Blocker::waiting_for(Type::AssociateBareMetalHost, reason, message)))
     }
 
     fn labelled(&self, (key, value): (&str, &str)) -> Option<&Labelled> {
@@ -213,6 +225,7 @@ impl HostRoster {
     fn find_first<'a>(&'a self, wish: &Wish<'_>, more: Option<(&str, &str)>) -> Option<&'a str> {
         let fits = |name: &&String| {
             self.fits(name, wish)
+                && self.hosts.get(*name).is_some_and(|facts| facts.is_available)
                 && more.is_none_or(|(key, value)| {
                     self.hosts
                         .get(*name)

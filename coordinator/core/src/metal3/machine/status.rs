@@ -2,13 +2,14 @@
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::machine::{Initialization, MachineAddress};
+use coordinator_api::metal3::ObjectRef;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3MachineStatus;
-use coordinator_api::metal3::{ObjectRef, SecretRef};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
+use super::provision::find_given;
 use super::{Situation, is_consumer};
 use crate::cluster;
 use crate::demand::{Blocker, Severity};
@@ -50,12 +51,11 @@ fn project_machine(status: &mut Metal3MachineStatus, situation: &Situation<'_>) 
     };
     let host_status = host.status.clone().unwrap_or_default();
     status.phase = Some(host_status.provisioning.state).filter(|state| !state.is_empty());
-    let named =
-        |reference: &Option<SecretRef>| reference.clone().filter(|reference| reference.name.is_some());
     if host.spec.image.is_some() {
-        status.user_data = named(&host.spec.user_data);
-        status.meta_data = named(&host.spec.meta_data);
-        status.network_data = named(&host.spec.network_data);
+        status.user_data = host.spec.user_data.clone().filter(|reference| reference.name.is_some());
+        let given = find_given(situation, host);
+        status.meta_data = given.meta_data.cloned();
+        status.network_data = given.network_data.cloned();
     }
     let rendered = situation.data.filter(|_| machine.spec.data_template.is_some());
     status.rendered_data =

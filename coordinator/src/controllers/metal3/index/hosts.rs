@@ -11,6 +11,7 @@ use coordinator_api::metal3::remediation::Metal3Remediation;
 use coordinator_api::names::label;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
 use coordinator_core::metal3::machine::{self, Choice, HostRoster};
+use jiff::Timestamp;
 use kube::{Resource, ResourceExt as _};
 
 use super::{Inner, Kind, MachineFacts, Metal3Index, of_kind, triggers};
@@ -31,6 +32,10 @@ impl Inner {
         claims.into_iter().filter_map(|claim| self.data_by_claim.get(claim).cloned()).collect()
     }
 
+    fn infrastructures_of(&self, cluster: &Key) -> Vec<Key> {
+        self.infrastructures.group_members(cluster).cloned().collect()
+    }
+
     /// What heals these machines.
     fn remediations_of<'a>(&self, machines: impl IntoIterator<Item = &'a Key>) -> BTreeSet<Key> {
         let owners = machines.into_iter().filter_map(|machine| self.machines.get(machine)?.owner.as_ref());
@@ -43,6 +48,15 @@ fn waits_for_secret(host: &BareMetalHost) -> bool {
     let conditions = host.status.iter().flat_map(|status| &status.conditions);
     let reason = Reason::BootstrapWaiting.as_str();
     conditions.into_iter().any(|condition| condition.status == "False" && condition.reason == reason)
+}
+
+/// The Cluster that a `Metal3Cluster` is of.
+pub(in crate::controllers::metal3) fn cluster_of_infrastructure(
+    infrastructure: &Metal3Cluster,
+) -> Option<Key> {
+    let owner = infrastructure.owner_references().iter().find(|owner| owner.kind == "Cluster");
+    let name = owner.map(|owner| &owner.name).or_else(|| infrastructure.labels().get(label::CLUSTER_NAME))?;
+    Some(Key::of(infrastructure).in_namespace_of(name))
 }
 
 /// The Machine of Cluster API that owns an object.
@@ -119,7 +133,8 @@ impl Metal3Index {
         inner.waiting.remove(&key);
         inner.reservations.release_machine(&key);
         // The last machine of a cluster: its Metal3Cluster may go.
-        triggers(of_kind(Kind::Cluster, old.cluster))
+        let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
+        triggers(of_kind(Kind::Cluster, infrastructures.unwrap_or_default()))
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine, and what heals it.
@@ -164,10 +179,16 @@ impl Metal3Index {
     }
 
     /// A `Metal3Cluster` concerns the machines of the Cluster that owns it.
-    pub(crate) fn apply_infrastructure(&self, infrastructure: &Metal3Cluster) -> Triggers {
+    pub(crate) fn apply_infrastructure(
+        &self,
+        infrastructure: &Metal3Cluster,
+        presence: Presence,
+    ) -> Triggers {
         let key = Key::of(infrastructure);
-        let owner = infrastructure.owner_references().iter().find(|owner| owner.kind == "Cluster");
-        let machines = owner.map(|owner| self.machines_of_cluster(&key.in_namespace_of(&owner.name)));
+        let cluster = cluster_of_infrastructure(infrastructure);
+        let cluster = cluster.filter(|_| presence == Presence::Exists);
+        let former = self.write_inner().infrastructures.set_group(&key, cluster.as_ref());
+        let machines = cluster.or(former).map(|cluster| self.machines_of_cluster(&cluster));
         let machines = of_kind(Kind::Machine, machines.unwrap_or_default());
         triggers(machines.chain([(Kind::Cluster, key)]))
     }
@@ -198,13 +219,13 @@ impl Metal3Index {
     ///
     /// # Errors
     /// Why none can be chosen.
-    pub fn choose_host(&self, machine: &Metal3Machine, owner: &capi::Machine) -> Choice {
+    pub fn choose_host(&self, machine: &Metal3Machine, owner: &capi::Machine, now: Timestamp) -> Choice {
         let key = Key::of(machine);
         let mut inner = self.write_inner();
         let is_reserved = |host: &str| inner.reservations.is_taken(&key.in_namespace_of(host), &key);
         let empty = HostRoster::default();
         let roster = inner.rosters.get(&key.namespace).unwrap_or(&empty);
-        let host = roster.choose_host(machine, owner, &is_reserved)?;
+        let host = roster.choose_host(machine, owner, &is_reserved, now)?;
         let host_key = key.in_namespace_of(&host);
         // One that names the machine already is its own, whichever machine reserved it.
         inner.reservations.release_host(&host_key);

@@ -105,6 +105,7 @@ impl Case<'_> {
             data: None,
             carried: carried.as_ref(),
             nodes,
+            now: jiff::Timestamp::UNIX_EPOCH,
         })
     }
 
