@@ -14,7 +14,8 @@ use coordinator_core::demand::Blocker;
 use coordinator_core::host::HostRecord;
 use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
-    HostStep, KIND, decide_step, keeping_cluster, named_inventory, project_status, read_demand, unkeep_change,
+    HostStep, KIND, decide_step, keeping_cluster, named_inventory, project_status, read_demand, record_image,
+    unkeep_change,
 };
 use coordinator_core::provider_id::ProviderId;
 use futures::FutureExt as _;
@@ -59,10 +60,9 @@ impl FrontDoor for BareMetalHost {
 
     /// The kind has no field for it: the annotations are what is stored.
     fn provide_change(&self, provider_id: &ProviderId) -> Value {
-        let image = self.spec.image.as_ref().map(|image| &image.url);
         json!({ "metadata": { "annotations": {
             names::PROVIDER_ID: provider_id.as_str(),
-            names::PROVISIONED_IMAGE: image,
+            names::PROVISIONED_IMAGE: record_image(self),
         } } })
     }
 

@@ -68,6 +68,7 @@ fn release_change(situation: &Situation<'_>) -> Value {
         kind: "Cluster".to_owned(),
         name: cluster.name_any(),
         namespace: cluster.namespace(),
+        ..Consumer::default()
     });
     json!({
         "metadata": { "labels": { label::CLUSTER_NAME: null, names::NODE_REUSE: reuse } },
