@@ -64,6 +64,12 @@ pub struct ObjectRef {
     /// Written by CAPM3; not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
+    /// Part of every reference of Kubernetes; not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_path: Option<String>,
+    /// Part of every reference of Kubernetes; not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
 }
 
 impl ObjectRef {
@@ -99,6 +105,15 @@ pub struct Consumer {
     /// Namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Not read: names decide.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field_path: Option<String>,
+    /// Not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
 }
 
 /// Names on Metal3 objects.
@@ -117,6 +132,9 @@ pub mod names {
     /// Ours, annotation of a `BareMetalHost`: the image that runs. Another one in the
     /// spec is written after the node was removed.
     pub const PROVISIONED_IMAGE: &str = "baremetal.cluster.io/provisioned-image";
+    /// Ours, annotation of a `BareMetalHost`: the OS image that replaces the one in its
+    /// spec, as `oci://REGISTRY/IMAGE:TAG`. The spec still says when it is to run.
+    pub const OS_IMAGE: &str = "baremetal.cluster.io/os-image";
     /// Ours, annotation of a `Metal3Machine`: its image is that of the image catalog for
     /// the version of its Machine.
     pub const IMAGE_FROM_CATALOG: &str = "baremetal.cluster.io/image-from-catalog";

@@ -9,6 +9,7 @@ use std::time::Duration;
 use agent::plan::executor::{CustomInstructions, Policy};
 use coordinator_api::machine::Phase;
 use fake_apiserver::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Rules, Side, Stopped, Verb};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use tokio::time::Instant;
 use tracing::subscriber::DefaultGuard;
@@ -84,6 +85,15 @@ impl World {
     /// As [`World::new`], and coordinators also serve `BareMetalHost`.
     pub async fn with_bare_metal_hosts() -> Self {
         let world = Self::serving(FrontDoors::WithBareMetalHosts);
+        world.start_coordinator(COORDINATOR);
+        world.wait_idle().await;
+        world
+    }
+
+    /// The same where the baremetal-operator's own definition of the kind is installed.
+    pub async fn with_foreign_hosts(definition: &CustomResourceDefinition) -> Self {
+        let world = Self::serving(FrontDoors::WithBareMetalHosts);
+        world.fake.register_crd(definition);
         world.start_coordinator(COORDINATOR);
         world.wait_idle().await;
         world

@@ -221,37 +221,3 @@ async fn another_image_replaces_the_node() {
     assert_eq!(plans, ["reprovision", "clean", "reprovision"]);
     world.check_invariants().await;
 }
-
-#[tokio::test(start_paused = true)]
-async fn hosts_serve_another_manager_of_machines() {
-    let mut world = World::with_bare_metal_hosts().await;
-    world.register_bare_metal_hosts(&["host-1"]).await;
-    // Another manager's, as everything of its kinds.
-    world.apply_metal3_cluster("c1").await;
-    world.apply_metal3_machine("m-1", json!({})).await;
-    world.wait_idle().await;
-    assert_eq!(world.metal3_machine("m-1").unwrap()["status"], Value::Null);
-    let claim = json!({
-        "metadata": { "labels": { "cluster.x-k8s.io/cluster-name": "c1" } },
-        "spec": {
-            "consumerRef": {
-                "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2",
-                "kind": "Metal3Machine", "name": "m-1", "namespace": "fleet",
-            },
-            "image": { "url": "oci://registry.example/os:v1" },
-            "userData": { "name": "m-1-bootstrap", "namespace": "fleet" },
-        },
-    });
-    world.patch("BareMetalHost", "bmh-host-1", claim).await;
-    world
-        .wait_until("the host is provisioned", |world| world.host_state("bmh-host-1") == "provisioned")
-        .await;
-    let identity = std::fs::read_to_string(world.host("host-1").disk().state().node_identity()).unwrap();
-    assert!(identity.contains("metal3://fleet/bmh-host-1/m-1"), "{identity}");
-    let release = json!({ "spec": { "image": null, "userData": null } });
-    world.patch("BareMetalHost", "bmh-host-1", release).await;
-    world.wait_until("the host is available", |world| world.host_state("bmh-host-1") == "available").await;
-    let plans: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
-    assert_eq!(plans, ["reprovision", "clean"]);
-    world.check_invariants().await;
-}

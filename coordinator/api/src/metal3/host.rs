@@ -44,7 +44,7 @@ pub struct BareMetalHostSpec {
     /// MAC address of the card that the host boots from.
     #[serde(default, rename = "bootMACAddress", skip_serializing_if = "Option::is_none")]
     pub boot_mac_address: Option<String>,
-    /// Not read: the host boots from its disk.
+    /// Without effect: the host boots from its disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_mode: Option<String>,
     /// Who uses the host.
@@ -56,7 +56,7 @@ pub struct BareMetalHostSpec {
     /// For operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Without effect: no host is powered off.
+    /// As it always is: no host is powered off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_power_off: Option<bool>,
     /// Refused: a host that registers is installed by its seed ISO.
@@ -72,7 +72,7 @@ pub struct BareMetalHostSpec {
     /// What the host is to run. Without it, it is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Not read: hosts are inspected when they register.
+    /// Without effect: hosts are inspected when they register.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspection_mode: Option<String>,
     /// Secret with the key `metaData`.
@@ -81,6 +81,10 @@ pub struct BareMetalHostSpec {
     /// Secret with the key `networkData`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<SecretRef>,
+    /// Refused: there is no Ironic that attaches ports of switches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::any_list")]
+    pub network_interfaces: Vec<Value>,
     /// Only `true` has an effect: no BMC switches power.
     #[serde(default)]
     pub online: bool,
@@ -143,17 +147,20 @@ pub struct CustomDeploy {
 pub struct Image {
     /// `oci://` and the reference of an OS image.
     pub url: String,
-    /// Not for `oci://`: a digest is part of the reference.
+    /// SHA-256 digest of the OCI image: 64 hexadecimal digits, also behind `sha256:`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
-    /// Kind of the checksum.
+    /// `sha256`, `auto` or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "checksum_type")]
     pub checksum_type: Option<String>,
-    /// Format of a disk image: none of them is supported.
+    /// Format of a disk image: none of them is supported, an empty one is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "image_format")]
     pub format: Option<String>,
+    /// Refused: a Secret for the registry is named by an annotation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oci_auth_secret_name: Option<String>,
 }
 
 fn checksum_type(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
@@ -161,7 +168,7 @@ fn checksum_type(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 fn image_format(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({ "type": "string", "enum": ["raw", "qcow2", "vdi", "vmdk", "live-iso"] })
+    schemars::json_schema!({ "type": "string", "enum": ["", "raw", "qcow2", "vdi", "vmdk", "live-iso"] })
 }
 
 /// Projection of the inventory and its plan.
@@ -188,6 +195,8 @@ pub struct BareMetalHostStatus {
     pub hardware: Option<Hardware>,
     /// Where the host stands.
     pub provisioning: Provisioning,
+    /// Always 0: newer definitions of the kind ask for it.
+    pub provisioning_fail_count: i32,
     /// When the status changed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<Time>,

@@ -1,6 +1,7 @@
 //! `BareMetalHost`: an inventory by another name. One that names an inventory is
 //! provisioned by our plans; every other one belongs to another manager.
 
+mod image;
 pub mod reboot;
 mod status;
 #[cfg(test)]
@@ -9,7 +10,7 @@ mod tests;
 use coordinator_api::capi::Cluster;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::MachineInventory;
-use coordinator_api::metal3::host::{BareMetalHost, Image};
+use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
 use coordinator_api::names::{annotation, finalizer, label};
 use jiff::Timestamp;
@@ -23,6 +24,7 @@ use crate::ids::{HostName, Uid};
 use crate::plan::Names;
 use crate::provider_id::ProviderId;
 
+pub use image::{IMAGE_URL, record_image, resolve_image};
 pub use status::project_status;
 
 pub const KIND: &str = "BareMetalHost";
@@ -77,7 +79,7 @@ pub fn decide_step(host: &BareMetalHost, record: Option<&HostRecord>) -> HostSte
     let refuse = |reason, message| {
         HostStep::Refuse(Blocker::needs_operator(Type::InventoryAllocated, reason, message))
     };
-    if let Some(field) = unsupported_field(host) {
+    if let Some(field) = unsupported_fields(host).next() {
         let message = format!(
             "{field} is set and a MachineInventory is named: the host is driven by its agent alone; remove {field}, or the annotation {}",
             annotation::MACHINE_INVENTORY
@@ -167,8 +169,8 @@ pub fn decide_kept(host: &BareMetalHost, cluster: Option<&Cluster>, now: Timesta
     Some(KeptStep::Free { change, cause })
 }
 
-/// A field that only a BMC, or Ironic, could carry out.
-fn unsupported_field(host: &BareMetalHost) -> Option<&'static str> {
+/// Fields that only a BMC, or Ironic, could carry out.
+fn unsupported_fields(host: &BareMetalHost) -> impl Iterator<Item = &'static str> {
     let spec = &host.spec;
     let has_bmc = spec.bmc.as_ref().is_some_and(|bmc| !bmc.address.is_empty());
     [
@@ -179,15 +181,11 @@ fn unsupported_field(host: &BareMetalHost) -> Option<&'static str> {
         (spec.raid.is_some(), "spec.raid"),
         (spec.root_device_hints.is_some(), "spec.rootDeviceHints"),
         (spec.preprovisioning_network_data_name.is_some(), "spec.preprovisioningNetworkDataName"),
+        (!spec.network_interfaces.is_empty(), "spec.networkInterfaces"),
         (!spec.taints.is_empty(), "spec.taints"),
     ]
     .into_iter()
-    .find_map(|(is_set, field)| is_set.then_some(field))
-}
-
-/// The image that runs or is being written, where it was recorded.
-fn recorded_image(host: &BareMetalHost) -> Option<&String> {
-    host.annotations().get(names::PROVISIONED_IMAGE)
+    .filter_map(|(is_set, field)| is_set.then_some(field))
 }
 
 /// The demand on the inventory that the host names.
@@ -199,9 +197,11 @@ pub fn read_demand(
 ) -> Demand {
     let annotated = |key| host.annotations().contains_key(key);
     let has_finalizer = host.finalizers().iter().any(|name| name == finalizer::BAREMETAL_MACHINE);
-    // Another image is written after the node of the former one is gone.
-    let is_wanted = |image: &&Image| recorded_image(host).is_none_or(|recorded| *recorded == image.url);
-    let image = host.spec.image.as_ref().filter(is_wanted);
+    // Another image is written after the node of the former one is gone. One that cannot
+    // be written replaces none.
+    let is_wanted =
+        |image: &Result<_, Blocker>| image.as_ref().map_or(true, |image| !image::runs_another(host, image));
+    let image = image::resolve_wanted(host).filter(is_wanted);
     let image = image.filter(|_| host.metadata.deletion_timestamp.is_none());
     let named = named_inventory(host);
     let want = match (image, &named) {
@@ -243,7 +243,7 @@ fn find_pause(host: &BareMetalHost, cluster: Option<&Cluster>) -> Option<Blocker
 fn read_node(
     host: &BareMetalHost,
     named: &HostName,
-    image: &Image,
+    image: Result<proto::plan::Image, Blocker>,
     inventory: Option<&MachineInventory>,
 ) -> NodeDemand {
     let name = host.name_any();
@@ -263,7 +263,7 @@ fn read_node(
         bootstrap_edit: BootstrapEdit::Unchanged,
         meta_data_secret: secret(&host.spec.meta_data),
         network_data_secret: secret(&host.spec.network_data),
-        image: resolve_image(image),
+        image,
         registry_secret: host.annotations().get(annotation::REGISTRY_SECRET).cloned(),
         link: None,
         other_ids: vec![ProviderId::of_uid(&uuid).to_string()],
@@ -291,36 +291,4 @@ pub fn provider_id(host: &BareMetalHost) -> String {
         None => ProviderId::of_uid(&host.uid().unwrap_or_default()),
     }
     .to_string()
-}
-
-/// Only images that the hosts' `elemental` can install.
-///
-/// # Errors
-/// A blocker that names the field and the next action.
-pub fn resolve_image(image: &Image) -> Result<proto::plan::Image, Blocker> {
-    let failed = |reason, message: String| Blocker::failed_with(Type::ImageResolved, reason, message);
-    let unsupported = |message: &str| failed(Reason::FieldUnsupported, message.to_owned());
-    if let Some(format) = &image.format {
-        let message = format!(
-            "spec.image.format {format}: whole-disk images are not written, as the host keeps its system and its identity: name an OS image as oci://REGISTRY/IMAGE:TAG without format, or set the annotation {} on the Metal3Machine",
-            names::IMAGE_FROM_CATALOG
-        );
-        return Err(failed(Reason::FieldUnsupported, message));
-    }
-    let scheme = image.url.get(..6).filter(|scheme| scheme.eq_ignore_ascii_case("oci://"));
-    if scheme.is_none() {
-        let message = format!(
-            "spec.image.url: only oci://REGISTRY/IMAGE:TAG is supported: name such an image, or set the annotation {} on the Metal3Machine",
-            names::IMAGE_FROM_CATALOG
-        );
-        return Err(failed(Reason::FieldUnsupported, message));
-    }
-    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-    if is_set(&image.checksum) || is_set(&image.checksum_type) {
-        return Err(unsupported(
-            "spec.image.checksum and checksumType must be empty for OCI images: write the digest into spec.image.url, as IMAGE@sha256:…",
-        ));
-    }
-    proto::plan::Image::parse(&image.url[6..])
-        .map_err(|error| failed(Reason::FieldUnsupported, format!("spec.image.url: {error}: correct it")))
 }

@@ -16,7 +16,7 @@ use coordinator_core::host::HostRecord;
 use coordinator_core::metal3::host::reboot::{RebootStep, decide_reboot};
 use coordinator_core::metal3::host::{
     HostStep, KIND, KeptStep, decide_kept, decide_step, keeping_cluster, named_inventory, project_status,
-    read_demand,
+    read_demand, record_image,
 };
 use coordinator_core::provider_id::ProviderId;
 use futures::FutureExt as _;
@@ -62,10 +62,9 @@ impl FrontDoor for BareMetalHost {
 
     /// The kind has no field for it: the annotations are what is stored.
     fn provide_change(&self, provider_id: &ProviderId) -> Value {
-        let image = self.spec.image.as_ref().map(|image| &image.url);
         json!({ "metadata": { "annotations": {
             names::PROVIDER_ID: provider_id.as_str(),
-            names::PROVISIONED_IMAGE: image,
+            names::PROVISIONED_IMAGE: record_image(self),
         } } })
     }
 

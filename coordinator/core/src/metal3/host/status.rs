@@ -5,11 +5,14 @@ use coordinator_api::hardware::{DiskStatus, HardwareStatus};
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::Phase;
 use coordinator_api::metal3::host::{BareMetalHost, BareMetalHostStatus, Cpu, Hardware, Nic, Storage};
+use coordinator_api::metal3::names;
+use coordinator_api::network::ObservedInterface;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
-use super::{named_inventory, reboot};
+use super::image::{resolve_wanted, wanted_image};
+use super::{named_inventory, reboot, unsupported_fields};
 use crate::assignment::State;
 use crate::cluster;
 use crate::demand::{Blocker, Severity};
@@ -36,12 +39,12 @@ pub fn project_status(
     if blocker.is_some_and(|blocker| blocker.condition == Type::Paused) {
         let shown = [cluster::paused_condition(true)];
         conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
-        return status;
+        return keep_unshown(host, status);
     }
     status.provisioning.state = choose_state(host, state, record.as_ref(), &before);
     status.provisioning.id = inventory.and_then(ResourceExt::uid).unwrap_or_default();
     status.provisioning.image = match status.provisioning.state.as_str() {
-        "provisioning" | "provisioned" => host.spec.image.clone(),
+        "provisioning" | "provisioned" => wanted_image(host),
         "deprovisioning" => before.provisioning.image.clone(),
         _ => None,
     };
@@ -57,7 +60,8 @@ pub fn project_status(
     if error.is_none() {
         status.error_count = 0;
     }
-    status.error_message = error.unwrap_or_default();
+    let message = error.or_else(|| find_unshown(blocker, host.status.as_ref()));
+    status.error_message = message.unwrap_or_default();
     let mut shown = vec![cluster::paused_condition(false), ignored_condition(host)];
     shown.extend(updates.iter().cloned());
     let rebooted = reboot::project_reboot(host, record.as_ref(), now);
@@ -66,25 +70,58 @@ pub fn project_status(
     }
     shown.extend(rebooted);
     conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
+    let mut status = keep_unshown(host, status);
     if status != before {
         status.last_updated = Some(Time(now));
     }
     status
 }
 
+/// Definitions of older baremetal-operators drop conditions.
+fn drops_conditions(written: &BareMetalHostStatus) -> bool {
+    written.conditions.is_empty()
+}
+
+/// Conditions that are dropped are no reason to write; they are written with what is
+/// kept, as the definition may be another one by then.
+fn keep_unshown(host: &BareMetalHost, status: BareMetalHostStatus) -> BareMetalHostStatus {
+    let rest = BareMetalHostStatus { conditions: Vec::new(), ..status.clone() };
+    match &host.status {
+        Some(written) if drops_conditions(written) && *written == rest => rest,
+        _ => status,
+    }
+}
+
+/// What a host waits for, where no condition shows it.
+fn find_unshown(blocker: Option<&Blocker>, written: Option<&BareMetalHostStatus>) -> Option<String> {
+    blocker.filter(|_| written.is_some_and(drops_conditions)).map(|blocker| blocker.message.clone())
+}
+
 fn ignored_condition(host: &BareMetalHost) -> ConditionUpdate {
     let is_request = |key: &&String| key.starts_with(INSPECT);
     let offline = (!host.spec.online).then(|| "spec.online: false".to_owned());
+    let fields =
+        [("spec.bootMode", &host.spec.boot_mode), ("spec.inspectionMode", &host.spec.inspection_mode)];
+    let fields = fields.into_iter().filter_map(|(field, value)| value.as_ref().map(|_| field));
+    let fields = fields.chain(unsupported_fields(host)).map(str::to_owned);
     let requests = host.annotations().keys().filter(is_request).map(|key| format!("the annotation {key}"));
-    let ignored: Vec<_> = offline.into_iter().chain(requests).collect();
+    let ignored: Vec<_> =
+        offline.into_iter().chain(fields).chain(unwritten_image(host)).chain(requests).collect();
     if ignored.is_empty() {
         return condition_false(Type::FieldsIgnored, Reason::FieldsSupported, "");
     }
     let message = format!(
-        "no BMC is asked for anything, so without effect: {}; remove the annotations, set spec.online to true",
+        "the host is driven by its agent alone, so without effect: {}; remove the fields and annotations, set spec.online to true",
         ignored.join(", ")
     );
     condition_true(Type::FieldsIgnored, Reason::FieldWithoutEffect, message)
+}
+
+/// Another image beside a node that runs, where it can never be written.
+fn unwritten_image(host: &BareMetalHost) -> Option<String> {
+    let refused = resolve_wanted(host)?.err()?;
+    let has_node = host.annotations().contains_key(names::PROVISIONED_IMAGE);
+    has_node.then(|| format!("the image ({})", refused.message))
 }
 
 fn choose_state(
@@ -149,15 +186,18 @@ fn find_error(
     }
 }
 
-/// One entry for each address, as the baremetal-operator lists them.
+/// One entry for each address, as the baremetal-operator lists them; its definition
+/// takes no interface without a MAC address.
 fn list_hardware(inventory: &MachineInventory) -> Hardware {
     let status = inventory.status.as_ref();
     let network = status
         .and_then(|status| status.observed_network.as_ref())
         .or(inventory.spec.observed_network.as_ref());
     let interfaces = network.map(|network| network.interfaces.as_slice()).unwrap_or_default();
-    let nics = interfaces.iter().flat_map(|interface| {
-        let mac = interface.permanent_mac.clone().or_else(|| interface.mac.clone()).unwrap_or_default();
+    let mac =
+        |interface: &ObservedInterface| interface.permanent_mac.clone().or_else(|| interface.mac.clone());
+    let nics = interfaces.iter().filter_map(|interface| Some((interface, mac(interface)?)));
+    let nics = nics.filter(|(_, mac)| !mac.is_empty()).flat_map(|(interface, mac)| {
         let nic = move |ip: Option<String>| Nic { name: interface.name.clone(), mac: mac.clone(), ip };
         let address = |text: &String| text.split('/').next().map(str::to_owned);
         let mut entries: Vec<_> = interface.addresses.iter().map(|text| nic(address(text))).collect();

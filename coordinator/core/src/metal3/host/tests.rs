@@ -1,8 +1,10 @@
 use super::*;
+use crate::assignment::State;
 use crate::samples;
 use coordinator_api::hardware::{DiskStatus, HardwareStatus};
+use coordinator_api::machine::Phase;
 use coordinator_api::metal3::Consumer;
-use coordinator_api::metal3::host::BareMetalHostStatus;
+use coordinator_api::metal3::host::{BareMetalHostStatus, Image};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -28,7 +30,7 @@ fn owned(owner: &str) -> MachineInventory {
 
 fn provisioning() -> BareMetalHost {
     let mut host = host();
-    host.spec.image = Some(Image { url: "oci://registry.example/os:v1".into(), ..Image::default() });
+    host.spec.image = Some(image_of("oci://registry.example/os:v1"));
     host
 }
 
@@ -79,43 +81,102 @@ fn a_host_takes_the_inventory_that_it_names() {
 
 #[test]
 fn only_images_that_hosts_can_install_are_taken() {
+    const PINNED: &str =
+        "r.example/os:1@sha256:abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd";
+    let hex = "ABCDEF".repeat(11)[..64].to_owned();
     let image = |url: &str| Image { url: url.into(), ..Image::default() };
-    let checked = Image { checksum: Some("5".into()), ..image("oci://r.example/os:1") };
+    let checked = |checksum: &str, kind: &str| Image {
+        checksum: Some(checksum.into()),
+        checksum_type: (!kind.is_empty()).then(|| kind.into()),
+        ..image("oci://r.example/os:1")
+    };
+    let both = |digest: &str| Image { url: format!("oci://r.example/os:1@{digest}"), ..checked(&hex, "") };
     let raw = Image { format: Some("raw".into()), ..image("https://x/os.raw") };
     let live = Image { format: Some("live-iso".into()), ..image("https://x/os.iso") };
+    let unformatted = Image { format: Some(String::new()), ..image("oci://r.example/os:1") };
+    let not_digest = "is not the SHA-256 digest";
     for (image, want) in [
         (image("oci://r.example/os:1"), "r.example/os:1"),
         (image("OCI://r.example/os@sha256:0"), "r.example/os@sha256:0"),
+        (unformatted, "r.example/os:1"),
+        (checked("", "sha256"), "r.example/os:1"),
+        (checked(&hex, ""), PINNED),
+        (checked(&hex, "sha256"), PINNED),
+        (checked(&format!("sha256:{hex}"), "auto"), PINNED),
+        (both(&format!("sha256:{}", hex.to_lowercase())), PINNED),
+        (both("sha256:0"), "is not the digest that"),
+        (both("sha512:0"), "is not the digest that"),
+        (checked(&hex, "sha512"), not_digest),
+        (checked(&hex[1..], "sha256"), not_digest),
+        (checked("https://x/os.sha256", ""), not_digest),
         (image("https://x/os.raw"), "only oci://"),
         (image("oci"), "only oci://"),
         (image("oci://"), "correct it"),
-        (checked, "must be empty for OCI images"),
         (raw, "whole-disk images are not written"),
         (live, "live-iso"),
     ] {
-        let found = match resolve_image(&image) {
-            Ok(found) => found.as_str().to_owned(),
-            Err(blocker) => blocker.message,
-        };
-        assert!(found.contains(want), "{want}: {found}");
+        match resolve_image(&image, IMAGE_URL, "do otherwise") {
+            Ok(found) => assert_eq!(found.as_str(), want),
+            Err(blocker) => assert!(blocker.message.contains(want), "{want}: {}", blocker.message),
+        }
     }
 }
 
 #[test]
+fn the_annotation_replaces_the_image_of_the_spec() {
+    let mut host = host();
+    host.annotations_mut().insert(names::OS_IMAGE.into(), "oci://registry.example/os:v2".into());
+    assert_eq!(image::resolve_wanted(&host), None, "the spec says when it is to run");
+    let whole_disk = Image { format: Some("raw".into()), ..image_of("https://x/os.raw") };
+    host.spec.image = Some(whole_disk.clone());
+    assert_eq!(record_image(&host).as_deref(), Some("oci://registry.example/os:v2"));
+    let shown = image::wanted_image(&host).unwrap();
+    assert_eq!(shown, image_of("oci://registry.example/os:v2"));
+    host.annotations_mut().insert(names::OS_IMAGE.into(), "https://x/os.raw".into());
+    let refused = image::resolve_wanted(&host).unwrap().unwrap_err().message;
+    assert!(refused.starts_with("the annotation baremetal.cluster.io/os-image: only oci://"), "{refused}");
+    host.annotations_mut().remove(names::OS_IMAGE);
+    let refused = image::resolve_wanted(&host).unwrap().unwrap_err().message;
+    assert!(refused.contains("annotation baremetal.cluster.io/os-image of the BareMetalHost"), "{refused}");
+}
+
+fn image_of(url: &str) -> Image {
+    Image { url: url.into(), ..Image::default() }
+}
+
+#[test]
 fn the_demand_follows_image_and_deletion() {
-    let inventory = owned("bmh-1");
-    let wants_node =
-        |host: &BareMetalHost| matches!(read_demand(host, Some(&inventory), None).want, Want::Node(_));
-    assert!(!wants_node(&host()), "no image");
-    let mut host = provisioning();
-    assert!(wants_node(&host));
-    host.annotations_mut().insert(names::PROVISIONED_IMAGE.into(), "oci://registry.example/os:v1".into());
-    assert!(wants_node(&host), "the same image");
-    host.annotations_mut().insert(names::PROVISIONED_IMAGE.into(), "oci://registry.example/os:v0".into());
-    assert!(!wants_node(&host), "the node of the former image goes first");
-    let mut host = provisioning();
-    host.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-    assert!(!wants_node(&host), "deleted");
+    const DIGEST: &str = "5555555555555555555555555555555555555555555555555555555555555555";
+    let v1 = || Some(image_of("oci://registry.example/os:v1"));
+    let checked = Some(Image { checksum: Some(DIGEST.into()), ..v1().unwrap() });
+    let pinned = format!("oci://registry.example/os:v1@sha256:{DIGEST}");
+    let deleted = Some(Time(Timestamp::UNIX_EPOCH));
+    let unreadable = Some(image_of("https://x/os.raw"));
+    for (what, image, recorded, annotated, deleted, want) in [
+        ("no image", None, "", "", None, false),
+        ("no image, annotated", None, "", "oci://registry.example/os:v1", None, false),
+        ("new", v1(), "", "", None, true),
+        ("the same image", v1(), "oci://registry.example/os:v1", "", None, true),
+        ("the scheme otherwise", v1(), "OCI://registry.example/os:v1", "", None, true),
+        ("the same digest", checked.clone(), &pinned, "", None, true),
+        ("a digest was added", checked, "oci://registry.example/os:v1", "", None, false),
+        ("the former node goes first", v1(), "oci://registry.example/os:v0", "", None, false),
+        ("kept by the annotation", v1(), "oci://r/os:v0", "oci://r/os:v0", None, true),
+        ("the annotation changed", v1(), "oci://registry.example/os:v1", "oci://r/os:v2", None, false),
+        ("it cannot be written", unreadable, "oci://registry.example/os:v1", "", None, true),
+        ("deleted", v1(), "", "", deleted, false),
+    ] {
+        let mut host = host();
+        host.spec.image = image;
+        host.metadata.deletion_timestamp = deleted;
+        for (key, value) in [(names::PROVISIONED_IMAGE, recorded), (names::OS_IMAGE, annotated)] {
+            if !value.is_empty() {
+                host.annotations_mut().insert(key.into(), value.into());
+            }
+        }
+        let demand = read_demand(&host, Some(&owned("bmh-1")), None);
+        assert_eq!(matches!(demand.want, Want::Node(_)), want, "{what}");
+    }
 }
 
 #[test]
@@ -143,14 +204,16 @@ fn a_paused_host_is_left_alone() {
 
 #[test]
 fn the_state_is_that_of_the_baremetal_operator() {
-    use crate::assignment::State;
-    use coordinator_api::machine::Phase;
     let state = |phase| State { phase: Some(phase), ..State::default() };
     let mut uninstalled = owned("bmh-1");
     samples::host_status(&mut uninstalled).carried = None;
     let taken = owned("bmh-2");
     let mut deleted = host();
     deleted.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    let failed = |phase| {
+        let blocker = Blocker::needs_operator(Type::PlanApplied, Reason::PlanFailed, "it failed: repair it");
+        State { phase, blocker: Some(blocker), ..State::default() }
+    };
     for (name, host, inventory, phase, want) in [
         ("no inventory", &host(), None, None, "registering"),
         ("not its own", &host(), Some(&taken), None, "registering"),
@@ -168,6 +231,22 @@ fn the_state_is_that_of_the_baremetal_operator() {
         let status = project_status(host, state.as_ref(), &[], inventory, Timestamp::UNIX_EPOCH);
         assert_eq!(status.provisioning.state, want, "{name}");
         assert_eq!(status.operational_status, "OK", "{name}: {}", status.error_message);
+        assert_eq!(status.error_type, None, "{name}");
+        let mut host = host.clone();
+        host.status = Some(status);
+        let error = match want {
+            "registering" => "registration error",
+            "inspecting" => "inspection error",
+            _ => "provisioning error",
+        };
+        let failed = failed(state.and_then(|state| state.phase));
+        let status = project_status(&host, Some(&failed), &[], inventory, Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            (status.provisioning.state.as_str(), status.error_type.as_deref()),
+            (want, Some(error)),
+            "{name}"
+        );
+        assert_eq!((status.operational_status.as_str(), status.error_count), ("error", 1), "{name}");
     }
 }
 
@@ -242,23 +321,71 @@ fn a_leftover_node_is_that_of_a_metal3_machine() {
 
 #[test]
 fn requests_that_only_a_bmc_could_carry_out_are_named() {
-    let named = |online: bool, annotation: Option<&str>| {
+    let named = |spec: serde_json::Value, annotation: &str| {
         let mut host = host();
-        host.spec.online = online;
-        host.annotations_mut().extend(annotation.map(|key| (key.to_owned(), String::new())));
+        let mut changed = json!({ "online": true });
+        changed.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        host.spec = serde_json::from_value(changed).unwrap();
+        host.annotations_mut().insert(annotation.to_owned(), "oci://registry.example/os:v1".into());
         let status = project_status(&host, None, &[], Some(&owned("bmh-1")), Timestamp::UNIX_EPOCH);
         let found = status.conditions.into_iter().find(|found| found.type_ == "FieldsIgnored").unwrap();
         (found.status == "True").then_some(found.message)
     };
-    assert_eq!(named(true, None), None);
-    assert_eq!(named(true, Some("reboot.metal3.io")), None, "the agent can");
-    for (online, annotation, part) in [
-        (false, None, "spec.online: false"),
-        (true, Some("inspect.metal3.io"), "the annotation inspect.metal3.io;"),
+    let image = json!({ "image": { "url": "https://x/os.raw" } });
+    for (spec, annotation) in [
+        (json!({}), "none"),
+        (json!({}), "reboot.metal3.io"),
+        (json!({ "disablePowerOff": true }), "none"),
+        (image.clone(), "not-provisioned"),
     ] {
-        let message = named(online, annotation).unwrap();
+        assert_eq!(named(spec.clone(), annotation), None, "{spec} {annotation}");
+    }
+    for (spec, annotation, part) in [
+        (json!({ "online": false }), "none", "spec.online: false;"),
+        (json!({}), "inspect.metal3.io", "the annotation inspect.metal3.io;"),
+        (
+            json!({ "bootMode": "UEFI", "inspectionMode": "disabled" }),
+            "none",
+            "spec.bootMode, spec.inspectionMode;",
+        ),
+        (json!({ "raid": {}, "taints": [{}] }), "none", "spec.raid, spec.taints;"),
+        (json!({ "networkInterfaces": [{}] }), "none", "spec.networkInterfaces;"),
+        (image, names::PROVISIONED_IMAGE, "the image (spec.image.url: only oci://"),
+    ] {
+        let message = named(spec, annotation).unwrap();
         assert!(message.contains(part), "{message}");
     }
+}
+
+#[test]
+fn dropped_conditions_cause_no_write() {
+    let inventory = owned("bmh-1");
+    let waiting = Blocker::waiting_for(Type::Ready, Reason::BootstrapWaiting, "Secret s: create it");
+    let state = State { phase: Some(Phase::Allocated), blocker: Some(waiting), ..State::default() };
+    let at = |seconds| Timestamp::from_second(seconds).unwrap();
+    let project = |host: &BareMetalHost, state: &State, seconds| {
+        project_status(host, Some(state), &[], Some(&inventory), at(seconds))
+    };
+    let mut host = provisioning();
+    let first = project(&host, &state, 1);
+    assert_eq!(
+        (first.error_message.as_str(), first.conditions.is_empty()),
+        ("", false),
+        "conditions show it"
+    );
+    host.status = Some(BareMetalHostStatus { conditions: Vec::new(), ..first.clone() });
+    let second = project(&host, &state, 2);
+    assert_eq!((second.error_message.as_str(), second.error_type.as_deref()), ("Secret s: create it", None));
+    assert_eq!((second.operational_status.as_str(), second.error_count), ("OK", 0));
+    host.status = Some(BareMetalHostStatus { conditions: Vec::new(), ..second });
+    assert_eq!(Some(project(&host, &state, 3)), host.status, "nothing to write");
+    let runs = project(&host, &State { phase: Some(Phase::Running), ..State::default() }, 4);
+    assert_eq!((runs.error_message.as_str(), runs.last_updated), ("", Some(Time(at(4)))));
+    let paused = Blocker::waiting_for(Type::Paused, Reason::Paused, "remove it");
+    let paused = State { blocker: Some(paused), ..State::default() };
+    assert_eq!(Some(project(&host, &paused, 5)), host.status, "paused");
+    host.status = Some(first.clone());
+    assert_eq!(project(&host, &state, 6), first, "where they are kept");
 }
 
 #[test]
@@ -287,8 +414,14 @@ fn hardware_is_what_the_agent_reported() {
         disks: vec![disk],
         ..HardwareStatus::default()
     });
+    let interfaces = json!({ "interfaces": [
+        { "name": "eth0", "mac": "52:54:00:00:00:01" }, { "name": "tun0", "addresses": ["10.0.0.1/24"] },
+    ] });
+    inventory.spec.observed_network = serde_json::from_value(interfaces).unwrap();
     let status = project_status(&host(), None, &[], Some(&inventory), Timestamp::UNIX_EPOCH);
     let hardware = serde_json::to_value(status.hardware.unwrap()).unwrap();
+    assert_eq!(hardware["nics"][0]["mac"], "52:54:00:00:00:01");
+    assert_eq!(hardware["nics"].as_array().map(Vec::len), Some(1), "no MAC address, no entry");
     assert_eq!(hardware["cpu"], json!({ "arch": "x86_64", "model": "", "count": 64 }));
     assert_eq!(hardware["ramMebibytes"], 8192);
     assert_eq!(

@@ -15,6 +15,7 @@ use super::{KIND, Outcome, Situation, Step, choice, is_candidate, is_consumer, n
 use crate::demand::Blocker;
 use crate::image_catalog;
 use crate::metal3::data::{META_DATA, NETWORK_DATA};
+use crate::metal3::host::{IMAGE_URL, resolve_image};
 
 /// What has to be there before a host is chosen.
 pub(super) fn find_missing(situation: &Situation<'_>, owner: &Machine) -> Option<Blocker> {
@@ -82,7 +83,8 @@ fn choose_image(situation: &Situation<'_>, owner: &Machine) -> Result<Image, Blo
         let message = "either image or customDeploy is required: name spec.image in the template";
         return Err(failed(Reason::FieldUnsupported, message.to_owned()));
     };
-    let refused = crate::metal3::host::resolve_image(image);
+    let remedy = format!("set the annotation {} on the Metal3Machine", names::IMAGE_FROM_CATALOG);
+    let refused = resolve_image(image, IMAGE_URL, &remedy);
     refused.map_err(|blocker| Blocker { condition: Type::AssociateBareMetalHost, ..blocker })?;
     Ok(image.clone())
 }
@@ -174,6 +176,7 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
         kind: KIND.to_owned(),
         name: machine.name_any(),
         namespace: machine.namespace(),
+        ..Consumer::default()
     };
     let change = json!({
         "metadata": {

@@ -93,6 +93,7 @@ fn release_change(situation: &Situation<'_>) -> Value {
         kind: "Cluster".to_owned(),
         name: cluster.name_any(),
         namespace: cluster.namespace(),
+        ..Consumer::default()
     });
     let kept_until = reuse.as_ref().map(|_| keep_end(situation).to_string());
     let mut annotations = json!({ names::KEPT_UNTIL: kept_until, annotation::BLOCK_MOVE: null });
