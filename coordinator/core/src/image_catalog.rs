@@ -19,11 +19,13 @@ pub enum ImageError {
     /// The version is no key, and there is no default: an image of another
     /// version would make a node that the control plane may refuse.
     #[error(
-        "the image catalog has no key {version:?}{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, and the machine goes on by itself"
+        "the image catalog has no key {version:?}{own_key}{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, and the machine goes on by itself"
     )]
     Miss {
         /// `spec.version` of the Machine.
         version: String,
+        /// The key for the architecture of the host, for the message.
+        own_key: String,
         /// Keys of the catalog, for the message.
         known: String,
     },
@@ -50,19 +52,25 @@ pub enum ImageError {
 }
 
 /// The image of a version: the catalog's, on `registry` where one is given, whatever
-/// host it names itself. Name, tag and digest stay.
+/// host it names itself. Name, tag and digest stay. The key `VERSION_ARCHITECTURE`, as in
+/// `v1.36.3_arm64`, comes before `VERSION` where the host reported that architecture.
 ///
 /// # Errors
 /// [`ImageError`], which names the next action.
 pub fn resolve_image(
     catalog: &BTreeMap<String, String>,
     version: &str,
+    architecture: Option<&str>,
     registry: Option<&str>,
 ) -> Result<Image, ImageError> {
-    let image = catalog
-        .get(version)
-        .ok_or_else(|| ImageError::Miss { version: version.to_owned(), known: list_known(catalog) })?
-        .trim();
+    let own_key = architecture.map(|architecture| format!("{version}_{architecture}"));
+    let miss = || ImageError::Miss {
+        version: version.to_owned(),
+        own_key: own_key.as_ref().map(|key| format!(" and no key {key:?}")).unwrap_or_default(),
+        known: list_known(catalog),
+    };
+    let own_image = own_key.as_ref().and_then(|key| catalog.get(key));
+    let image = own_image.or_else(|| catalog.get(version)).ok_or_else(miss)?.trim();
     let invalid = |source| ImageError::Invalid { version: version.to_owned(), source };
     let (scheme, reference) = split_image(image);
     // A reference that is none must not become one by the registry before it.
@@ -154,8 +162,32 @@ mod tests {
         ];
         for (name, image, registry, want) in cases {
             let catalog = BTreeMap::from([("v1".to_owned(), image.to_owned())]);
-            let got = resolve_image(&catalog, "v1", registry);
+            let got = resolve_image(&catalog, "v1", None, registry);
             assert_eq!(got.as_ref().map(Image::as_str), want.as_ref().copied(), "{name}");
+        }
+    }
+
+    #[test]
+    fn image_is_that_of_the_architecture() {
+        for (keys, architecture, want) in [
+            (&["v1"][..], Some("arm64"), Some("v1")),
+            (&["v1", "v1_arm64"], Some("arm64"), Some("v1_arm64")),
+            (&["v1", "v1_arm64"], Some("amd64"), Some("v1")),
+            (&["v1", "v1_arm64"], None, Some("v1")),
+            (&["v1_amd64", "v1_arm64"], Some("amd64"), Some("v1_amd64")),
+            (&["v1_arm64"], Some("amd64"), None),
+            (&["v1_arm64"], None, None),
+        ] {
+            let catalog = keys.iter().map(|key| ((*key).to_owned(), format!("a.b/os:{key}"))).collect();
+            let got = resolve_image(&catalog, "v1", architecture, None);
+            let want = want.map(|key| format!("a.b/os:{key}"));
+            assert_eq!(got.as_ref().ok().map(Image::as_str), want.as_deref(), "{keys:?} {architecture:?}");
+            if let (Err(error), Some(_)) = (&got, architecture) {
+                assert!(
+                    error.to_string().contains("no key \"v1\" and no key \"v1_amd64\" (it has"),
+                    "{error}"
+                );
+            }
         }
     }
 
@@ -174,7 +206,7 @@ mod tests {
         ];
         for (catalog, known) in cases {
             assert_eq!(
-                resolve_image(&catalog, "v1.3-1", None).unwrap_err().to_string(),
+                resolve_image(&catalog, "v1.3-1", None, None).unwrap_err().to_string(),
                 format!(
                     "the image catalog has no key \"v1.3-1\"{known}: add it to the ConfigMap elemental-image-catalog in the coordinator's namespace, and the machine goes on by itself"
                 )

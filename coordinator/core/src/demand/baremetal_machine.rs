@@ -12,6 +12,7 @@ use kube::ResourceExt as _;
 
 use super::{Blocker, BootstrapEdit, Demand, MachineKey, NodeDemand, NodeLink, Want};
 use crate::cluster;
+use crate::host::hardware::Capacity;
 use crate::ids::{HostName, Uid};
 use crate::image_catalog::{self, ImageError};
 use crate::node_link::{self, Expected, UUID_LABEL};
@@ -216,7 +217,11 @@ fn resolve_image(inputs: &Inputs<'_>, owner: &Machine) -> Result<proto::plan::Im
     let registry = inputs.cluster.and_then(|cluster| cluster.annotations().get(annotation::REGISTRY_ADDRESS));
     let empty = BTreeMap::new();
     let catalog = inputs.catalog.unwrap_or(&empty);
-    image_catalog::resolve_image(catalog, version, registry.map(String::as_str)).map_err(|error| {
+    let status = inputs.inventory.and_then(|inventory| inventory.status.as_ref()?.host.as_ref());
+    let hardware = status.and_then(|host| host.hardware.as_ref());
+    let architecture = hardware.and_then(|hardware| Capacity::of_hardware(hardware).architecture);
+    let registry = registry.map(String::as_str);
+    image_catalog::resolve_image(catalog, version, architecture, registry).map_err(|error| {
         let reason = match error {
             ImageError::RegistryMissing { .. } => Reason::ImageRegistryMissing,
             ImageError::Miss { .. } | ImageError::Invalid { .. } => Reason::ImageCatalogMiss,

@@ -1,6 +1,7 @@
 //! `kubectl baremetal ui` in a real browser, while hosts register and become nodes.
 
 mod browser;
+mod desktop;
 mod scale;
 
 use std::time::Duration;
@@ -20,6 +21,7 @@ use tokio::net::TcpStream;
 use crate::common::{Setup, await_viewer};
 use crate::plugin::program::Plugin;
 use browser::Browser;
+use desktop::Desktop;
 
 const DEADLINE: Duration = Duration::from_mins(4);
 /// The operator who has the page open.
@@ -36,6 +38,8 @@ struct Story<'a> {
     setup: &'a Setup,
     browser: Browser,
     url: String,
+    /// What the program had the desktop open.
+    once: String,
 }
 
 impl Story<'_> {
@@ -57,6 +61,19 @@ impl Story<'_> {
         stream.read_to_string(&mut answer).await?;
         Ok(answer.lines().next().unwrap_or_default().to_owned())
     }
+}
+
+/// What the desktop opens leads to the page, and to nothing when it is used again.
+async fn check_opening(story: &Story<'_>) -> anyhow::Result<()> {
+    story.step("page: the browser is opened");
+    story.browser.open(&story.once).await?;
+    story.shows("h1", &["Fleet"]).await?;
+    let place = story.browser.read("return location.href").await?;
+    ensure!(place.as_str().is_some_and(|place| place.starts_with(&story.url)), "it led to {place}");
+    let path = story.once.splitn(4, '/').nth(3).context("a link without a path")?;
+    let answer = story.ask(&format!("/{path}"), "127.0.0.1").await?;
+    ensure!(answer.contains("403"), "the link works twice: {answer}");
+    Ok(())
 }
 
 /// A host registers while the page is open.
@@ -204,7 +221,7 @@ async fn check_walls(story: &Story<'_>, mark: Mark) -> anyhow::Result<()> {
     let requests = browser.list_requests().await?;
     ensure!(requests.len() > 10, "the requests of the page were not recorded: {requests:?}");
     // The browser begins with a page of its own files.
-    let own = [story.url.as_str(), "chrome://", "data:"];
+    let own = [story.url.as_str(), &story.once, "chrome://", "data:"];
     let is_own = |request: &&String| own.iter().any(|own| request.starts_with(own));
     let elsewhere: Vec<_> = requests.iter().filter(|request| !is_own(request)).collect();
     ensure!(elsewhere.is_empty(), "the page asked for {elsewhere:?}");
@@ -239,15 +256,19 @@ async fn check_viewer(story: &Story<'_>, host: &str) -> anyhow::Result<()> {
 async fn run_story(setup: &Setup) -> anyhow::Result<()> {
     let management = &setup.environment.management;
     let mark = management.mark()?;
+    let desktop = Desktop::prepare()?;
     let plugin = Plugin::new(management.control_plane.kubeconfig(USER, "system:masters")?)?;
-    let mut served = plugin.start("ui --no-open")?;
+    let plugin = plugin.with_programs(desktop.programs());
+    let mut served = plugin.start("ui")?;
     let url = served.until_line("the link", |line| line.starts_with("http://127.0.0.1:")).await?;
+    let once = desktop.read_link(DEADLINE).await?;
     let browser = Browser::start(setup.environment.directory.path()).await?;
-    let story = Story { setup, browser, url };
+    let story = Story { setup, browser, url, once };
     let workload = &setup.environment.workload;
     let mut first = Host::Simulated(Simulated::new(workload.clone(), 1)?);
     let mut second = Host::Simulated(Simulated::new(workload.clone(), 2)?);
     let name = first.inventory();
+    check_opening(&story).await?;
     check_registration(&story, &mut first).await?;
     check_attention(&story, &mut second).await?;
     check_keys(&story, &name).await?;

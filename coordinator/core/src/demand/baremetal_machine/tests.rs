@@ -2,6 +2,7 @@ use super::*;
 use crate::demand::Severity;
 use crate::pool::Standing;
 use crate::samples;
+use coordinator_api::hardware::HardwareStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The objects of a machine whose pool has one available host.
@@ -11,6 +12,7 @@ struct World {
     cluster: Option<Cluster>,
     roster: Option<Roster>,
     catalog: BTreeMap<String, String>,
+    inventory: MachineInventory,
 }
 
 fn world() -> World {
@@ -22,18 +24,18 @@ fn world() -> World {
         cluster: Some(samples::cluster()),
         roster: Some(roster),
         catalog: BTreeMap::from([("v1.36.3".into(), "registry.example/os:v1".into())]),
+        inventory: samples::inventory("host-1"),
     }
 }
 
 impl World {
     fn read(&self) -> Demand {
-        let inventory = samples::inventory("host-1");
         let inputs = Inputs {
             machine: &self.machine,
             owner: self.owner.as_ref(),
             cluster: self.cluster.as_ref(),
             roster: self.roster.as_ref(),
-            inventory: Some(&inventory),
+            inventory: Some(&self.inventory),
             catalog: Some(&self.catalog),
         };
         read_demand(&inputs, |_| false)
@@ -82,6 +84,19 @@ fn demand_names_everything_of_a_node() {
     let names = node.names.as_ref().unwrap();
     assert_eq!((names.hostname.as_str(), names.provider_id.as_str()), ("host-1", "baremetal:///host-1"));
     assert_eq!(demand.hold, None);
+}
+
+#[test]
+fn image_is_for_the_architecture_of_the_host() {
+    for (reported, want) in [("aarch64", "a.b/os:arm"), ("x86_64", "registry.example/os:v1")] {
+        let mut world = world();
+        world.catalog.insert("v1.36.3_arm64".into(), "a.b/os:arm".into());
+        let hardware = HardwareStatus { architecture: reported.into(), ..HardwareStatus::default() };
+        let status = world.inventory.status.get_or_insert_default();
+        status.host.get_or_insert_default().hardware = Some(hardware);
+        let demand = world.read();
+        assert_eq!(node(&demand).image.as_ref().map(proto::plan::Image::as_str), Ok(want), "{reported}");
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn choose_image(situation: &Situation<'_>, owner: &Machine) -> Result<Image, Blo
         let registry = annotations.and_then(|annotations| annotations.get(annotation::REGISTRY_ADDRESS));
         let empty = BTreeMap::new();
         let catalog = situation.catalog.unwrap_or(&empty);
-        let image = image_catalog::resolve_image(catalog, version, registry.map(String::as_str))
+        let image = image_catalog::resolve_image(catalog, version, None, registry.map(String::as_str))
             .map_err(|error| failed(Reason::ImageCatalogMiss, error.to_string()))?;
         return Ok(Image { url: format!("oci://{}", image.as_str()), ..Image::default() });
     }

@@ -12,6 +12,7 @@ use fantoccini::wd::{TimeoutConfiguration, WebDriverCompatibleCommand};
 use fantoccini::{Client, ClientBuilder};
 use http::Method;
 use hyper_util::client::legacy::connect::HttpConnector;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use url::{ParseError, Url};
@@ -19,6 +20,8 @@ use url::{ParseError, Url};
 /// What the page may need on a machine that is busy.
 const DEADLINE: Duration = Duration::from_mins(3);
 const SIZE: (u32, u32) = (1440, 960);
+/// Of WCAG 2 for text of normal size.
+const CONTRAST: f64 = 4.5;
 
 /// Nothing but the page: no updates, no accounts, no names that are resolved. The pipe ends
 /// the browser with its driver.
@@ -38,6 +41,19 @@ const FLAGS: [&str; 14] = [
     "--remote-debugging-pipe",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
+
+/// A text of the page, as `contrast.js` sees it.
+#[derive(Debug, Deserialize)]
+struct Text {
+    #[expect(dead_code, reason = "named where it is faint")]
+    name: String,
+    #[expect(dead_code, reason = "as above")]
+    shown: String,
+    #[expect(dead_code, reason = "as above")]
+    colour: [f64; 3],
+    background: [f64; 3],
+    contrast: f64,
+}
 
 /// A command of Chromium's driver.
 #[derive(Debug)]
@@ -154,12 +170,27 @@ impl Browser {
         Ok(())
     }
 
-    /// Keeps a picture of the page, light and dark.
+    /// Keeps a picture of the page, light and dark, and has each text be legible in both.
     pub(super) async fn save_both(&self, name: &str) -> anyhow::Result<()> {
         self.set_dark(true).await?;
+        let dark = self.measure_texts().await?;
         self.save(&format!("{name}-dark")).await?;
         self.set_dark(false).await?;
-        self.save(&format!("{name}-light")).await
+        let light = self.measure_texts().await?;
+        self.save(&format!("{name}-light")).await?;
+        for (scheme, texts) in [("dark", &dark), ("light", &light)] {
+            ensure!(texts.len() > 10, "{name}, {scheme}: few texts were measured: {texts:#?}");
+            let faint: Vec<_> = texts.iter().filter(|text| text.contrast < CONTRAST).collect();
+            ensure!(faint.is_empty(), "{name}, {scheme}: {faint:#?}");
+        }
+        let brightest = |texts: &[Text]| texts.iter().flat_map(|text| text.background).fold(0.0, f64::max);
+        ensure!(brightest(&dark) < 128.0, "{name}: the dark page is light: {dark:#?}");
+        ensure!(brightest(&light) > 240.0, "{name}: the light page is dark: {light:#?}");
+        Ok(())
+    }
+
+    async fn measure_texts(&self) -> anyhow::Result<Vec<Text>> {
+        Ok(serde_json::from_value(self.read(include_str!("contrast.js")).await?)?)
     }
 
     async fn save(&self, name: &str) -> anyhow::Result<()> {

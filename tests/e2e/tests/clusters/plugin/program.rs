@@ -1,6 +1,6 @@
 //! The program, as an operator runs it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -16,17 +16,32 @@ const DEADLINE: Duration = Duration::from_mins(3);
 pub(crate) struct Plugin {
     binary: PathBuf,
     kubeconfig: PathBuf,
+    /// Searched for programs before those of the machine.
+    programs: Option<PathBuf>,
 }
 
 impl Plugin {
     pub(crate) fn new(kubeconfig: PathBuf) -> anyhow::Result<Self> {
-        Ok(Self { binary: find_binary("kubectl-baremetal", "kubectl-baremetal")?, kubeconfig })
+        Ok(Self {
+            binary: find_binary("kubectl-baremetal", "kubectl-baremetal")?,
+            kubeconfig,
+            programs: None,
+        })
+    }
+
+    pub(crate) fn with_programs(mut self, directory: &Path) -> Self {
+        self.programs = Some(directory.to_owned());
+        self
     }
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(line.split(' ')).env("KUBECONFIG", &self.kubeconfig).stdin(Stdio::null());
         command.kill_on_drop(true);
+        if let Some(programs) = &self.programs {
+            let machine = std::env::var("PATH").unwrap_or_default();
+            command.env("PATH", format!("{}:{machine}", programs.display()));
+        }
         command
     }
 
