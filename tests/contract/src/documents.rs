@@ -16,6 +16,8 @@ pub const STORAGE: &str = "control-plane install::storage";
 pub const STORY: &str = "e2e clusters::documented";
 /// The test of `e2e` that moves a cluster.
 pub const MOVE: &str = "e2e clusters::moved";
+/// The test of `e2e` that restores a namespace.
+pub const RESTORE: &str = "e2e clusters::restored";
 
 /// Document, section, and the test that runs the commands of the section.
 pub const RUN: &[(&str, &str, &str)] = &[
@@ -50,6 +52,8 @@ pub const RUN: &[(&str, &str, &str)] = &[
     ("docs/operations.md", "Run a plan of your own on a host", STORY),
     ("docs/operations.md", "Rotate the registration token", STORY),
     ("docs/operations.md", "`clusterctl move`", MOVE),
+    ("docs/operations.md", "Backup", RESTORE),
+    ("docs/operations.md", "Restore by kubectl", RESTORE),
     ("docs/observability.md", "Traces", STORY),
     ("docs/examples/README.md", "Examples", INSTALLATION),
 ];

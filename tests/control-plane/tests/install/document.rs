@@ -27,7 +27,8 @@ helm uninstall baremetal-coordinator --namespace baremetal-system";
 /// to end the deletion, and it makes the namespace again.
 const END_DELETIONS: &str = r#"kubectl get namespaces --output json | jq --compact-output '.items[] | select(.metadata.deletionTimestamp) | .spec.finalizers = []' |
 while read -r namespace; do
-  kubectl replace --raw "/api/v1/namespaces/$(jq --raw-output .metadata.name <<<"$namespace")/finalize" --filename - <<<"$namespace"
+  name=$(jq --raw-output .metadata.name <<<"$namespace")
+  kubectl replace --raw "/api/v1/namespaces/$name/finalize" --filename - <<<"$namespace" || ! kubectl get namespace "$name"
 done"#;
 /// The former release by clusterctl.
 const INIT_FORMER: &str = "export BAREMETAL_SERVER_URL=https://baremetal.example.com:8443

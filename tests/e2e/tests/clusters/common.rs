@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use contract::documents::{Reader, fill};
+use control_plane::Shell;
 use control_plane::audit::Counts;
 use control_plane::directory::Directory;
 use coordinator_api::inventory::MachineInventory;
@@ -69,6 +71,19 @@ pub(crate) fn read_cost(counts: &Counts) -> (u64, u64) {
 /// Held by a test that needs the whole machine.
 pub(crate) async fn take_turn() -> MutexGuard<'static, ()> {
     ENVIRONMENT.lock().await
+}
+
+/// Runs the commands of one section of a document, with values for its placeholders.
+pub(crate) async fn run_section(
+    shell: &Shell,
+    reader: &mut Reader,
+    (document, section): (&str, &str),
+    values: &[(&str, String)],
+) -> anyhow::Result<()> {
+    for block in reader.read(document, section)?.iter().filter(|block| block.is_commands()) {
+        shell.run(&fill(&block.content, values)).await?;
+    }
+    Ok(())
 }
 
 /// An environment and the URL of a base ISO.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use contract::documents::{MOVE, Reader, fill};
+use contract::documents::{MOVE, Reader};
 use control_plane::{Clusterctl, Part, Shell};
 use coordinator_api::names::{IMAGE_CATALOG, registration_secret};
 use e2e::backup::{Backup, Owners, SECRETS};
@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
-use crate::common::Setup;
+use crate::common::{Setup, run_section};
 use crate::restored::{CA, OWN_KINDS, check_history, check_survived, start_fleet};
 
 /// Nothing is moved between clusters where the provider is not known.
@@ -60,10 +60,7 @@ async fn run_move(
         ("FILE", to.control_plane.admin_kubeconfig().display().to_string()),
     ];
     let mut reader = Reader::of(MOVE);
-    for block in reader.read("docs/operations.md", "`clusterctl move`")?.iter().filter(|it| it.is_commands())
-    {
-        shell.run(&fill(&block.content, &values)).await?;
-    }
+    run_section(&shell, &mut reader, ("docs/operations.md", "`clusterctl move`"), &values).await?;
     reader.finish()?;
     let left = Backup::take(&from.admin, NAMESPACE, &e2e::backup::TREE).await?;
     ensure!(left.names().is_empty(), "{:?} were not moved", left.names());

@@ -5,12 +5,15 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use contract::documents::{RESTORE, Reader};
+use control_plane::{Part, Shell};
+use coordinator_api::names::IMAGE_CATALOG;
 use e2e::backup::{Backup, Kind, Owners, SECRETS, TREE};
 use e2e::environment::Management;
 use e2e::fleet::Fleet;
 use e2e::history::{History, Observed};
 use e2e::lifecycle::{NAMESPACE, cluster_api};
-use e2e::replicas;
+use e2e::replicas::{self, Replica};
 use e2e::requests::retry;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -19,7 +22,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use crate::common::Setup;
+use crate::common::{Setup, run_section};
 
 /// Orders in which objects are created again.
 const ORDERS_WITHOUT_OWNERS: [u64; 2] = [11, 12];
@@ -118,6 +121,44 @@ async fn ownership_survives_restore_in_any_order() {
     setup.check(restore_in_orders(&setup, &fleet).await);
 }
 
+/// The coordinator is stopped, as the document says, and Cluster API.
+async fn restore_by_commands(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
+    let management = &setup.environment.management;
+    let client = &management.admin;
+    let shell = Shell::new(management.control_plane.admin_kubeconfig())?;
+    shell.add_program("kubectl", &setup.environment.parts.path(Part::Kubectl)?)?;
+    let mut reader = Reader::of(RESTORE);
+    let namespace = [("NAMESPACE", NAMESPACE.to_owned())];
+    setup.progress.step("docs/operations.md: backup");
+    run_section(&shell, &mut reader, ("docs/operations.md", "Backup"), &namespace).await?;
+    let history = History::watch(client).await;
+    setup.progress.step("all objects vanish");
+    management.cluster_api.stop_reconciling().await?;
+    management.replicas.iter().try_for_each(Replica::kill)?;
+    let own = Backup::take(client, replicas::NAMESPACE, &OWN_KINDS).await?.filtered(|kind, object| {
+        object.name_any() == CA || (kind == "ConfigMap" && object.name_any() == IMAGE_CATALOG)
+    });
+    let present = Backup::take(client, NAMESPACE, &everything()).await?;
+    management.control_plane.take_out(&[present.keys(), own.keys()].concat()).await?;
+    setup.progress.step("docs/operations.md: restore by kubectl");
+    run_section(&shell, &mut reader, ("docs/operations.md", "Restore by kubectl"), &[]).await?;
+    reader.finish()?;
+    management.replicas.iter().try_for_each(Replica::restart)?;
+    management.coordinator_ready().await?;
+    management.cluster_api.restart().await?;
+    check_survived(client, &history, fleet).await?;
+    check_replaced(&history, fleet)
+}
+
+// Fault: everything is lost, and restored from the files of the documented backup.
+// Shown: no host is released, cleaned or given away.
+#[tokio::test(flavor = "multi_thread")]
+async fn documented_backup_is_restored() {
+    let setup = Setup::start().await;
+    let fleet = start_fleet(&setup).await;
+    setup.check(restore_by_commands(&setup, &fleet).await);
+}
+
 /// What an inventory of the seeds' systems has of our annotations.
 fn forget_our_annotations(object: &mut DynamicObject) {
     let annotations = object.metadata.annotations.get_or_insert_default();
@@ -185,9 +226,9 @@ async fn start_without_ca(management: &Management, number: usize) -> anyhow::Res
 async fn restore_own_namespace(setup: &Setup, fleet: &Fleet) -> anyhow::Result<()> {
     let management = &setup.environment.management;
     let client = &management.admin;
-    let backup = Backup::take(client, replicas::NAMESPACE, &OWN_KINDS).await?.filtered(|kind, object| {
-        kind != "ConfigMap" || object.name_any() == coordinator_api::names::IMAGE_CATALOG
-    });
+    let backup = Backup::take(client, replicas::NAMESPACE, &OWN_KINDS)
+        .await?
+        .filtered(|kind, object| kind != "ConfigMap" || object.name_any() == IMAGE_CATALOG);
     ensure!(backup.names().iter().any(|name| name.ends_with(CA)), "{:?}", backup.names());
     let history = History::watch(client).await;
     setup.progress.step("CA, Leases and catalog vanish; both replicas are killed and started");
