@@ -212,7 +212,7 @@ async fn a_paused_cluster_holds_data_and_addresses() {
         world.patch("Cluster", "c1", pause(true)).await;
         world.delete("Metal3DataClaim", "other").await;
         world.delete("IPClaim", "other").await;
-        world.advance_time(std::time::Duration::from_secs(60)).await;
+        world.advance_time(std::time::Duration::from_mins(1)).await;
         assert_eq!([DATA, ADDRESSES].map(|kind| world.fake.look_at_all(kind).len()), [2, 2]);
         world.patch("Cluster", "c1", pause(false)).await;
         let is_given_back = |world: &World| {

@@ -85,7 +85,7 @@ impl Metal3Index {
         let consumer = host.spec.consumer_ref.as_ref().filter(|consumer| consumer.kind == machine::KIND);
         machines.extend(consumer.map(|consumer| key.in_namespace_of(&consumer.name)));
         // No watch tells that a rendered Secret is gone; a host that needs it does.
-        let data = waits_for_secret(host).then(|| inner.data_of_claims(&machines)).unwrap_or_default();
+        let data = if waits_for_secret(host) { inner.data_of_claims(&machines) } else { vec![] };
         if host.spec.consumer_ref.is_some() || !exists {
             inner.reservations.release_host(&key);
         }
