@@ -23,7 +23,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 use proto::plan::{Checksum, Secret};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -130,10 +130,36 @@ impl WorkloadClients {
         node: &NodeRef,
         provider_id: &str,
     ) -> Result<(), StoreError> {
-        let nodes = self.open_nodes(management, namespace, node).await?;
         let patch = json!({ "metadata": { "uid": node.uid }, "spec": { "providerID": provider_id } });
-        let written = nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        written.map(drop).map_err(StoreError::request("write spec.providerID of", "Node", &node.name))
+        self.patch_node(management, namespace, node, "write spec.providerID of", &patch).await
+    }
+
+    /// Writes labels of a Node, and nothing else; null removes one.
+    ///
+    /// # Errors
+    /// [`StoreError`], of either cluster.
+    pub async fn set_labels(
+        &self,
+        management: &Client,
+        namespace: &str,
+        node: &NodeRef,
+        labels: &Map<String, Value>,
+    ) -> Result<(), StoreError> {
+        let patch = json!({ "metadata": { "uid": node.uid, "labels": labels } });
+        self.patch_node(management, namespace, node, "write labels of", &patch).await
+    }
+
+    async fn patch_node(
+        &self,
+        management: &Client,
+        namespace: &str,
+        node: &NodeRef,
+        verb: &'static str,
+        patch: &Value,
+    ) -> Result<(), StoreError> {
+        let nodes = self.open_nodes(management, namespace, node).await?;
+        let written = nodes.patch(&node.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        written.map(drop).map_err(StoreError::request(verb, "Node", &node.name))
     }
 
     /// Deletes a Node; one that is gone is deleted.
@@ -266,8 +292,11 @@ fn unreachable_problem(cluster: &Key, error: &str) -> Problem {
     Problem { reason: Reason::WorkloadUnreachable, message }
 }
 
-/// Those of the selector where it leaves one, else all.
+/// The one of the name; or those of the selector where it leaves one, else all.
 async fn find_nodes(client: &Client, search: &NodeSearch) -> Result<Vec<NodeFacts>, kube::Error> {
+    if let Some(node) = &search.node {
+        return list_nodes(client, ListParams::default().fields(&format!("metadata.name={node}"))).await;
+    }
     if let Some(selector) = &search.selector {
         let found = list_nodes(client, ListParams::default().labels(selector)).await?;
         if found.len() == 1 {

@@ -66,8 +66,7 @@ pub enum Type {
     /// `Metal3Machine`: a `BareMetalHost` is its own.
     AssociateBareMetalHost,
     /// `Metal3Machine`: as `AssociateBareMetalHost`, by CAPM3's older name.
-    #[strum(serialize = "AssociateBMH")]
-    AssociateBmh,
+    AssociateBMH,
     /// `Metal3Machine`: the data for its host is there.
     AssociateMetal3MachineMetaData,
     /// `Metal3Machine`: as `NodeLinked`, by CAPM3's older name.

@@ -138,6 +138,9 @@ pub mod names {
     /// Ours, annotation of a `Metal3Machine`: its image is that of the image catalog for
     /// the version of its Machine.
     pub const IMAGE_FROM_CATALOG: &str = "baremetal.cluster.io/image-from-catalog";
+    /// Annotation of a `Metal3Cluster`: labels of hosts with these prefixes are written to their
+    /// Nodes; separated by commas.
+    pub const LABEL_SYNC_PREFIXES: &str = "metal3.io/metal3-label-sync-prefixes";
     /// Annotation of a `Metal3Machine`: its host, as NAMESPACE/NAME.
     pub const HOST_OF_MACHINE: &str = "metal3.io/BareMetalHost";
     /// Annotations of a `BareMetalHost` while which nothing is done.

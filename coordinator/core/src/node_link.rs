@@ -185,15 +185,23 @@ pub struct NodeSearch {
     /// Selector of the Nodes that are asked for first; where it leaves exactly one,
     /// no other is needed.
     pub selector: Option<String>,
+    /// The one Node that is asked for, by name.
+    pub node: Option<String>,
 }
 
 impl NodeSearch {
+    /// One Node.
+    #[must_use]
+    pub fn of_node(cluster: &str, node: &str) -> Self {
+        Self { cluster: cluster.to_owned(), selector: None, node: Some(node.to_owned()) }
+    }
+
     #[must_use]
     pub fn new(cluster: &str, label: &str, values: &[String]) -> Self {
         let usable: Vec<_> =
             values.iter().map(String::as_str).filter(|value| is_label_value(value)).collect();
         let selector = (!usable.is_empty()).then(|| format!("{label} in ({})", usable.join(",")));
-        Self { cluster: cluster.to_owned(), selector }
+        Self { cluster: cluster.to_owned(), selector, node: None }
     }
 }
 

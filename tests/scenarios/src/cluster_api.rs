@@ -54,6 +54,7 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
         "Secret" | "ConfigMap" | "Node" => ("", "v1"),
         "BareMetalHost" => ("metal3.io", "v1alpha1"),
         "IPPool" | "IPClaim" | "IPAddress" => ("ipam.metal3.io", "v1alpha1"),
+        "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", CAPI),
         "IPAddressClaim" => ("ipam.cluster.x-k8s.io", CAPI),
         _ => (INFRASTRUCTURE, "v1beta1"),
     };

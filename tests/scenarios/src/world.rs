@@ -114,6 +114,7 @@ impl World {
         for (group, kind, plural) in [
             ("cluster.x-k8s.io", "Machine", "machines"),
             ("cluster.x-k8s.io", "Cluster", "clusters"),
+            ("controlplane.cluster.x-k8s.io", "KubeadmControlPlane", "kubeadmcontrolplanes"),
             ("ipam.cluster.x-k8s.io", "IPAddressClaim", "ipaddressclaims"),
             ("ipam.cluster.x-k8s.io", "IPAddress", "ipaddresses"),
         ] {

@@ -16,12 +16,16 @@ async fn begin(arguments: &str) -> World {
     world.stop_finding_nodes();
     world.register_bare_metal_hosts(&["host-1"]).await;
     world.apply_metal3_cluster("c1").await;
-    let data = bootstrap_data().replace("kubeletExtraArgs: []", &format!("kubeletExtraArgs: {arguments}"));
-    world.apply_bootstrap("m-1", &data).await;
-    let group = "bootstrap.cluster.x-k8s.io";
-    let config_ref = json!({ "apiGroup": group, "kind": "KubeadmConfig", "name": "m-1" });
-    world.apply_metal3_machine_with("m-1", config_ref, json!({})).await;
+    apply_machine(&world, "m-1", arguments).await;
     world
+}
+
+async fn apply_machine(world: &World, name: &str, arguments: &str) {
+    let data = bootstrap_data().replace("kubeletExtraArgs: []", &format!("kubeletExtraArgs: {arguments}"));
+    world.apply_bootstrap(name, &data).await;
+    let group = "bootstrap.cluster.x-k8s.io";
+    let config_ref = json!({ "apiGroup": group, "kind": "KubeadmConfig", "name": name });
+    world.apply_metal3_machine_with(name, config_ref, json!({})).await;
 }
 
 fn legacy_arguments() -> &'static str {
@@ -34,7 +38,11 @@ fn uid(world: &World) -> String {
 }
 
 fn provider_id(world: &World) -> Value {
-    world.metal3_machine("m-1").unwrap()["spec"]["providerID"].clone()
+    provider_id_of(world, "m-1")
+}
+
+fn provider_id_of(world: &World, machine: &str) -> Value {
+    world.metal3_machine(machine).unwrap()["spec"]["providerID"].clone()
 }
 
 fn identity(world: &World) -> String {
@@ -73,6 +81,21 @@ async fn templates_with_the_older_form_keep_it() {
     assert_eq!(provider_id(&world), legacy);
     world.delete_metal3_machine("m-1").await;
     world.wait_until("the host is free", |world| world.host_state("bmh-host-1") == "available").await;
+    // An upgrade whose template has the older form too.
+    apply_machine(&world, "m-2", legacy_arguments()).await;
+    world.wait_metal3_reason("m-2", "NodeWaiting").await;
+    assert!(identity(&world).contains(&format!("\"{legacy}\"")), "{}", identity(&world));
+    world.join_node("bmh-host-1", Some(&legacy), &uid(&world)).await;
+    world.wait_metal3_ready("m-2").await;
+    assert_eq!(provider_id_of(&world, "m-2"), legacy);
+    // The next one has the newer form.
+    world.delete_metal3_machine("m-2").await;
+    world.wait_until("the host is free again", |world| world.host_state("bmh-host-1") == "available").await;
+    apply_machine(&world, "m-3", "[]").await;
+    world.wait_metal3_reason("m-3", "NodeWaiting").await;
+    world.join_node("bmh-host-1", None, &uid(&world)).await;
+    world.wait_metal3_ready("m-3").await;
+    assert_eq!(provider_id_of(&world, "m-3"), "metal3://fleet/bmh-host-1/m-3");
     world.check_invariants().await;
 }
 

@@ -95,6 +95,12 @@ pub const EVENTS: &[EventEntry] = &[
         "the image was removed from the BareMetalHost",
         "the machine is in deletion",
     ),
+    normal(
+        METAL3_MACHINE,
+        "CleaningModeSet",
+        "automatedCleaningMode was written to the BareMetalHost",
+        "it was changed on the machine",
+    ),
     normal(METAL3_MACHINE, "HostReleased", "the BareMetalHost is free", "its node was removed"),
     normal(
         "Metal3Remediation",

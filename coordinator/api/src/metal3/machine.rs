@@ -112,8 +112,9 @@ pub struct HostRequirement {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metal3MachineStatus {
-    /// Ready, Paused, `AssociateBareMetalHost`, `Metal3DataReady`, `HostProvisioned`,
-    /// `NodeLinked`.
+    /// Ready, Paused, `AssociateBareMetalHost`, `AssociateMetal3MachineMetaData`,
+    /// `Metal3DataReady`, `HostProvisioned`, `NodeLinked`, `LabelsSynced`; by their older names `AssociateBMH`
+    /// and `KubernetesNodeReady`.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
     /// When the addresses changed last.
@@ -128,6 +129,9 @@ pub struct Metal3MachineStatus {
     /// Addresses that the host reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<MachineAddress>,
+    /// Failure domain of the host, by its label: where the machine is, not what was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
     /// State of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,

@@ -383,7 +383,7 @@ pub fn record_step(
 }
 
 /// Labels of letters, digits and dashes, separated by dots.
-fn is_dns_name(text: &str) -> bool {
+pub(crate) fn is_dns_name(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

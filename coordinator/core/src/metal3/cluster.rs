@@ -43,12 +43,14 @@ pub fn decide_cluster(infrastructure: &Metal3Cluster, owner: Option<&Cluster>, m
     if infrastructure.annotations().contains_key(annotation::MANAGED_BY) {
         return Decision::Rest;
     }
-    match (cluster::is_paused(infrastructure, owner), is_deleted, is_held) {
-        (true, ..) | (false, false, true) => Decision::Show,
-        (false, false, false) => Decision::Hold,
-        (false, true, false) => Decision::Rest,
-        (false, true, true) if machines == 0 => Decision::Forget,
-        (false, true, true) => Decision::Show,
+    if cluster::is_paused(infrastructure, owner) {
+        return Decision::Show;
+    }
+    match (is_deleted, is_held) {
+        (false, false) => Decision::Hold,
+        (true, false) => Decision::Rest,
+        (true, true) if machines == 0 => Decision::Forget,
+        (_, true) => Decision::Show,
     }
 }
 

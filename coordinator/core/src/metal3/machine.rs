@@ -5,6 +5,7 @@
 //! decided by its own controller, which may be another manager's.
 
 mod choice;
+mod labels;
 mod node;
 mod pause;
 mod provision;
@@ -34,6 +35,7 @@ use crate::demand::Blocker;
 use crate::node_link::NodeSearch;
 
 pub use choice::is_candidate;
+pub use release::{deciding_control_plane, template_of_control_plane};
 pub use roster::{Choice, HostRoster};
 pub use status::project_status;
 
@@ -47,7 +49,8 @@ pub struct Situation<'a> {
     pub owner: Option<&'a Machine>,
     pub cluster: Option<&'a Cluster>,
     pub infrastructure: Option<&'a Metal3Cluster>,
-    /// What the machine was cloned from, while it exists.
+    /// What says whether its host is kept, while it exists: what the machine was cloned from, or
+    /// the newest template of its control plane.
     pub template: Option<&'a Metal3MachineTemplate>,
     /// The host that the machine names.
     pub host: Option<&'a BareMetalHost>,
@@ -91,6 +94,11 @@ pub enum Step {
         node: NodeRef,
         provider_id: String,
     },
+    /// Write labels of the host to the Node; null removes one.
+    LabelNode {
+        node: NodeRef,
+        labels: serde_json::Map<String, Value>,
+    },
     RemoveFinalizer,
 }
 
@@ -101,15 +109,17 @@ pub struct Outcome {
     pub blocker: Option<Blocker>,
     /// No event announces the end of the blocker: decide again, later each time.
     pub is_retried: bool,
+    /// No event announces a change: decide again, after the same time.
+    pub is_rechecked: bool,
 }
 
 impl Outcome {
     fn of_step(step: Step) -> Self {
-        Self { step, blocker: None, is_retried: false }
+        Self { step, blocker: None, is_retried: false, is_rechecked: false }
     }
 
     fn of_blocker(blocker: Blocker) -> Self {
-        Self { step: Step::Rest, blocker: Some(blocker), is_retried: false }
+        Self { blocker: Some(blocker), ..Self::of_step(Step::Rest) }
     }
 
     fn retried(self) -> Self {
@@ -166,9 +176,14 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment or a control plane, not this object";
         return wait(Reason::WaitingForMetal3MachineOwnerRef, message.to_owned());
     };
+    if let Some(change) = provision::cleaning_change(situation) {
+        return provision::change_host(change, "CleaningModeSet");
+    }
     if situation.machine.spec.provider_id.is_some() {
-        let host = situation.host.filter(|host| is_consumer(host, situation.machine));
-        return match host.filter(|_| !node::is_found(owner)) {
+        if node::is_found(owner) {
+            return labels::sync_labels(situation, owner);
+        }
+        return match situation.host.filter(|host| is_consumer(host, situation.machine)) {
             Some(host) => node::link_node(situation, owner, host),
             None => Outcome::of_step(Step::Rest),
         };

@@ -28,7 +28,7 @@ pub(super) async fn reconcile(
         Decision::Rest => {}
         Decision::Hold => metal3::add_finalizer(client, &*infrastructure, names::CLUSTER_FINALIZER).await?,
         Decision::Forget => {
-            metal3::drop_finalizer(client, &*infrastructure, names::CLUSTER_FINALIZER).await?
+            metal3::drop_finalizer(client, &*infrastructure, names::CLUSTER_FINALIZER).await?;
         }
         Decision::Show => {
             let is_list = context.versions.cluster.version != "v1beta1";

@@ -16,12 +16,14 @@ use coordinator_api::names::label;
 use coordinator_core::assignment::{NodesRead, effect_failed};
 use coordinator_core::demand::{Blocker, Severity};
 use coordinator_core::metal3::machine::{
-    Outcome, Situation, Step, decide_machine, is_consumer, named_host, project_status,
+    Outcome, Situation, Step, decide_machine, deciding_control_plane, is_consumer, named_host,
+    project_status, template_of_control_plane,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt as _;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::controller::Action;
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use crate::cache::metal3::Metal3Cache;
@@ -33,6 +35,8 @@ use crate::telemetry::chain;
 
 /// A host that is reserved for another machine is free again by then, or claimed.
 const RECHECK: Duration = Duration::from_secs(5);
+/// How often labels are compared with those of the Node.
+const LABEL_INTERVAL: Duration = Duration::from_mins(1);
 /// Annotation of what Cluster API clones, with the name of the template.
 const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
@@ -116,7 +120,9 @@ pub(super) async fn reconcile(
     // Registered as waiting before the stores are read, so that no event is missed.
     cache.index.set_waiting(&key, true);
     let mut gathered = Gathered::read(machine, &context, cache);
-    let Outcome { step, mut blocker, is_retried } = decide_outcome(&context, &mut gathered).await?;
+    read_template(&context, cache, &mut gathered).await?;
+    let Outcome { step, mut blocker, is_retried, is_rechecked } =
+        decide_outcome(&context, &mut gathered).await?;
     let applied = apply_step(&context, cache, &gathered, &step).await;
     let failure = match &applied {
         Err(error) if error.class() == Class::Conflict => return applied.map(|_| Action::await_change()),
@@ -131,7 +137,7 @@ pub(super) async fn reconcile(
         .set_waiting(&key, blocker.as_ref().is_some_and(|blocker| blocker.severity != Severity::Waiting));
     // After any other step the change comes back as an event, and with it the status; that of
     // a Node does not.
-    let is_silent = matches!(step, Step::Rest | Step::LinkNode { .. });
+    let is_silent = matches!(step, Step::Rest | Step::LinkNode { .. } | Step::LabelNode { .. });
     if is_silent || blocker.is_some() || failure.is_some() {
         let shown = project_status(&gathered.situation(), blocker.as_ref(), failure, gathered.now);
         let written = status::write_status(&context.client, &*gathered.machine, &shown).await?;
@@ -145,7 +151,30 @@ pub(super) async fn reconcile(
     }
     context.waits.reset_count(&key);
     let is_exhausted = blocker.is_some_and(|blocker| blocker.reason == Reason::NoHostAvailable);
-    Ok(if is_exhausted { Action::requeue(RECHECK) } else { Action::await_change() })
+    Ok(match (is_exhausted, is_rechecked) {
+        (true, _) => Action::requeue(RECHECK),
+        (false, true) => Action::requeue(LABEL_INTERVAL),
+        (false, false) => Action::await_change(),
+    })
+}
+
+/// Reads the control plane where its template decides; one that is gone has no successors.
+async fn read_template(
+    context: &Context,
+    cache: &Metal3Cache,
+    gathered: &mut Gathered,
+) -> Result<(), StoreError> {
+    let Some(reference) = deciding_control_plane(&gathered.situation()).cloned() else { return Ok(()) };
+    let key = Key::of(&*gathered.machine);
+    let (group, version) = reference.api_version.split_once('/').unwrap_or_default();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &reference.kind));
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &resource);
+    let found = api.get_opt(&reference.name).await;
+    let found = found.map_err(StoreError::request("get", "control plane", &reference.name))?;
+    let template = found.as_ref().and_then(|found| template_of_control_plane(&found.data));
+    let template = template.map(|name| key.in_namespace_of(name));
+    gathered.template = template.and_then(|template| cache.templates.get(&template.object_ref()));
+    Ok(())
 }
 
 /// Decides; the Nodes of the workload cluster are read when the decision asks for
@@ -216,6 +245,11 @@ async fn apply_step(
             context.events.normal(machine, "NodeLinked", &note).await;
             tracing::info!(node = node.name, provider_id, "Node linked");
         }
+        Step::LabelNode { node, labels } => {
+            let namespace = machine.namespace().unwrap_or_default();
+            context.workloads.set_labels(client, &namespace, node, labels).await?;
+            tracing::info!(node = node.name, ?labels, "labels of the host written to its Node");
+        }
         Step::RemoveFinalizer => remove_finalizer(context, gathered).await?,
     }
     Ok(None)
@@ -246,8 +280,8 @@ async fn choose(
 async fn remove_finalizer(context: &Context, gathered: &Gathered) -> Result<(), StoreError> {
     let machine = &*gathered.machine;
     if let Some(name) = named_host(machine) {
-        let api: kube::Api<BareMetalHost> =
-            kube::Api::namespaced(context.client.clone(), &machine.namespace().unwrap_or_default());
+        let api: Api<BareMetalHost> =
+            Api::namespaced(context.client.clone(), &machine.namespace().unwrap_or_default());
         let found = api.get_opt(name).await.map_err(StoreError::request("get", "BareMetalHost", name))?;
         if found.is_some_and(|host| is_consumer(&host, machine)) {
             return Err(StoreError::Changed { kind: "BareMetalHost", name: name.to_owned() });
@@ -255,7 +289,7 @@ async fn remove_finalizer(context: &Context, gathered: &Gathered) -> Result<(), 
     }
     // Nor its claim on data.
     let (name, namespace) = (machine.name_any(), machine.namespace().unwrap_or_default());
-    let claims: kube::Api<Metal3DataClaim> = kube::Api::namespaced(context.client.clone(), &namespace);
+    let claims: Api<Metal3DataClaim> = Api::namespaced(context.client.clone(), &namespace);
     let claim = claims.get_opt(&name).await.map_err(StoreError::request("get", "Metal3DataClaim", &name))?;
     if claim.is_some() {
         return Err(StoreError::Changed { kind: "Metal3DataClaim", name });

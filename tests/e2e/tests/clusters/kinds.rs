@@ -3,9 +3,11 @@
 use control_plane::parts::Parts;
 use control_plane::{ControlPlane, Settings, apply};
 use coordinator_api::crds;
+use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::registration::{MachineRegistration, Reset, Snapshotter};
 use coordinator_api::seed_image::SeedImage;
 use e2e::manifests::METAL3_RIGHTS;
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Duration, Instant, sleep};
@@ -191,6 +193,12 @@ async fn metal3_manifests_are_taken_strictly() {
             (found, want) => panic!("{object} {spec}: {found:?}, {want:?}"),
         }
     }
+    // As it is stored: the types of the coordinator have the default too.
+    let resource = ApiResource::erase::<Metal3Cluster>(&());
+    let clusters: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
+    let stored = clusters.get("endpoint").await.unwrap().data;
+    assert_eq!(stored["spec"]["controlPlaneEndpoint"], json!({ "host": "h", "port": 6443 }));
+    assert!(stored["spec"].get("cloudProviderEnabled").is_none(), "{stored}");
 }
 
 /// An object of Metal3, by KIND/NAME.

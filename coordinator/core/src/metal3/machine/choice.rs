@@ -4,6 +4,7 @@ use coordinator_api::capi::Machine;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3Machine;
 use coordinator_api::metal3::names;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 
 use super::is_available;
@@ -36,13 +37,15 @@ pub(super) fn find_exclusion(host: &BareMetalHost) -> Option<&'static str> {
     .find_map(|(is_excluded, why)| is_excluded.then_some(why))
 }
 
+pub(super) fn control_plane_of(owner: &Machine) -> Option<&OwnerReference> {
+    let is_control_plane =
+        |reference: &&OwnerReference| reference.api_version.starts_with(CONTROL_PLANE_GROUP);
+    owner.owner_references().iter().find(is_control_plane)
+}
+
 /// Whose successors hosts are kept for, as CAPM3 writes it.
 pub(super) fn reuse_value(owner: &Machine) -> Option<String> {
-    let control_plane = owner
-        .owner_references()
-        .iter()
-        .find(|reference| reference.api_version.starts_with(CONTROL_PLANE_GROUP));
-    if let Some(control_plane) = control_plane {
+    if let Some(control_plane) = control_plane_of(owner) {
         return Some(format!("cp-{}", control_plane.name));
     }
     owner.labels().get(DEPLOYMENT_NAME).map(|name| format!("md-{name}"))

@@ -48,7 +48,7 @@ pub(super) fn link_node(situation: &Situation<'_>, owner: &Machine, host: &BareM
     let nodes = match situation.nodes {
         NodesRead::NotRead => {
             // All of them: another one may have a providerID of the same host.
-            let search = NodeSearch { cluster: cluster.clone(), selector: None };
+            let search = NodeSearch { cluster: cluster.clone(), selector: None, node: None };
             return Outcome::of_step(Step::FindNodes(search));
         }
         NodesRead::Unavailable(problem) => return wait_for(problem.clone()),

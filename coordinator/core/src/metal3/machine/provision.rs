@@ -189,6 +189,14 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
     change_host(change, "HostAssociated")
 }
 
+/// A mode that was changed while the host runs the node.
+pub(super) fn cleaning_change(situation: &Situation<'_>) -> Option<Value> {
+    let mode = situation.machine.spec.automated_cleaning_mode?;
+    let host = situation.host.filter(|host| is_consumer(host, situation.machine))?;
+    let is_due = host.spec.image.is_some() && host.spec.automated_cleaning_mode != Some(mode);
+    is_due.then(|| json!({ "spec": { "automatedCleaningMode": mode } }))
+}
+
 /// What the host has of the machine, and not of its own operator.
 pub(super) struct GivenData<'a> {
     pub(super) meta_data: Option<&'a SecretRef>,

@@ -7,6 +7,7 @@ use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::{Consumer, names};
 use coordinator_api::names::{annotation, label};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -73,6 +74,27 @@ fn release_data(situation: &Situation<'_>) -> Outcome {
         }
         None => Outcome::of_step(Step::RemoveFinalizer),
     }
+}
+
+/// The control plane whose newest template says whether the host is kept: `nodeReuse` is set in the
+/// template of an upgrade, and not in that of the machines that it replaces. `None` where the
+/// template of the machine says it, or nothing is to be said.
+#[must_use]
+pub fn deciding_control_plane<'a>(situation: &Situation<'a>) -> Option<&'a OwnerReference> {
+    situation.machine.metadata.deletion_timestamp.as_ref()?;
+    let host = situation.host.filter(|host| is_consumer(host, situation.machine))?;
+    let cluster = situation.cluster.filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
+    cluster.filter(|_| host.spec.image.is_none())?;
+    choice::control_plane_of(situation.owner?)
+}
+
+/// The `Metal3MachineTemplate` that a control plane names, in the forms of both versions.
+#[must_use]
+pub fn template_of_control_plane(control_plane: &Value) -> Option<&str> {
+    let template = control_plane.pointer("/spec/machineTemplate")?;
+    let reference =
+        template.pointer("/spec/infrastructureRef").or_else(|| template.get("infrastructureRef"))?;
+    (reference["kind"] == "Metal3MachineTemplate").then_some(reference["name"].as_str()?)
 }
 
 /// Until when a host is kept that is released now.

@@ -2,15 +2,18 @@
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
 use coordinator_api::machine::{Initialization, MachineAddress};
-use coordinator_api::metal3::ObjectRef;
 use coordinator_api::metal3::host::BareMetalHost;
 use coordinator_api::metal3::machine::Metal3MachineStatus;
+use coordinator_api::metal3::{ObjectRef, names};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 
+use super::labels::asked_prefixes;
+use super::node::is_found;
 use super::provision::find_given;
 use super::{Situation, is_consumer};
+use crate::assignment::NodesRead;
 use crate::cluster;
 use crate::demand::{Blocker, Severity};
 
@@ -29,6 +32,9 @@ pub fn project_status(
     let mut shown = vec![cluster::paused_condition(is_paused)];
     if !is_paused {
         project_machine(&mut status, situation);
+        if asked_prefixes(situation.infrastructure).is_none() {
+            status.conditions.retain(|condition| condition.type_ != Type::LabelsSynced.as_str());
+        }
         shown.extend(project_conditions(situation, blocker, failure));
         if status.addresses != before.addresses {
             status.last_updated = Some(Time(now));
@@ -46,9 +52,11 @@ fn project_machine(status: &mut Metal3MachineStatus, situation: &Situation<'_>) 
         status.initialization = Some(Initialization { provisioned: Some(true) });
     }
     let Some(host) = situation.host.filter(|host| is_consumer(host, machine)) else {
-        status.phase = None;
+        (status.phase, status.failure_domain) = (None, None);
         return;
     };
+    status.failure_domain =
+        host.labels().get(names::FAILURE_DOMAIN).filter(|domain| !domain.is_empty()).cloned();
     let host_status = host.status.clone().unwrap_or_default();
     status.phase = Some(host_status.provisioning.state).filter(|state| !state.is_empty());
     if host.spec.image.is_some() {
@@ -94,19 +102,23 @@ fn project_conditions(
             message,
         ));
     }
-    let is_rendered = situation.data.and_then(|data| data.status.as_ref()).is_some_and(|status| status.ready);
-    if is_rendered && machine.spec.data_template.is_some() {
-        updates.push(condition_true(Type::Metal3DataReady, Reason::Metal3DataSecretsReady, ""));
-    }
+    updates.extend(project_data(situation));
     if machine.spec.provider_id.is_some() {
         updates.push(condition_true(Type::HostProvisioned, Reason::Running, ""));
     }
     if let Some(node) = situation.owner.and_then(|owner| owner.status.as_ref()?.node_ref.as_ref()) {
         updates.push(condition_true(Type::NodeLinked, Reason::NodeFound, format!("Node {}", node.name)));
     }
+    if let (Some(_), NodesRead::Read(_)) = (asked_prefixes(situation.infrastructure), situation.nodes)
+        && situation.owner.is_some_and(is_found)
+    {
+        updates.push(condition_true(Type::LabelsSynced, Reason::LabelsCurrent, ""));
+    }
     // The host runs, and its Node is expected.
-    let is_running =
-        |blocker: &&Blocker| blocker.condition == Type::NodeLinked && blocker.severity == Severity::Waiting;
+    let is_running = |blocker: &&Blocker| {
+        matches!(blocker.condition, Type::NodeLinked | Type::LabelsSynced)
+            && blocker.severity == Severity::Waiting
+    };
     let is_running = machine.spec.provider_id.is_some() && blocker.as_ref().is_some_and(is_running);
     let mut ready = match blocker.filter(|_| !is_running) {
         Some(blocker) => condition_false(Type::Ready, blocker.reason, blocker.message.clone()),
@@ -119,9 +131,45 @@ fn project_conditions(
         updates.retain(|update| update.kind != blocker.condition);
         updates.push(condition_false(blocker.condition, blocker.reason, blocker.message.clone()));
     }
+    updates.extend(repeat_older(&updates));
     if let Some(failure) = failure {
         ready = failure;
     }
     updates.push(ready);
     updates
+}
+
+/// Whether the data for the host is there.
+fn project_data(situation: &Situation<'_>) -> Vec<ConditionUpdate> {
+    let machine = situation.machine;
+    let spec = &machine.spec;
+    let is_asked_for =
+        spec.data_template.is_some() && (spec.meta_data.is_none() || spec.network_data.is_none());
+    let is_rendered = situation.data.and_then(|data| data.status.as_ref()).is_some_and(|status| status.ready);
+    let reason = match (is_asked_for, is_rendered) {
+        (true, true) => Reason::Metal3DataSecretsReady,
+        (false, _) if machine.spec.provider_id.is_some() => Reason::SecretsSetExternally,
+        _ => return vec![],
+    };
+    vec![
+        condition_true(
+            Type::AssociateMetal3MachineMetaData,
+            Reason::AssociateMetal3MachineMetaDataSuccess,
+            "",
+        ),
+        condition_true(Type::Metal3DataReady, reason, ""),
+    ]
+}
+
+/// The same by the names that CAPM3 gave them before v1.13.
+fn repeat_older(updates: &[ConditionUpdate]) -> Vec<ConditionUpdate> {
+    let older = |update: &ConditionUpdate| match update.kind {
+        Type::AssociateBareMetalHost => Some(Type::AssociateBMH),
+        Type::NodeLinked => Some(Type::KubernetesNodeReady),
+        _ => None,
+    };
+    updates
+        .iter()
+        .filter_map(|update| Some(ConditionUpdate { kind: older(update)?, ..update.clone() }))
+        .collect()
 }

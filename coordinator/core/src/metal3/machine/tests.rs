@@ -2,12 +2,14 @@
 //! release of its host, c1 its data.
 
 mod choice;
+mod labels;
 mod pause;
 mod release;
 
 use super::*;
 use coordinator_api::capi::{self, Bootstrap, ClusterSpec, MachineSpec};
 use coordinator_api::metal3::data::Metal3DataClaimSpec;
+use coordinator_api::metal3::host::CleaningMode;
 use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef};
 use coordinator_api::names::annotation;
 use jiff::Timestamp;
@@ -172,7 +174,7 @@ fn a4_a_machine_goes_from_choice_to_provider_id() {
             "written",
             chosen(),
             Some(used(true, "provisioned")),
-            "FindNodes(NodeSearch { cluster: \"c1\", selector: None })",
+            "FindNodes(NodeSearch { cluster: \"c1\", selector: None, node: None })",
         ),
     ] {
         assert_eq!(name(&decide(&world(machine, host))), want, "{what}");
@@ -231,6 +233,7 @@ fn a3_a_machine_waits_for_what_it_needs() {
 fn b6_a_claimed_host_gets_image_and_data() {
     let mut world = world(chosen(), Some(used(false, "available")));
     world.machine.spec.network_data = Some(SecretRef { name: Some("net".into()), namespace: None });
+    world.machine.spec.automated_cleaning_mode = Some(CleaningMode::Disabled);
     let Step::ChangeHost { change, .. } = decide(&world).step else { panic!("no change") };
     assert_eq!(
         change,
@@ -239,8 +242,27 @@ fn b6_a_claimed_host_gets_image_and_data() {
             "userData": { "name": "data", "namespace": "fleet" },
             "networkData": { "name": "net", "namespace": "fleet" },
             "online": true,
+            "automatedCleaningMode": "disabled",
         } })
     );
+}
+
+#[test]
+fn b9_the_cleaning_mode_of_the_machine_is_that_of_its_host() {
+    use CleaningMode::{Disabled, Metadata};
+    for (what, image, on_machine, on_host, want) in [
+        ("changed", true, Some(Disabled), Some(Metadata), "CleaningModeSet"),
+        ("new", true, Some(Disabled), None, "CleaningModeSet"),
+        ("the same", true, Some(Disabled), Some(Disabled), "HostNotProvisioned"),
+        ("not asked for", true, None, Some(Disabled), "HostNotProvisioned"),
+        ("comes with the image", false, Some(Disabled), None, "ImageSet"),
+    ] {
+        let mut host = used(image, "provisioning");
+        host.spec.automated_cleaning_mode = on_host;
+        let mut world = world(chosen(), Some(host));
+        world.machine.spec.automated_cleaning_mode = on_machine;
+        assert_eq!(name(&decide(&world)), want, "{what}");
+    }
 }
 
 #[test]
@@ -251,12 +273,31 @@ fn a9_the_status_shows_the_host() {
     }))
     .unwrap();
     world.machine.spec.provider_id = Some("metal3://fleet/bmh-1/m3m".into());
+    world.host.as_mut().unwrap().labels_mut().insert(names::FAILURE_DOMAIN.into(), "rack-1".into());
+    let node_ref = Some(capi::NodeRef { name: "n1".into() });
+    world.owner.as_mut().unwrap().status = Some(capi::MachineStatus { node_ref });
     let status = project_status(&world.situation(), None, None, Timestamp::UNIX_EPOCH);
     let addresses: Vec<_> =
         status.addresses.iter().map(|address| format!("{} {}", address.kind, address.address)).collect();
     assert_eq!(addresses, ["InternalIP 10.0.0.5", "Hostname bmh-1", "InternalDNS bmh-1"]);
     assert!(status.ready && status.initialization.is_some());
     assert_eq!(status.phase.as_deref(), Some("provisioned"));
+    assert_eq!(status.failure_domain.as_deref(), Some("rack-1"));
+    let mut shown: Vec<_> =
+        status.conditions.iter().map(|it| format!("{} {}", it.type_, it.reason)).collect();
+    shown.sort();
+    let want = [
+        "AssociateBMH AssociateBareMetalHostSuccess",
+        "AssociateBareMetalHost AssociateBareMetalHostSuccess",
+        "AssociateMetal3MachineMetaData AssociateMetal3MachineMetaDataSuccess",
+        "HostProvisioned Running",
+        "KubernetesNodeReady NodeFound",
+        "Metal3DataReady SecretsSetExternally",
+        "NodeLinked NodeFound",
+        "Paused NotPaused",
+        "Ready Running",
+    ];
+    assert_eq!(shown, want);
 }
 
 #[test]

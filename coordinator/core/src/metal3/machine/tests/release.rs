@@ -23,6 +23,43 @@ fn b8_a_deleted_machine_gives_its_host_back() {
 }
 
 #[test]
+fn b5_the_control_plane_names_the_template() {
+    let reference = |kind: &str| json!({ "kind": kind, "name": "cp-2" });
+    let named = reference("Metal3MachineTemplate");
+    for (what, spec, want) in [
+        ("v1beta2", json!({ "machineTemplate": { "spec": { "infrastructureRef": named } } }), Some("cp-2")),
+        ("v1beta1", json!({ "machineTemplate": { "infrastructureRef": named } }), Some("cp-2")),
+        (
+            "another kind",
+            json!({ "machineTemplate": { "infrastructureRef": reference("BaremetalMachineTemplate") } }),
+            None,
+        ),
+        ("none", json!({}), None),
+    ] {
+        assert_eq!(template_of_control_plane(&json!({ "spec": spec })), want, "{what}");
+    }
+    let mut owner = deleted_owner();
+    owner.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: "controlplane.cluster.x-k8s.io/v1beta2".into(),
+        name: "cp".into(),
+        ..OwnerReference::default()
+    }]);
+    let mut world = world(deleted(chosen()), Some(used(false, "available")));
+    let is_asked = |world: &World| deciding_control_plane(&world.situation()).is_some();
+    assert!(!is_asked(&world), "a worker");
+    world.owner = Some(owner);
+    assert!(is_asked(&world));
+    world.host = Some(used(true, "provisioned"));
+    assert!(!is_asked(&world), "not yet");
+    world.host = Some(used(false, "available"));
+    world.machine.metadata.deletion_timestamp = None;
+    assert!(!is_asked(&world), "not in deletion");
+    world.machine = deleted(world.machine);
+    world.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    assert!(!is_asked(&world), "the cluster is in deletion");
+}
+
+#[test]
 fn b5_hosts_are_kept_for_successors() {
     let mut world = world(deleted(chosen()), Some(used(false, "available")));
     world.owner = Some(deleted_owner());
