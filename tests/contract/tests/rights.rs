@@ -11,7 +11,7 @@ use coordinator_api::names::{
     IMAGE_CATALOG, INFRASTRUCTURE_GROUP, annotation, label, plan_secret, registration_secret,
 };
 use fake_apiserver::Request;
-use scenarios::{NAMESPACE, World};
+use scenarios::{NAMESPACE, World, bootstrap_data};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -21,6 +21,7 @@ const RIGHTS: &str = concat!(
     include_str!("../../../coordinator/config/all-namespaces.yaml")
 );
 const METAL3_RIGHTS: &str = include_str!("../../../coordinator/config/metal3/rbac.yaml");
+const HOST_RIGHTS: &str = include_str!("../../../coordinator/config/metal3/hosts.yaml");
 const MANAGER: &str = include_str!("../../../coordinator/config/manager.yaml");
 const NAME: &str = "baremetal-coordinator";
 
@@ -104,6 +105,10 @@ async fn record_requests() -> BTreeSet<String> {
     world.wait_running("m-2").await;
     world.fake.take_out("baremetalmachines.infrastructure.cluster.x-k8s.io", NAMESPACE, "m-2");
     world.wait_idle().await;
+    list_used(&world)
+}
+
+fn list_used(world: &World) -> BTreeSet<String> {
     let entries = world.fake.journal().entries();
     let ours = entries.iter().filter(|entry| entry.request.user == "coordinator");
     ours.flat_map(|entry| describe(&entry.request)).collect()
@@ -157,9 +162,7 @@ async fn every_right_on_metal3_kinds_is_used() {
     give_up_machine(&mut world).await;
     world.delete_metal3_machine("m-1").await;
     world.wait_idle().await;
-    let entries = world.fake.journal().entries();
-    let ours = entries.iter().filter(|entry| entry.request.user == "coordinator");
-    let used = ours.flat_map(|entry| describe(&entry.request)).collect();
+    let used = list_used(&world);
     let known = [
         // A claim of that name exists already.
         (
@@ -175,6 +178,28 @@ async fn every_right_on_metal3_kinds_is_used() {
         ),
     ];
     check_unused(&rights, &used, &known);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_right_on_hosts_alone_is_used() {
+    const HOSTS: &str = "baremetalhosts.metal3.io";
+    let rights = list_rights(HOST_RIGHTS, "baremetal-coordinator-hosts");
+    assert_eq!(rights.len(), 5, "{rights:?}");
+    let mut world = World::with_bare_metal_hosts().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_cluster("c1").await;
+    world.apply_bootstrap("m-1", &bootstrap_data()).await;
+    let image = json!({ "url": "oci://registry.example/os:v1" });
+    let spec = json!({ "image": image, "userData": { "name": "m-1-bootstrap" } });
+    let labels = json!({ "labels": { label::CLUSTER_NAME: "c1" } });
+    world.patch("BareMetalHost", "bmh-host-1", json!({ "metadata": labels, "spec": spec })).await;
+    world
+        .wait_until("the host is provisioned", |world| world.host_state("bmh-host-1") == "provisioned")
+        .await;
+    // The holder of an inventory vanishes: is it gone, or does the cache lack it?
+    world.fake.take_out(HOSTS, NAMESPACE, "bmh-host-1");
+    world.wait_idle().await;
+    check_unused(&rights, &list_used(&world), &[]);
 }
 
 /// A claim of Cluster API, until it is gone.

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use fake_apiserver::Verb;
+use coordinator_api::conditions::Reason;
+use fake_apiserver::{OwnerReferences, Verb};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use scenarios::{World, bootstrap_data};
+use scenarios::{NAMESPACE, World, bootstrap_data};
 use serde_json::{Value, json};
 
 const HOST: &str = "bmh-host-1";
@@ -117,6 +118,31 @@ async fn annotation_replaces_the_image_of_a_template() {
     assert_eq!(host["status"]["provisioning"]["image"], json!({ "url": "oci://registry.example/os:v2" }));
     release(&world).await;
     assert_eq!(plans(&world), ["reprovision", "clean", "reprovision", "clean"]);
+    world.check_invariants().await;
+}
+
+// Fault: a BareMetalHost vanishes while its host runs a node, finalizers or not.
+// Shown: the inventory is `Unavailable`, Event `OwnerMissing`; the node stays. The host is taken again when the object is restored.
+#[tokio::test(start_paused = true)]
+async fn vanished_host_keeps_its_node() {
+    let mut world = World::with_bare_metal_hosts().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_cluster("c1").await;
+    world.apply_bootstrap("m-1", &bootstrap_data()).await;
+    provision(&world, json!({ "url": "oci://registry.example/os:v1" })).await;
+    wait_state(&world, "provisioned").await;
+    world.wait_idle().await;
+    let state = |world: &World| {
+        world.inventory("host-1").unwrap().metadata.annotations.unwrap()["baremetal.alauda.io/allocation-state"]
+            .clone()
+    };
+    let host = world.fake.take_out("baremetalhosts.metal3.io", NAMESPACE, HOST).unwrap();
+    world.wait_until("the inventory is held", |world| state(world) == "Unavailable").await;
+    assert!(world.has_event(Reason::OwnerMissing));
+    world.fake.put_back(host, OwnerReferences::Keep).unwrap();
+    wait_state(&world, "provisioned").await;
+    world.wait_until("it is taken again", |world| state(world) == "Allocated").await;
+    assert_eq!(plans(&world), ["reprovision"]);
     world.check_invariants().await;
 }
 

@@ -94,16 +94,18 @@ impl Metal3Index {
                 .extend(inner.waiting.iter().filter(|waiting| waiting.namespace == key.namespace).cloned());
         }
         // Its inventory may have other hosts that name it.
-        let beside: Vec<_> = [old, inventory]
+        let beside: Vec<_> = [&old, &inventory]
             .into_iter()
             .flatten()
             .flat_map(|inventory| {
-                inner.hosts_by_inventory.group_members(&inventory).cloned().collect::<Vec<_>>()
+                inner.hosts_by_inventory.group_members(inventory).cloned().collect::<Vec<_>>()
             })
             .collect();
         let hosts = of_kind(Kind::Host, beside).chain([(Kind::Host, key)]);
         let subjects = hosts.chain(of_kind(Kind::Machine, machines)).chain(of_kind(Kind::Data, data));
-        triggers(subjects.chain(of_kind(Kind::Remediation, remediations)))
+        let subjects = triggers(subjects.chain(of_kind(Kind::Remediation, remediations)));
+        // What holds the claim of its inventory is gone.
+        Triggers { hosts: old.filter(|_| !exists).into_iter().collect(), ..subjects }
     }
 
     pub(crate) fn apply_machine(&self, machine: &Metal3Machine, presence: Presence) -> Triggers {
