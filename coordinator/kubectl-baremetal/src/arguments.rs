@@ -127,7 +127,8 @@ pub(crate) struct HostsArguments {
 pub(crate) struct WhyArguments {
     /// KIND/NAME, or KIND NAME: Cluster, MachineDeployment, KubeadmControlPlane, Machine,
     /// BaremetalCluster, BaremetalMachine, MachineInventory, MachineInventoryPool, MachineRegistration,
-    /// SeedImage, BareMetalHost, Metal3Machine, Metal3Cluster, and their short names.
+    /// SeedImage, BareMetalHost, Metal3Machine, Metal3Cluster, Metal3Remediation, Metal3DataClaim,
+    /// Metal3Data, IPClaim, IPAddressClaim, IPPool, and their short names.
     #[arg(required = true, num_args = 1..=2, value_name = "OBJECT")]
     pub(crate) object: Vec<String>,
     #[command(flatten)]

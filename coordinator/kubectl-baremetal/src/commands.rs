@@ -93,7 +93,8 @@ pub(crate) fn terminal_width() -> Option<u16> {
     is_terminal().then(|| console::Term::stdout().size_checked().map(|(_, columns)| columns))?
 }
 
-fn parse_object(words: &[String]) -> Result<(Kind, String), Failure> {
+/// `KIND/NAME`, or `KIND NAME`.
+pub(crate) fn parse_object(words: &[String]) -> Result<(Kind, String), Failure> {
     let pair = match words {
         [word] => word.split_once('/').map(|(kind, name)| (kind.to_owned(), name.to_owned())),
         [kind, name] => Some((kind.clone(), name.clone())),

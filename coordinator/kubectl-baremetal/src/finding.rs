@@ -1,14 +1,19 @@
 //! What one object says about itself: its state, and what that asks of an operator.
 
+mod host;
+
+use std::cmp::Reverse;
+
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::explain::Attention;
 use coordinator_core::pool::{Exclusion, Standing, host_standing};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
 
+use crate::finding::host::find_host;
 use crate::fleet::{Condition, Fleet, Object};
 use crate::kind::Kind;
+use crate::metal3::find_reported;
 
 /// The one statement of an object that matters most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -38,13 +43,22 @@ pub(crate) fn serialize_attention<S: serde::Serializer>(
 }
 
 impl Finding {
-    fn fine(message: &str) -> Self {
+    pub(crate) fn fine(message: &str) -> Self {
         Self {
             attention: Attention::None,
             condition: None,
             reason: String::new(),
             message: message.to_owned(),
             since: None,
+        }
+    }
+
+    /// Of an object that nothing has reconciled.
+    pub(crate) fn without_status() -> Self {
+        Self {
+            attention: Attention::Wait,
+            reason: "NoStatus".to_owned(),
+            ..Self::fine("it has no status yet: nothing has reconciled it")
         }
     }
 
@@ -134,6 +148,7 @@ pub(crate) fn find(fleet: &Fleet, object: &Object, is_asked_for: bool, now: Time
         Kind::MachineInventoryPool => find_pool(fleet, object),
         Kind::BareMetalHost => find_bare_metal_host(object),
         Kind::Cluster => find_cluster(object, is_asked_for),
+        Kind::Metal3DataClaim | Kind::Metal3Data | Kind::IPClaim => find_reported(object),
         _ => find_any(object, is_asked_for),
     }
 }
@@ -146,6 +161,11 @@ pub(crate) fn find_stated(object: &Object) -> Finding {
 /// Of a kind whose `Ready` sums up the others.
 fn find_any(object: &Object, is_asked_for: bool) -> Finding {
     let conditions = object.conditions();
+    let is_paused =
+        |condition: &&Condition| condition.kind == Type::Paused.as_str() && condition.status == "True";
+    if let Some(paused) = conditions.iter().find(is_paused) {
+        return Finding::of_condition(paused);
+    }
     // Cluster API sums up some of its kinds in `Available` alone.
     let mut sums =
         ["Ready", "Available"].into_iter().take(1 + usize::from(object.id.kind.is_of_cluster_api()));
@@ -157,15 +177,12 @@ fn find_any(object: &Object, is_asked_for: bool) -> Finding {
         return Finding::of_condition(conditions.iter().find(same).unwrap_or(ready));
     }
     let is_told = is_asked_for || object.id.kind == Kind::BaremetalCluster;
-    let other = conditions.iter().filter(|_| is_told).find(|condition| is_problem(object.id.kind, condition));
+    let problems = conditions.iter().filter(|condition| is_told && is_problem(object.id.kind, condition));
+    let other = problems.min_by_key(|condition| rank_problem(condition));
     match (other, ready) {
         (Some(other), _) => Finding::of_condition(other),
         (None, Some(_)) => Finding::fine(""),
-        (None, None) => Finding {
-            attention: Attention::Wait,
-            reason: "NoStatus".to_owned(),
-            ..Finding::fine("it has no status yet: nothing has reconciled it")
-        },
+        (None, None) => Finding::without_status(),
     }
 }
 
@@ -179,55 +196,28 @@ fn is_problem(kind: Kind, condition: &Condition) -> bool {
     }
     let Ok(kind) = condition.kind.parse::<Type>() else { return false };
     let reason = condition.reason.parse::<Reason>().ok().and_then(Reason::explanation);
-    let asks = reason.is_some_and(|reason| reason.attention != Attention::None);
-    asks && (condition.status == "True") == kind.is_bad_when_true()
+    // What an operator has to do counts, whatever the status says.
+    match reason.map_or(Attention::None, |reason| reason.attention) {
+        Attention::None => false,
+        Attention::Wait => (condition.status == "True") == kind.is_bad_when_true(),
+        Attention::Act => true,
+    }
+}
+
+/// The first is told: what asks for an action, advice on what works last, and what could
+/// not be looked at after what is known.
+fn rank_problem(condition: &Condition) -> (bool, Reverse<Attention>, bool) {
+    let is_advice =
+        [Type::AdmissionOpen, Type::FieldsIgnored].iter().any(|one| one.as_str() == condition.kind);
+    (is_advice, Reverse(Finding::of_condition(condition).attention), condition.status == "Unknown")
 }
 
 fn find_cluster(cluster: &Object, is_asked_for: bool) -> Finding {
-    if cluster.spec()["paused"] == true {
+    if cluster.is_paused() {
         let message = "spec.paused is true: nothing of the cluster is reconciled";
         return Finding::fine(message).refined(Reason::Paused.as_str(), None);
     }
     find_any(cluster, is_asked_for)
-}
-
-fn find_host(object: &Object, is_asked_for: bool, now: Timestamp) -> Finding {
-    let finding = find_any(object, is_asked_for);
-    let Some(record) = object.host() else { return finding };
-    if let Some(problem) = record.find_problem(now) {
-        return finding.refined(problem.reason.as_str(), Some(&problem.message));
-    }
-    let installed = object.condition(Type::Installed.as_str()).filter(|one| one.status == "False");
-    if let Some(installed) = installed.filter(|_| record.carried.is_none()) {
-        return Finding::of_condition(&installed);
-    }
-    let plan = &object.status()["plan"];
-    let failed = plan["reason"].as_str().filter(|_| plan["state"] == "Failed");
-    if let Some(reason) = failed {
-        return finding.refined(reason, plan["message"].as_str());
-    }
-    if record.is_abandoned && !record.is_attached() {
-        let message = "its machine was removed without a clean; it is cleaned when it attaches";
-        return finding.refined(Reason::Abandoned.as_str(), Some(message));
-    }
-    if record.plan.as_ref().is_some_and(|announced| announced.state.is_none()) {
-        let reason = Reason::PlanRunning.as_str();
-        return finding.refined(reason, Some(&describe_step(plan)));
-    }
-    finding
-}
-
-/// What the plan that runs does.
-fn describe_step(plan: &Value) -> String {
-    let kind = plan["type"].as_str().unwrap_or("plan");
-    let Some(step) = plan["step"]["name"].as_str() else {
-        return format!("the host executes its {kind} plan");
-    };
-    let attempt = plan["step"]["attempt"].as_u64().filter(|attempt| *attempt > 1);
-    let attempt = attempt.map(|attempt| format!(", attempt {attempt}")).unwrap_or_default();
-    let failure = plan["step"]["lastFailure"].as_str();
-    let failure = failure.map(|failure| format!("; the one before failed: {failure}")).unwrap_or_default();
-    format!("the host executes its {kind} plan: step {step}{attempt}{failure}")
 }
 
 fn find_pool(fleet: &Fleet, object: &Object) -> Finding {

@@ -74,6 +74,11 @@ impl Object {
         self.data.metadata.deletion_timestamp.is_some()
     }
 
+    /// Of a Cluster.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.spec()["paused"] == true
+    }
+
     pub(crate) fn created(&self) -> Option<Timestamp> {
         self.data.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }

@@ -17,6 +17,12 @@ pub(crate) enum Kind {
     Metal3Cluster,
     BaremetalMachine,
     Metal3Machine,
+    Metal3Remediation,
+    Metal3DataClaim,
+    Metal3Data,
+    IPClaim,
+    IPAddressClaim,
+    IPPool,
     MachineInventoryPool,
     BareMetalHost,
     MachineInventory,
@@ -42,7 +48,12 @@ impl Kind {
             | Self::BaremetalMachine
             | Self::MachineInventoryPool
             | Self::Metal3Cluster
-            | Self::Metal3Machine => (INFRASTRUCTURE_GROUP, &[VERSION]),
+            | Self::Metal3Machine
+            | Self::Metal3Remediation
+            | Self::Metal3DataClaim
+            | Self::Metal3Data => (INFRASTRUCTURE_GROUP, &[VERSION]),
+            Self::IPClaim | Self::IPPool => ("ipam.metal3.io", &["v1alpha1"]),
+            Self::IPAddressClaim => ("ipam.cluster.x-k8s.io", &["v1beta2"]),
             Self::BareMetalHost => ("metal3.io", &["v1alpha1"]),
             Self::MachineInventory | Self::MachineRegistration | Self::SeedImage => {
                 ("elemental.cattle.io", &["v1beta1"])
@@ -52,7 +63,7 @@ impl Kind {
 
     /// Whether the kind is one of Cluster API itself.
     pub(crate) fn is_of_cluster_api(self) -> bool {
-        self.versions().1.len() > 1
+        matches!(self.versions().0, capi::GROUP | CONTROL_PLANE_GROUP)
     }
 
     /// Every API resource by which it may be served, in order of preference.
@@ -73,6 +84,12 @@ impl Kind {
             Self::Metal3Cluster => &["m3c"],
             Self::BaremetalMachine => &["bmm"],
             Self::Metal3Machine => &["m3m"],
+            Self::Metal3Remediation => &["m3r"],
+            Self::Metal3DataClaim => &["m3dc"],
+            Self::Metal3Data => &["m3d"],
+            Self::IPClaim => &["ipc"],
+            Self::IPAddressClaim => &[],
+            Self::IPPool => &["ipp"],
             Self::MachineInventoryPool => &["mip", "pool"],
             Self::BareMetalHost => &["bmh"],
             Self::MachineInventory => &["host", "inventory", "machineinventories"],
@@ -129,6 +146,9 @@ mod tests {
             ("machineinventories", Some(Kind::MachineInventory)),
             ("host", Some(Kind::MachineInventory)),
             ("bmh", Some(Kind::BareMetalHost)),
+            ("m3d", Some(Kind::Metal3Data)),
+            ("ippools.ipam.metal3.io", Some(Kind::IPPool)),
+            ("ipaddressclaims", Some(Kind::IPAddressClaim)),
             ("pod", None),
         ] {
             assert_eq!(Kind::parse(word), want, "{word}");

@@ -1,54 +1,8 @@
-//! `kubectl baremetal`: what hosts do, why something waits, and what to do about it.
-//!
-//! What is shown and what is changed are pure functions of the objects of one moment
-//! ([`fleet`]): `finding` and `why` explain, `host_row`, `tree` and `steps` describe,
-//! `change` decides. `cluster` reads, `commands` prints and writes.
+//! The plugin of kubectl as a program.
 
-mod arguments;
-mod change;
-mod cluster;
-mod commands;
-mod complete;
-mod describe;
-mod failure;
-mod finding;
-mod fleet;
-mod host_row;
-mod kind;
-mod live;
-#[cfg(test)]
-mod samples;
-mod steps;
-mod support;
-mod text;
-mod tree;
-mod ui;
-mod why;
-
-use std::path::Path;
 use std::process::ExitCode;
-
-use clap::Parser as _;
-
-use crate::arguments::Arguments;
-
-/// By this name kubectl asks for completions.
-const COMPLETER: &str = "kubectl_complete-baremetal";
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args().collect();
-    let name = words.first().and_then(|name| Path::new(name).file_name());
-    if name.is_some_and(|name| name == COMPLETER) {
-        anstream::print!("{}", commands::complete_words(&words[1..]).await);
-        return ExitCode::SUCCESS;
-    }
-    let arguments = Arguments::parse();
-    match commands::run(arguments).await {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            anstream::eprintln!("error: {failure}");
-            failure.exit().into()
-        }
-    }
+    kubectl_baremetal::run_program().await
 }

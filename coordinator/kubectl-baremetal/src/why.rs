@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::finding::{Finding, find, is_recoverable, standing_of};
 use crate::fleet::{Fleet, Id, Object};
 use crate::kind::Kind;
+use crate::metal3;
 
 /// One object of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -110,6 +111,12 @@ impl Search<'_> {
             }
             Kind::Machine => object.infrastructure().into_iter().collect(),
             Kind::MachineInventoryPool => self.list_members(object),
+            Kind::Metal3Remediation if is_about_host(finding) => metal3::list_causes(fleet, object),
+            Kind::Metal3DataClaim | Kind::Metal3Data | Kind::IPClaim | Kind::IPAddressClaim
+                if finding.attention != Attention::None =>
+            {
+                metal3::list_causes(fleet, object)
+            }
             Kind::BaremetalMachine | Kind::Metal3Machine | Kind::BareMetalHost | Kind::SeedImage
                 if finding.attention != Attention::None =>
             {
@@ -127,6 +134,7 @@ impl Search<'_> {
         let Ok(reason) = finding.reason.parse::<Reason>() else { return vec![] };
         match reason {
             Reason::PoolExhausted | Reason::PoolOfOtherCluster => object.named_pool().into_iter().collect(),
+            Reason::WaitingForMetal3Data => metal3::list_causes(fleet, object),
             Reason::NoHostAvailable => self.list_bare_metal_hosts(object),
             Reason::ClusterInfrastructureWaiting
             | Reason::WaitingForClusterInfrastructureReady
@@ -173,6 +181,12 @@ fn registration_of(image: &Object) -> Option<Id> {
     let namespace = reference["namespace"].as_str().filter(|namespace| !namespace.is_empty());
     let namespace = namespace.unwrap_or(&image.id.namespace);
     Some(Id::new(Kind::MachineRegistration, namespace, reference["name"].as_str()?))
+}
+
+/// Whether the state of a remediation follows from that of its host.
+fn is_about_host(finding: &Finding) -> bool {
+    let reasons = [Reason::HostUnreachable, Reason::RemediationRunning];
+    reasons.iter().any(|reason| reason.as_str() == finding.reason)
 }
 
 /// Whether a kind is as well as what it is made of.

@@ -103,7 +103,7 @@ impl Rejections {
         let registration = latest();
         let uid = registration.uid().unwrap_or_default();
         let Some(suppressed) = self.take_write_turn(uid, refusal, detail, Instant::now()) else { return };
-        let mut note = format!("{detail}: {next_action}");
+        let mut note = format!("{detail}; next: {next_action}");
         let decide = |found: &MachineRegistration| record_refusal(found, refusal, &note, now);
         let recorded = registration_admission::record_refusal(&self.client, latest, decide).await;
         if let Err(error) = recorded {

@@ -58,7 +58,7 @@ pub(crate) struct Site {
     pub(crate) workload: FakeApi,
     pub(crate) network: Network,
     pub(crate) config: Config,
-    clock: Clock,
+    pub(crate) clock: Clock,
 }
 
 /// The kubeconfig of every cluster leads to the one workload cluster.

@@ -25,6 +25,7 @@ mod metal3;
 mod network;
 mod operator;
 mod outcome;
+mod seen;
 mod table;
 mod world;
 

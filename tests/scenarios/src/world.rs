@@ -9,6 +9,7 @@ use std::time::Duration;
 use agent::plan::executor::{CustomInstructions, Policy};
 use coordinator_api::machine::Phase;
 use fake_apiserver::{Counts, Entry, FakeApi, GarbageCollection, Kind, Matching, Rules, Side, Stopped, Verb};
+use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use tokio::time::Instant;
@@ -294,10 +295,15 @@ impl World {
     }
 
     /// Cluster API finds the Node of each machine that is provisioned.
-    fn find_nodes(&self) {
+    pub(crate) fn find_nodes(&self) {
         if self.finds_nodes.load(Ordering::SeqCst) {
             self.refer_to_nodes();
         }
+    }
+
+    /// The virtual time, as coordinators see it.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.site.clock.now()
     }
 
     /// Advances the virtual time.

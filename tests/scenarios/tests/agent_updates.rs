@@ -88,6 +88,8 @@ async fn an_agent_that_does_not_attach_is_given_up() {
         let message = world.host_condition("host-1", Type::AgentUpdated).unwrap().message;
         assert!(message.contains(why) && message.contains("; next: "), "{message}");
         assert!(world.has_event(Reason::AgentUpdateFailed));
+        world.expect_why("machineinventory/host-1", Reason::AgentUpdateFailed, why, "ask again").await;
+        world.expect_event("MachineInventory", "host-1", "AgentUpdateFailed", why);
         assert_eq!(runs(&world, "host-1"), own_version().to_string());
         world.wait_idle().await;
         let mark = world.fake.journal().mark();
@@ -124,6 +126,14 @@ async fn an_update_waits_for_the_plan() {
     ask(&world, "host-1", json!("0.2.0")).await;
     world.wait_until("the update waits", |world| shows(world, "host-1", Reason::AgentUpdateWaiting)).await;
     assert!(is_running(&world), "the plan was not over");
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::PlanRunning,
+            "the host executes its",
+            "kubectl baremetal logs host-1",
+        )
+        .await;
     assert_eq!(runs(&world, "host-1"), own_version().to_string());
     world.wait_running("m-1").await;
     wait_updated(&world, "host-1", "0.2.0").await;
@@ -148,6 +158,7 @@ async fn an_update_survives_power_cuts() {
     }
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
+    world.expect_nothing("machineinventory/host-1").await;
     world.check_invariants().await;
 }
 
@@ -158,6 +169,14 @@ async fn the_last_request_holds() {
     let mut world = World::with_hosts(&["host-1"]).await;
     ask(&world, "host-1", json!("0.2.0")).await;
     world.wait_until("no agent", |world| shows(world, "host-1", Reason::AgentUpdateUnavailable)).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::AgentUpdateUnavailable,
+            "serves no agent",
+            "ask for the version that it serves",
+        )
+        .await;
     world.serve_agent(&Program::file("0.3.0", Behaviour::Works));
     world
         .wait_until("another agent", |world| {

@@ -19,6 +19,14 @@ async fn missing_pool_is_reported_and_retried() {
     world.apply_machine("m-1").await;
     let action = "no MachineInventoryPool pool in this namespace: create it";
     world.wait_for_reason("m-1", Type::InventoryAllocated, Reason::PoolMissing, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::PoolMissing,
+            "names a pool that its namespace does not have",
+            "create the MachineInventoryPool",
+        )
+        .await;
     assert!(world.has_event(Reason::PoolMissing));
     world.apply_pool("pool", &["host-1"]).await;
     world.wait_running("m-1").await;
@@ -38,6 +46,9 @@ async fn exhausted_pool_reports_exclusions_until_a_host_registers() {
     let why = world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
     assert!(why.contains("1 reprovisioning") || why.contains("1 allocated"), "{why}");
     assert!(world.has_event(Reason::PoolExhausted));
+    world
+        .expect_why("machine/m-2", Reason::PoolExhausted, "1 held by machines", "add a host to the pool")
+        .await;
     let members = json!([{ "name": "host-1" }, { "name": "host-2" }]);
     world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": members } })).await;
     world.boot_host("host-2", "hosts");
@@ -56,6 +67,14 @@ async fn version_without_image_waits_for_the_catalog() {
         .wait_for_reason("m-1", Type::ImageResolved, Reason::ImageCatalogMiss, "add it to the ConfigMap")
         .await;
     assert!(why.contains("v9") && why.contains("it has v1, v2"), "{why}");
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::ImageCatalogMiss,
+            "it has v1, v2",
+            "add the version to the ConfigMap elemental-image-catalog",
+        )
+        .await;
     assert_eq!(world.phase("m-1"), Some(Phase::Failed));
     world.patch_catalog(json!({ "v9": "registry.example/os:v9" })).await;
     world.wait_running("m-1").await;
@@ -72,6 +91,14 @@ async fn image_without_registry_waits_for_the_cluster() {
     world.apply_machine("m-1").await;
     let action = "set the annotation cpaas.io/registry-address of the Cluster";
     world.wait_for_reason("m-1", Type::ImageResolved, Reason::ImageRegistryMissing, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::ImageRegistryMissing,
+            "names no registry",
+            "annotate the Cluster with cpaas.io/registry-address",
+        )
+        .await;
     world.patch("Cluster", "c1", annotate(json!("registry.example"))).await;
     world.wait_running("m-1").await;
     world.check_invariants().await;
@@ -85,10 +112,26 @@ async fn bootstrap_data_must_be_cloud_config() {
     world.apply_bare_machine("m-1", "pool", "v1").await;
     let action = "Secret m-1-bootstrap with the bootstrap data is missing or has no key value: create it";
     world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapWaiting, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::BootstrapWaiting,
+            "Secret m-1-bootstrap",
+            "where it stays away, look at the bootstrap configuration",
+        )
+        .await;
     world.apply_bootstrap("m-1", "{\"ignition\": {\"version\": \"3.1.0\"}}").await;
     let why =
         world.wait_for_reason("m-1", Type::BootstrapReady, Reason::BootstrapInvalid, "cloud-config").await;
     println!("{why}");
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::BootstrapInvalid,
+            "is no cloud-config",
+            "correct the bootstrap configuration",
+        )
+        .await;
     world.patch("Secret", "m-1-bootstrap", json!({ "stringData": { "value": bootstrap_data() } })).await;
     world.wait_running("m-1").await;
     world.check_invariants().await;
@@ -105,6 +148,9 @@ async fn unreadable_secrets_are_shown() {
         let fault = world.fake.faults().fail(reads, 4, Refusal::Forbidden);
         world.apply_machine("m-1").await;
         world.wait_for_reason("m-1", Type::Ready, Reason::ApiRequestFailed, secret).await;
+        world
+            .expect_why("machine/m-1", Reason::ApiRequestFailed, secret, "correct what the message names")
+            .await;
         assert!(fault.is_met(), "{secret}");
         world.wait_running("m-1").await;
         world.check_invariants().await;
@@ -121,6 +167,14 @@ async fn secret_that_is_no_plan_secret_is_never_written() {
     let before = world.get_object("secrets", "host-1");
     world.apply_machine("m-1").await;
     world.wait_for_reason("m-1", Type::Ready, Reason::ApiRequestFailed, "is not a plan Secret").await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::ApiRequestFailed,
+            "is not a plan Secret",
+            "correct what the message names",
+        )
+        .await;
     assert_eq!(world.get_object("secrets", "host-1"), before);
     world.delete("Secret", "host-1").await;
     world.wait_running("m-1").await;
@@ -147,6 +201,8 @@ async fn lost_plan_secret_is_recreated_with_an_event() {
         world.apply_machine("m-1").await;
         world.wait_running("m-1").await;
         assert!(world.has_event(reason), "{garbage:?}");
+        world.expect_event("MachineInventory", "host-1", reason.as_str(), "Secret");
+        world.expect_nothing("baremetalmachine/m-1").await;
         let secret = world.get_object("secrets", "host-1").unwrap();
         assert_eq!(secret["type"], "elemental.cattle.io/plan");
         assert!(secret["metadata"]["ownerReferences"].is_null(), "a restore must not delete it");
@@ -170,6 +226,7 @@ async fn report_is_accepted_once_plan_secret_is_restored() {
     world.advance_time(std::time::Duration::from_mins(30)).await;
     let says = world.machine_condition("m-1", Type::Ready).unwrap();
     assert!(says.reason == "PlanSecretMissing" && says.message.contains("restore the Secret"), "{says:?}");
+    world.expect_why("machine/m-1", Reason::PlanSecretMissing, "was deleted", "restore the Secret").await;
     let kept = json!({ "type": secret["type"], "data": { "plan": secret["data"]["plan"] } });
     world.create("Secret", "host-1", kept).await;
     world.wait_running("m-1").await;
@@ -194,6 +251,14 @@ async fn corrupt_assigned_plan_is_reported_on_the_inventory() {
         ready.reason == Reason::PlanSecretInvalid.as_str() && ready.message.contains("restore the Secret")
     };
     world.wait_until("the inventory says so", because).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::PlanSecretInvalid,
+            "was overwritten with something else",
+            "restore the Secret",
+        )
+        .await;
     world.patch("Secret", "host-1", json!({ "data": { "plan": plan } })).await;
     world.wait_running("m-1").await;
     world.check_invariants().await;
@@ -217,6 +282,14 @@ async fn old_copy_of_a_plan_is_rejected() {
     world.host_mut("host-1").power_on();
     let action = "restore the Secret";
     world.wait_for_reason("m-1", Type::PlanApplied, Reason::PlanSecretAltered, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::PlanSecretAltered,
+            "is not the one that was announced",
+            "restore the Secret",
+        )
+        .await;
     let effects = world.host("host-1").system().effects();
     assert!(!effects[before..].iter().any(|effect| effect.starts_with("upgrade")), "{effects:?}");
     world.patch("Secret", "host-1", json!({ "data": { "plan": new } })).await;
@@ -249,6 +322,14 @@ async fn host_in_two_pools_belongs_to_its_holder() {
         text.contains("MemberInAnotherPool") && text.contains("remove the entry from one of the two")
     };
     world.wait_until("the pool says so", says).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::MemberInAnotherPool,
+            "another pool of the namespace holds a member",
+            "remove the host from one of the two pools",
+        )
+        .await;
     world.patch("MachineInventoryPool", "pool", json!({ "spec": { "machineInventories": [] } })).await;
     world.wait_running("m-1").await;
     world.check_invariants().await;
@@ -282,6 +363,7 @@ async fn failed_plan_names_its_cause() {
         world.apply_machine("m-1").await;
         let why = world.wait_for_reason("m-1", Type::PlanApplied, reason, "delete the Machine").await;
         assert!(why.contains(says) && world.has_event(reason), "{name}: {why}");
+        world.expect_why("machine/m-1", reason, says, "then delete machine/m-1").await;
         assert_eq!(world.phase("m-1"), Some(Phase::Failed), "{name}");
         assert!(world.machine("m-1").unwrap().spec.provider_id.is_none(), "{name}");
         assert_eq!(world.plans().len(), 1, "{name}: not tried again by itself");
@@ -308,6 +390,14 @@ async fn failed_clean_holds_the_host_until_retried() {
     world.delete_machine("m-1").await;
     let action = "the annotation baremetal.cluster.io/retry-plan";
     world.wait_for_reason("m-1", Type::PlanApplied, Reason::CommandFailed, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::CommandFailed,
+            "remove-workload",
+            "kubectl baremetal release host-1 --retry-clean",
+        )
+        .await;
     assert!(world.inventory("host-1").unwrap().claim().is_some(), "a host that is not clean is not claimed");
     std::fs::remove_file(world.host("host-1").disk().join("/simulation/fail/remove-workload")).unwrap();
     let retry = json!({ "metadata": { "annotations": { "baremetal.cluster.io/retry-plan": "" } } });
@@ -330,6 +420,14 @@ async fn paused_machine_resumes_after_the_pause() {
         })
         .await;
     world.advance_time(std::time::Duration::from_mins(5)).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::Paused,
+            "spec.paused is true",
+            "set spec.paused of the Cluster to false",
+        )
+        .await;
     assert!(world.inventory("host-1").unwrap().claim().is_none());
     world.patch("Cluster", "c1", json!({ "spec": { "paused": false } })).await;
     world.wait_running("m-1").await;

@@ -231,6 +231,14 @@ async fn infra_machine_ready_during_the_entire_lifecycle() {
     world.host_mut("host-1").power_off();
     let unreachable = ("False".to_owned(), "HostUnreachable".to_owned());
     world.wait_until("it is not ready", |world| ready(world) == unreachable).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::HostUnreachable,
+            "no connection to the coordinator",
+            "check power, network and console",
+        )
+        .await;
     assert!(world.machine("m-1").unwrap().status.unwrap().ready, "it stays provisioned");
     world.host_mut("host-1").power_on();
     world.wait_until("it is ready again", |world| ready(world).0 == "True").await;

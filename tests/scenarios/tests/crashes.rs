@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use coordinator_api::conditions::{Reason, Type};
 use fake_apiserver::{End, Matching, Outage};
 use scenarios::{Fault, Outcome, Side, World};
 
@@ -37,6 +38,7 @@ async fn stops_at_every_write(side: fake_apiserver::Side) {
         let outcome = run_lifecycle(&mut world).await;
         assert!(world.all_stops_reached(), "{side:?} write {write} of {writes} never came");
         assert_eq!(outcome, want, "{side:?} write {write} of {writes}\n{}", world.dump());
+        world.expect_nothing("machineinventory/host-1").await;
         world.check_invariants().await;
     }
     println!("{writes} writes, stopped {side:?} each");
@@ -128,6 +130,7 @@ async fn ends_at_every_call(fault: Fault, from_the_start: bool) {
             assert_eq!(outcome.plans, want.plans, "{case}");
             assert_eq!(outcome.inventory, want.inventory, "{case}");
             assert_eq!(without_repeats(&outcome), without_repeats(&want), "{case}: {:?}", outcome.effects);
+            world.expect_nothing("machineinventory/host-1").await;
             world.check_invariants().await;
         }
     }
@@ -221,6 +224,7 @@ async fn api_server_outage_only_delays_the_lifecycle() {
                 "{outage:?} at {point:?}"
             );
             assert_eq!(outcome.inventory, want.inventory, "{outage:?} at {point:?}");
+            world.expect_nothing("machineinventory/host-1").await;
             world.check_invariants().await;
         }
     }
@@ -263,9 +267,18 @@ async fn results_are_delivered_after_an_hour_without_coordinator() {
     world.kill_coordinator("coordinator");
     world.advance_time(std::time::Duration::from_hours(1)).await;
     assert_ne!(world.phase("m-1"), Some(coordinator_api::machine::Phase::Running));
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::PlanRunning,
+            "the host executes its plan",
+            "kubectl baremetal logs",
+        )
+        .await;
     world.start_coordinator("coordinator");
     world.wait_running("m-1").await;
     assert_eq!(world.plans().len(), 1, "one plan was enough");
+    world.expect_nothing("baremetalmachine/m-1").await;
     world.check_invariants().await;
 }
 
@@ -273,7 +286,6 @@ async fn results_are_delivered_after_an_hour_without_coordinator() {
 // Shown: condition `Ready` of the MachineInventory: `HostUnreachable` after the grace.
 #[tokio::test(start_paused = true)]
 async fn powered_off_host_is_unreachable_until_it_returns() {
-    use coordinator_api::conditions::{Reason, Type};
     let mut world = World::with_hosts(&["host-1"]).await;
     world.host_mut("host-1").power_off();
     let lost = |world: &World| {
@@ -281,6 +293,14 @@ async fn powered_off_host_is_unreachable_until_it_returns() {
         ready.status == "Unknown" && ready.reason == Reason::HostUnreachable.as_str()
     };
     world.wait_until("host-1 is unreachable", lost).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::HostUnreachable,
+            "no connection to the coordinator for five minutes",
+            "check power, network and console",
+        )
+        .await;
     world.restart_coordinator();
     world.host_mut("host-1").power_on();
     world.wait_until("host-1 is back", |world| world.is_available("host-1")).await;

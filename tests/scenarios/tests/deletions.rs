@@ -34,6 +34,7 @@ async fn deletion_in_any_order_releases_the_host() {
         }
         world.wait_released("m-1", "host-1").await;
         assert_eq!(world.plans().len(), 2, "{kind} first");
+        world.expect_nothing("machineinventory/host-1").await;
         world.check_invariants().await;
     }
 }
@@ -64,6 +65,9 @@ async fn end_clean(world: World, what: &str) {
     let kinds: Vec<_> = world.plans().into_iter().map(|(_, _, kind)| kind).collect();
     assert_eq!(kinds, ["reprovision", "clean"], "{what}");
     assert!(!world.host("host-1").disk().state().node_identity().exists(), "{what}");
+    if world.inventory("host-1").is_some() {
+        world.expect_nothing("machineinventory/host-1").await;
+    }
     world.check_invariants().await;
 }
 
@@ -97,6 +101,7 @@ async fn delete_namespace(world: &World, seed: u64, slowly: bool) {
 
 // Fault: a namespace with machines, inventories and all their Secrets is deleted.
 // Shown: nothing can be created in it, and its hosts are cleaned; then it is empty.
+// Seen: gone
 #[tokio::test(start_paused = true)]
 async fn deleted_namespace_ends_with_clean_hosts() {
     for seed in 0..24 {
@@ -130,6 +135,7 @@ async fn removed_finalizers_are_restored() {
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
     assert_eq!(world.plans().len(), 2, "it was cleaned first");
+    world.expect_nothing("machineinventory/host-1").await;
     world.check_invariants().await;
 }
 
@@ -148,6 +154,9 @@ async fn claimed_inventory_is_held_until_cleaned() {
     world.wait_idle().await;
     assert_eq!(world.phase("m-1"), Some(Phase::Running));
     assert!(world.inventory("host-1").is_some(), "the finalizer holds it");
+    world
+        .expect_why("machineinventory/host-1", "InUse", "the host of machine/m-1", "delete machine/m-1")
+        .await;
     world.delete_machine("m-1").await;
     world
         .wait_until("machine and inventory are gone", |world| {
@@ -167,6 +176,14 @@ async fn vanished_inventory_leaves_its_node_alone() {
     world.fake.take_out("machineinventories.elemental.cattle.io", scenarios::NAMESPACE, "host-1");
     let action = "restore its MachineInventory, or delete this Machine";
     world.wait_for_reason("m-1", Type::InventoryAllocated, Reason::InventoryMissing, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::InventoryMissing,
+            "that the machine names was deleted",
+            "restore the MachineInventory",
+        )
+        .await;
     assert_eq!(world.host("host-1").system().effects(), before, "nothing is done to the host");
     world.delete_machine("m-1").await;
     world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
@@ -183,11 +200,22 @@ async fn abandoned_host_is_cleaned_when_it_returns() {
     world.delete_machine("m-1").await;
     let way_out = "baremetal.cluster.io/release-without-clean";
     world.wait_for_reason("m-1", Type::PlanApplied, Reason::HostUnreachable, way_out).await;
+    world
+        .expect_why("machine/m-1", Reason::HostUnreachable, way_out, "check power, network and console")
+        .await;
     let abandon = json!({ "metadata": { "annotations": { way_out: "" } } });
     world.patch("BaremetalMachine", "m-1", abandon).await;
     world.wait_until("m-1 is gone", |world| world.machine("m-1").is_none()).await;
     let inventory = world.inventory("host-1").unwrap();
     assert!(inventory.claim().is_some(), "the host may still run the node of its owner");
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::Abandoned,
+            "was removed while the host was unreachable",
+            "repair the host",
+        )
+        .await;
     world.apply_machine("m-2").await;
     let action = "add a host to it or free one";
     world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
@@ -291,6 +319,7 @@ async fn machine_can_be_deleted_in_every_phase() {
             world.delete_machine("m-1").await;
             world.wait_released("m-1", "host-1").await;
             assert!(world.inventory("host-1").unwrap().metadata.finalizers.unwrap_or_default().is_empty());
+            world.expect_nothing("machineinventory/host-1").await;
             world.apply_machine("m-2").await;
             world.wait_running("m-2").await;
             world.check_invariants().await;

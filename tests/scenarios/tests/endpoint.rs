@@ -85,11 +85,20 @@ async fn control_plane_host_has_the_duty_until_release() {
     assert_eq!(shown(&world).unwrap()["spec"]["holderIdentity"], "host-1");
     wait_reason(&world, Type::NetworkDeviceReady, Reason::NetworkDeviceFound).await;
     wait_reason(&world, Type::NetworkConfigValid, Reason::NetworkConfigAccepted).await;
+    world.expect_nothing("baremetalcluster/c1").await;
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
     assert_eq!(kept(&world), None, "a released host holds no address");
     world.wait_idle().await;
     wait_reason(&world, Type::LoadBalancerReady, Reason::MembersMissing).await;
+    world
+        .expect_why(
+            "baremetalcluster/c1",
+            Reason::MembersMissing,
+            "has a host yet",
+            "with the first control-plane machine",
+        )
+        .await;
     let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
     assert_eq!(host.load_balancer.unwrap().duty.address, "", "and is told so");
     world.check_invariants().await;
@@ -110,6 +119,7 @@ async fn lost_status_gets_a_higher_duty() {
         .wait_until("a newer duty", |world| duty::kept_generation(&world.host("host-1").disk()) > before)
         .await;
     assert!(kept(&world).is_some());
+    world.expect_nothing("machineinventory/host-1").await;
     world.check_invariants().await;
 }
 
@@ -122,6 +132,14 @@ async fn wrong_device_and_late_changes_are_said() {
     world.patch("BaremetalCluster", "c1", json!({ "spec": { "networkDevice": "eth7" } })).await;
     let message = wait_reason(&world, Type::NetworkDeviceReady, Reason::NetworkDeviceMissing).await;
     assert!(message.contains("host host-1 has no interface eth7"), "{message}");
+    world
+        .expect_why(
+            "baremetalcluster/c1",
+            Reason::NetworkDeviceMissing,
+            "host host-1 has no interface eth7",
+            "correct networkDevice",
+        )
+        .await;
     world.wait_until("the host holds nothing", |world| kept(world).is_none()).await;
     for change in [json!({ "host": "10.9.0.101" }), json!({ "port": 443 }), json!({ "type": "External" })] {
         let patch = json!({ "spec": { "controlPlaneLoadBalancer": change } });
@@ -147,6 +165,14 @@ async fn endpoint_that_falls_silent_is_said() {
     wait_reason(&world, Type::EndpointReady, Reason::WorkloadUnreachable).await;
     let message = wait_reason(&world, Type::Ready, Reason::WorkloadUnreachable).await;
     assert!(message.contains("check the endpoint"), "{message}");
+    world
+        .expect_why(
+            "baremetalcluster/c1",
+            Reason::WorkloadUnreachable,
+            "does not answer",
+            "check the control-plane endpoint",
+        )
+        .await;
     let object = world.get_object(CLUSTERS, "c1").unwrap();
     assert_eq!(object["status"]["ready"], true, "what is provisioned stays so");
     world.workload.faults().outage(Outage::Over);

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use coordinator_api::conditions::Reason;
 use fake_apiserver::Side;
 use scenarios::{NAMESPACE, World};
 use serde_json::{Value, json};
@@ -227,6 +228,14 @@ async fn claims_of_cluster_api_share_the_pools() {
 
     apply_address_claim(&world, "late", "net").await;
     world.wait_until("it waits", |world| reason_of(world, "late") == "PoolExhausted").await;
+    world
+        .expect_why(
+            "ipaddressclaim/late",
+            Reason::PoolExhausted,
+            "every host or address of the pool is in use",
+            "a range to the IPPool",
+        )
+        .await;
     let freed = given_to(&world, "a");
     world.delete("IPAddressClaim", "a").await;
     world.wait_until("it has the address", |world| given_to(world, "late") == freed).await;
@@ -257,6 +266,14 @@ async fn a_paused_claim_of_cluster_api_waits() {
         world.patch("Cluster", "c1", pause(true)).await;
         apply_address_claim(&world, "a", "net").await;
         world.wait_idle().await;
+        world
+            .expect_why(
+                "ipaddressclaim/a",
+                Reason::Paused,
+                "spec.paused is true",
+                "set spec.paused of the Cluster to false",
+            )
+            .await;
         assert!(world.fake.look_at_all(ADDRESSES).is_empty());
         world.stop_coordinator_at(write, Side::After);
         world.patch("Cluster", "c1", pause(false)).await;

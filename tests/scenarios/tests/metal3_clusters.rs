@@ -51,6 +51,7 @@ async fn cluster_goes_after_its_machines() {
     let (reason, message) = ready(&world).unwrap();
     assert_eq!(reason, "MachinesLeft");
     assert!(message.contains("1 Metal3Machines"), "{message}");
+    world.expect_why("Metal3Cluster/infra", "MachinesLeft", "1 Metal3Machines", "").await;
     world.delete_metal3_machine("m-1").await;
     world
         .wait_until("the Metal3Cluster is gone", |world| world.get_object(CLUSTERS, "infra").is_none())
@@ -161,5 +162,6 @@ async fn labels_of_a_host_are_on_its_node() {
     world.patch("BareMetalHost", "bmh-host-1", label(Value::Null)).await;
     world.wait_until("the Node has it no more", |world| shown(world)[RACK].is_null()).await;
     assert_eq!(shown(&world), before, "no other label changes");
+    world.expect_nothing("Metal3Machine/m-1").await;
     world.check_invariants().await;
 }

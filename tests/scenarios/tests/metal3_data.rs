@@ -172,6 +172,7 @@ async fn a_secret_that_is_deleted_is_rendered_again() {
         })
         .await;
     assert_eq!(secret(&world, "m-1-metadata", "metaData"), before);
+    world.expect_nothing("Metal3Machine/m-1").await;
     world.check_invariants().await;
 }
 
@@ -198,6 +199,7 @@ async fn a_paused_cluster_holds_data_and_addresses() {
         world.apply_metal3_machine("m-1", with_template("workers")).await;
         create_claims(&world, "other").await;
         world.wait_idle().await;
+        world.expect_why("Metal3Machine/m-1", "Paused", "", "").await;
         let count = |kind: &str| world.fake.look_at_all(kind).len();
         assert_eq!([DATA, ADDRESSES].map(count), [0, 0]);
         let template = world.get_object(TEMPLATES, "workers").unwrap();

@@ -103,6 +103,8 @@ async fn annotation_replaces_the_image_of_a_template() {
     provision(&world, image).await;
     let message = |world: &World| host_object(world)["status"]["errorMessage"].to_string();
     world.wait_until("it is refused", |world| message(world).contains("baremetal.cluster.io/os-image")).await;
+    let object = format!("BareMetalHost/{HOST}");
+    world.expect_why(&object, Reason::FieldUnsupported, "image", "os-image").await;
     let annotate = |tag: &str| {
         let image = format!("oci://registry.example/os:{tag}");
         json!({ "metadata": { "annotations": { "baremetal.cluster.io/os-image": image } } })
@@ -139,6 +141,7 @@ async fn vanished_host_keeps_its_node() {
     let host = world.fake.take_out("baremetalhosts.metal3.io", NAMESPACE, HOST).unwrap();
     world.wait_until("the inventory is held", |world| state(world) == "Unavailable").await;
     assert!(world.has_event(Reason::OwnerMissing));
+    world.expect_event("MachineInventory", "host-1", Reason::OwnerMissing.as_str(), "");
     world.fake.put_back(host, OwnerReferences::Keep).unwrap();
     wait_state(&world, "provisioned").await;
     world.wait_until("it is taken again", |world| state(world) == "Allocated").await;

@@ -73,6 +73,7 @@ async fn kept_host_is_free_when_no_successor_comes() {
     let host = host_object(&world, "bmh-host-1");
     assert_eq!((kept(&world), &host["spec"]["consumerRef"]), (Value::Null, &Value::Null));
     assert_eq!(host["metadata"]["annotations"][KEPT_UNTIL], Value::Null);
+    world.expect_nothing("BareMetalHost/bmh-host-1").await;
     world.check_invariants().await;
 }
 
@@ -100,6 +101,7 @@ async fn successor_takes_another_host_after_a_time() {
     world.apply_metal3_machine("m-3", cloned()).await;
     let message = world.wait_metal3_reason("m-3", "NoHostAvailable").await;
     assert!(message.contains("until ") && message.contains("another host is taken"), "{message}");
+    world.expect_why("Metal3Machine/m-3", "NoHostAvailable", "until ", "").await;
     world.advance_time(Duration::from_mins(31)).await;
     world.wait_metal3_ready("m-3").await;
     assert_eq!(world.host_of("m-3").as_deref(), Some("bmh-host-2"));

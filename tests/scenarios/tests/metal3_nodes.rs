@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use coordinator_api::conditions::Reason;
 use fake_apiserver::Outage;
 use scenarios::{World, bootstrap_data};
 use serde_json::{Value, json};
@@ -120,8 +121,17 @@ async fn missing_and_ambiguous_nodes_are_reasons() {
     let world = begin("[]").await;
     world.workload.faults().outage(Outage::Refused);
     world.wait_metal3_reason("m-1", "WorkloadUnreachable").await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::WorkloadUnreachable,
+            "does not answer",
+            "check the control-plane endpoint",
+        )
+        .await;
     world.delete("Secret", "c1-kubeconfig").await;
     world.wait_metal3_reason("m-1", "KubeconfigMissing").await;
+    world.expect_why("machine/m-1", Reason::KubeconfigMissing, "c1-kubeconfig", "create it").await;
     world.workload.faults().outage(Outage::Over);
     world.apply_kubeconfig().await;
     for node in ["n-1", "n-2"] {
@@ -129,6 +139,14 @@ async fn missing_and_ambiguous_nodes_are_reasons() {
     }
     let message = world.wait_metal3_reason("m-1", "NodeAmbiguous").await;
     assert!(message.contains("n-1, n-2"), "{message}");
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::NodeAmbiguous,
+            "n-1, n-2",
+            "delete the Node that is not of this machine",
+        )
+        .await;
     assert_eq!(provider_id(&world), Value::Null);
     world.check_invariants().await;
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use coordinator_api::conditions::Reason;
 use scenarios::World;
 use serde_json::{Value, json};
 
@@ -70,6 +71,14 @@ async fn an_unhealthy_machine_is_rebooted_once() {
     let first = reboots(&world).unwrap();
     apply_remediation(&world).await;
     wait_phase(&world, "Waiting", 0).await;
+    world
+        .expect_why(
+            "metal3remediation/m-1",
+            Reason::RemediationWaiting,
+            "its node is not healthy yet",
+            "after spec.strategy.timeout",
+        )
+        .await;
     world.wait_until("the request is taken back", |world| requests(world).is_empty()).await;
     world.advance_time(Duration::from_mins(5)).await;
     assert_eq!(reboots(&world), Some(first + 1));
@@ -96,6 +105,14 @@ async fn a_machine_that_stays_unhealthy_is_given_up() {
     let asked = conditions.into_iter().find(|found| found["type"] == "OwnerRemediated").unwrap();
     assert_eq!((&asked["status"], &asked["reason"]), (&json!("False"), &json!("WaitingForRemediation")));
     assert_eq!(annotations(&world)["capi.metal3.io/unhealthy"], "capm3/UnhealthyNode");
+    world
+        .expect_why(
+            "metal3remediation/m-1",
+            Reason::RemediationExhausted,
+            "did not become healthy within",
+            "repair the host",
+        )
+        .await;
     world.advance_time(Duration::from_mins(30)).await;
     assert_eq!(reboots(&world), Some(first + 2), "no more");
     // Its owner deletes it.
@@ -116,6 +133,14 @@ async fn a_host_that_does_not_answer_is_given_up() {
             let text = status(world)["conditions"].to_string();
             text.contains("HostUnreachable") && text.contains("switch its power")
         })
+        .await;
+    world
+        .expect_why(
+            "metal3remediation/m-1",
+            Reason::HostUnreachable,
+            "no connection to the coordinator",
+            "check power, network and console",
+        )
         .await;
     wait_phase(&world, "Running", 1).await;
     wait_phase(&world, "Deleting machine", 1).await;
@@ -138,6 +163,14 @@ async fn a_host_that_is_meant_to_be_off_is_left_alone() {
     wait_phase(&world, "Failed", 0).await;
     world.wait_idle().await;
     assert!(status(&world)["conditions"].to_string().contains("RemediationRefused"));
+    world
+        .expect_why(
+            "metal3remediation/m-1",
+            Reason::RemediationRefused,
+            "spec.online of the BareMetalHost is false",
+            "set spec.online",
+        )
+        .await;
     assert_eq!((reboots(&world), requests(&world)), (first, vec![]));
     world.check_invariants().await;
 }
@@ -155,6 +188,7 @@ async fn a_killed_coordinator_reboots_an_unhealthy_machine_once() {
         world.wait_until("the request is taken back", |world| requests(world).is_empty()).await;
         world.advance_time(Duration::from_mins(4)).await;
         assert_eq!(reboots(&world), Some(first + 1), "write {write}");
+        world.expect_nothing("baremetalhost/bmh-host-1").await;
         world.check_invariants().await;
     }
 }

@@ -22,6 +22,14 @@ async fn accepted_network_becomes_the_intended_one() {
         json!({ "spec": { "observedNetwork": { "interfaces": gone, "dnsServers": ["192.0.2.53"] } } });
     world.patch("MachineInventory", "host-1", other).await;
     world.wait_until("it differs", |world| is_drift(world, Reason::NetworkChanged)).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::NetworkChanged,
+            "differs from the one that every plan replays",
+            "accept-observed-network",
+        )
+        .await;
     let before = world.inventory("host-1").unwrap();
     assert_ne!(
         before.spec.observed_network,
@@ -59,6 +67,14 @@ async fn host_without_coordinator_returns_with_its_former_network() {
     let action = "correct spec.network of the MachineInventory";
     let why = world.wait_for_reason("m-1", Type::PlanApplied, Reason::NetworkReverted, action).await;
     assert!(why.contains("no coordinator for 10 minutes: ") && why.contains("does not answer"), "{why}");
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::NetworkReverted,
+            "no coordinator for 10 minutes",
+            "correct spec.network",
+        )
+        .await;
     assert_eq!(world.phase("m-1"), Some(Phase::Failed));
     assert_eq!(world.plans().len(), 1, "not tried again by itself");
     let effects = world.host("host-1").system().effects();
@@ -90,5 +106,6 @@ async fn restarted_coordinator_takes_no_network_back() {
     world.advance_time(std::time::Duration::from_mins(40)).await;
     world.start_coordinator("coordinator");
     world.wait_running("m-1").await;
+    world.expect_nothing("baremetalmachine/m-1").await;
     world.check_invariants().await;
 }

@@ -78,9 +78,25 @@ async fn node_without_provider_id_gets_it() {
 async fn node_that_never_joins_is_overdue() {
     let world = running().await;
     wait_for_link(&world, "False", Reason::NodeWaiting).await;
+    world
+        .expect_why(
+            "baremetalmachine/m-1",
+            Reason::NodeWaiting,
+            "has not registered the Node yet",
+            "after fifteen minutes",
+        )
+        .await;
     assert_eq!(world.machine_condition("m-1", Type::Ready).unwrap().status, "True");
     let action = "see cloud-init and the kubelet on the host's console";
     world.wait_for_reason("m-1", Type::NodeLinked, Reason::NodeOverdue, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::NodeOverdue,
+            "kubeadm or the kubelet failed",
+            "look at cloud-init and the kubelet",
+        )
+        .await;
     assert!(world.has_event(Reason::NodeOverdue));
     let host_uuid = uuid(&world);
     world.join_node("n-1", Some(ID), &host_uuid).await;
@@ -98,6 +114,14 @@ async fn two_nodes_with_one_label_are_an_error() {
     world.join_node("n-1", None, &host_uuid).await;
     world.join_node("n-2", None, &host_uuid).await;
     world.wait_for_reason("m-1", Type::NodeLinked, Reason::NodeAmbiguous, UUID).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::NodeAmbiguous,
+            "n-1",
+            "delete the Node that is not of this machine",
+        )
+        .await;
     for name in ["n-1", "n-2"] {
         assert!(world.node(name).unwrap()["spec"]["providerID"].is_null(), "{name}");
     }
@@ -111,8 +135,17 @@ async fn workload_without_an_answer_is_a_reason() {
     let world = running().await;
     world.workload.faults().outage(Outage::Refused);
     wait_for_link(&world, "Unknown", Reason::WorkloadUnreachable).await;
+    world
+        .expect_why(
+            "baremetalmachine/m-1",
+            Reason::WorkloadUnreachable,
+            "does not answer",
+            "check the control-plane endpoint",
+        )
+        .await;
     world.delete("Secret", "c1-kubeconfig").await;
     wait_for_link(&world, "Unknown", Reason::KubeconfigMissing).await;
+    world.expect_why("baremetalmachine/m-1", Reason::KubeconfigMissing, "c1-kubeconfig", "create it").await;
     assert_eq!(world.machine_condition("m-1", Type::Ready).unwrap().status, "True");
     world.workload.faults().outage(Outage::Over);
     world.apply_kubeconfig().await;
@@ -155,6 +188,14 @@ async fn unreachable_workload_holds_no_release() {
     world.delete_machine("m-1").await;
     let action = "two minutes at most";
     world.wait_for_reason("m-1", Type::NodeLinked, Reason::WorkloadUnreachable, action).await;
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::WorkloadUnreachable,
+            "two minutes at most",
+            "check the control-plane endpoint",
+        )
+        .await;
     world.wait_released("m-1", "host-1").await;
     world.advance_time(Duration::from_secs(1)).await;
     assert!(world.node("n-1").is_some());

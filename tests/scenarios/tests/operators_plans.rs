@@ -81,6 +81,14 @@ async fn an_operators_plan_runs_once_beside_the_lifecycle() {
             })
             .await;
     }
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::CustomPlanInvalid,
+            "Secret host-1",
+            "correct the Secret as the message says",
+        )
+        .await;
     let withdrawn = json!({ "metadata": { "annotations": { annotation::CUSTOM_PLAN: null } } });
     world.patch("MachineInventory", "host-1", withdrawn).await;
     world
@@ -104,6 +112,14 @@ async fn a_host_without_the_option_refuses_an_operators_plan() {
     let plan = world.inventory("host-1").unwrap().status.unwrap().plan.unwrap();
     assert_eq!(plan.reason.as_deref(), Some(Reason::PlanRefused.as_str()));
     assert!(plan.message.unwrap().contains("--allow-custom-instructions"));
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::PlanRefused,
+            "instructions",
+            "--allow-custom-instructions",
+        )
+        .await;
     assert_eq!(runs(&world, "firmware"), 0);
     world.check_invariants().await;
 }
@@ -124,6 +140,7 @@ async fn a_killed_coordinator_runs_an_operators_plan_once() {
         wait_ended(&world, 1, PlanState::Applied).await;
         assert!(world.all_stops_reached(), "write {write}");
         assert_eq!(runs(&world, "firmware"), 1, "write {write}");
+        world.expect_nothing("machineinventory/host-1").await;
         world.check_invariants().await;
     }
 }

@@ -34,6 +34,14 @@ async fn last_host_is_claimed_by_one_machine() {
         let (winner, loser) = winner(&world).unwrap();
         let action = "add a host to it or free one";
         world.wait_for_reason(loser, Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+        world
+            .expect_why(
+                &format!("machine/{loser}"),
+                Reason::PoolExhausted,
+                "held by machines",
+                "add a host to the pool",
+            )
+            .await;
         assert!(world.machine(loser).unwrap().spec.provider_id.is_none(), "seed {seed}");
         world.delete_machine(winner).await;
         world.wait_running(loser).await;
@@ -60,6 +68,7 @@ async fn two_leaders_give_the_outcome_of_one() {
         world.delete_machine("m-1").await;
         world.wait_released("m-1", &host).await;
         assert_eq!(world.plans().len(), 3, "seed {seed}: {:?}", world.plans());
+        world.expect_nothing("baremetalmachine/m-2").await;
         world.check_invariants().await;
     }
 }
@@ -119,6 +128,7 @@ async fn rejecting_api_server_is_retried_with_backoff() {
         world.wait_running("m-1").await;
         let cost = world.count_requests(mark);
         assert!(cost.requests < 60, "{refusal:?}: {cost}");
+        world.expect_nothing("baremetalmachine/m-1").await;
         world.check_invariants().await;
     }
 }

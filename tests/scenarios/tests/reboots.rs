@@ -44,6 +44,7 @@ async fn wait_rebooted(world: &World, before: u32, case: &str) {
         .await;
     world.advance_time(Duration::from_mins(10)).await;
     assert_eq!(boot(world), Some(before + 1), "{case}");
+    world.expect_nothing("machineinventory/host-1").await;
 }
 
 // Fault: an operator asks for a reboot of a free host and of a node.
@@ -54,6 +55,9 @@ async fn a_host_reboots_once_on_request() {
     let first = boot(&world).unwrap();
     ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
     wait_rebooted(&world, first, "a free host").await;
+    for reason in ["RebootRequested", "Rebooted"] {
+        world.expect_event("MachineInventory", "host-1", reason, "");
+    }
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     let running = boot(&world).unwrap();
@@ -87,6 +91,14 @@ async fn a_plan_is_not_cut_off_by_a_request() {
             condition.is_some_and(|found| found.reason == Reason::RebootWaiting.as_str())
         })
         .await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::PlanRunning,
+            "the host executes its",
+            "kubectl baremetal logs host-1",
+        )
+        .await;
     world.wait_running("m-1").await;
     let first = boot(&world);
     world.wait_until("it has rebooted after it", |world| boot(world) > first).await;
@@ -110,6 +122,14 @@ async fn a_host_that_is_away_is_said_so() {
                 found.reason == Reason::HostUnreachable.as_str() && found.message.contains("switch its power")
             })
         })
+        .await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::HostUnreachable,
+            "no connection to the coordinator",
+            "check power, network and console",
+        )
         .await;
     world.host_mut("host-1").power_on();
     wait_rebooted(&world, first, "switched on").await;

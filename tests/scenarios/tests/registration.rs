@@ -18,6 +18,15 @@ async fn broken_name_template_is_reported_and_correctable() {
     let event = events.iter().find(|event| event["reason"] == "BadTemplate").cloned().unwrap_or_default();
     assert_eq!(event["involvedObject"]["kind"], "MachineRegistration", "{event}");
     assert!(event["message"].as_str().unwrap().contains("add letters or digits"), "{event}");
+    world
+        .expect_why(
+            "machineregistration/hosts",
+            Reason::HostRefused,
+            "BadTemplate",
+            "correct spec.machineName",
+        )
+        .await;
+    world.expect_event("MachineRegistration", "hosts", "BadTemplate", "add letters or digits");
     let name = json!({ "spec": { "machineName": "${System Information/Serial Number}" } });
     world.patch("MachineRegistration", "hosts", name).await;
     world.wait_until("host-1 is available", |world| world.is_available("host-1")).await;
@@ -45,6 +54,7 @@ async fn name_is_random_where_the_host_reports_nothing() {
     assert!(name.starts_with("m-") && name.len() == 38, "{name}");
     let events = world.fake.look_at_all("events");
     assert!(events.iter().any(|event| event["reason"] == "TemplateUnresolved"), "{events:?}");
+    world.expect_event("MachineInventory", &name, "TemplateUnresolved", "correct the MachineRegistration");
     assert_eq!(world.inventory(&name).unwrap().metadata.labels.unwrap()["serial"], "host-1");
     let label = json!({ "spec": { "machineInventoryLabels": { "disks": "${Storage/TotalDisks}" } } });
     world.patch("MachineRegistration", "hosts", label).await;
@@ -74,6 +84,15 @@ async fn taken_name_is_rejected_for_another_key() {
         event["message"].as_str().unwrap_or_default().contains("give the two hosts different names"),
         "{event}"
     );
+    world
+        .expect_why(
+            "machineregistration/hosts",
+            Reason::HostRefused,
+            "NameTaken",
+            "give the two hosts different names",
+        )
+        .await;
+    world.expect_event("MachineRegistration", "hosts", "NameTaken", "give the two hosts different names");
     assert_eq!(world.inventory("host").unwrap().spec, first.spec);
     world.patch("MachineRegistration", "hosts", json!({ "spec": { "machineName": "second" } })).await;
     world.wait_until("the second is available", |world| world.is_available("second")).await;
@@ -93,6 +112,7 @@ async fn rejected_host_costs_few_requests() {
 
 // Fault: a host guesses the token.
 // Shown: host console and log of the coordinator: `UnknownToken`; nothing is written.
+// Seen: console
 #[tokio::test(start_paused = true)]
 async fn unknown_token_is_rejected() {
     let mut world = World::new().await;
@@ -128,6 +148,14 @@ async fn host_installs_nothing_before_it_is_approved() {
         approved.is_some_and(|found| found.reason == Reason::ApprovalPending.as_str())
     };
     world.wait_until("it waits", waits).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::ApprovalPending,
+            "has spec.approval: Manual",
+            "kubectl baremetal approve host-1",
+        )
+        .await;
     let mark = world.fake.journal().mark();
     world.advance_time(std::time::Duration::from_mins(3)).await;
     assert_eq!(world.count_requests(mark).writes, 0, "to wait costs nothing");
@@ -151,6 +179,7 @@ async fn objects_without_a_spec_break_nothing() {
     world.apply_registration().await;
     world.register_hosts(&["host-1"]).await;
     assert!(!world.log().contains("does not parse"), "{}", world.log());
+    world.expect_nothing("machineinventory/host-1").await;
     let empty = world.get_object("machineregistrations.elemental.cattle.io", "empty").unwrap();
     assert!(empty["status"]["registrationURL"].is_string(), "{empty}");
     let stored = world.get_object("machineinventories.elemental.cattle.io", "stored").unwrap();
@@ -177,6 +206,14 @@ async fn missing_install_device_is_awaited_or_named() {
             })
         };
         world.wait_until("it waits", waits).await;
+        world
+            .expect_why(
+                "machineinventory/host-1",
+                Reason::InstallWaiting,
+                "is not there yet",
+                annotation::INSTALL_DEVICE,
+            )
+            .await;
         if by_link {
             world.host("host-1").link_install_device();
         } else {
@@ -211,6 +248,14 @@ async fn failing_install_waits_for_another_annotation() {
     world.host("host-1").link_install_device();
     world.wait_until("it gives up", waits_for("the install failed 3 times")).await;
     world.wait_until("the cause is named", waits_for("exit code 1")).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::InstallWaiting,
+            "the install failed 3 times",
+            annotation::INSTALL_DEVICE,
+        )
+        .await;
     world.host("host-1").kill_agent();
     world.advance_time(std::time::Duration::from_mins(2)).await;
     assert!(waits_for("the install failed 3 times")(&world));
@@ -266,6 +311,14 @@ async fn a_released_host_is_installed_again_on_request() {
     world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
     boot_iso(&mut world);
     world.wait_until("a node is left alone", reported(Reason::LiveBootAfterInstall)).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::LiveBootAfterInstall,
+            "booted on an installed host",
+            "remove the medium",
+        )
+        .await;
     world.wait_until("it is back", reported(Reason::InstallDone)).await;
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
@@ -274,6 +327,14 @@ async fn a_released_host_is_installed_again_on_request() {
     world.patch("MachineInventory", "host-1", ask("/dev/vdz")).await;
     boot_iso(&mut world);
     world.wait_until("another disk is not taken", reported(Reason::InstallWaiting)).await;
+    world
+        .expect_why(
+            "machineinventory/host-1",
+            Reason::InstallWaiting,
+            "/dev/vdz",
+            "correct or remove the annotation",
+        )
+        .await;
     assert_eq!(world.host("host-1").installs(), 1);
 
     world.patch("MachineInventory", "host-1", ask("/dev/vda")).await;
@@ -321,6 +382,7 @@ async fn attached_hosts_follow_a_rotated_token() {
     world.wait_until("it keeps it", has(&rotated)).await;
     world.patch("MachineRegistration", "hosts", json!({ "spec": { "token": former } })).await;
     world.wait_until("the host has the former one", has(&former)).await;
+    world.expect_nothing("machineinventory/host-1").await;
     assert!(!world.log().contains(&rotated) && !world.log().contains(&former), "a token is never logged");
     world.check_invariants().await;
 }
@@ -341,6 +403,14 @@ async fn rebooted_iso_does_not_reinstall_the_host() {
                 && installed.message.contains("remove the medium")
         };
         world.wait_until("the report", is_reported).await;
+        world
+            .expect_why(
+                "machineinventory/host-1",
+                Reason::LiveBootAfterInstall,
+                "its disk was left alone",
+                "remove the medium and boot the disk",
+            )
+            .await;
         world
             .wait_until("host-1 is back", |world| {
                 world.is_available("host-1")

@@ -16,6 +16,14 @@ async fn a_machine_waits_for_the_secret_of_its_registry() {
     let reason = Reason::RegistrySecretInvalid;
     let message = world.wait_for_reason("m-1", Type::ImageResolved, reason, "create it").await;
     assert!(message.contains("Secret pull"), "{message}");
+    world
+        .expect_why(
+            "machine/m-1",
+            Reason::RegistrySecretInvalid,
+            "Secret pull",
+            "create or correct the Secret",
+        )
+        .await;
     let login = |registry: &str| {
         json!({ "auths": { registry: { "username": "host", "password": scenarios::BOOTSTRAP_CANARY } } })
             .to_string()

@@ -132,6 +132,8 @@ async fn restore_without_owners_changes_no_host() {
             world.machine("m-1").unwrap().metadata.uid,
             "seed {seed}: the claim is adopted"
         );
+        world.expect_nothing("baremetalmachine/m-1").await;
+        world.expect_nothing("machineinventory/host-1").await;
         world.check_invariants().await;
     }
 }
@@ -197,6 +199,7 @@ async fn restore_of_metal3_keeps_hosts_indexes_and_addresses() {
         world.apply_metal3_machine("m-2", json!({ "spec": { "dataTemplate": { "name": "workers" } } })).await;
         world.wait_metal3_ready("m-2").await;
         assert_eq!(world.host_of("m-2").as_deref(), Some("bmh-host-2"), "seed {seed}");
+        world.expect_nothing("Metal3Machine/m-1").await;
         world.check_invariants().await;
     }
 }
@@ -218,6 +221,14 @@ async fn restore_with_stale_owners_changes_no_host() {
             held += 1;
             let ready = world.machine_condition("m-1", Type::Ready).unwrap();
             assert_eq!(ready.reason, Reason::OwnerMismatch.as_str(), "seed {seed}: {}", ready.message);
+            world
+                .expect_why(
+                    "machine/m-1",
+                    Reason::OwnerMismatch,
+                    "deleted by the garbage collector",
+                    "delete the Machine to have the host cleaned",
+                )
+                .await;
         }
         assert_eq!(provider_id(&world), before.1, "seed {seed}");
         let claim = world.inventory("host-1").unwrap().claim().unwrap();
@@ -250,6 +261,14 @@ async fn host_with_an_unknown_node_is_not_claimed() {
     world.apply_machine("m-2").await;
     let action = "add a host to it or free one";
     let why = world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
+    world
+        .expect_why(
+            "machine/m-2",
+            Reason::HostCarriesNode,
+            "were lost while it was a node",
+            "restore the machine",
+        )
+        .await;
     assert!(why.contains("1 carrying a node"), "{why}");
     world.advance_time(Duration::from_hours(1)).await;
     assert_eq!(world.host("host-1").system().effects(), before);

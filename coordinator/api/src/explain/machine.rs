@@ -14,8 +14,8 @@ pub(super) const REASONS: &[Entry] = &[
     (
         PoolExhausted,
         act(
-            "every member of the pool is held by a machine or cannot be used; the message counts them by cause",
-            "add a host to the pool, free one, or correct what keeps a member from being used",
+            "every host or address of the pool is in use or cannot be used; the message says what of it",
+            "add a host to the pool, or a range to the IPPool; or free one, or correct what keeps a host from being used",
         ),
     ),
     (

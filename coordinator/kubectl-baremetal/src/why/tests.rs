@@ -237,6 +237,134 @@ fn causes_of_metal3_machines_lead_to_the_inventory() {
 }
 
 #[test]
+fn causes_of_data_lead_to_the_pool_of_addresses() {
+    let waits = condition("Ready", "False", "WaitingForMetal3Data", "no data yet");
+    let failed = |spec: Value| json!({ "spec": spec, "status": { "errorMessage": "no address" } });
+    let mut claim = failed(json!({ "pool": { "name": "net" } }));
+    claim["metadata"]["labels"] = json!({ "infrastructure.cluster.x-k8s.io/data-name": "t-0" });
+    let mut exhausted = claim.clone();
+    exhausted["status"]["errorMessage"] = json!("Exhausted IP Pools: no free address");
+    let objects = |claim: Value| {
+        vec![
+            object(Kind::Metal3Machine, "m", machine_with(std::slice::from_ref(&waits))),
+            object(Kind::Metal3DataClaim, "m", failed(json!({}))),
+            object(Kind::Metal3Data, "t-0", failed(json!({ "claim": { "name": "m" } }))),
+            object(Kind::IPClaim, "t-0-net", claim),
+        ]
+    };
+    let pool = object(Kind::IPPool, "net", json!({ "status": { "conditions": [ready()] } }));
+    let path = ["metal3machine/m", "metal3dataclaim/m", "metal3data/t-0", "ipclaim/t-0-net"];
+    let asked = || id(Kind::Metal3Machine, "m");
+    check(vec![
+        (
+            "a pool without a free address",
+            [objects(exhausted), vec![pool]].concat(),
+            asked(),
+            path.to_vec(),
+            (Act, "PoolExhausted", "a range to the IPPool"),
+        ),
+        (
+            "a pool that does not exist",
+            objects(claim),
+            asked(),
+            [&path[..], &["ippool/net"]].concat(),
+            (Act, "Missing", "create or restore ippool/net"),
+        ),
+    ]);
+}
+
+#[test]
+fn causes_of_addresses_and_remediations() {
+    let paused = json!({ "spec": { "paused": true } });
+    let claim = json!({ "spec": { "clusterName": "lab", "poolRef": { "name": "net" } } });
+    let pool = object(Kind::IPPool, "net", json!({ "status": { "conditions": [ready()] } }));
+    let unreachable = || json!({ "conditions": [condition("Ready", "False", "HostUnreachable", "away")] });
+    let owner = json!({ "apiVersion": "v1", "kind": "Machine", "name": "m", "uid": "u" });
+    let remediation = json!({ "metadata": { "ownerReferences": [owner] }, "status": unreachable() });
+    let machine = json!({ "spec": { "infrastructureRef": { "kind": "Metal3Machine", "name": "m" } } });
+    let mut metal3 = machine_with(&[ready()]);
+    metal3["metadata"]["annotations"] = json!({ "metal3.io/BareMetalHost": format!("{NAMESPACE}/b") });
+    check(vec![
+        (
+            "a claim of a cluster that is paused",
+            vec![object(Kind::Cluster, "lab", paused), object(Kind::IPAddressClaim, "a", claim), pool],
+            id(Kind::IPAddressClaim, "a"),
+            vec!["ipaddressclaim/a", "cluster/lab"],
+            (Act, "Paused", "set spec.paused of the Cluster to false"),
+        ),
+        (
+            "a remediation of a host that is away",
+            vec![
+                object(Kind::Metal3Remediation, "r", remediation),
+                object(Kind::Machine, "m", machine),
+                object(Kind::Metal3Machine, "m", metal3),
+                object(Kind::BareMetalHost, "b", json!({ "status": unreachable() })),
+            ],
+            id(Kind::Metal3Remediation, "r"),
+            vec!["metal3remediation/r", "baremetalhost/b"],
+            (Act, "HostUnreachable", "check power"),
+        ),
+    ]);
+}
+
+#[test]
+fn causes_of_hosts_in_deletion_and_of_registrations() {
+    let mut deleted = held_by("m");
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z");
+    let paused = condition("Paused", "True", "Paused", "the annotation is set");
+    let paused = machine_with(&[condition("Ready", "Unknown", "NotDecided", "see Ready"), paused]);
+    let mut booted = attached();
+    let seen = condition("Installed", "True", "LiveBootAfterInstall", "booted the seed ISO");
+    booted["status"]["conditions"] = json!([ready(), seen]);
+    let mut unclean = held_by("m");
+    let failure = json!({ "state": "Failed", "reason": "NoSpace", "message": "full; next: free it" });
+    set_plan(&mut unclean, &clean_plan(), &failure);
+    let conditions = [
+        ready(),
+        condition("AdmissionOpen", "True", "SoftwareKeysApproved", "by token alone"),
+        condition("HostsRefused", "True", "HostRefused", "NameTaken: of h; next: rename it"),
+    ];
+    let registration = json!({ "status": { "conditions": conditions } });
+    check(vec![
+        (
+            "a host in deletion that a machine holds",
+            vec![host(deleted)],
+            id(Kind::MachineInventory, "h"),
+            vec!["machineinventory/h"],
+            (Act, "InUse", "delete "),
+        ),
+        (
+            "a clean that failed",
+            vec![host(unclean)],
+            id(Kind::MachineInventory, "h"),
+            vec!["machineinventory/h"],
+            (Act, "NoSpace", "free it, then `kubectl baremetal release h --retry-clean`"),
+        ),
+        (
+            "an installed host that booted its medium",
+            vec![host(booted)],
+            id(Kind::MachineInventory, "h"),
+            vec!["machineinventory/h"],
+            (Act, "LiveBootAfterInstall", "remove the medium"),
+        ),
+        (
+            "a machine that is paused",
+            vec![object(Kind::BaremetalMachine, "m", paused)],
+            id(Kind::BaremetalMachine, "m"),
+            vec!["baremetalmachine/m"],
+            (Act, "Paused", "remove the annotation"),
+        ),
+        (
+            "a refusal counts before advice",
+            vec![object(Kind::MachineRegistration, "r", registration)],
+            id(Kind::MachineRegistration, "r"),
+            vec!["machineregistration/r"],
+            (Act, "HostRefused", "rename it"),
+        ),
+    ]);
+}
+
+#[test]
 fn objects_that_refer_to_each_other_end_the_search() {
     let mut worker = blocked("BootstrapWaiting");
     worker["spec"]["clusterName"] = json!("lab");

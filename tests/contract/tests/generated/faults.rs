@@ -4,8 +4,13 @@
 //! ```text
 //! // Fault: what happens.
 //! // Shown: where an operator sees what, with reasons in backticks.
+//! // Seen: console, where nothing of it is in the API; gone, where no object is left.
 //! ```
+//!
+//! In [`EXPLAINED`] each test looks at its fault as an operator does: it, or a function of its
+//! file that it calls, has an `expect_why`, `expect_nothing` or `expect_event`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -28,9 +33,20 @@ const SOURCES: [(&str, &str); 9] = [
     ("agent/tests", "The agent alone"),
 ];
 
+/// Where every fault is looked at through `why` and `describe`.
+const EXPLAINED: &str = "tests/scenarios/tests";
+/// What a test calls for that, and what an operator does.
+const LOOKS: [(&str, &str, &str); 3] = [
+    ("expect_why(", "why", ""),
+    ("expect_nothing(", "why", ": nothing is in the way"),
+    ("expect_event(", "describe", ""),
+];
+
 struct Fault {
     what: String,
     shown: String,
+    /// What an operator calls, and on which kinds.
+    seen: String,
     test: String,
 }
 
@@ -43,8 +59,20 @@ fn faults_are_documented() {
         read_directory(&checkout(directory), "", &mut faults);
         assert!(!faults.is_empty(), "no fault in {directory}");
         let _ = write!(text, "\n## {title}\n\nTests in `{directory}`.\n");
-        let row = |fault: Fault| vec![fault.what, fault.shown, code(&fault.test)];
-        table(&mut text, &["fault", "shown", "test"], faults.into_iter().map(row));
+        if directory == EXPLAINED {
+            let row = |fault: Fault| {
+                assert!(
+                    !fault.seen.is_empty(),
+                    "{} does not look at its fault as an operator does",
+                    fault.test
+                );
+                vec![fault.what, fault.shown, fault.seen, code(&fault.test)]
+            };
+            table(&mut text, &["fault", "shown", "asserted by", "test"], faults.into_iter().map(row));
+        } else {
+            let row = |fault: Fault| vec![fault.what, fault.shown, code(&fault.test)];
+            table(&mut text, &["fault", "shown", "test"], faults.into_iter().map(row));
+        }
     }
     for refusal in Refusal::ALL {
         assert!(text.contains(&code(refusal.code())), "no fault shows {}", refusal.code());
@@ -67,23 +95,63 @@ fn read_directory(directory: &Path, prefix: &str, faults: &mut Vec<Fault>) {
 
 fn read_file(source: &str, module: &str, faults: &mut Vec<Fault>) {
     let mut told: Vec<(String, String)> = vec![];
+    let mut elsewhere = None;
     for line in source.lines().map(str::trim) {
         if let Some(what) = line.strip_prefix("// Fault: ") {
             told.push((what.to_owned(), String::new()));
         } else if let Some(shown) = line.strip_prefix("// Shown: ") {
             shown.clone_into(&mut told.last_mut().unwrap().1);
+        } else if let Some(seen) = line.strip_prefix("// Seen: ") {
+            elsewhere = Some(match seen {
+                "console" => "host console, log of the coordinator",
+                "gone" => "no object is left",
+                _ => panic!("{module}: `Seen: {seen}` is neither console nor gone"),
+            });
         } else if let Some(more) = line.strip_prefix("// ").filter(|_| !told.is_empty()) {
             let (what, shown) = told.last_mut().unwrap();
             let open = if shown.is_empty() { what } else { shown };
             let _ = write!(open, " {more}");
         } else if let Some((_, declared)) = line.split_once("fn ") {
             let name = declared.split('(').next().unwrap_or_default();
+            let seen = elsewhere.take().map_or_else(|| list_looks(source, name), str::to_owned);
             for (what, shown) in told.drain(..) {
                 check_codes(&shown, source, name);
-                faults.push(Fault { what, shown, test: format!("{module}::{name}") });
+                faults.push(Fault { what, shown, seen: seen.clone(), test: format!("{module}::{name}") });
             }
         }
     }
+}
+
+/// What an operator calls, by the calls of the test and of the functions that it calls.
+fn list_looks(source: &str, test: &str) -> String {
+    let functions = split_functions(source);
+    let (mut pending, mut visited, mut looks) = (vec![test], BTreeSet::new(), BTreeSet::new());
+    while let Some(name) = pending.pop() {
+        let Some(body) = functions.get(name).filter(|_| visited.insert(name)) else { continue };
+        for (call, command, answer) in LOOKS {
+            for arguments in body.split(call).skip(1) {
+                let literal = arguments.split('"').nth(1).unwrap_or_default();
+                let kind = literal.split('/').next().unwrap_or_default().to_lowercase();
+                looks.insert(format!("{}{answer}", code(&format!("{command} {kind}"))));
+            }
+        }
+        pending.extend(functions.keys().filter(|other| body.contains(&format!("{other}("))));
+    }
+    looks.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// The functions of a file that no module encloses, with their bodies.
+fn split_functions(source: &str) -> BTreeMap<&str, &str> {
+    let starts = source.match_indices("fn ").filter(|(index, _)| {
+        let line = source[..*index].rsplit('\n').next().unwrap_or_default();
+        ["", "async "].contains(&line)
+    });
+    let function = |(index, _): (usize, &str)| {
+        let (name, rest) = source[index + 3..].split_once('(')?;
+        let body = rest.split_once("\n}").map_or(rest, |(body, _)| body);
+        Some((name, body))
+    };
+    starts.filter_map(function).collect()
 }
 
 /// A reason that is promised is one that the test's file asks for.

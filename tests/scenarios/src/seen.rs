@@ -1,0 +1,87 @@
+//! What an operator sees: the answer of `kubectl baremetal why`, and the Events that
+//! `kubectl describe` shows.
+
+use coordinator_api::explain::Attention;
+use kube::core::{ApiResource, GroupVersionKind};
+use kubectl_baremetal::{Explanation, explain, list_kinds};
+use serde_json::Value;
+use tokio::time::{Duration, Instant};
+
+use crate::cluster_api::NAMESPACE;
+use crate::dump::text;
+use crate::world::{DEADLINE, World};
+
+/// Pause between two looks.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// No scenario has a control plane provider.
+const NOT_SERVED: &str = "controlplane.cluster.x-k8s.io";
+
+fn is_here(object: &Value) -> bool {
+    object["metadata"]["namespace"] == NAMESPACE
+}
+
+impl World {
+    /// What `kubectl baremetal why KIND/NAME` answers now.
+    #[must_use]
+    pub fn why(&self, object: &str) -> Explanation {
+        let parse = |object| serde_json::from_value(object).unwrap();
+        let lists = list_kinds().filter(|kind| kind.group != NOT_SERVED);
+        let lists = lists.map(|kind| (kind.clone(), self.list_kind(&kind).into_iter().map(parse).collect()));
+        explain(object, NAMESPACE, lists, self.now()).unwrap()
+    }
+
+    fn list_kind(&self, kind: &GroupVersionKind) -> Vec<Value> {
+        let ApiResource { plural, group, .. } = ApiResource::from_gvk(kind);
+        let objects = self.fake.look_at_all(&format!("{plural}.{group}"));
+        objects.into_iter().filter(is_here).collect()
+    }
+
+    /// Waits until `why KIND/NAME` names this reason, with these words of its cause, and as
+    /// the next action these.
+    pub async fn expect_why(&self, object: &str, reason: impl Into<&'static str>, cause: &str, action: &str) {
+        let reason = reason.into();
+        let names_all = |found: &Explanation| {
+            let (told, next) = found.text.split_once("\n  next ").unwrap_or_default();
+            let mut words = told.split(|letter: char| !letter.is_alphanumeric());
+            words.any(|word| word == reason) && told.contains(cause) && next.contains(action)
+        };
+        let wanted = format!("{reason} because {cause:?}, next {action:?}");
+        self.wait_for_answer(object, &wanted, names_all).await;
+    }
+
+    /// Waits until `why KIND/NAME` says that nothing is in the way.
+    pub async fn expect_nothing(&self, object: &str) {
+        let is_fine = |found: &Explanation| found.attention == Attention::None;
+        self.wait_for_answer(object, "nothing is in the way", is_fine).await;
+    }
+
+    async fn wait_for_answer(&self, object: &str, wanted: &str, is: impl Fn(&Explanation) -> bool) {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            self.find_nodes();
+            let found = self.why(object);
+            if is(&found) {
+                return;
+            }
+            assert!(Instant::now() < end, "`why {object}` lacks {wanted}:\n{}", found.text);
+            self.advance_time(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Asserts that `kubectl describe KIND NAME` shows an Event with this reason, and with
+    /// these words of its cause and action.
+    pub fn expect_event(&self, kind: &str, name: &str, reason: &str, words: &str) {
+        let events = self.fake.look_at_all("events");
+        let is_about = |event: &&Value| {
+            let about = if event["involvedObject"].is_null() { "/regarding" } else { "/involvedObject" };
+            (text(event, &format!("{about}/kind")), text(event, &format!("{about}/name"))) == (kind, name)
+        };
+        let about: Vec<_> = events.iter().filter(is_about).collect();
+        let is_it = |event: &&Value| {
+            let told = format!("{} {}", text(event, "/message"), text(event, "/note"));
+            text(event, "/reason") == reason && told.contains(words)
+        };
+        assert!(about.iter().any(is_it), "no Event {reason} of {kind} {name} with {words:?}: {about:#?}");
+    }
+}
