@@ -144,6 +144,12 @@ fn cloud_init_converts_network_data_alike() {
     ];
     for (case, spec, wants) in cases {
         let consumed = consume(&render(spec));
+        if case.contains("SLAAC") {
+            // cloud-init asks DHCPv6 too, and leaves router advertisements to networkd's default.
+            consumed.assert_holds(case, &format!("{ETHERNET}eno4.network [Network] IPv6AcceptRA=yes"));
+            let theirs = ETHERNET.trim_start_matches("netplan");
+            consumed.assert_holds(case, &format!("openstack{theirs}eno4.network [Network] DHCP=ipv6"));
+        }
         for want in wants {
             consumed.assert_holds(case, &format!("{ETHERNET}{want}"));
             consumed
