@@ -104,7 +104,7 @@ async fn annotation_replaces_the_image_of_a_template() {
     let message = |world: &World| host_object(world)["status"]["errorMessage"].to_string();
     world.wait_until("it is refused", |world| message(world).contains("baremetal.cluster.io/os-image")).await;
     let object = format!("BareMetalHost/{HOST}");
-    world.expect_why(&object, Reason::FieldUnsupported, "image", "os-image").await;
+    world.expect_why(&object, Reason::FieldUnsupported, "os-image", "correct the field").await;
     let annotate = |tag: &str| {
         let image = format!("oci://registry.example/os:{tag}");
         json!({ "metadata": { "annotations": { "baremetal.cluster.io/os-image": image } } })

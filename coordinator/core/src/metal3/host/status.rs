@@ -69,6 +69,11 @@ pub fn project_status(
         status.conditions.retain(|condition| condition.type_ != Type::Rebooted.as_str());
     }
     shown.extend(rebooted);
+    if status.provisioning.state == "available" {
+        // Of the plan that made it free.
+        let is_shown = |name: &str| shown.iter().any(|update| update.kind.as_str() == name);
+        status.conditions.retain(|condition| is_shown(&condition.type_));
+    }
     conditions::set_conditions(&mut status.conditions, &shown, host.metadata.generation, now);
     let mut status = keep_unshown(host, status);
     if status != before {
