@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use plotters::coord::Shift;
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
@@ -18,6 +19,8 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(23, 160, 170),
     RGBColor(110, 110, 110),
 ];
+
+type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// One line of a plot by size.
 pub(crate) struct Line {
@@ -40,15 +43,10 @@ pub(crate) fn draw_sizes(title: &str, unit: &str, lines: &[Line]) -> anyhow::Res
     {
         let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(64)
-            .build_cartesian_2d(
-                (sizes.start / 1.3..sizes.end * 1.3).log_scale(),
-                (costs.start / 3.0..costs.end * 6.0).log_scale(),
-            )?;
+        let mut chart = start_chart(&root, title).build_cartesian_2d(
+            (sizes.start / 1.3..sizes.end * 1.3).log_scale(),
+            (costs.start / 3.0..costs.end * 6.0).log_scale(),
+        )?;
         let count = |size: &f64| format!("{size:.0}");
         chart.configure_mesh().x_label_formatter(&count).x_desc("hosts").y_desc(unit).draw()?;
         for (line, color) in lines.iter().zip(COLORS.iter().cycle()) {
@@ -83,12 +81,7 @@ pub(crate) fn draw_distribution(
     {
         let root = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(40)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..end, 0.0..100.0)?;
+        let mut chart = start_chart(&root, title).build_cartesian_2d(0.0..end, 0.0..100.0)?;
         chart.configure_mesh().x_desc(unit).y_desc("% of the measurements").draw()?;
         chart.draw_series(LineSeries::new(steps(&sorted), COLORS[0].stroke_width(2)))?;
         if let Some(goal) = goal {
@@ -137,6 +130,12 @@ pub(crate) fn draw_shares(title: &str, shares: &[Share]) -> anyhow::Result<Strin
         root.present()?;
     }
     Ok(text)
+}
+
+fn start_chart<'a, 'b>(root: &'a Canvas<'b>, title: &str) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(root);
+    chart.caption(title, ("sans-serif", 18)).margin(12).x_label_area_size(40).y_label_area_size(64);
+    chart
 }
 
 /// From the smallest to the largest value.

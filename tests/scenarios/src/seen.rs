@@ -16,6 +16,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// No scenario has a control plane provider.
 const NOT_SERVED: &str = "controlplane.cluster.x-k8s.io";
+/// The group of Cluster API in which our kinds are.
+const OURS: &str = "infrastructure.cluster.x-k8s.io";
 
 fn is_here(object: &Value) -> bool {
     object["metadata"]["namespace"] == NAMESPACE
@@ -29,6 +31,15 @@ impl World {
         let lists = list_kinds().filter(|kind| kind.group != NOT_SERVED);
         let lists = lists.map(|kind| (kind.clone(), self.list_kind(&kind).into_iter().map(parse).collect()));
         explain(object, NAMESPACE, lists, self.now()).unwrap()
+    }
+
+    /// The objects that `why` looks at, without those of Cluster API, and all Events.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Value> {
+        let is_ours =
+            |kind: &GroupVersionKind| kind.group == OURS || !kind.group.ends_with("cluster.x-k8s.io");
+        let objects = list_kinds().filter(is_ours).flat_map(|kind| self.list_kind(&kind));
+        objects.chain(self.fake.look_at_all("events").into_iter().filter(is_here)).collect()
     }
 
     fn list_kind(&self, kind: &GroupVersionKind) -> Vec<Value> {

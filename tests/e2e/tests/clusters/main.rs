@@ -10,6 +10,7 @@ mod control_planes;
 mod deleted;
 mod disturbed;
 mod documented;
+mod explained;
 mod kinds;
 mod lifecycle;
 mod metal3;
