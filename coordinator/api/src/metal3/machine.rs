@@ -28,7 +28,7 @@ use crate::machine::{Initialization, MachineAddress};
     derive = "Default",
     derive = "PartialEq",
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "ProviderID", type_ = "string", json_path = ".spec.providerID"),
+    printcolumn(name = "ProviderID", type_ = "string", json_path = ".spec.providerID", priority = 1),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready"),
     printcolumn(
         name = "Cluster",
