@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, NamespaceResourceScope};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -138,13 +138,7 @@ pub async fn add_finalizer<K: Kind>(client: &Client, object: &K, finalizer: &str
     patch(client, object, "add the finalizer of", change).await.map(drop)
 }
 
-/// Whether an object has these labels.
-#[must_use]
-pub fn has_labels(object: &impl ResourceExt, labels: &BTreeMap<&str, &str>) -> bool {
-    labels.iter().all(|(key, value)| object.labels().get(*key).is_some_and(|found| found == value))
-}
-
-/// Adds a finalizer and labels.
+/// Adds what is missing of a finalizer and labels, unless the object is in deletion; whether it wrote.
 ///
 /// # Errors
 /// Conflict when the object has changed.
@@ -153,10 +147,15 @@ pub async fn hold_labelled<K: Kind>(
     object: &K,
     finalizer: &str,
     labels: &BTreeMap<&str, &str>,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
+    let has = |(key, value): (&&str, &&str)| object.labels().get(*key).is_some_and(|found| found == value);
+    let is_held = object.finalizers().iter().any(|held| held == finalizer);
+    if object.meta().deletion_timestamp.is_some() || is_held && labels.iter().all(has) {
+        return Ok(false);
+    }
     let finalizers = with_finalizer(object.finalizers(), finalizer);
     let change = json!({ "metadata": { "finalizers": finalizers, "labels": labels } });
-    patch(client, object, "add finalizer and labels of", change).await.map(drop)
+    patch(client, object, "add finalizer and labels of", change).await.map(|_| true)
 }
 
 /// Removes a finalizer.

@@ -4,12 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-fn checkout(path: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
+use contract::documents::checkout;
 
 fn read_pin() -> String {
     fs::read_to_string(checkout("tests/contract/former-release/commit")).unwrap()

@@ -2,17 +2,14 @@
 
 use std::error::Error as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use contract::documents::checkout;
 use control_plane::{ClusterApi, ControlPlane, Part, Parts, Settings, apply};
 use kube::Client;
 use kube::api::DynamicObject;
-
-fn checkout(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
 
 fn read_manifests(directory: &Path) -> Result<Vec<(String, Vec<DynamicObject>)>> {
     let mut manifests = vec![];

@@ -14,10 +14,6 @@ async fn broken_name_template_is_reported_and_correctable() {
     world.apply_registration_of("hosts", "-", "/dev/vda").await;
     world.boot_host("host-1", "hosts");
     world.wait_until("it is refused", |world| world.log().contains("BadTemplate")).await;
-    let events = world.fake.look_at_all("events");
-    let event = events.iter().find(|event| event["reason"] == "BadTemplate").cloned().unwrap_or_default();
-    assert_eq!(event["involvedObject"]["kind"], "MachineRegistration", "{event}");
-    assert!(event["message"].as_str().unwrap().contains("add letters or digits"), "{event}");
     world
         .expect_why(
             "machineregistration/hosts",
@@ -78,12 +74,6 @@ async fn taken_name_is_rejected_for_another_key() {
     let first = world.inventory("host").unwrap();
     world.boot_host("host-2", "hosts");
     world.wait_until("the second is refused", |world| world.log().contains("NameTaken")).await;
-    let events = world.fake.look_at_all("events");
-    let event = events.iter().find(|event| event["reason"] == "NameTaken").cloned().unwrap_or_default();
-    assert!(
-        event["message"].as_str().unwrap_or_default().contains("give the two hosts different names"),
-        "{event}"
-    );
     world
         .expect_why(
             "machineregistration/hosts",

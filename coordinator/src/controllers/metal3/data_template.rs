@@ -29,9 +29,7 @@ pub(super) async fn reconcile(
     let is_held = template.finalizers().iter().any(|name| name == names::DATA_TEMPLATE_FINALIZER);
     let is_deleted = template.metadata.deletion_timestamp.is_some();
     let labels = labels_of_template(&template);
-    let is_marked = is_held && metal3::has_labels(&*template, &labels);
-    if !is_deleted && !is_marked {
-        metal3::hold_labelled(&context.client, &*template, names::DATA_TEMPLATE_FINALIZER, &labels).await?;
+    if metal3::hold_labelled(&context.client, &*template, names::DATA_TEMPLATE_FINALIZER, &labels).await? {
         return Ok(Action::await_change());
     }
     if is_deleted && is_held && used.is_empty() {

@@ -25,9 +25,7 @@ pub(super) async fn reconcile(pool: Arc<IPPool>, context: Arc<Context>) -> Resul
     let is_held = pool.finalizers().iter().any(|name| name == names::POOL_FINALIZER);
     let is_deleted = pool.metadata.deletion_timestamp.is_some();
     let labels = labels_of_pool(&pool);
-    let is_marked = is_held && metal3::has_labels(&*pool, &labels);
-    if !is_deleted && !is_marked {
-        metal3::hold_labelled(&context.client, &*pool, names::POOL_FINALIZER, &labels).await?;
+    if metal3::hold_labelled(&context.client, &*pool, names::POOL_FINALIZER, &labels).await? {
         return Ok(Action::await_change());
     }
     if is_deleted && is_held && used.is_empty() {

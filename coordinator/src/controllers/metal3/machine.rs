@@ -264,7 +264,7 @@ async fn choose(
 ) -> Result<Option<Blocker>, StoreError> {
     let (machine, Some(owner)) = (&*gathered.machine, gathered.owner.as_deref()) else { return Ok(None) };
     let key = Key::of(machine);
-    let chosen = cache.index.choose_host(machine, owner, context.clock.now());
+    let chosen = cache.index.choose_host(machine, owner, gathered.now);
     match chosen {
         Ok(host) => {
             let note = (names::HOST_OF_MACHINE, format!("{}/{host}", key.namespace));

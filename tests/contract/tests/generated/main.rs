@@ -10,11 +10,8 @@ mod reference;
 mod source;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-fn checkout(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
+use contract::documents::checkout;
 
 /// Above a generated manifest: the schema is too large to review by hand.
 const HEADER: &str = "# Generated from coordinator/api by `make generate`.\n";
