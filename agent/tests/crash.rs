@@ -260,6 +260,7 @@ fn former_seed() -> Seed {
         meta_data: "instance-id: installed\n".into(),
         network_config: Some("version: 2\nbonds: {}\n".into()),
         connections: BTreeMap::from([("bond0".into(), Secret::new(b"[connection]\n".to_vec()))]),
+        network_data: None,
     }
 }
 

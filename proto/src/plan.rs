@@ -289,6 +289,9 @@ pub struct Seed {
     /// Keyfiles by file name without `.nmconnection`: where `NetworkManager`
     /// configures the network, they are there instead.
     pub connections: BTreeMap<String, Secret>,
+    /// `OpenStack`'s `network_data.json`, where one was given; cloud-init reads
+    /// the other two, which say the same.
+    pub network_data: Option<Secret>,
 }
 
 /// Arguments and labels of the kubelet of this host.

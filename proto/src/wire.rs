@@ -98,6 +98,7 @@ impl From<wire::Seed> for Seed {
                 .into_iter()
                 .map(|file| (file_name(&file.name), Secret::new(file.content)))
                 .collect(),
+            network_data: seed.network_data.map(Secret::new),
         }
     }
 }
@@ -116,6 +117,7 @@ impl From<&Seed> for wire::Seed {
                     content: content.expose().to_vec(),
                 })
                 .collect(),
+            network_data: seed.network_data.as_ref().map(|data| data.expose().to_vec()),
         }
     }
 }
@@ -281,6 +283,7 @@ mod tests {
                     meta_data: "instance-id: a\n".into(),
                     network_config: None,
                     connections: BTreeMap::from([("eno1".into(), Secret::new(b"[connection]\n".to_vec()))]),
+                    network_data: Some(Secret::new(b"{}".to_vec())),
                 }),
                 Step::UpgradeSystem(Upgrade {
                     image: image.clone(),
@@ -384,6 +387,7 @@ mod tests {
             meta_data: String::new(),
             network_config: None,
             connections: BTreeMap::from([("eno1".into(), Secret::new(b"canary".to_vec()))]),
+            network_data: Some(Secret::new(b"canary".to_vec())),
         });
         let registry = RegistryAccess {
             docker_config: Some(Secret::new(b"canary".to_vec())),

@@ -103,6 +103,7 @@ fn live_seed(config: &str, runs_yip: bool, boot_id: &str) -> Result<Seed, LiveEr
         meta_data: format!("instance-id: live-{boot_id}\n"),
         network_config: None,
         connections: BTreeMap::new(),
+        network_data: None,
     };
     take_network(&mut seed, config.get("network"));
     Ok(seed)

@@ -11,7 +11,7 @@ use std::io;
 use proto::plan::{PlanId, Secret, Seed};
 use serde::{Deserialize, Serialize};
 
-use super::seed::{self, NETWORK_CONFIG, SeedError};
+use super::seed::{self, NETWORK_CONFIG, NETWORK_DATA, SeedError};
 use super::{connections, wipe};
 use crate::durable::{self, DurableError};
 use crate::failpoint::failpoint;
@@ -21,14 +21,19 @@ const RECORD: &str = "trial.json";
 
 /// What a seed says of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Network {
+struct SeedNetwork {
     network_config: Option<String>,
     connections: BTreeMap<String, Secret>,
+    network_data: Option<Secret>,
 }
 
-impl Network {
+impl SeedNetwork {
     fn of_seed(seed: &Seed) -> Self {
-        Self { network_config: seed.network_config.clone(), connections: seed.connections.clone() }
+        Self {
+            network_config: seed.network_config.clone(),
+            connections: seed.connections.clone(),
+            network_data: seed.network_data.clone(),
+        }
     }
 }
 
@@ -54,7 +59,7 @@ struct Revert {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
     record: Record,
-    former: Network,
+    former: SeedNetwork,
 }
 
 /// How far a trial is.
@@ -102,6 +107,7 @@ impl Trial {
             connections.map(|(name, content)| (connections::file_name(name), content.expose())).collect();
         let mut files = vec![(RECORD, record.as_slice())];
         files.extend(self.former.network_config.as_ref().map(|text| (NETWORK_CONFIG, text.as_bytes())));
+        files.extend(self.former.network_data.as_ref().map(|data| (NETWORK_DATA, data.expose())));
         files.extend(keyfiles.iter().map(|(name, content)| (name.as_str(), *content)));
         durable::create_directory(state.path())?;
         durable::replace_directory(&state.network_trial(), &files)
@@ -127,9 +133,10 @@ fn try_read(state: &StateDir) -> Result<Option<Trial>, SeedError> {
     let damaged = |error: serde_json::Error| SeedError::Read { path, source: io::Error::other(error) };
     let record = serde_json::from_slice(&bytes).map_err(damaged)?;
     let network_config = seed::read_optional(directory.join(NETWORK_CONFIG))?;
-    let former = Network {
+    let former = SeedNetwork {
         network_config: network_config.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
         connections: seed::read_connections(&directory)?,
+        network_data: seed::read_optional(directory.join(NETWORK_DATA))?.map(Secret::new),
     };
     Ok(Some(Trial { record, former }))
 }
@@ -139,8 +146,8 @@ fn try_read(state: &StateDir) -> Result<Option<Trial>, SeedError> {
 fn plan_trial(
     plan: &PlanId,
     boot: &str,
-    wanted: &Network,
-    current: Option<Network>,
+    wanted: &SeedNetwork,
+    current: Option<SeedNetwork>,
     earlier: Option<Trial>,
 ) -> Option<Trial> {
     let Some(earlier) = earlier else {
@@ -166,8 +173,8 @@ fn new_record(plan: &PlanId, boot: &str) -> Record {
 /// [`SeedError`]; the seed must not be stored then.
 pub fn keep_former(root: &Root, plan: &PlanId, boot: &str, wanted: &Seed) -> Result<(), SeedError> {
     let state = root.state();
-    let current = seed::load(&state)?.as_ref().map(Network::of_seed);
-    match plan_trial(plan, boot, &Network::of_seed(wanted), current, read_trial(&state)) {
+    let current = seed::load(&state)?.as_ref().map(SeedNetwork::of_seed);
+    match plan_trial(plan, boot, &SeedNetwork::of_seed(wanted), current, read_trial(&state)) {
         Some(trial) => trial.store(&state)?,
         None => durable::remove_directory(&state.network_trial())?,
     }
@@ -209,12 +216,12 @@ pub(super) fn restore_former(root: &Root) -> Result<bool, super::BootError> {
     let Some(trial) = read_trial(&state).filter(|trial| trial.reverted().is_some()) else {
         return Ok(false);
     };
-    let Some(seed) = seed::load(&state)?.filter(|seed| Network::of_seed(seed) != trial.former) else {
+    let Some(seed) = seed::load(&state)?.filter(|seed| SeedNetwork::of_seed(seed) != trial.former) else {
         return Ok(false);
     };
     wipe::remove_rendered_network(root)?;
-    let Network { network_config, connections } = trial.former;
-    seed::store(&state, &Seed { network_config, connections, ..seed })?;
+    let SeedNetwork { network_config, connections, network_data } = trial.former;
+    seed::store(&state, &Seed { network_config, connections, network_data, ..seed })?;
     Ok(true)
 }
 
@@ -230,18 +237,20 @@ pub fn read_uptime(root: &Root) -> std::time::Duration {
 mod tests {
     use super::*;
 
-    fn network(text: &str) -> Network {
+    fn network(text: &str) -> SeedNetwork {
         let keyfile = Secret::new(format!("[connection]\nid={text}\n").into_bytes());
-        Network {
+        SeedNetwork {
             network_config: Some(format!("version: 2 # {text}\n")),
             connections: BTreeMap::from([("eno1".to_owned(), keyfile)]),
+            network_data: Some(Secret::new(format!("{{\"id\":\"{text}\"}}").into_bytes())),
         }
     }
 
-    fn seed_with(network: &Network) -> Seed {
-        let Network { network_config, connections } = network.clone();
+    fn seed_with(network: &SeedNetwork) -> Seed {
+        let SeedNetwork { network_config, connections, network_data } = network.clone();
         let user_data = Some(Secret::new(b"#cloud-config\n".to_vec()));
-        Seed { user_data, meta_data: "instance-id: p-1\n".into(), network_config, connections }
+        let meta_data = "instance-id: p-1\n".into();
+        Seed { user_data, meta_data, network_config, connections, network_data }
     }
 
     fn plan(id: &str) -> PlanId {

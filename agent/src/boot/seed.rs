@@ -16,6 +16,7 @@ use crate::paths::{Root, StateDir};
 const USER_DATA: &str = "user-data";
 const META_DATA: &str = "meta-data";
 pub(super) const NETWORK_CONFIG: &str = "network-config";
+pub(super) const NETWORK_DATA: &str = "network_data.json";
 /// Of cloud-init, which else would configure one NIC by itself.
 pub(super) const NO_NETWORK: &str = "network: {config: disabled}\n";
 
@@ -75,6 +76,7 @@ fn list_files(seed: &Seed) -> Vec<(String, &[u8])> {
     let mut files = vec![(META_DATA.to_owned(), seed.meta_data.as_bytes())];
     files.extend(seed.user_data.as_ref().map(|data| (USER_DATA.to_owned(), data.expose())));
     files.extend(seed.network_config.as_ref().map(|text| (NETWORK_CONFIG.to_owned(), text.as_bytes())));
+    files.extend(seed.network_data.as_ref().map(|data| (NETWORK_DATA.to_owned(), data.expose())));
     let connections = seed.connections.iter();
     files.extend(connections.map(|(name, content)| (connections::file_name(name), content.expose())));
     files
@@ -106,6 +108,7 @@ fn read_directory(directory: &Path) -> Result<Option<Seed>, SeedError> {
         meta_data: text(meta_data),
         network_config: read_optional(directory.join(NETWORK_CONFIG))?.map(text),
         connections: read_connections(directory)?,
+        network_data: read_optional(directory.join(NETWORK_DATA))?.map(Secret::new),
     }))
 }
 
@@ -225,6 +228,7 @@ mod tests {
             meta_data: "instance-id: plan-1\nlocal-hostname: node-1\nuuid: x\n".into(),
             network_config: Some("version: 2\n".into()),
             connections: BTreeMap::new(),
+            network_data: Some(Secret::new(b"{}".to_vec())),
         }
     }
 
@@ -251,6 +255,7 @@ mod tests {
             meta_data: "instance-id: plan-2\n".into(),
             network_config: None,
             connections: BTreeMap::new(),
+            network_data: None,
         };
         store(&root.state(), &neutral).unwrap();
         restore_seed(&root).unwrap();
@@ -258,6 +263,7 @@ mod tests {
         let user_data = fs::read(root.nocloud_seed().join(USER_DATA)).unwrap();
         assert!(user_data.is_empty(), "cloud-init needs the file");
         assert!(!root.nocloud_seed().join(NETWORK_CONFIG).exists());
+        assert!(!root.nocloud_seed().join(NETWORK_DATA).exists());
     }
 
     #[test]

@@ -111,6 +111,7 @@ impl Host {
             meta_data: "instance-id: reprovision-01\n".into(),
             network_config: None,
             connections: BTreeMap::new(),
+            network_data: None,
         };
         seed::store(&host.root.state(), &seed).unwrap();
         let identity = NodeIdentity { uuid: "u".into(), provider_id: "baremetal:///h".into() };

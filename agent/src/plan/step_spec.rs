@@ -129,6 +129,7 @@ pub(crate) mod every {
                 meta_data: String::new(),
                 network_config: None,
                 connections: BTreeMap::new(),
+                network_data: None,
             }),
             Step::WriteNodeIdentity(NodeIdentity { uuid: "u".into(), provider_id: "p".into() }),
             Step::RemoveNodeIdentity,

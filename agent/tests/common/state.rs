@@ -30,6 +30,7 @@ fn seed() -> Seed {
         meta_data: "instance-id: first\n".into(),
         network_config: Some("version: 2\n".into()),
         connections: BTreeMap::from([("eno1".into(), Secret::new(b"[connection]\n".to_vec()))]),
+        network_data: Some(Secret::new(b"{}".to_vec())),
     }
 }
 
@@ -66,6 +67,7 @@ pub(crate) fn write(root: &Root) -> Result<()> {
         meta_data: "instance-id: former\n".into(),
         network_config: None,
         connections: BTreeMap::new(),
+        network_data: None,
     };
     seed::store(&state, &former)?;
     seed::store(&state, &seed())?;

@@ -35,6 +35,7 @@ impl Host {
             meta_data: "instance-id: former\n".into(),
             network_config: Some("version: 2\nrenderer: former\n".into()),
             connections: BTreeMap::new(),
+            network_data: None,
         };
         seed::store(&root.state(), &former).unwrap();
         seed::place(&root, &former).unwrap();

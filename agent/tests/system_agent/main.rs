@@ -33,6 +33,7 @@ fn network(network_config: Option<&str>) -> HostNetwork {
     HostNetwork {
         network_config: network_config.map(str::to_owned),
         connections: network_config.map(keyfile).into_iter().collect(),
+        network_data: network_config.map(|_| Secret::new(b"{\"links\":[]}".to_vec())),
     }
 }
 

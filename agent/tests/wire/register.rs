@@ -147,6 +147,7 @@ pub(crate) fn install(device: &str) -> Next {
         meta_data: "instance-id: first\n".to_owned(),
         network_config: None,
         connections: vec![],
+        network_data: None,
     };
     Next::Install(Install { device: device.to_owned(), seed: Some(seed), ..Install::default() })
 }

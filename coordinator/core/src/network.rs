@@ -46,6 +46,9 @@ pub struct HostNetwork {
     /// `NetworkManager`, which take them and not the other. Empty where
     /// network-config alone was given.
     pub connections: BTreeMap<String, Secret>,
+    /// The `network_data.json` that the other two were made of, for programs on
+    /// the host that read it.
+    pub network_data: Option<Secret>,
 }
 
 /// The network of a host: `spec.network` unless empty, else
@@ -89,7 +92,8 @@ pub struct LiveNetwork {
 /// [`NetworkError`], which names the place and the next action.
 pub fn network_data(text: &str, observed: Option<&ObservedNetwork>) -> Result<HostNetwork, NetworkError> {
     let network = openstack::parse_network_data(text, observed)?;
-    render_network(&network, BTreeMap::new(), &[], |_| true)
+    let network = render_network(&network, BTreeMap::new(), &[], |_| true)?;
+    Ok(HostNetwork { network_data: Some(Secret::new(text.as_bytes().to_vec())), ..network })
 }
 
 /// What a registration says of the network of each of its hosts: they boot
@@ -104,7 +108,7 @@ pub fn live_network(registration: &MachineRegistration) -> Option<LiveNetwork> {
 impl LiveNetwork {
     /// `None` where nothing is said.
     fn of_host(network: HostNetwork) -> Option<Self> {
-        let HostNetwork { network_config, connections } = network;
+        let HostNetwork { network_config, connections, network_data: _ } = network;
         let text = |content: Secret| String::from_utf8_lossy(content.expose()).into_owned();
         let connections: BTreeMap<_, _> =
             connections.into_iter().map(|(name, content)| (name, text(content))).collect();
@@ -152,7 +156,7 @@ fn render_network(
     let network_config =
         if is_empty { None } else { Some(render_config::render_config(network, untranslated)?) };
     let connections = connections.into_iter().map(|(name, text)| (name, Secret::new(text.into_bytes())));
-    Ok(HostNetwork { network_config, connections: connections.collect() })
+    Ok(HostNetwork { network_config, connections: connections.collect(), network_data: None })
 }
 
 /// An address with its prefix, or why not.

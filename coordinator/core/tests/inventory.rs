@@ -378,6 +378,7 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
                 name: "eno1".into(),
                 content: b"[connection]\nid=eno1\nuuid=6aafa98a-8199-817e-a426-0b6c3bdf145d\ntype=ethernet\n\n[ethernet]\nmac-address=52:54:00:00:00:01\n\n[ipv4]\nmethod=auto\n\n[ipv6]\nmethod=disabled\n".to_vec(),
             }],
+            network_data: None,
         }),
         ..Default::default()
     };
@@ -390,6 +391,7 @@ fn an_install_is_what_the_registration_says_and_a_person_named() {
             meta_data: "instance-id: install-b\n".into(),
             network_config: None,
             connections: vec![],
+            network_data: None,
         }),
         ..Default::default()
     };

@@ -97,7 +97,7 @@ pub(crate) fn set_plan(body: &mut Value, record: &PlanRecord, plan: &Value) {
 }
 
 pub(crate) fn clean_plan() -> PlanRecord {
-    let network = HostNetwork { network_config: Some("version: 2\n".to_owned()), connections: [].into() };
+    let network = HostNetwork { network_config: Some("version: 2\n".to_owned()), ..HostNetwork::default() };
     render(&PlanInputs::Clean(Clean { network }), Generation(3), "claim").unwrap()
 }
 

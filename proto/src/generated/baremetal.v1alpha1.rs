@@ -604,6 +604,10 @@ pub struct Seed {
     /// For images with NetworkManager, instead of network_config.
     #[prost(message, repeated, tag = "4")]
     pub connections: ::prost::alloc::vec::Vec<Keyfile>,
+    /// OpenStack's network_data.json, for programs that read it: cloud-init does not.
+    /// May hold secrets: never logged.
+    #[prost(bytes = "vec", optional, tag = "5")]
+    pub network_data: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]

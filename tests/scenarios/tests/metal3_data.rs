@@ -75,8 +75,10 @@ async fn rendered_data_reaches_the_host_and_is_given_back() {
     for part in ["10.66.0.10/24", "via: 10.66.0.1", "10.66.0.53"] {
         assert!(network.contains(part), "{part}: {network}");
     }
+    assert_eq!(read("network_data.json"), secret(&world, "m-1-networkdata", "networkData"));
     assert_eq!(world.metal3_machine("m-1").unwrap()["status"]["renderedData"]["name"], "workers-0");
     world.delete_metal3_machine("m-1").await;
+    assert!(!seed.join("network_data.json").exists(), "a cleaned host keeps no document of its machine");
     for kind in [DATA, CLAIMS, "ipclaims.ipam.metal3.io", ADDRESSES] {
         assert!(world.fake.look_at_all(kind).is_empty(), "{kind}");
     }

@@ -51,6 +51,7 @@ pub fn install_message(
         meta_data: cloud_init::neutral_meta_data(&format!("install-{instance}")),
         network_config: network.network_config,
         connections: network.connections,
+        network_data: network.network_data,
     };
     Ok(wire::Install {
         power_action: power_action(&install).into(),

@@ -30,7 +30,7 @@ pub(super) fn explicit_network(
             fill_value(&mut config, &template.ip_addresses)?;
             let text =
                 crate::yaml::to_yaml(&config).map_err(|error| NetworkError::Render(error.to_string()))?;
-            Ok(Some(HostNetwork { network_config: Some(text), connections: BTreeMap::new() }))
+            Ok(Some(HostNetwork { network_config: Some(text), ..HostNetwork::default() }))
         }
         Configurator::Nmconnections => {
             fill_value(&mut config, &template.ip_addresses)?;

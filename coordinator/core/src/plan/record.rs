@@ -66,6 +66,8 @@ pub(super) enum TypedStep {
         network_config_file: Option<usize>,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         connection_files: BTreeMap<String, usize>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network_data_file: Option<usize>,
     },
     WriteNodeIdentity {
         uuid: String,
@@ -198,7 +200,13 @@ fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step
     Ok(match step {
         TypedStep::RequestCleanup => Step::RequestCleanup,
         TypedStep::CleanCloudInit => Step::CleanCloudInit,
-        TypedStep::WriteSeed { user_data_file, meta_data_file, network_config_file, connection_files } => {
+        TypedStep::WriteSeed {
+            user_data_file,
+            meta_data_file,
+            network_config_file,
+            connection_files,
+            network_data_file,
+        } => {
             let keyfile = |(name, file): (&String, &usize)| -> Result<_, PlanRecordError> {
                 Ok((name.clone(), Secret::new(content(*file)?)))
             };
@@ -207,6 +215,7 @@ fn read_step(index: usize, step: &TypedStep, document: &Document) -> Result<Step
                 meta_data: text(*meta_data_file)?,
                 network_config: network_config_file.map(text).transpose()?,
                 connections: connection_files.iter().map(keyfile).collect::<Result<_, _>>()?,
+                network_data: network_data_file.map(content).transpose()?.map(Secret::new),
             })
         }
         TypedStep::WriteNodeIdentity { uuid, provider_id } => {

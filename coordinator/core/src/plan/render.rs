@@ -72,6 +72,10 @@ fn derive_id(
         part(name.as_bytes());
         part(content.expose());
     }
+    // Only where it is there: plans without it keep their names.
+    if let Some(data) = &network.network_data {
+        part(data.expose());
+    }
     let digest = hex::encode(&hash.finalize()[..8]);
     Ok(PlanId::parse(&format!("{}-{digest}", kind.as_str()))?)
 }
@@ -97,6 +101,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
                 }),
                 network_config: inputs.network.network_config.clone(),
                 connections: inputs.network.connections.clone(),
+                network_data: inputs.network.network_data.clone(),
             }),
             Step::WriteNodeIdentity(NodeIdentity {
                 uuid: inputs.names.uuid.clone(),
@@ -117,6 +122,7 @@ fn list_steps(inputs: &PlanInputs, id: &PlanId) -> Vec<Step> {
                 meta_data: cloud_init::neutral_meta_data(id.as_str()),
                 network_config: inputs.network.network_config.clone(),
                 connections: inputs.network.connections.clone(),
+                network_data: inputs.network.network_data.clone(),
             }),
             // After it nothing of the node is removed any more: it trims what was.
             Step::RemoveNodeState,
@@ -234,6 +240,10 @@ fn render_step(step: &Step, files: &mut Files) -> Result<TypedStep, PlanRecordEr
                     (name.clone(), files.add_file(&format!("{name}.nmconnection"), content.expose()))
                 })
                 .collect(),
+            network_data_file: seed
+                .network_data
+                .as_ref()
+                .map(|data| files.add_file("network_data.json", data.expose())),
         },
         Step::WriteNodeIdentity(NodeIdentity { uuid, provider_id }) => {
             let identity = serde_json::json!({ "uuid": uuid, "providerID": provider_id });

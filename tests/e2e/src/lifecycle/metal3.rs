@@ -141,6 +141,8 @@ impl Lifecycle<'_> {
             ensure!(seen.contains(&wanted), "{what} is missing in the host:\n{addresses}{routes}");
         }
         ensure!(!addresses.contains("10.77.0.10/"), "the address of the seed is left:\n{addresses}");
+        let document = guest.inside("cat /var/lib/cloud/seed/nocloud/network_data.json").await?;
+        ensure!(document.contains(ADDRESS), "network_data.json is not that of the template: {document}");
         let meta_data = guest.inside("cat /run/cloud-init/instance-data*.json").await?;
         for wanted in ["\"rack-position\": \"u10\"", &format!("\"provisioning-ip\": \"{ADDRESS}\"")] {
             ensure!(meta_data.contains(wanted), "cloud-init has no {wanted}");

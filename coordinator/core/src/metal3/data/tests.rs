@@ -192,7 +192,9 @@ fn one_address_of_each_pool_is_claimed() {
 #[test]
 fn rendered_network_data_is_what_hosts_are_given() {
     let rendered = with_sources(&host(), |sources| render_data(&documented(), sources)).unwrap();
-    let network = crate::network::network_data(rendered.network_data.as_deref().unwrap(), None).unwrap();
+    let document = rendered.network_data.as_deref().unwrap();
+    let network = crate::network::network_data(document, None).unwrap();
+    assert_eq!(network.network_data.unwrap().expose(), document.as_bytes());
     let config = network.network_config.unwrap();
     for part in ["bond0", "bond0.1", "10.0.0.5/24", "2001:db8::5/64", "10.2.0.5/16", "2001:db8::9"] {
         assert!(config.contains(part), "{part}: {config}");

@@ -67,7 +67,7 @@ fn body(step: &Step) -> Option<&'static str> {
 const WRITE_SEED: &str = r#"for seed in /var/lib/baremetal-agent/seed /var/lib/cloud/seed/nocloud; do
   rm -rf "$seed"
   install -d -m 0700 "$seed"
-  for file in user-data meta-data network-config; do
+  for file in user-data meta-data network-config network_data.json; do
     [ ! -e "$staging/$file" ] || install -m 0600 "$staging/$file" "$seed/$file"
   done
 done

@@ -112,6 +112,7 @@ fn seed() -> Step {
         meta_data: String::new(),
         network_config: None,
         connections: BTreeMap::new(),
+        network_data: None,
     })
 }
 
