@@ -10,13 +10,14 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::api::PostParams;
 use serde_json::json;
 use swtpm::Swtpm;
+use tokio::time::sleep;
 
 use crate::as_f64;
 use crate::figure::{Figure, median};
 use crate::fleet::IN_FLIGHT;
 use crate::protocol::{self, Endpoint};
 use crate::site::{Coordinator, Site};
-use crate::wait::Observed;
+use crate::wait::{Observed, until};
 
 /// Inventories that exist before.
 const FEW: usize = 100;
@@ -30,6 +31,9 @@ const TPMS: usize = 40;
 /// Numbers of hosts that only exist as objects.
 const FIRST_IDLE: usize = 50_000;
 const PATIENCE: Duration = Duration::from_mins(10);
+/// CPU seconds of a coordinator in one second without work; elections and probes go on.
+const IDLE: f64 = 0.05;
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What a registration by a TPM costs.
 struct TpmCosts {
@@ -64,8 +68,20 @@ impl Bench {
         numbers.map(create).buffer_unordered(CONCURRENT).try_collect::<()>().await?;
         self.existing = wanted;
         let observed: Observed<MachineInventory> = Observed::start(api);
-        let has_status = |inventory: &MachineInventory| inventory.status.is_some();
-        observed.until("inventories are reconciled", wanted, PATIENCE, has_status).await
+        observed.until("inventories exist", wanted, PATIENCE, |_| true).await?;
+        self.await_idle().await
+    }
+
+    /// An inventory that nothing registered gets no status: CPU time tells when the coordinator is
+    /// done with all of them.
+    async fn await_idle(&self) -> anyhow::Result<()> {
+        let mut used = self.coordinator.cpu()?;
+        until("the coordinator is idle", PATIENCE, async || {
+            sleep(SECOND).await;
+            let before = std::mem::replace(&mut used, self.coordinator.cpu()?);
+            Ok(used - before < IDLE)
+        })
+        .await
     }
 
     /// Milliseconds of server CPU of each registration, with what its watch events cause.

@@ -79,8 +79,9 @@ fn object(kind: &str, spec: &serde_json::Value, status: &serde_json::Value) -> s
 
 impl Bench {
     fn start(directory: &Path) -> anyhow::Result<Self> {
+        let base = format!("file://{}", directory.join("base.iso").display());
         let spec = json!({
-            "baseImage": "file:///base.iso", "registrationRef": { "name": "bench" }, "cleanupAfterMinutes": 0,
+            "baseImage": base, "registrationRef": { "name": "bench" }, "cleanupAfterMinutes": 0,
         });
         let seed: SeedImage = serde_json::from_value(object("SeedImage", &spec, &json!({})))?;
         let url = "https://127.0.0.1:1/elemental/registration/t";
