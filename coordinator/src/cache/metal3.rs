@@ -113,12 +113,11 @@ impl Watched for Metal3Machine {
     }
 }
 
-/// Read when a machine of it is deleted.
 impl Watched for Metal3MachineTemplate {
     const KIND: &'static str = "Metal3MachineTemplate";
 
-    fn record_change(_: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
-        Triggers::default()
+    fn record_change(this: &Arc<Self>, _: Presence, sinks: &Sinks) -> Triggers {
+        sinks.metal3.apply_machine_template(this)
     }
 }
 

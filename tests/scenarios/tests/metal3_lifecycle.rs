@@ -108,3 +108,25 @@ async fn successor_takes_another_host_after_a_time() {
     assert_eq!(host_object(&world, "ironic")["metadata"]["labels"][REUSE], "md-workers", "not ours");
     world.check_invariants().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_cleaning_mode_reaches_hosts() {
+    let mut world = World::with_metal3().await;
+    world.register_bare_metal_hosts(&["host-1"]).await;
+    world.apply_metal3_cluster("c1").await;
+    world.create("Metal3MachineTemplate", "t", json!({ "spec": { "template": { "spec": {} } } })).await;
+    world.apply_metal3_machine("m-1", cloned()).await;
+    world.wait_metal3_ready("m-1").await;
+    let shown = |world: &World| host_object(world, "bmh-host-1")["spec"]["automatedCleaningMode"].clone();
+    world.wait_idle().await;
+    let before = shown(&world);
+    assert_ne!(before, "disabled");
+    let mode = json!({ "spec": { "template": { "spec": { "automatedCleaningMode": "disabled" } } } });
+    world.patch("Metal3MachineTemplate", "t", mode).await;
+    world.wait_idle().await;
+    assert_eq!(shown(&world), "disabled", "before: {before}");
+    assert_eq!(world.metal3_machine("m-1").unwrap()["spec"]["automatedCleaningMode"], "disabled");
+    world.delete_metal3_machine("m-1").await;
+    world.wait_idle().await;
+    world.check_invariants().await;
+}

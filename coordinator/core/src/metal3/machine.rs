@@ -22,7 +22,7 @@ use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::inventory::CarriedNode;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::data::{Metal3Data, Metal3DataClaim};
-use coordinator_api::metal3::host::BareMetalHost;
+use coordinator_api::metal3::host::{BareMetalHost, CleaningMode};
 use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::names;
 use jiff::Timestamp;
@@ -81,6 +81,8 @@ pub enum Step {
     },
     /// Pause the host with its Cluster, or no longer.
     PauseHost(Value),
+    /// Give the machine the cleaning mode of its template.
+    SetCleaningMode(CleaningMode),
     /// Ask for the data of the template.
     ClaimData(Box<Metal3DataClaim>),
     /// Delete the claim: index and addresses are free.
@@ -176,6 +178,9 @@ pub fn decide_machine(situation: &Situation<'_>) -> Outcome {
         let message = "no Cluster API Machine owns this object yet: Cluster API sets the owner; create a MachineDeployment or a control plane, not this object";
         return wait(Reason::WaitingForMetal3MachineOwnerRef, message.to_owned());
     };
+    if let Some(mode) = provision::template_mode(situation) {
+        return Outcome::of_step(Step::SetCleaningMode(mode));
+    }
     if let Some(change) = provision::cleaning_change(situation) {
         return provision::change_host(change, "CleaningModeSet");
     }

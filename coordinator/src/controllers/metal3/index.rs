@@ -22,7 +22,7 @@ use kube::ResourceExt as _;
 
 use clusters::Clusters;
 use host_addresses::HostAddresses;
-pub(super) use hosts::cluster_of_infrastructure;
+pub(super) use hosts::{cluster_of_infrastructure, template_of_machine};
 
 use super::slots::Slots;
 use crate::cache::Presence;
@@ -69,6 +69,8 @@ struct Inner {
     infrastructures: Partition<Key, Key>,
     machines_by_host: Groups<Key, Key>,
     machines_by_cluster: Groups<Key, Key>,
+    /// By the `Metal3MachineTemplate` that Cluster API cloned them from.
+    machines_by_template: Partition<Key, Key>,
     /// By the Machine of Cluster API that owns both.
     remediations_by_owner: Partition<Key, Key>,
     machines: HashMap<Key, MachineFacts>,

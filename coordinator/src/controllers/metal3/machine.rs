@@ -30,6 +30,7 @@ use crate::cache::metal3::Metal3Cache;
 use crate::controllers::Context;
 use crate::controllers::index::Key;
 use crate::controllers::metal3::host;
+use crate::controllers::metal3::index::template_of_machine;
 use crate::store::{self, Class, StoreError, metal3, status};
 use crate::telemetry::chain;
 
@@ -37,8 +38,6 @@ use crate::telemetry::chain;
 const RECHECK: Duration = Duration::from_secs(5);
 /// How often labels are compared with those of the Node.
 const LABEL_INTERVAL: Duration = Duration::from_mins(1);
-/// Annotation of what Cluster API clones, with the name of the template.
-const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
 
 /// The objects of a decision, out of the stores.
 struct Gathered {
@@ -67,7 +66,7 @@ impl Gathered {
         let cluster = cluster.and_then(|name| context.cache.find_cluster(&beside(name)));
         let reference = cluster.as_ref().and_then(|cluster| cluster.spec.infrastructure_ref.as_ref());
         let infrastructure = reference.filter(|reference| reference.kind == "Metal3Cluster");
-        let template = machine.annotations().get(CLONED_FROM);
+        let template = template_of_machine(&machine);
         let host = named_host(&machine).and_then(|name| cache.hosts.get(&beside(name).object_ref()));
         let inventory = host.as_deref().and_then(|host| host::find_inventory(host, context));
         let carried = inventory
@@ -75,7 +74,7 @@ impl Gathered {
         Self {
             infrastructure: infrastructure
                 .and_then(|reference| cache.clusters.get(&beside(&reference.name).object_ref())),
-            template: template.and_then(|name| cache.templates.get(&beside(name).object_ref())),
+            template: template.and_then(|template| cache.templates.get(&template.object_ref())),
             host,
             catalog: context.cache.image_catalog(),
             data_claim: cache.data_claims.get(&key.object_ref()),
@@ -223,6 +222,11 @@ async fn apply_step(
             let Some(host) = gathered.host.as_deref() else { return Ok(None) };
             store::patch(client, host, "change the pause of", change.clone()).await?;
             tracing::info!(host = host.name_any(), %change, "host paused or continued with its Cluster");
+        }
+        Step::SetCleaningMode(mode) => {
+            let change = json!({ "spec": { "automatedCleaningMode": mode } });
+            store::patch(client, machine, "set the cleaning mode of", change).await?;
+            tracing::info!(?mode, "machine has the cleaning mode of its template");
         }
         Step::ClaimData(claim) => {
             metal3::create(client, &machine.namespace().unwrap_or_default(), &**claim).await?;

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use coordinator_api::capi::Machine;
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::metal3::data::{Metal3DataClaim, Metal3DataClaimSpec};
-use coordinator_api::metal3::host::{BareMetalHost, Image};
+use coordinator_api::metal3::host::{BareMetalHost, CleaningMode, Image};
 use coordinator_api::metal3::{Consumer, ObjectRef, SecretRef, names};
 use coordinator_api::names::{annotation, label};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{KIND, Outcome, Situation, Step, choice, is_candidate, is_consumer, named_host, node};
+use crate::cluster::is_paused;
 use crate::demand::Blocker;
 use crate::image_catalog;
 use crate::metal3::data::{META_DATA, NETWORK_DATA};
@@ -187,6 +188,14 @@ fn claim_host(situation: &Situation<'_>, host: &BareMetalHost, owner: &Machine) 
         "spec": { "consumerRef": consumer },
     });
     change_host(change, "HostAssociated")
+}
+
+/// The mode of the machine's template, where it has one and the machine another: a template is
+/// changed for machines that exist, too.
+pub(super) fn template_mode(situation: &Situation<'_>) -> Option<CleaningMode> {
+    let template = situation.template.filter(|template| !is_paused(*template, None))?;
+    let mode = template.spec.template.spec.automated_cleaning_mode?;
+    (situation.machine.spec.automated_cleaning_mode != Some(mode)).then_some(mode)
 }
 
 /// A mode that was changed while the host runs the node.

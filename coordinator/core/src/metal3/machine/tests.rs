@@ -266,6 +266,28 @@ fn b9_the_cleaning_mode_of_the_machine_is_that_of_its_host() {
 }
 
 #[test]
+fn b9_the_cleaning_mode_of_the_template_is_that_of_its_machines() {
+    use CleaningMode::{Disabled, Metadata};
+    for (what, on_template, is_paused, on_machine, want) in [
+        ("changed", Some(Disabled), false, Some(Metadata), "SetCleaningMode(Disabled)"),
+        ("new", Some(Disabled), false, None, "SetCleaningMode(Disabled)"),
+        ("the same", Some(Disabled), false, Some(Disabled), "CleaningModeSet"),
+        ("unset", None, false, Some(Disabled), "CleaningModeSet"),
+        ("paused", Some(Disabled), true, Some(Metadata), "CleaningModeSet"),
+    ] {
+        let mut world = world(chosen(), Some(used(true, "provisioning")));
+        let spec = json!({ "template": { "spec": { "automatedCleaningMode": on_template } } });
+        let mut template = Metal3MachineTemplate::new("t", serde_json::from_value(spec).unwrap());
+        if is_paused {
+            template.annotations_mut().insert(annotation::PAUSED.into(), String::new());
+        }
+        world.template = Some(template);
+        world.machine.spec.automated_cleaning_mode = on_machine;
+        assert_eq!(name(&decide(&world)), want, "{what}");
+    }
+}
+
+#[test]
 fn a9_the_status_shows_the_host() {
     let mut world = world(chosen(), Some(used(true, "provisioned")));
     world.host.as_mut().unwrap().status.as_mut().unwrap().hardware = serde_json::from_value(json!({

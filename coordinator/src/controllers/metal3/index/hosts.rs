@@ -6,7 +6,7 @@ use coordinator_api::capi;
 use coordinator_api::conditions::Reason;
 use coordinator_api::metal3::cluster::Metal3Cluster;
 use coordinator_api::metal3::host::BareMetalHost;
-use coordinator_api::metal3::machine::Metal3Machine;
+use coordinator_api::metal3::machine::{Metal3Machine, Metal3MachineTemplate};
 use coordinator_api::metal3::remediation::Metal3Remediation;
 use coordinator_api::names::label;
 use coordinator_core::metal3::host::{keeping_cluster, named_inventory};
@@ -57,6 +57,14 @@ pub(in crate::controllers::metal3) fn cluster_of_infrastructure(
     let owner = infrastructure.owner_references().iter().find(|owner| owner.kind == "Cluster");
     let name = owner.map(|owner| &owner.name).or_else(|| infrastructure.labels().get(label::CLUSTER_NAME))?;
     Some(Key::of(infrastructure).in_namespace_of(name))
+}
+
+/// Annotation of what Cluster API clones, with the name of the template.
+const CLONED_FROM: &str = "cluster.x-k8s.io/cloned-from-name";
+
+/// The template that a machine was cloned from.
+pub(in crate::controllers::metal3) fn template_of_machine(machine: &Metal3Machine) -> Option<Key> {
+    machine.annotations().get(CLONED_FROM).map(|name| Key::of(machine).in_namespace_of(name))
 }
 
 /// The Machine of Cluster API that owns an object.
@@ -124,6 +132,8 @@ impl Metal3Index {
         let (old, new) = (old.unwrap_or_default(), facts.clone().unwrap_or_default());
         inner.machines_by_host.replace_group(old.host.as_ref(), new.host.as_ref(), &key);
         inner.machines_by_cluster.replace_group(old.cluster.as_ref(), new.cluster.as_ref(), &key);
+        let template = template_of_machine(machine).filter(|_| facts.is_some());
+        inner.machines_by_template.set_group(&key, template.as_ref());
         if facts.is_some() {
             let remediations = inner.remediations_of([&key]);
             // Its data may have waited for its host, or for its Machine; a changed spec has the
@@ -137,6 +147,14 @@ impl Metal3Index {
         // The last machine of a cluster: its Metal3Cluster may go.
         let infrastructures = old.cluster.map(|cluster| inner.infrastructures_of(&cluster));
         triggers(of_kind(Kind::Cluster, infrastructures.unwrap_or_default()))
+    }
+
+    /// A template concerns the machines that were cloned from it.
+    pub(crate) fn apply_machine_template(&self, template: &Metal3MachineTemplate) -> Triggers {
+        let inner = self.read_inner();
+        let machines: Vec<_> =
+            inner.machines_by_template.group_members(&Key::of(template)).cloned().collect();
+        triggers(of_kind(Kind::Machine, machines))
     }
 
     /// A Machine of Cluster API concerns its infrastructure machine, and what heals it.
