@@ -18,27 +18,26 @@ use super::index::Key;
 use crate::store::{Class, StoreError, host, kind_name, status};
 use crate::telemetry::chain;
 
-/// Two writes of the counters are at least so far apart. A change that comes
-/// earlier waits for the rest of it, however many follow.
-const WRITE_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a change of the counters waits for those that follow it: one write is for all.
+const WRITE_DELAY: Duration = Duration::from_millis(500);
+/// What waits longer belongs to a pool that is gone.
+const FORGOTTEN: Duration = Duration::from_mins(1);
 
-/// When the status of each pool was written last.
+/// Since when the counters of each pool wait for their write.
 #[derive(Clone, Debug, Default)]
 pub struct Throttle(Arc<Mutex<HashMap<Key, Instant>>>);
 
 impl Throttle {
-    /// How long a write has to wait.
+    /// How long a change still has to wait; `None` when it is to be written.
     fn remaining(&self, pool: &Key) -> Option<Duration> {
-        let written = *self.0.lock().unwrap_or_else(PoisonError::into_inner).get(pool)?;
-        let remaining = WRITE_INTERVAL.checked_sub(written.elapsed())?;
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|other, since| other == pool || since.elapsed() < FORGOTTEN);
+        let since = *waiting.entry(pool.clone()).or_insert_with(Instant::now);
+        let remaining = WRITE_DELAY.saturating_sub(since.elapsed());
+        if remaining.is_zero() {
+            waiting.remove(pool);
+        }
         (!remaining.is_zero()).then_some(remaining)
-    }
-
-    /// Notes a write, and drops what limits nothing any more.
-    fn record_write(&self, pool: &Key) {
-        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writes.retain(|_, written| written.elapsed() < WRITE_INTERVAL);
-        writes.insert(pool.clone(), Instant::now());
     }
 }
 
@@ -59,10 +58,8 @@ pub async fn reconcile(pool: Arc<MachineInventoryPool>, context: Arc<Context>) -
     let now = context.clock.now();
     let projected =
         context.index.read_roster(&key, |roster| (roster.pool().clone(), roster.project_status(now)));
-    if let Some((pool, projected)) = projected
-        && status::write_status(&context.client, &*pool, &projected).await?.is_some()
-    {
-        context.pool_writes.record_write(&key);
+    if let Some((pool, projected)) = projected {
+        status::write_status(&context.client, &*pool, &projected).await?;
     }
     Ok(Action::await_change())
 }

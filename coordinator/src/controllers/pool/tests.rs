@@ -30,17 +30,31 @@ fn read_total(setting: &Setting, pool: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn throttle_delays_the_next_write_only() {
-    let (throttle, pool) = (Throttle::default(), Key::new("fleet", "workers"));
-    assert_eq!(throttle.remaining(&pool), None, "never written");
-    throttle.record_write(&pool);
+async fn change_waits_for_those_that_follow() {
+    let (throttle, pool, gone) =
+        (Throttle::default(), Key::new("fleet", "workers"), Key::new("fleet", "gone"));
+    assert_eq!(throttle.remaining(&pool), Some(WRITE_DELAY), "the first change");
     advance(Duration::from_millis(200)).await;
-    assert_eq!(throttle.remaining(&pool), Some(Duration::from_millis(300)));
-    assert_eq!(throttle.remaining(&Key::new("fleet", "others")), None, "another pool");
+    assert_eq!(throttle.remaining(&pool), Some(Duration::from_millis(300)), "a later one waits no longer");
+    assert_eq!(throttle.remaining(&gone), Some(WRITE_DELAY), "another pool");
     advance(Duration::from_millis(300)).await;
-    assert_eq!(throttle.remaining(&pool), None);
-    throttle.record_write(&Key::new("fleet", "others"));
-    assert_eq!(throttle.0.lock().unwrap().len(), 1, "what limits nothing is dropped");
+    assert_eq!(throttle.remaining(&pool), None, "written for both");
+    assert_eq!(throttle.remaining(&pool), Some(WRITE_DELAY), "the next change");
+    advance(FORGOTTEN).await;
+    assert_eq!(throttle.remaining(&pool), None, "late, and not forgotten");
+    assert_eq!(throttle.0.lock().unwrap().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_at_once_are_one_write() {
+    let setting = Setting::leading().await;
+    create_pool(&setting, "workers", &["host-1", "host-2"]).await;
+    setting.settle().await;
+    let mark = setting.fake.journal().mark();
+    create_host(&setting, "host-1", json!({})).await;
+    create_host(&setting, "host-2", json!({})).await;
+    setting.settle().await;
+    assert_eq!(setting.count(mark, Verb::Patch, "machineinventorypools"), 1);
 }
 
 #[tokio::test(start_paused = true)]
