@@ -9,6 +9,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 const FIRST: Duration = Duration::from_millis(500);
 /// Longest wait.
 const LONGEST: Duration = Duration::from_secs(30);
+/// A connection of this length forgets the failures before it.
+pub const STABLE_CONNECTION: Duration = Duration::from_secs(30);
 
 /// Counts failures in a row.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,14 @@ impl Backoff {
         self.failures = 0;
     }
 
+    /// A connection of this length broke. One that breaks as soon as it is
+    /// established is a failure like one that never stood.
+    pub fn note_broken(&mut self, length: Duration) {
+        if length >= STABLE_CONNECTION {
+            self.succeeded();
+        }
+    }
+
     /// Waits before the next attempt.
     pub async fn wait(&mut self) {
         let mut random = [0; 4];
@@ -57,6 +67,15 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_stable_connection_forgets_failures() {
+        let mut backoff = Backoff { failures: 3, ..Backoff::default() };
+        backoff.note_broken(STABLE_CONNECTION.saturating_sub(Duration::from_millis(1)));
+        assert_eq!(backoff.failures, 3);
+        backoff.note_broken(STABLE_CONNECTION);
+        assert_eq!(backoff.failures, 0);
+    }
 
     #[test]
     fn the_backoff_doubles_up_to_thirty_seconds() {

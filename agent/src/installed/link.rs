@@ -55,8 +55,6 @@ const ATTACH_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Shortest time between two renewals, also on a host whose clock is wrong.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
-/// A connection of this length resets the backoff.
-const STABLE_CONNECTION: Duration = Duration::from_secs(30);
 
 /// Why the agent ends although nothing is wrong: whatever starts it lets
 /// [`crate::update::launch`] choose.
@@ -172,11 +170,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
                 Ok(Again::Certificate | Again::Settings) => {}
                 Err(error) => {
                     self.doubts_kept |= self.is_certificate_rejected(&error);
-                    // A connection that breaks as soon as it is established is a failure
-                    // like one that never stood.
-                    if start.elapsed() >= STABLE_CONNECTION {
-                        backoff.succeeded();
-                    }
+                    backoff.note_broken(start.elapsed());
                     self.console.print_message(&format!(
                         "not attached to {}: {}",
                         self.settings.config().address(),

@@ -1,9 +1,11 @@
 //! kill -9 of the replica that leads and serves every stream: when the other one acts on an
-//! object, and when the streams are back.
+//! object, and when the streams are back. Each time the hosts were attached for long enough to have
+//! forgotten the time before.
 
 use std::path::Path;
 use std::time::Duration;
 
+use agent::client::backoff::STABLE_CONNECTION;
 use anyhow::Context as _;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
@@ -116,6 +118,7 @@ pub(crate) async fn run(binary: &Path) -> anyhow::Result<Vec<Figure>> {
     bench.inventories.until("hosts are available", HOSTS, PATIENCE, is_available).await?;
     let mut rounds = vec![];
     for round in 0..ROUNDS {
+        tokio::time::sleep(STABLE_CONNECTION).await;
         rounds.push(bench.round(round).await?);
         eprintln!("  round {}: controllers after {:.2} s", round + 1, rounds[round].controllers);
         bench.add_coordinator(round + 2).await?;

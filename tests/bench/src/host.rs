@@ -43,6 +43,7 @@ pub(crate) fn start(host: Host, number: usize, events: UnboundedSender<HostEvent
     RunningHost(tokio::spawn(async move {
         let mut backoff = Backoff::default();
         loop {
+            let start = Instant::now();
             match machine.attach_once().await {
                 Ok(Ended::Reboot) => backoff.succeeded(),
                 Err(error) => {
@@ -50,6 +51,7 @@ pub(crate) fn start(host: Host, number: usize, events: UnboundedSender<HostEvent
                     if std::env::var_os("BENCH_VERBOSE").is_some() {
                         eprintln!("  {}: {error:#}", machine.host.name);
                     }
+                    backoff.note_broken(start.elapsed());
                     backoff.wait().await;
                 }
             }

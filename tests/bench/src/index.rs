@@ -1,10 +1,13 @@
 //! Cost of an event, of a choice of a host and of a recount of the pool, by the number of
-//! inventories: CPU time of one thread, the sizes interleaved.
+//! inventories: CPU time of one thread, the sizes interleaved. An event is decoded, stored and
+//! indexed, as the coordinator does it.
 
+use std::fmt::Debug;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use coordinator::cache::Presence;
 use coordinator::controllers::index::{Index, Key};
 use coordinator_api::inventory::MachineInventory;
@@ -12,6 +15,12 @@ use coordinator_api::names::annotation;
 use coordinator_api::pool::MachineInventoryPool;
 use coordinator_core::pool::Wish;
 use jiff::Timestamp;
+use kube::Resource;
+use kube::core::{DeserializeGuard, WatchEvent};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::Event;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::figure::{Figure, median};
@@ -30,10 +39,11 @@ const RATIO: f64 = 1.5;
 
 /// An index with a pool of that many hosts, half of them claimed.
 struct Sample {
+    cache: Cache<MachineInventory>,
     index: Index,
     pool: Key,
-    /// Each host without and with a claim.
-    hosts: Vec<[MachineInventory; 2]>,
+    /// Each host without and with a claim, as a watch sends it.
+    hosts: Vec<[Vec<u8>; 2]>,
     /// Which of the two the index has.
     claimed: Vec<bool>,
     next: usize,
@@ -53,13 +63,37 @@ const OPERATION_NAMES: [(Operation, &str); 3] = [
     (Operation::Recount, "recount of the pool"),
 ];
 
-fn inventory(name: &str, machine: Option<&str>) -> anyhow::Result<MachineInventory> {
+/// What the watch of a kind fills.
+pub(crate) struct Cache<K: Resource<DynamicType = ()> + Clone + 'static>(Writer<K>);
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Cache<K> {
+    pub(crate) fn new() -> Self {
+        Self(Writer::new(()))
+    }
+
+    /// Decodes what a watch sends and stores the object.
+    pub(crate) fn take_event(&mut self, line: &[u8]) -> anyhow::Result<Arc<K>> {
+        let event: WatchEvent<DeserializeGuard<K>> = serde_json::from_slice(line)?;
+        let WatchEvent::Modified(object) = event else { anyhow::bail!("not a change") };
+        let object = object.0.map_err(|invalid| anyhow::anyhow!("{}", invalid.error))?;
+        let key = ObjectRef::from_obj(&object);
+        self.0.apply_watcher_event(&Event::Apply(object));
+        self.0.as_reader().get(&key).context("the object is not stored")
+    }
+}
+
+/// A change of `object` as a watch sends it.
+pub(crate) fn changed(object: &Value) -> Vec<u8> {
+    json!({ "type": "MODIFIED", "object": object }).to_string().into_bytes()
+}
+
+fn inventory(name: &str, machine: Option<&str>) -> Vec<u8> {
     let mut annotations = json!({ annotation::POOL: POOL });
     if let Some(machine) = machine {
         annotations[annotation::OWNER_BAREMETAL_MACHINE] = Value::from(machine);
         annotations[annotation::OWNER_CLUSTER] = Value::from("lab");
     }
-    Ok(serde_json::from_value(json!({
+    changed(&json!({
         "apiVersion": "elemental.cattle.io/v1beta1",
         "kind": "MachineInventory",
         "metadata": { "name": name, "namespace": NAMESPACE, "annotations": annotations },
@@ -71,7 +105,7 @@ fn inventory(name: &str, machine: Option<&str>) -> anyhow::Result<MachineInvento
                 "carried": {},
             },
         },
-    }))?)
+    }))
 }
 
 impl Sample {
@@ -86,21 +120,22 @@ impl Sample {
         }))?;
         let index = Index::default();
         black_box(index.apply_pool(&Arc::new(pool), Presence::Exists));
-        let mut hosts = vec![];
-        for name in &names {
-            hosts.push([inventory(name, None)?, inventory(name, Some(&format!("machine-{name}")))?]);
-        }
+        let of_host =
+            |name: &String| [inventory(name, None), inventory(name, Some(&format!("machine-{name}")))];
+        let hosts: Vec<_> = names.iter().map(of_host).collect();
+        let mut cache = Cache::new();
         let mut claimed = vec![];
         for (number, pair) in hosts.iter().enumerate() {
             claimed.push(number % 2 == 0);
-            black_box(index.apply_host(&pair[usize::from(claimed[number])], Presence::Exists));
+            let inventory = cache.take_event(&pair[usize::from(claimed[number])])?;
+            black_box(index.apply_host(&inventory, Presence::Exists));
         }
-        Ok(Self { index, pool: Key::new(NAMESPACE, POOL), hosts, claimed, next: 0 })
+        Ok(Self { cache, index, pool: Key::new(NAMESPACE, POOL), hosts, claimed, next: 0 })
     }
 
     /// A claim or a release, as new as a watch delivers it; the hosts follow each other with a
     /// stride that no cache guesses.
-    fn next_event(&mut self) -> MachineInventory {
+    fn next_event(&mut self) -> Vec<u8> {
         self.next = (self.next + 7_919) % self.hosts.len();
         let claimed = !self.claimed[self.next];
         self.claimed[self.next] = claimed;
@@ -110,16 +145,16 @@ impl Sample {
 
 impl Measured for Sample {
     type Operation = Operation;
-    type Event = MachineInventory;
 
-    fn prepare_event(&mut self, operation: Operation) -> Option<MachineInventory> {
+    fn prepare_event(&mut self, operation: Operation) -> Option<Vec<u8>> {
         matches!(operation, Operation::Event).then(|| self.next_event())
     }
 
-    fn perform(&self, operation: Operation, event: Option<&MachineInventory>) {
+    fn perform(&mut self, operation: Operation, event: Option<&[u8]>) -> anyhow::Result<()> {
         match operation {
             Operation::Event => {
-                black_box(event.map(|inventory| self.index.apply_host(inventory, Presence::Exists)));
+                let inventory = self.cache.take_event(event.unwrap_or_default())?;
+                black_box(self.index.apply_host(&inventory, Presence::Exists));
             }
             Operation::Choice => {
                 let machine = Key::new(NAMESPACE, "machine");
@@ -135,18 +170,18 @@ impl Measured for Sample {
                 );
             }
         }
+        Ok(())
     }
 }
 
 /// Something of a size, on which operations are timed.
 pub(crate) trait Measured: Sized {
     type Operation: Copy;
-    type Event;
 
-    /// What the operation applies, where it applies something: made before it is timed.
-    fn prepare_event(&mut self, operation: Self::Operation) -> Option<Self::Event>;
+    /// What the operation takes, where it takes something: made before it is timed.
+    fn prepare_event(&mut self, operation: Self::Operation) -> Option<Vec<u8>>;
 
-    fn perform(&self, operation: Self::Operation, event: Option<&Self::Event>);
+    fn perform(&mut self, operation: Self::Operation, event: Option<&[u8]>) -> anyhow::Result<()>;
 
     /// Microseconds of one operation.
     fn time_operation(&mut self, operation: Self::Operation) -> anyhow::Result<f64> {
@@ -155,7 +190,7 @@ pub(crate) trait Measured: Sized {
             let events: Vec<_> = (0..CHUNK).map(|_| self.prepare_event(operation)).collect();
             let start = thread_cpu()?;
             for event in &events {
-                self.perform(operation, event.as_ref());
+                self.perform(operation, event.as_deref())?;
             }
             spent += thread_cpu()?.saturating_sub(start);
         }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::figure::Figure;
-use crate::index::{Measured, measure};
+use crate::index::{Cache, Measured, changed, measure};
 
 const NAMESPACE: &str = "fleet";
 /// Hosts of one rack, however many racks there are.
@@ -19,9 +19,10 @@ const RACK: usize = 40;
 
 /// An index with that many hosts, half of them in use.
 struct Sample {
+    cache: Cache<BareMetalHost>,
     index: Metal3Index,
-    /// Each host free and in use.
-    hosts: Vec<[BareMetalHost; 2]>,
+    /// Each host free and in use, as a watch sends it.
+    hosts: Vec<[Vec<u8>; 2]>,
     /// Which of the two the index has.
     used: Vec<bool>,
     next: usize,
@@ -47,12 +48,12 @@ const OPERATION_NAMES: [(Operation, &str); 4] = [
     (Operation::Exhausted, "no BareMetalHost to choose"),
 ];
 
-fn host(number: usize, is_used: bool) -> anyhow::Result<BareMetalHost> {
+fn host(number: usize, is_used: bool) -> Vec<u8> {
     let consumer = json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "Metal3Machine",
         "name": format!("machine-{number:05}"), "namespace": NAMESPACE,
     });
-    Ok(serde_json::from_value(json!({
+    changed(&json!({
         "apiVersion": "metal3.io/v1alpha1",
         "kind": "BareMetalHost",
         "metadata": {
@@ -66,7 +67,7 @@ fn host(number: usize, is_used: bool) -> anyhow::Result<BareMetalHost> {
         },
         "spec": { "consumerRef": if is_used { consumer } else { Value::Null } },
         "status": { "provisioning": { "state": if is_used { "provisioned" } else { "available" } } },
-    }))?)
+    }))
 }
 
 fn machine(selector: &Value) -> anyhow::Result<Metal3Machine> {
@@ -81,12 +82,13 @@ fn machine(selector: &Value) -> anyhow::Result<Metal3Machine> {
 impl Sample {
     fn build(size: usize) -> anyhow::Result<Self> {
         eprintln!("index: building a namespace of {size} BareMetalHosts");
-        let index = Metal3Index::default();
+        let (mut cache, index) = (Cache::new(), Metal3Index::default());
         let (mut hosts, mut used) = (vec![], vec![]);
         for number in 0..size {
-            hosts.push([host(number, false)?, host(number, true)?]);
+            hosts.push([host(number, false), host(number, true)]);
             used.push(number % 2 == 0);
-            black_box(index.apply_host(&hosts[number][usize::from(used[number])], Presence::Exists));
+            let host = cache.take_event(&hosts[number][usize::from(used[number])])?;
+            black_box(index.apply_host(&host, Presence::Exists));
         }
         let owner = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
@@ -94,6 +96,7 @@ impl Sample {
             "spec": { "clusterName": "lab", "bootstrap": {}, "infrastructureRef": { "kind": "Metal3Machine", "name": "machine" } },
         });
         Ok(Self {
+            cache,
             index,
             hosts,
             used,
@@ -107,7 +110,7 @@ impl Sample {
 
     /// As new as a watch delivers it; the hosts follow each other with a stride that no cache
     /// guesses.
-    fn next_event(&mut self) -> BareMetalHost {
+    fn next_event(&mut self) -> Vec<u8> {
         self.next = (self.next + 7_919) % self.hosts.len();
         let is_used = !self.used[self.next];
         self.used[self.next] = is_used;
@@ -121,21 +124,22 @@ impl Sample {
 
 impl Measured for Sample {
     type Operation = Operation;
-    type Event = BareMetalHost;
 
-    fn prepare_event(&mut self, operation: Operation) -> Option<BareMetalHost> {
+    fn prepare_event(&mut self, operation: Operation) -> Option<Vec<u8>> {
         matches!(operation, Operation::Event).then(|| self.next_event())
     }
 
-    fn perform(&self, operation: Operation, event: Option<&BareMetalHost>) {
+    fn perform(&mut self, operation: Operation, event: Option<&[u8]>) -> anyhow::Result<()> {
         match operation {
             Operation::Event => {
-                black_box(event.map(|host| self.index.apply_host(host, Presence::Exists)));
+                let host = self.cache.take_event(event.unwrap_or_default())?;
+                black_box(self.index.apply_host(&host, Presence::Exists));
             }
             Operation::Choice => self.choose(&self.any),
             Operation::Selected => self.choose(&self.of_a_rack),
             Operation::Exhausted => self.choose(&self.of_none),
         }
+        Ok(())
     }
 }
 
