@@ -27,6 +27,7 @@ pub fn generate(root: &Path, out: &Path) -> Result<(), Box<dyn std::error::Error
     let descriptors = protox::compile(files, [root])?;
     tonic_prost_build::configure()
         .out_dir(out)
+        .codec_path("crate::codec::Codec")
         .client_mod_attribute(".", "#[cfg(feature = \"client\")]")
         .server_mod_attribute(".", "#[cfg(feature = \"server\")]")
         .type_attribute(".", "#[derive(serde::Serialize, serde::Deserialize)]")

@@ -9,6 +9,8 @@
 
 pub mod agent_mark;
 pub mod balancer;
+#[cfg(any(feature = "client", feature = "server"))]
+mod codec;
 pub mod facts;
 #[cfg(feature = "generate")]
 pub mod generate;

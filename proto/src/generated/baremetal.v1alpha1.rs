@@ -1231,7 +1231,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Host/Attach",
             );
@@ -1255,7 +1255,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Host/ReportStep",
             );
@@ -1279,7 +1279,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Host/ReportInstall",
             );
@@ -1303,7 +1303,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Host/ReportObserved",
             );
@@ -1330,7 +1330,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Host/RenewCertificate",
             );
@@ -1355,7 +1355,7 @@ pub mod host_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Host/ReadAgent",
             );
@@ -1539,7 +1539,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AttachSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1582,7 +1582,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReportStepSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1625,7 +1625,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReportInstallSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1668,7 +1668,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReportObservedSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1713,7 +1713,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RenewCertificateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1756,7 +1756,7 @@ pub mod host_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReadAgentSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2153,7 +2153,7 @@ pub mod registration_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Registration/Begin",
             );
@@ -2179,7 +2179,7 @@ pub mod registration_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/baremetal.v1alpha1.Registration/Complete",
             );
@@ -2327,7 +2327,7 @@ pub mod registration_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = BeginSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2372,7 +2372,7 @@ pub mod registration_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CompleteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -1,0 +1,45 @@
+//! Protobuf over gRPC with small buffers: a stream keeps one for each direction as long as it is
+//! open, and thousands are open without a message.
+
+use std::marker::PhantomData;
+
+use prost::Message;
+use tonic::codec::BufferSettings;
+use tonic_prost::ProstCodec;
+
+/// A buffer at first, and by how much it grows.
+const BUFFER_BYTES: usize = 512;
+/// What is encoded before it is sent.
+const SENT_BYTES: usize = 32 * 1024;
+
+/// As [`ProstCodec`], whose buffers have 8 KiB each.
+pub(crate) struct Codec<T, U>(PhantomData<(T, U)>);
+
+impl<T, U> Default for Codec<T, U> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+fn buffers() -> BufferSettings {
+    BufferSettings::new(BUFFER_BYTES, SENT_BYTES)
+}
+
+impl<T, U> tonic::codec::Codec for Codec<T, U>
+where
+    T: Message + Send + 'static,
+    U: Message + Default + Send + 'static,
+{
+    type Encode = T;
+    type Decode = U;
+    type Encoder = <ProstCodec<T, U> as tonic::codec::Codec>::Encoder;
+    type Decoder = <ProstCodec<T, U> as tonic::codec::Codec>::Decoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<T, U>::raw_encoder(buffers())
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstCodec::<T, U>::raw_decoder(buffers())
+    }
+}
