@@ -55,7 +55,10 @@ pub(super) fn open_stream(
         serial = peer.serial
     );
     let stream = async_stream::stream! {
-        let opened = attach::open_session(&context, peer, &mut messages).instrument(span.clone()).await;
+        // Boxed, like the parts of `next_message` that wait for the API server: the future of the
+        // stream has room for all that is not, as long as the host is attached.
+        let opened = Box::pin(attach::open_session(&context, peer, &mut messages));
+        let opened = opened.instrument(span.clone()).await;
         let mut attachment = match span.in_scope(|| context.to_status(opened)) {
             Ok(session) => span.in_scope(|| Attachment::new(context.clone(), session)),
             Err(status) => {
@@ -152,24 +155,24 @@ impl Attachment {
         messages: &mut Messages,
     ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
         loop {
-            let state = self.state.latest_state();
-            if let Some(message) = self.follow_state(&state).await? {
+            if let Some(message) = Box::pin(self.follow_state()).await? {
                 return Ok(Some(message));
             }
             self.check_deadlines()?;
-            self.record_progress().await;
+            Box::pin(self.record_progress()).await;
             let wake = self.next_wake();
-            tokio::select! {
-                () = self.state.wait_changed() => {}
-                Ok(()) = self.registrations.changed() => {}
+            let handled = tokio::select! {
+                () = self.state.wait_changed() => continue,
+                Ok(()) = self.registrations.changed() => continue,
                 reason = self.guard.wait_closed() => return Err(attach::close_error(reason, self.peer())),
-                () = self.agent_updates.wait_turn(&self.context.agent) => {}
-                () = tokio::time::sleep_until(wake) => {}
+                () = self.agent_updates.wait_turn(&self.context.agent) => continue,
+                () = tokio::time::sleep_until(wake) => continue,
                 message = messages.message() => match message {
-                    Ok(Some(message)) => self.handle_message(message).await?,
+                    Ok(Some(message)) => Box::pin(self.handle_message(message)),
                     Ok(None) | Err(_) => return Ok(None),
                 },
-            }
+            };
+            handled.await?;
         }
     }
 
@@ -197,10 +200,8 @@ impl Attachment {
 
     /// Does what the newest state of the inventory asks for; the answer is the
     /// message that is due.
-    async fn follow_state(
-        &mut self,
-        state: &HostState,
-    ) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
+    async fn follow_state(&mut self) -> Result<Option<wire::CoordinatorMessage>, RpcError> {
+        let state = &self.state.latest_state();
         if let Some(refusal) = state.refusal {
             return Err(RpcError::from_refusal(refusal, self.peer().name_hint.clone()));
         }
