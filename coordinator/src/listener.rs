@@ -169,8 +169,9 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     watcher: Watcher,
 ) -> Result<(), (Failure, Option<TlsError>)> {
     let limits = routes.admission.limits();
-    let (stream, session) =
-        accept_tls(acceptor, limits.handshake_timeout, (stream, remote), &connection).await?;
+    // Boxed: the future of the connection would have room for the handshake to its end.
+    let accepted = Box::pin(accept_tls(acceptor, limits.handshake_timeout, (stream, remote), &connection));
+    let (stream, session) = accepted.await?;
     let now = routes.clock.now();
     connection.end_handshake(session.peer(), now).map_err(|failure| (failure, None))?;
     let left = session.peer().map(|peer| {

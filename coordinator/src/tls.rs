@@ -61,7 +61,8 @@ struct Inner {
     exporter: Exporter,
     peer: Option<Peer>,
     remote: SocketAddr,
-    challenge: Mutex<Option<Challenge>>,
+    /// Boxed: no connection with a certificate has one.
+    challenge: Mutex<Option<Box<Challenge>>>,
 }
 
 /// One TLS connection, as the handlers see it; in the extensions of every
@@ -102,13 +103,13 @@ impl Session {
 
     /// Opens a challenge; an older one is worth nothing any more.
     pub fn set_challenge(&self, challenge: Challenge) {
-        *self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner) = Some(challenge);
+        *self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(challenge));
     }
 
     /// Takes the open challenge: a second proof finds none.
     #[must_use]
     pub fn take_challenge(&self) -> Option<Challenge> {
-        self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.challenge.lock().unwrap_or_else(PoisonError::into_inner).take().map(|challenge| *challenge)
     }
 }
 
