@@ -15,7 +15,7 @@ mkdir -p "$tree/var/lib/cloud" "$tree/var/lib/kubelet" "$tree/var/lib/containerd
 ln -sfn ../../usr/lib/cni "$tree/opt/cni/bin"
 
 enable() { SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet enable "$@"; }
-enable systemd-networkd.service containerd.service kubelet.service 'run-os\x2dimages.mount'
+enable systemd-networkd.service systemd-resolved.service containerd.service kubelet.service 'run-os\x2dimages.mount'
 # The page instead of a login, nothing that wakes up by itself: emulated seconds are dear.
 SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service serial-getty@ttyS0.service apt-daily.timer apt-daily-upgrade.timer \
   dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service systemd-hwdb-update.service ldconfig.service \

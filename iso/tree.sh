@@ -24,9 +24,9 @@ kernel='cd "$1/tmp" && export APT_CONFIG="$MMDEBSTRAP_APT_CONFIG" &&
   mv kernel/boot/config-* "$1/boot/" && rm -r kernel linux-image-*.deb &&
   chroot "$1" depmod "$(ls "$1/usr/lib/modules")"'
 
-# The host's resolv.conf would make every look-up in a guest wait for its time-out.
+# The builder's resolv.conf would make every look-up in a guest wait for its time-out.
 strip='cd "$1" && rm -rf etc/hostname etc/resolv.conf etc/apt/preferences.d/bookworm var/lib/apt/lists/* var/cache/apt/* var/log/* \
-  usr/share/i18n usr/lib/udev/hwdb.bin usr/lib/udev/hwdb.d && : > etc/resolv.conf && : > etc/machine-id'
+  usr/share/i18n usr/lib/udev/hwdb.bin usr/lib/udev/hwdb.d && ln -s ../run/systemd/resolve/stub-resolv.conf etc/resolv.conf && : > etc/machine-id'
 
 mmdebstrap --mode=root --variant=minbase --format=directory --include="$packages" \
   --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
