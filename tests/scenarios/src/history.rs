@@ -1,7 +1,7 @@
-//! Every state that objects were ever in, checked against the invariants: what
+//! Every state that objects were ever in, checked against the invariants and the hosts: what
 //! must never be, must not have been for a moment either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +12,8 @@ use coordinator_core::plan::read_record;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use serde_json::Value;
+
+use crate::host_effects::{Disks, PlanIds};
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,11 @@ struct Seen {
     announced: BTreeMap<String, i64>,
     /// By Secret: generation and name of the plan.
     plans: BTreeMap<String, (u64, String)>,
+    /// By Secret: every plan.
+    ids: BTreeMap<String, PlanIds>,
+    disks: Disks,
+    /// Inventories and generations that were shown as applied.
+    applied: BTreeSet<(String, i64)>,
     /// By machine: UID and providerID.
     provided: BTreeMap<String, (String, String)>,
     /// Hosts whose reprovision was proven, by inventory: its claim.
@@ -47,6 +54,11 @@ struct Seen {
 pub(crate) struct History(Arc<Mutex<Seen>>);
 
 impl History {
+    /// For hosts with these disks.
+    pub(crate) fn of_hosts(disks: Disks) -> Self {
+        Self(Arc::new(Mutex::new(Seen { disks, ..Seen::default() })))
+    }
+
     /// Checks a change, as it happens; `now` is `None` for a deletion.
     pub(crate) fn observe(&self, resource: &str, name: &str, now: Option<&Value>) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,6 +80,12 @@ impl History {
 
     pub(crate) fn violations(&self) -> Vec<Violation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).violations.clone()
+    }
+
+    /// What was done to a host and no plan wanted.
+    pub(crate) fn judge_host(&self, host: &str) -> Vec<String> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.disks.judge(host, seen.ids.get(host).unwrap_or(&PlanIds::new()))
     }
 
     pub(crate) fn written(&self) -> Vec<WrittenPlan> {
@@ -107,6 +125,9 @@ impl Seen {
         if generation < before {
             self.violate(format!("{name} was announced generation {before}, then {generation}"));
         }
+        if plan.state == Some(PlanState::Applied) && self.applied.insert((name.clone(), generation)) {
+            self.disks.refute(&name, plan).into_iter().for_each(|why| self.violate(why));
+        }
         let of_claim =
             claim.is_some_and(|claim| i64::try_from(claim.generation).is_ok_and(|old| old < generation));
         if of_claim && plan.kind == Some(PlanType::Reprovision) && plan.state == Some(PlanState::Applied) {
@@ -142,6 +163,7 @@ impl Seen {
         if let Some((generation, id)) = before.filter(|before| before.0 >= now.0) {
             self.violate(format!("{name} held {id} of generation {generation}, then {} of {}", now.1, now.0));
         }
+        self.ids.entry(name.clone()).or_default().insert(now.1, now.0);
         self.written.push((name, now.0, record.plan.kind.as_str().to_owned()));
     }
 }

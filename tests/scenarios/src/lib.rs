@@ -19,6 +19,7 @@ mod dump;
 mod fault_injection;
 mod history;
 mod host;
+mod host_effects;
 mod killable_client;
 mod log;
 mod metal3;

@@ -18,6 +18,7 @@ use tracing::subscriber::DefaultGuard;
 use crate::coordinator::{CAPI, FrontDoors, Process, Site};
 use crate::history::{History, Violation, WrittenPlan};
 use crate::host::Host;
+use crate::host_effects::Disks;
 use crate::log::Log;
 use crate::network::Network;
 
@@ -128,7 +129,7 @@ impl World {
         let directory = directory.unwrap();
         let network = Network::default();
         let site = Site::new(fake.clone(), network.clone(), directory.path(), front_doors);
-        let history = History::default();
+        let history = History::of_hosts(Disks { directory: directory.path().to_owned() });
         let noted = history.clone();
         fake.observe(move |(resource, _, name), now| noted.observe(resource, name, now));
         // The coordinators may do what is installed with them, and no more.
@@ -358,13 +359,15 @@ impl World {
         self.log.text()
     }
 
-    /// Asserts that the invariants held at all times, and that no secret is
-    /// in public text.
+    /// Asserts that the invariants held at all times, that hosts did what their plans say and no
+    /// more, and that no secret is in public text.
     pub async fn check_invariants(self) {
         self.advance_time(Duration::from_secs(30)).await;
         self.finish_deletions();
         let violations = self.violations();
         assert!(violations.is_empty(), "{violations:#?}\n{}", self.dump());
+        let wrong: Vec<_> = self.hosts.keys().flat_map(|host| self.history.judge_host(host)).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}\n{}", self.dump());
         let public = self.public_text();
         let shown: Vec<_> = public.lines().filter(|line| line.contains(crate::BOOTSTRAP_CANARY)).collect();
         assert!(shown.is_empty(), "a secret was shown: {shown:#?}");

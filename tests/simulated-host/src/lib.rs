@@ -9,4 +9,4 @@ mod system;
 
 pub use host::{Boot, Medium, SimulatedHost};
 pub use program::{Behaviour, Program};
-pub use system::SimulatedSystem;
+pub use system::{SimulatedSystem, list_files};

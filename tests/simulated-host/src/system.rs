@@ -167,6 +167,12 @@ impl SimulatedSystem {
         self.read("effects").map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
     }
 
+    /// Files of a node, below the root.
+    #[must_use]
+    pub fn node_files(&self) -> Vec<PathBuf> {
+        wipe::NODE_DIRECTORIES.iter().flat_map(|path| list_files(&self.root.join(path))).collect()
+    }
+
     /// How often an installer ran.
     #[must_use]
     pub fn installs(&self) -> usize {
@@ -304,7 +310,11 @@ impl SimulatedSystem {
             return Ok(());
         }
         let running = self.slot("running").unwrap_or_default();
-        self.effect(&format!("node joins on {}", bare(&running.source)))?;
+        let mut line = format!("node joins on {}", bare(&running.source));
+        if let Some(left) = self.node_files().first() {
+            line = format!("{line} over a former node: {}", left.display());
+        }
+        self.effect(&line)?;
         self.put("/var/lib/kubelet/config.yaml", "of the new node")
     }
 
@@ -366,6 +376,21 @@ impl SimulatedSystem {
         failpoint("simulated::after");
         Ok(Output(line.to_owned()))
     }
+}
+
+/// Files below a directory, at any depth.
+#[must_use]
+pub fn list_files(directory: &Path) -> Vec<PathBuf> {
+    let (mut directories, mut files) = (vec![directory.to_owned()], vec![]);
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                _ => files.push(entry.path()),
+            }
+        }
+    }
+    files
 }
 
 fn write(path: &Path, text: &str) -> io::Result<()> {
