@@ -15,7 +15,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use jiff::Timestamp;
 use proto::limits;
 use proto::v1alpha1::host_server::HostServer;
 use proto::v1alpha1::registration_server::RegistrationServer;
@@ -241,10 +240,15 @@ fn http_builder() -> Builder<TokioExecutor> {
 }
 
 /// Renews the server certificate at two thirds of its life, for ever.
-pub async fn renew_certificate(acceptor: Acceptor, authority: Arc<Authority>, names: Vec<String>) {
+pub async fn renew_certificate(
+    acceptor: Acceptor,
+    authority: Arc<Authority>,
+    names: Vec<String>,
+    clock: Clock,
+) {
     loop {
         tokio::time::sleep(SERVER_LIFE * 2 / 3).await;
-        let renewed = match authority.server(&names, Timestamp::now()) {
+        let renewed = match authority.server(&names, clock.now()) {
             Ok(identity) => acceptor.renew_identity(identity).map_err(|error| chain(&error)),
             Err(error) => Err(chain(&error)),
         };

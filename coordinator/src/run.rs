@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coordinator_api::inventory::MachineInventory;
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use tokio::net::TcpListener;
@@ -218,8 +217,8 @@ pub async fn assemble_parts(setup: &Setup) -> Result<Parts, RunError> {
     let cache = fill_cache(setup, &sinks, &mut tasks).await;
     tasks.spawn(publish_networks(networks.clone(), index.clone(), router.clone()));
     let authority = Arc::new(authority::obtain(setup, &cache).await?);
-    let acceptor = open_acceptor(config, &authority, &mut tasks)?;
-    let isos = open_isos(config, client, &cache, (downloads, networks), &authority)?;
+    let acceptor = open_acceptor(setup, &authority, &mut tasks)?;
+    let isos = open_isos(setup, &cache, (downloads, networks), &authority)?;
     let rpc = build_rpc(setup, &cache, (notifications, tokens), authority, &replica, replicas.clone());
     let context = controllers::Context {
         client: client.clone(),
@@ -260,13 +259,14 @@ async fn fill_cache(setup: &Setup, sinks: &Sinks, tasks: &mut JoinSet<()>) -> Ca
 
 /// Its certificate is renewed as long as the tasks run.
 fn open_acceptor(
-    config: &Config,
+    setup: &Setup,
     authority: &Arc<Authority>,
     tasks: &mut JoinSet<()>,
 ) -> Result<Acceptor, RunError> {
-    let identity = authority.server(&config.certificate_names(), Timestamp::now())?;
+    let (names, clock) = (setup.config.certificate_names(), setup.clock.clone());
+    let identity = authority.server(&names, clock.now())?;
     let acceptor = Acceptor::new(authority, identity)?;
-    tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), config.certificate_names()));
+    tasks.spawn(listener::renew_certificate(acceptor.clone(), authority.clone(), names, clock));
     Ok(acceptor)
 }
 
@@ -331,16 +331,16 @@ fn read_agent(config: &Config, authority: &Authority) -> Option<Arc<AgentFile>> 
 }
 
 fn open_isos(
-    config: &Config,
-    client: &Client,
+    setup: &Setup,
     cache: &Cache,
     (downloads, networks): (Arc<DownloadTokens>, Arc<HostNetworks>),
     authority: &Arc<Authority>,
 ) -> Result<Arc<SeedIsos>, RunError> {
+    let Setup { config, client, clock, .. } = setup;
     let bases = BaseImages::new(config.cache_directory.clone(), config.base_images.clone())?;
     let bases = bases.with_secrets(client.clone());
     let (seed_images, registrations) = (cache.seed_images.clone(), cache.registrations.clone());
     let bases = (bases, config.agent_path.clone());
     let isos = SeedIsos::new(bases, (seed_images, downloads), registrations, authority.clone());
-    Ok(Arc::new(isos.with_networks(networks)))
+    Ok(Arc::new(isos.with_networks(networks).with_clock(clock.clone())))
 }

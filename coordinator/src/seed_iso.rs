@@ -25,13 +25,13 @@ use coordinator_api::conditions::Reason;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image;
-use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use sha2::{Digest as _, Sha256};
 
 use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease, Wanted};
 use crate::ca::Authority;
+use crate::clock::Clock;
 use crate::rpc::registration_tokens::DownloadTokens;
 use crate::telemetry::chain;
 use builds::Builds;
@@ -169,6 +169,7 @@ pub struct SeedIsos {
     builds: Builds,
     agent: Option<PathBuf>,
     networks: Arc<HostNetworks>,
+    clock: Clock,
 }
 
 impl SeedIsos {
@@ -192,6 +193,7 @@ impl SeedIsos {
             builds: Builds::default(),
             agent,
             networks: Arc::default(),
+            clock: Clock::system(),
         }
     }
 
@@ -199,6 +201,12 @@ impl SeedIsos {
     #[must_use]
     pub fn with_networks(self, networks: Arc<HostNetworks>) -> Self {
         Self { networks, ..self }
+    }
+
+    /// With another clock than that of the operating system.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
     }
 
     /// Makes the seed ISO of `seed` ready. Cheap when nothing has changed: call
@@ -296,7 +304,7 @@ impl SeedIsos {
         let namespace = reference.namespace.clone().or_else(|| seed.namespace())?;
         let name = ObjectRef::new(reference.name.as_deref()?).within(&namespace);
         let registration = self.registrations.get(&name)?;
-        if !seed_image::may_download(&seed, Some(&registration), file, Timestamp::now()) {
+        if !seed_image::may_download(&seed, Some(&registration), file, self.clock.now()) {
             return None;
         }
         match self.find_ready(&seed, &registration, Some(file)).await {

@@ -8,6 +8,7 @@ use coordinator_api::inventory::MachineInventory;
 use coordinator_core::seed_image::{Base, Download, Progress};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
+use jiff::{SignedDuration, Timestamp};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -191,6 +192,18 @@ fn content_len(content: &compose::Content) -> u64 {
     match content {
         compose::Content::Text(bytes) => bytes.len() as u64,
         compose::Content::Agent { len } => *len,
+    }
+}
+
+#[tokio::test]
+async fn a_download_ends_with_its_time() {
+    let mut served = serve(by_hand()).await;
+    served.seed.spec.cleanup_after_minutes = 60;
+    let path = format!("secret/{}", served.complete().await.file);
+    for (minutes, want) in [(59, StatusCode::OK), (61, StatusCode::NOT_FOUND)] {
+        let then = Timestamp::now() + SignedDuration::from_mins(minutes);
+        served.isos = Arc::new(served.replica().with_clock(Clock::new(move || then)));
+        assert_eq!(served.get(&path, None).await.0, want, "after {minutes} minutes");
     }
 }
 
