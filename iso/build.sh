@@ -12,10 +12,16 @@
 #   CONTAINERD_BIN     directory with containerd, containerd-shim-runc-v2, ctr (os, iso)
 #   ELEMENTAL          the real CLI; without it the stand-in of iso/elemental is in the images
 #   IMAGE_REPO         name of the images in os-release, default lab.example/os
+#   KERNEL             cloud by default, whose drivers are those of virtual machines; generic for real servers
+#   FIRMWARE           Debian packages of firmware for them, such as "firmware-bnx2x firmware-qlogic"
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${BAREMETAL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/cluster-api-provider-baremetal}/iso
 repository=${IMAGE_REPO:-lab.example/os}
+export KERNEL="${KERNEL:-cloud}" FIRMWARE="${FIRMWARE:-}"
+# Under emulation mitigations protect nothing and cost a fifth of the CPU time; a real server has them.
+[ "$KERNEL" = generic ] || EMULATED=' mitigations=off nokaslr'
+export EMULATED="${EMULATED:-}"
 started=$(date +%s)
 
 say() { echo "iso: [$(($(date +%s) - started))s] $*" >&2; }
@@ -35,7 +41,7 @@ need() { for tool in "$@"; do command -v "$tool" >/dev/null || die "no $tool: in
 base_tree() {
   lists="packages.guest${ELEMENTAL:+ elemental/packages.guest}"
   # shellcheck disable=SC2086  # a list
-  base_key=$(digest "$here" tree.sh $lists)
+  base_key=$({ digest "$here" tree.sh $lists; echo "$KERNEL $FIRMWARE"; } | sha256sum | cut -c1-16)
   base=$cache/tree-$base_key
   if [ -d "$base" ]; then say "base tree: cached ($base_key)"; return; fi
   need mmdebstrap
@@ -133,22 +139,23 @@ cluster() {
 
 iso() {
   inputs
-  if [ -d "$cache/live-$key" ]; then say "live ISO: cached ($key)"; echo "$cache/live-$key/base.iso"; return; fi
+  made=$cache/live-$key/base.iso
+  if [ -f "$made" ]; then say "live ISO: cached, $(du -h "$made" | cut -f1): $made"; echo "$made"; return; fi
   need mksquashfs cpio zstd busybox xorriso grub-mkimage mcopy mkfs.vfat ${ELEMENTAL:+rsync}
   begin
   "$here/layer.sh" "$base" "$work/tree"
   if [ -n "${ELEMENTAL:-}" ]; then stock_iso; else lab_iso; fi
   keep "live-$key"
   prune live 3
-  say "live ISO: built ($(du -h "$cache/live-$key/base.iso" | cut -f1))"
-  echo "$cache/live-$key/base.iso"
+  say "live ISO: built, $(du -h "$made" | cut -f1): $made"
+  echo "$made"
 }
 
 # As upstream makes it, with nothing of ours in it.
 stock_iso() {
   say "live ISO: elemental build-iso"
   "$ELEMENTAL" build-iso "dir:$work/tree" --bootloader-in-rootfs --name base --output "$work" \
-    --extra-cmdline 'network-config=disabled console=tty1 console=ttyS0,115200 systemd.gpt_auto=0 mitigations=off nokaslr' \
+    --extra-cmdline 'network-config=disabled console=tty1 console=ttyS0,115200 systemd.gpt_auto=0'"$EMULATED" \
     -x '-comp zstd -Xcompression-level 3' >"$cache/build-iso.log" 2>&1 || { tail "$cache/build-iso.log" >&2; die "elemental build-iso failed: $cache/build-iso.log"; }
   rm -rf "$work/tree"
 }
@@ -161,8 +168,9 @@ lab_iso() {
   cp -L "$work/tree/boot/vmlinuz" "$loader/linux"
   cp -L "$work/tree/boot/initrd" "$loader/initrd"
   rm -rf "$work/tree"
-  "$here/burn.sh" "$work/cd" "$here/grub-live.cfg" "$work/base.iso" >"$cache/burn.log" 2>&1 || { tail "$cache/burn.log" >&2; die "burn.sh failed: $cache/burn.log"; }
-  rm -rf "$work/cd"
+  sed "s/ @EMULATED@/$EMULATED/" "$here/grub-live.cfg" >"$work/grub.cfg"
+  "$here/burn.sh" "$work/cd" "$work/grub.cfg" "$work/base.iso" >"$cache/burn.log" 2>&1 || { tail "$cache/burn.log" >&2; die "burn.sh failed: $cache/burn.log"; }
+  rm -rf "$work/cd" "$work/grub.cfg"
 }
 
 case ${1:-} in
@@ -170,5 +178,5 @@ case ${1:-} in
   os) os ;;
   cluster) cluster ;;
   iso) iso ;;
-  *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,17s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

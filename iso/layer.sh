@@ -26,7 +26,7 @@ SYSTEMD_LOG_LEVEL=err chroot "$tree" systemctl --quiet mask getty@tty1.service s
 if [ -n "${ELEMENTAL:-}" ]; then exec "$here/elemental/real.sh" "$tree" "$ELEMENTAL"; fi
 cp -r --remove-destination "$here/elemental/root/." "$tree/"
 install -m 755 "$here/elemental/elemental" "$tree/usr/bin/elemental"
-install -m 644 "$here/elemental/grub.cfg" "$tree/usr/lib/elemental/grub.cfg"
+sed "s/ @EMULATED@/$EMULATED/" "$here/elemental/grub.cfg" >"$tree/usr/lib/elemental/grub.cfg"
 install -D -m 755 "$AGENT" "$tree/usr/bin/baremetal-agent"
 install -m 644 "$here"/../systemd/*.service "$here"/../systemd/*.mount "$tree/usr/lib/systemd/system/"
 for unit in kubelet containerd; do
@@ -38,14 +38,17 @@ install -d -m 700 "$tree/var/lib/baremetal-agent"
 enable baremetal-agent-boot.service baremetal-agent-register.service baremetal-agent.service \
   baremetal-agent-alive.service baremetal-agent-console@tty1.service baremetal-agent-console@ttyS0.service elemental-boot-assessment.service
 
-# The initramfs: busybox, our init, and the modules in the order insmod needs them.
+# The initramfs: busybox, our init, and the modules in the order insmod needs them: those of disks and of media, with
+# the virtual ones of a BMC, of emulated hosts and of real ones, as far as the kernel has them.
+drivers='virtio_pci virtio_blk virtio_scsi sd_mod sr_mod ata_piix isofs squashfs overlay loop ext4
+  ahci nvme vmd megaraid_sas mpt3sas mpi3mr smartpqi hpsa aacraid xhci_pci ehci_pci uhci_hcd usb_storage uas'
 version=$(ls "$tree/usr/lib/modules")
 ram=$(mktemp -d)
 mkdir -p "$ram/bin" "$ram/dev" "$ram/proc" "$ram/sys" "$ram/run" "$ram/modules"
 install -m 755 "$(command -v busybox)" "$ram/bin/busybox"
 install -m 755 "$here/init" "$ram/init"
-for module in virtio_pci virtio_blk virtio_scsi sd_mod sr_mod ata_piix isofs squashfs overlay loop ext4; do
-  chroot "$tree" modprobe -S "$version" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
+for module in $drivers; do
+  chroot "$tree" modprobe -q -S "$version" --show-depends "$module" | awk '$1 == "insmod" { print $2 }'
 done | awk '!seen[$0]++' | while read -r path; do
   cp "$tree$path" "$ram/modules/"
   basename "$path" >>"$ram/modules/order"

@@ -29,6 +29,6 @@ chroot "$tree" elemental init --force elemental-rootfs elemental-sysroot grub-co
 # It ends well also where dracut failed.
 [ -s "$tree/boot/elemental.initrd-$version" ] || { echo "elemental init made no initrd" >&2; exit 1; }
 
-# A forced check races with the mounts of Debian's initrd, SELinux is not there, and mitigations protect nothing here.
+# A forced check races with the mounts of Debian's initrd, and SELinux is not there.
 sed -i -e 's/ fsck.mode=force fsck.repair=yes//; s/ security=selinux//; s/ enforcing=0//' \
-  -e 's/console=ttyS0 /console=ttyS0,115200 systemd.gpt_auto=0 mitigations=off nokaslr /' "$tree/etc/elemental/bootargs.cfg"
+  -e 's/console=ttyS0 /console=ttyS0,115200 systemd.gpt_auto=0'"$EMULATED"' /' "$tree/etc/elemental/bootargs.cfg"

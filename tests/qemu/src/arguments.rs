@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use crate::config::{BootOrder, Firmware, Forward, HostConfig, Link, Nic, Tpm};
+use crate::config::{BootOrder, Devices, Firmware, Forward, HostConfig, Link, Nic, Tpm};
 
 /// Where OVMF lies on Debian: 4 MiB variant, no Secure Boot.
 pub(crate) const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -16,7 +16,7 @@ pub(crate) fn arguments(config: &HostConfig, sockets: &Path) -> Vec<String> {
     let mut list = machine(config);
     list.extend(disks(config));
     for (index, nic) in config.nics.iter().enumerate() {
-        list.extend(network(index, nic));
+        list.extend(network(index, nic, config.devices));
     }
     list.extend(channels(config, sockets));
     if config.tpm == Tpm::Emulated {
@@ -41,8 +41,13 @@ fn words(text: &str) -> Vec<String> {
 
 fn machine(config: &HostConfig) -> Vec<String> {
     // `pc`: the cloud kernel has no AHCI, so on q35 a CD is invisible.
+    let machine = match config.devices {
+        Devices::Virtio => "pc",
+        Devices::Server => "q35",
+    };
     // A warm reset inside one QEMU is ten times slower than a new one, so a reset ends QEMU (-no-reboot).
-    let mut list = words("-nodefaults -no-user-config -machine pc -cpu max -display none -no-reboot");
+    let mut list = words("-nodefaults -no-user-config -cpu max -display none -no-reboot -machine");
+    list.push(machine.to_owned());
     // Emulation always: KVM opens on some machines and then hangs a stock kernel. tb-size bounds the translation
     // cache, which otherwise adds a gigabyte.
     let accelerator = format!("tcg,thread=multi,tb-size={}", config.translations_mib);
@@ -74,7 +79,10 @@ fn disks(config: &HostConfig) -> Vec<String> {
         // What the guest trims is a hole in the file, as it is gone from a flash disk.
         format!("if=none,id=system,format=raw,cache=writeback,discard=unmap,file={}", system.display()),
         "-device".into(),
-        format!("virtio-blk-pci,drive=system,serial=system{disk}"),
+        match config.devices {
+            Devices::Virtio => format!("virtio-blk-pci,drive=system,serial=system{disk}"),
+            Devices::Server => format!("nvme,drive=system,serial=system{disk}"),
+        },
     ];
     for (index, image) in config.images.iter().enumerate() {
         let drive = format!("if=none,id=image{index},format=raw,readonly=on,file={}", image.path.display());
@@ -83,17 +91,28 @@ fn disks(config: &HostConfig) -> Vec<String> {
     }
     if let Some(iso) = &config.cd {
         let drive = format!("if=none,id=cd,format=raw,media=cdrom,readonly=on,file={}", iso.display());
-        list.extend(["-drive".into(), drive, "-device".into(), format!("ide-cd,drive=cd{cd}")]);
+        list.extend(["-drive".into(), drive]);
+        match config.devices {
+            Devices::Virtio => list.extend(["-device".into(), format!("ide-cd,drive=cd{cd}")]),
+            Devices::Server => {
+                list.extend(words("-device qemu-xhci -device"));
+                list.push(format!("usb-storage,drive=cd{cd}"));
+            }
+        }
     }
     list
 }
 
-fn network(index: usize, nic: &Nic) -> Vec<String> {
+fn network(index: usize, nic: &Nic, devices: Devices) -> Vec<String> {
     let backend = match &nic.link {
         Link::Own { network, forwards } => own_network(index, *network, forwards),
         Link::Tap(name) => format!("tap,id=net{index},ifname={name},script=no,downscript=no"),
     };
-    let device = format!("virtio-net-pci,netdev=net{index},mac={},romfile=", nic.mac);
+    let card = match devices {
+        Devices::Virtio => "virtio-net-pci",
+        Devices::Server => "e1000e",
+    };
+    let device = format!("{card},netdev=net{index},mac={},romfile=", nic.mac);
     vec!["-netdev".into(), backend, "-device".into(), device]
 }
 
@@ -147,8 +166,10 @@ mod tests {
         cd_first.boot_order = BootOrder::Cd;
         let mut by_variables = full.clone();
         by_variables.boot_order = BootOrder::Variables;
-        let mut at_tap = plain.clone().at_tap("host1");
+        let mut at_tap = plain.clone().at_taps(&["host1"]);
         at_tap.translations_mib = 1024;
+        let mut server = cd_first.clone();
+        server.devices = Devices::Server;
         let cases = [
             ("a card at a switch", &at_tap, "tap,id=net0,ifname=host1,script=no,downscript=no", true),
             ("no other card", &at_tap, "id=net1", false),
@@ -157,6 +178,9 @@ mod tests {
             ("the disk is first", &full, "ide-cd,drive=cd,bootindex=2", true),
             ("the CD is first", &cd_first, "ide-cd,drive=cd,bootindex=1", true),
             ("the firmware decides", &by_variables, "bootindex", false),
+            ("a server has no CD drive", &server, "-device usb-storage,drive=cd,bootindex=1", true),
+            ("its disk", &server, "-device nvme,drive=system,serial=system,bootindex=2", true),
+            ("its cards", &server, "-device e1000e,netdev=net1", true),
             ("networks are closed", &plain, "id=net1,restrict=on,net=10.77.0.0/24", true),
             (
                 "a process a connection",

@@ -23,6 +23,15 @@ pub enum Firmware {
     Uefi,
 }
 
+/// What its disk, its ISO and its cards are behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Devices {
+    /// virtio, and the ISO in a drive: any kernel for virtual machines has the drivers.
+    Virtio,
+    /// As in a server: a disk at `NVMe`, Intel's network cards, the ISO at USB as a BMC attaches it.
+    Server,
+}
+
 /// The TPM of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tpm {
@@ -96,6 +105,8 @@ pub struct HostConfig {
     pub disk_gib: u32,
     /// Firmware.
     pub firmware: Firmware,
+    /// What it is built of.
+    pub devices: Devices,
     /// TPM.
     pub tpm: Tpm,
     /// The ISO in the drive.
@@ -133,6 +144,7 @@ impl HostConfig {
             translations_mib: 256,
             disk_gib: 16,
             firmware: Firmware::Uefi,
+            devices: Devices::Virtio,
             tpm: Tpm::Emulated,
             cd: None,
             boot_order: BootOrder::Disk,
@@ -150,12 +162,12 @@ impl HostConfig {
         self
     }
 
-    /// The same host with one card only, at this tap device.
+    /// The same host with a card at each of these tap devices, two at most, and no other.
     #[must_use]
-    pub fn at_tap(mut self, tap: &str) -> Self {
-        self.nics.truncate(1);
-        for nic in &mut self.nics {
-            nic.link = Link::Tap(tap.to_owned());
+    pub fn at_taps(mut self, taps: &[&str]) -> Self {
+        self.nics.truncate(taps.len());
+        for (nic, tap) in self.nics.iter_mut().zip(taps) {
+            nic.link = Link::Tap((*tap).to_owned());
         }
         self
     }

@@ -18,6 +18,16 @@ pub enum Image {
     Iso,
 }
 
+/// Debian's kernel in the images.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kernel {
+    /// With the drivers of virtual machines.
+    #[default]
+    Cloud,
+    /// With those of real servers.
+    Generic,
+}
+
 /// What goes into the images beside Debian's packages.
 #[derive(Debug, Clone)]
 pub struct ImageInputs {
@@ -29,6 +39,8 @@ pub struct ImageInputs {
     pub containerd: PathBuf,
     /// The real `elemental`; without it the stand-in is in the images.
     pub elemental: Option<PathBuf>,
+    /// The kernel; cloud by default.
+    pub kernel: Kernel,
 }
 
 impl ImageInputs {
@@ -42,6 +54,7 @@ impl ImageInputs {
             kubernetes: path("KUBERNETES_BIN")?,
             containerd: path("CONTAINERD_BIN")?,
             elemental: path("ELEMENTAL"),
+            kernel: Kernel::default(),
         })
     }
 }
@@ -61,6 +74,13 @@ pub async fn build(image: Image, inputs: &ImageInputs) -> Result<PathBuf, LabErr
         .env("AGENT", &inputs.agent)
         .env("KUBERNETES_BIN", &inputs.kubernetes)
         .env("CONTAINERD_BIN", &inputs.containerd)
+        .env(
+            "KERNEL",
+            match inputs.kernel {
+                Kernel::Cloud => "cloud",
+                Kernel::Generic => "generic",
+            },
+        )
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()

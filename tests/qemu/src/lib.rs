@@ -15,8 +15,8 @@ mod images;
 mod process;
 mod qmp;
 
-pub use config::{BootOrder, Firmware, Forward, HostConfig, ImageDisk, Link, Nic, Tpm};
+pub use config::{BootOrder, Devices, Firmware, Forward, HostConfig, ImageDisk, Link, Nic, Tpm};
 pub use error::LabError;
 pub use guest_agent::Output;
 pub use host::{Host, HostState, Stop};
-pub use images::{Image, ImageInputs, build};
+pub use images::{Image, ImageInputs, Kernel, build};

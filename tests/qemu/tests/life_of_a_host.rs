@@ -5,35 +5,14 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::time::Duration;
+mod common;
 
 use ::qemu::{BootOrder, Firmware, Host, HostConfig, HostState, Image, ImageDisk, ImageInputs, Stop, build};
 
-/// Five times what a boot takes on a quiet machine, and more.
-const BOOT: Duration = Duration::from_secs(400);
-const INSTALL: Duration = Duration::from_secs(400);
-
-async fn shell(host: &Host, script: &str) -> String {
-    let output = host.exec_within(&["sh", "-c", script], INSTALL).await.unwrap();
-    assert_eq!(output.code, 0, "{script}: {}{}", output.stdout, output.stderr);
-    output.stdout.trim().to_owned()
-}
+use common::{BOOT, INSTALL, reboot, running, shell};
 
 async fn code(host: &Host, command: &[&str]) -> i64 {
     host.exec_within(command, INSTALL).await.unwrap().code
-}
-
-async fn reboot(host: &Host, boot: u32) {
-    // The guest agent may be stopped before it has answered.
-    let _ = host.exec(&["systemctl", "--no-block", "reboot"]).await;
-    host.wait_for_boot(boot, BOOT).await.unwrap();
-}
-
-/// What runs: the mode's sentinel and the image's tag.
-async fn running(host: &Host) -> String {
-    shell(host, "cd /run/elemental; ls -d *_mode; . /etc/os-release; echo $IMAGE_TAG")
-        .await
-        .replace('\n', " ")
 }
 
 /// The trial of a new snapshot ends in the active mode only.

@@ -61,7 +61,7 @@ impl<'a> Hosts<'a> {
         let tap = tap(number);
         self.progress.step(&format!("{tap} boots the ISO, registers, installs, and attaches"));
         let directory = self.site.directory.path().join(&tap);
-        let mut config = HostConfig::new(&tap, &directory, number).at_tap(&tap);
+        let mut config = HostConfig::new(&tap, &directory, number).at_taps(&[&tap]);
         config.translations_mib = TRANSLATIONS_MIB;
         if CONTROL_PLANES.contains(&number) {
             config.memory_mib = CONTROL_PLANE_MIB;
