@@ -6,6 +6,7 @@
 pub mod archive;
 pub mod chart;
 pub mod components;
+pub mod contents;
 pub mod image;
 pub mod plugin;
 

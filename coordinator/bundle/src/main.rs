@@ -1,12 +1,14 @@
 //! `bundle image` writes the image of the coordinator, `bundle manifests` what `clusterctl` reads,
-//! `bundle chart` the Helm chart, `bundle plugin` what krew installs.
+//! `bundle chart` the Helm chart, `bundle plugin` what krew installs; `bundle contents` compares SBOMs and
+//! licences with what the programs are made of.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command as Process, ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use bundle::archive::{Entry, gzip, tar};
 use bundle::components::Sources;
+use bundle::contents::{PROGRAMS, check_bill, check_notices, parse_tree};
 use bundle::image::Image;
 use bundle::plugin::{Package, Plugin};
 use bundle::{IMAGE, VERSION};
@@ -33,6 +35,18 @@ enum Command {
     },
     /// The archive of `kubectl baremetal` and its krew manifest.
     Plugin(PluginArguments),
+    /// Fails where an SBOM or the licences lack a package that a program is made of.
+    Contents {
+        /// What the programs are built for.
+        #[arg(long)]
+        target: String,
+        /// Licences of what is linked into them.
+        #[arg(long)]
+        notices: PathBuf,
+        /// The directory of the release.
+        #[arg(long)]
+        output: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -82,6 +96,7 @@ fn main() -> ExitCode {
         Command::Manifests { output } => write_manifests(&output),
         Command::Chart { output } => write_chart(&output),
         Command::Plugin(arguments) => write_plugin(&arguments),
+        Command::Contents { target, notices, output } => check_contents(&target, &notices, &output),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,6 +144,38 @@ fn write_plugin(arguments: &PluginArguments) -> anyhow::Result<()> {
     let Package { name, archive, manifest } = plugin.package(url)?;
     write_file(&output.join(name), &archive)?;
     write_file(&output.join("baremetal.yaml"), manifest.as_bytes())
+}
+
+/// The packages that cargo builds a program of, and what the release says of it.
+fn check_contents(target: &str, notices: &Path, output: &Path) -> anyhow::Result<()> {
+    let notices = String::from_utf8(read_file(notices)?).context("the licences are no text")?;
+    let home = ["HOME", "CARGO_HOME"].into_iter().filter_map(|name| std::env::var(name).ok());
+    let places = [std::env::current_dir()?, std::env::temp_dir()].map(|path| path.display().to_string());
+    let paths: Vec<_> = home.chain(places).filter(|path| path.len() > 1).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let mut wrong = vec![];
+    for (program, name) in PROGRAMS {
+        let packages = parse_tree(&list_packages(program, target)?);
+        ensure!(packages.len() > 1, "cargo tree named no package of {program}");
+        let bill = output.join(format!("sbom/{name}.cdx.json"));
+        let text = String::from_utf8(read_file(&bill)?)?;
+        let found =
+            check_bill(&text, &packages, &paths).with_context(|| format!("read {}", bill.display()))?;
+        wrong.extend(found.into_iter().map(|what| format!("SBOM of {program}: {what}")));
+        let found = check_notices(&notices, program, &packages);
+        wrong.extend(found.into_iter().map(|what| format!("licences of {program}: {what}")));
+    }
+    ensure!(wrong.is_empty(), "the release does not say what is in it:\n{}", wrong.join("\n"));
+    Ok(())
+}
+
+fn list_packages(program: &str, target: &str) -> anyhow::Result<String> {
+    let mut cargo = Process::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
+    let output = cargo.args(["--target", target, "--package", program]).output().context("run cargo tree")?;
+    let error = || String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success(), "cargo tree of {program}: {}", error());
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {

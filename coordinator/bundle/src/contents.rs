@@ -1,0 +1,156 @@
+//! Whether SBOMs and licences of a release name each package that its programs are made of.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+/// Programs of a release: the title of their licences, which is their package, and the name of their SBOM.
+pub const PROGRAMS: [(&str, &str); 3] = [
+    ("agent", "baremetal-agent"),
+    ("coordinator", "baremetal-coordinator"),
+    ("kubectl-baremetal", "kubectl-baremetal"),
+];
+
+/// A package of a program.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Package {
+    name: String,
+    version: String,
+    /// It is one of this checkout: it has the licence of the checkout, and needs no notice.
+    is_own: bool,
+}
+
+/// What is read of an SBOM.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Bill {
+    bom_format: String,
+    metadata: Metadata,
+    #[serde(default)]
+    components: Vec<Component>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    component: Component,
+}
+
+#[derive(Deserialize)]
+struct Component {
+    name: String,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    licenses: Vec<serde_json::Value>,
+}
+
+/// The packages of `cargo tree --prefix none --format {p}`: a name, a version behind `v`, and of packages
+/// of the checkout their path.
+#[must_use]
+pub fn parse_tree(text: &str) -> BTreeSet<Package> {
+    let parse = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (name, version) = (words.next()?.to_owned(), words.next()?.strip_prefix('v')?.to_owned());
+        Some(Package { name, version, is_own: words.any(|word| word.starts_with("(/")) })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// What is wrong with an SBOM in CycloneDX of a program that is made of `packages`; `paths` are those of the
+/// machine.
+///
+/// # Errors
+/// When the text is no SBOM.
+pub fn check_bill(
+    text: &str,
+    packages: &BTreeSet<Package>,
+    paths: &[&str],
+) -> Result<Vec<String>, serde_json::Error> {
+    let Bill { bom_format, metadata, components } = serde_json::from_str(text)?;
+    let mut wrong = vec![];
+    if bom_format != "CycloneDX" {
+        wrong.push(format!("it is in the format {bom_format:?}"));
+    }
+    let all: Vec<_> = components.iter().chain([&metadata.component]).collect();
+    for Package { name, version, .. } in packages {
+        match all.iter().find(|component| component.name == *name && component.version == *version) {
+            None => wrong.push(format!("{name} {version} is missing")),
+            Some(found) if found.licenses.is_empty() => {
+                wrong.push(format!("{name} {version} has no licence"));
+            }
+            Some(_) => {}
+        }
+    }
+    let named = paths.iter().filter(|path| text.contains(**path));
+    wrong.extend(named.map(|path| format!("it names {path}, a path of this machine")));
+    Ok(wrong)
+}
+
+/// The packages without an entry among the licences of one program: the part behind `# PROGRAM`, where each
+/// entry is a line of name, version and repository.
+#[must_use]
+pub fn check_notices(text: &str, program: &str, packages: &BTreeSet<Package>) -> Vec<String> {
+    let mut entries = BTreeSet::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        // A licence may have a line that begins so.
+        let title = line.strip_prefix("# ");
+        if let Some(title) = title.filter(|title| PROGRAMS.iter().any(|(known, _)| known == title)) {
+            is_inside = title == program;
+        }
+        let mut words = line.split_whitespace();
+        if is_inside && line.starts_with("  ") {
+            entries.extend(words.next().zip(words.next()));
+        }
+    }
+    let is_missing =
+        |package: &&Package| !package.is_own && !entries.contains(&(&*package.name, &*package.version));
+    let missing = packages.iter().filter(is_missing);
+    missing.map(|package| format!("{} {} has no entry", package.name, package.version)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const TREE: &str =
+        "agent v0.1.0 (/checkout/agent)\nserde v1.0.1\nserde_derive v1.0.2 (proc-macro)\nserde v1.0.1 (*)\n";
+
+    fn bill(components: &serde_json::Value) -> String {
+        let own =
+            json!({ "name": "agent", "version": "0.1.0", "licenses": [{ "expression": "Apache-2.0" }] });
+        json!({ "bomFormat": "CycloneDX", "metadata": { "component": own }, "components": components })
+            .to_string()
+    }
+
+    #[test]
+    fn bill_has_every_package_of_the_tree() {
+        let packages = parse_tree(TREE);
+        assert_eq!(packages.len(), 3);
+        let licence = json!([{ "expression": "MIT" }]);
+        let serde = json!({ "name": "serde", "version": "1.0.1", "licenses": licence });
+        let derive = json!({ "name": "serde_derive", "version": "1.0.2", "licenses": licence });
+        let check = |components| check_bill(&bill(&components), &packages, &["/checkout"]).unwrap();
+        assert_eq!(check(json!([serde, derive])), Vec::<String>::new());
+        let bare = json!({ "name": "serde_derive", "version": "1.0.2", "purl": "file:///checkout" });
+        let old = json!({ "name": "serde", "version": "1.0.0", "licenses": licence });
+        let want = [
+            "serde 1.0.1 is missing",
+            "serde_derive 1.0.2 has no licence",
+            "it names /checkout, a path of this machine",
+        ];
+        assert_eq!(check(json!([old, bare])), want);
+        assert!(check_bill("{}", &packages, &[]).is_err());
+    }
+
+    #[test]
+    fn notices_are_those_of_the_program() {
+        let packages = parse_tree(TREE);
+        let text =
+            "# coordinator\n\nMIT\n  serde 1.0.1 https://a\n# agent\n\nMIT\n  serde_derive 1.0.2 https://b\n";
+        assert_eq!(check_notices(text, "agent", &packages), ["serde 1.0.1 has no entry"]);
+        assert_eq!(check_notices(text, "coordinator", &packages), ["serde_derive 1.0.2 has no entry"]);
+    }
+}
