@@ -31,14 +31,36 @@ mod why;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Command};
 
 pub use crate::explanation::{Explanation, explain, list_kinds};
 
 /// By this name kubectl asks for completions.
 const COMPLETER: &str = "kubectl_complete-baremetal";
+
+/// What the command line may have, for tests of documents.
+#[must_use]
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Whether these words are a command line of the program, for tests of documents.
+///
+/// # Errors
+///
+/// Why they are not; that an object does not exist is not looked at.
+pub fn check_arguments(words: impl IntoIterator<Item = String>) -> Result<(), String> {
+    let words = std::iter::once(COMPLETER.to_owned()).chain(words);
+    let arguments = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
+    match arguments.command {
+        Command::Why(why) => {
+            commands::parse_object(&why.object).map(drop).map_err(|failure| failure.to_string())
+        }
+        _ => Ok(()),
+    }
+}
 
 /// The program, with the command line of the process.
 pub async fn run_program() -> ExitCode {

@@ -28,6 +28,8 @@ pub const RUN: &[(&str, &str, &str)] = &[
     ("docs/upgrade.md", "clusterctl", INSTALLATION),
     ("docs/upgrade.md", "Helm", INSTALLATION),
     ("docs/upgrade.md", "Agents", INSTALLATION),
+    ("docs/upgrade.md", "Roll back by Helm", INSTALLATION),
+    ("docs/upgrade.md", "Roll back by clusterctl", INSTALLATION),
     ("docs/upgrade.md", "Versions of the definitions", STORAGE),
     ("docs/first-cluster.md", "1. Registration and ISO", STORY),
     ("docs/first-cluster.md", "2. Download", STORY),
@@ -50,11 +52,13 @@ pub const RUN: &[(&str, &str, &str)] = &[
     ("docs/operations.md", "Install a host again", STORY),
     ("docs/operations.md", "`RegistrySecretInvalid`, a private registry", STORY),
     ("docs/operations.md", "Run a plan of your own on a host", STORY),
+    ("docs/operations.md", "Limit the coordinator to some namespaces", INSTALLATION),
     ("docs/operations.md", "Rotate the registration token", STORY),
     ("docs/operations.md", "`clusterctl move`", MOVE),
     ("docs/operations.md", "Backup", RESTORE),
     ("docs/operations.md", "Restore by kubectl", RESTORE),
     ("docs/observability.md", "Traces", STORY),
+    ("docs/metal3.md", "Manifests", INSTALLATION),
     ("docs/examples/README.md", "Examples", INSTALLATION),
 ];
 

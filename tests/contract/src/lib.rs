@@ -1,3 +1,4 @@
 //! Rules of the house, checked.
 
 pub mod documents;
+pub mod spans;

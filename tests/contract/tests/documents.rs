@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use contract::documents::{Block, DOCUMENTS, RUN, checkout, parse_blocks};
+use contract::spans::list_pages;
 use regex::Regex;
 
 /// Programs that an operator or a developer runs.
@@ -30,20 +31,8 @@ fn read(path: &str) -> String {
 }
 
 fn list_documents() -> BTreeMap<String, Vec<Block>> {
-    let mut documents = BTreeMap::new();
-    for path in DOCUMENTS {
-        let pages = match fs::read_dir(checkout(path)) {
-            Ok(entries) => {
-                let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-                let pages =
-                    names.filter_map(|name| name.strip_suffix(".md").map(|page| format!("{path}/{page}.md")));
-                pages.collect()
-            }
-            Err(_) => vec![path.to_owned()],
-        };
-        documents.extend(pages.into_iter().map(|page| (page.clone(), parse_blocks(&read(&page)))));
-    }
-    documents
+    let pages = list_pages(&DOCUMENTS).unwrap();
+    pages.into_iter().map(|page| (page.clone(), parse_blocks(&read(&page)))).collect()
 }
 
 fn find_runner(document: &str, section: &str) -> Option<&'static str> {
