@@ -59,12 +59,12 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	cargo test --workspace
 
 .PHONY: test-lab
-test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator, faults on QEMU hosts (about 35 min)
+test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator, faults, networks and devices of QEMU hosts (about 75 min)
 	@$(INPUTS)
 	IMAGE=$$(ls -t $(RELEASE)/baremetal-coordinator-*.oci.tar | head -1) cargo test --package e2e --features slow --test image
 	cargo build --quiet --package coordinator
-	cargo test --package e2e --features slow --test qemu_faults
-	cargo test --package qemu --features slow --test life_of_a_host
+	cargo test --package e2e --features slow --test qemu_faults --test qemu_bond
+	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
 
 .PHONY: test-upgrade
 test-upgrade: parts ## Run hosts of this and of the former release with coordinators of both (builds the former release once)
@@ -213,7 +213,7 @@ kubectl-plugin: notices ## Build kubectl-baremetal: a static file, its archive a
 	$(BUNDLE) plugin --program $(PLUGIN) --notices $(NOTICES) --url '$(RELEASE_URL)' --output $(RELEASE)
 
 .PHONY: iso
-iso: packages parts agent ## Build the base ISO and the OS images of the lab
+iso: packages parts agent ## Build the base ISO and the OS images of the lab (KERNEL=generic for real servers, FIRMWARE='firmware-bnx2x' with firmware)
 	@$(INPUTS)
 	iso/build.sh iso >/dev/null
 	iso/build.sh os >/dev/null

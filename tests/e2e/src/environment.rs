@@ -9,12 +9,14 @@ use control_plane::Workload;
 use control_plane::directory::Directory;
 use control_plane::parts::Parts;
 
+use crate::forwarder::Forwarder;
 use crate::progress::Progress;
 use crate::site::{Managers, Served, Site};
+use crate::switch;
 
 pub use crate::site::{GUEST_COORDINATOR, GUEST_GATEWAY, Management, Reach};
 
-/// Port of the workload cluster's API server at [`GUEST_GATEWAY`].
+/// Port of the workload cluster's API server at [`GUEST_GATEWAY`], and at a switch.
 pub const GUEST_API: u16 = 6443;
 
 /// Everything but the hosts.
@@ -22,6 +24,8 @@ pub struct Environment {
     /// The cluster that hosts join.
     pub workload: Arc<Workload>,
     site: Site,
+    /// The address of that cluster at a switch.
+    _api: Option<Forwarder>,
 }
 
 impl Deref for Environment {
@@ -121,9 +125,20 @@ impl Environment {
     ) -> anyhow::Result<Self> {
         let parts = Parts::from_environment()?;
         let workload = start_workload(&parts, &directory, reach, managers, progress).await?;
+        let api = forward_api(reach, &workload).await?;
         let site = Site::start(directory, reach, served, managers, progress).await?;
-        Ok(Self { workload, site })
+        Ok(Self { workload, site, _api: api })
     }
+}
+
+/// QEMU forwards for guests with networks of their own.
+async fn forward_api(reach: Reach, workload: &Workload) -> anyhow::Result<Option<Forwarder>> {
+    if reach != Reach::Switch {
+        return Ok(None);
+    }
+    let forwarder = Forwarder::start_at(workload.endpoint()).await?;
+    forwarder.set_targets(vec![(Ipv4Addr::LOCALHOST, workload.control_plane().port()).into()]);
+    Ok(Some(forwarder))
 }
 
 async fn start_workload(
@@ -141,7 +156,8 @@ async fn start_workload(
     }
     progress.step("workload cluster: etcd, kube-apiserver, kube-controller-manager, kubeadm phases");
     let endpoint = match reach {
-        Reach::Guests | Reach::Switch => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
+        Reach::Guests => SocketAddr::from((GUEST_GATEWAY, GUEST_API)),
+        Reach::Switch => SocketAddr::from((switch::ADDRESS, GUEST_API)),
         Reach::Loopback => SocketAddr::from((Ipv4Addr::LOCALHOST, GUEST_API)),
     };
     Ok(Arc::new(Workload::start(parts, endpoint, Some(&files)).await?))

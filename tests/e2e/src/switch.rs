@@ -1,6 +1,8 @@
 //! A switch in a network namespace of this program: QEMU guests are plugged in,
 //! and reach its processes and each other, and nothing else.
 
+mod vlan;
+
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
@@ -27,17 +29,22 @@ pub fn enter() -> anyhow::Result<()> {
     bail!("unshare --net: {error}")
 }
 
-/// Makes the switch, with this program and `taps` plugged in.
+/// Makes the switch, with this program and `taps` plugged in. Where there is a VLAN, this program
+/// is in it alone.
 ///
 /// # Errors
 /// When a command fails, or this is a namespace with links of others.
-pub fn create(taps: &[String]) -> anyhow::Result<()> {
+pub fn create(taps: &[String], vlan: Option<u16>) -> anyhow::Result<()> {
     let links = run_ip("-brief link")?;
     ensure!(links.lines().count() == 1, "this network namespace is in use:\n{links}");
     for command in ["link set lo up", "link add br0 type bridge", "link set br0 up"] {
         run_ip(command)?;
     }
-    run_ip(&format!("addr add {ADDRESS}/24 dev br0"))?;
+    let device = match vlan {
+        Some(id) => vlan::plug(id)?,
+        None => "br0",
+    };
+    run_ip(&format!("addr add {ADDRESS}/24 dev {device}"))?;
     for tap in taps {
         run_ip(&format!("tuntap add {tap} mode tap"))?;
         run_ip(&format!("link set {tap} master br0 up"))?;

@@ -65,7 +65,7 @@ async fn run_cluster(
     progress.step("base ISO and OS images");
     let base = ::qemu::build(Image::Iso, &inputs).await?;
     let images = ::qemu::build(Image::Cluster, &inputs).await?;
-    switch::create(&taps())?;
+    switch::create(&taps(), None)?;
     let site =
         Site::start(directory.clone(), Reach::Switch, Served::default(), Managers::Kubeadm, progress).await?;
     let client = &site.management.admin;

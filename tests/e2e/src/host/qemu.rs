@@ -13,7 +13,48 @@ use crate::environment::{Environment, GUEST_API, GUEST_COORDINATOR, GUEST_GATEWA
 pub struct Qemu {
     config: HostConfig,
     host: Option<Host>,
+    network: &'static [Look],
 }
+
+/// What a command says inside a host whose network is as it should be.
+struct Look {
+    what: &'static str,
+    command: &'static str,
+    says: &'static [&'static str],
+}
+
+const ADDRESSES: &str = "ip -o -4 address show scope global";
+const ROUTES: &str = "ip -4 route show";
+/// One NIC by DHCP, the other with a static address and routes.
+const TWO_NICS: [Look; 3] = [
+    Look { what: "the static address", command: ADDRESSES, says: &["10.77.0.10/24"] },
+    Look {
+        what: "the address by DHCP",
+        command: "ip -o -4 address show scope global dynamic",
+        says: &["10.0.2.15/24"],
+    },
+    Look {
+        what: "static routes",
+        command: ROUTES,
+        says: &["10.78.0.0/16 via 10.77.0.2", "default via 10.77.0.2"],
+    },
+];
+/// A VLAN on a bond of both NICs.
+const VLAN_ON_BOND: [Look; 5] = [
+    Look { what: "the address", command: ADDRESSES, says: &["bond0.77", "10.77.0.10/24"] },
+    Look { what: "the default route", command: ROUTES, says: &["default via 10.77.0.2 dev bond0.77"] },
+    Look {
+        what: "the bond",
+        command: "cat /proc/net/bonding/bond0",
+        says: &["active-backup", "Polling Interval (ms): 100", "52:54:00:4c:01:01", "52:54:00:4c:01:02"],
+    },
+    Look { what: "the VLAN", command: "cat /proc/net/vlan/bond0.77", says: &["VID: 77", "Device: bond0"] },
+    Look {
+        what: "DNS",
+        command: "cat /run/systemd/resolve/resolv.conf",
+        says: &["nameserver 10.77.0.53", "search lab.example"],
+    },
+];
 
 impl Qemu {
     /// A host that reaches `environment`, not yet powered on. Builds the OS images
@@ -22,14 +63,36 @@ impl Qemu {
     /// # Errors
     /// When they cannot be built.
     pub async fn new(environment: &Environment, inputs: &ImageInputs) -> anyhow::Result<Self> {
-        let images = ::qemu::build(Image::Os, inputs).await.context("build the OS images")?;
         let api = environment.workload.control_plane().port();
-        let mut config = HostConfig::new("host", &environment.directory.path().join("host"), 1)
+        let config = HostConfig::new("host", &environment.directory.path().join("host"), 1)
             .forward(GUEST_GATEWAY, GUEST_COORDINATOR, environment.forwarder.port())
             .forward(GUEST_GATEWAY, GUEST_API, api);
+        Self::with_images(config, &TWO_NICS, inputs).await
+    }
+
+    /// The same for a host that has both NICs in tap devices of a switch, where it is to have a
+    /// VLAN on a bond.
+    ///
+    /// # Errors
+    /// When they cannot be built.
+    pub async fn on_bond(
+        environment: &Environment,
+        taps: [&str; 2],
+        inputs: &ImageInputs,
+    ) -> anyhow::Result<Self> {
+        let config = HostConfig::new("host", &environment.directory.path().join("host"), 1).at_taps(&taps);
+        Self::with_images(config, &VLAN_ON_BOND, inputs).await
+    }
+
+    async fn with_images(
+        mut config: HostConfig,
+        network: &'static [Look],
+        inputs: &ImageInputs,
+    ) -> anyhow::Result<Self> {
+        let images = ::qemu::build(Image::Os, inputs).await.context("build the OS images")?;
         config.images = vec![ImageDisk { serial: "os-images".to_owned(), path: images }];
         config.boot_order = BootOrder::Variables;
-        Ok(Self { config, host: None })
+        Ok(Self { config, host: None, network })
     }
 
     /// The same host without a TPM: it registers with a software key.
@@ -90,18 +153,14 @@ impl Qemu {
     }
 
     pub(super) async fn check_network(&self) -> anyhow::Result<()> {
-        let addresses = self.inside("ip -o -4 address show scope global").await?;
-        let routes = self.inside("ip -4 route show").await?;
-        for (what, wanted, seen) in [
-            ("the static address", "10.77.0.10/24", &addresses),
-            ("the static route", "10.78.0.0/16 via 10.77.0.2", &routes),
-            ("the DHCP address", "10.0.2.15/24", &addresses),
-            ("the static default route", "default via 10.77.0.2", &routes),
-        ] {
-            ensure!(seen.contains(wanted), "{what} is not as before; inside the host:\n{addresses}{routes}");
+        for Look { what, command, says } in self.network {
+            let seen = self.inside(command).await?;
+            let missing: Vec<_> = says.iter().filter(|text| !seen.contains(**text)).collect();
+            ensure!(
+                missing.is_empty(),
+                "{what}: {missing:?} is missing; `{command}` inside the host:\n{seen}"
+            );
         }
-        let leased = addresses.lines().any(|line| line.contains("10.0.2.15/24") && line.contains("dynamic"));
-        ensure!(leased, "what was DHCP is static now:\n{addresses}");
         Ok(())
     }
 
