@@ -101,6 +101,33 @@ pub fn decide_build(
     if begun { Decision::Build } else { Decision::Begin }
 }
 
+impl Decision {
+    /// What the status says of it; `None` while the outcome of the build decides.
+    #[must_use]
+    pub fn progress(&self, registration: &str) -> Option<Progress> {
+        match self {
+            Self::Refuse(why) => Some(Progress::Refused(why)),
+            Self::AwaitRegistration => Some(Progress::NoRegistration(registration.to_owned())),
+            Self::Begin => Some(Progress::Started),
+            Self::Expire => Some(Progress::Expired),
+            Self::Build => None,
+        }
+    }
+}
+
+/// The download of what was built: its token is the one that is open, or a new one, because to
+/// begin closes it.
+#[must_use]
+pub fn open_download(
+    image: &SeedImage,
+    server_url: &str,
+    file: String,
+    new_token: impl FnOnce() -> String,
+) -> Download {
+    let open = image.status.as_ref().and_then(|status| status.download_token.clone());
+    Download { server_url: server_url.to_owned(), token: open.unwrap_or_else(new_token), file }
+}
+
 /// Whether the image may carry the token of the registration.
 fn is_granted(image: &SeedImage, registration: &MachineRegistration) -> bool {
     let (own, other) = (&image.metadata.namespace, &registration.metadata.namespace);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::retry;
-use coordinator_core::seed_image::{self, Decision, Download, Progress};
+use coordinator_core::seed_image::{self, Progress};
 use kube::runtime::controller::Action;
 use serde_json::json;
 
@@ -33,19 +33,15 @@ pub async fn reconcile_seed_image(
     let key = registration_key(&image);
     let registration = context.cache.registrations.get(&key.object_ref());
     let decision = seed_image::decide_build(&image, registration.as_deref(), now);
-    let (progress, retry) = match (decision, registration) {
-        (Decision::Refuse(why), _) => (Progress::Refused(why), None),
-        (Decision::Expire, _) => (Progress::Expired, None),
-        (Decision::Begin, Some(_)) => (Progress::Started, None),
-        (Decision::Build, Some(registration)) => {
+    let (progress, retry) = match (decision.progress(&key.name), registration) {
+        (Some(progress), _) => (progress, None),
+        (None, Some(registration)) => {
             let Some(built) = poll_build(&image, &registration, &context) else {
                 return Ok(Action::requeue(BUILD_INTERVAL));
             };
             project_build(&image, built, &context.server_url)
         }
-        (Decision::AwaitRegistration | Decision::Begin | Decision::Build, _) => {
-            (Progress::NoRegistration(key.name), None)
-        }
+        (None, None) => (Progress::NoRegistration(key.name), None),
     };
     let projected = seed_image::seed_image_status(&image, &progress, context.clock.now());
     let before = image.status.as_ref().and_then(|status| status.state);
@@ -83,9 +79,9 @@ fn project_build(
 ) -> (Progress, Option<Duration>) {
     match built {
         Ok(prepared) => {
-            let server_url = server_url.to_owned();
-            let token = download_token(image);
-            (Progress::Completed(Download { server_url, token, file: prepared.file }), None)
+            let new_token = || uuid::Uuid::new_v4().simple().to_string();
+            let download = seed_image::open_download(image, server_url, prepared.file, new_token);
+            (Progress::Completed(download), None)
         }
         Err(error) => {
             let interval = match &error {
@@ -98,12 +94,6 @@ fn project_build(
             (Progress::Failed(error.reason(), error.status_text()), interval)
         }
     }
-}
-
-/// The token that is open, or a new one: to begin closes it.
-fn download_token(image: &SeedImage) -> String {
-    let open = image.status.as_ref().and_then(|status| status.download_token.clone());
-    open.unwrap_or_else(|| uuid::Uuid::new_v4().simple().to_string())
 }
 
 /// The `resourceVersion` is the precondition: from a stale cache the next

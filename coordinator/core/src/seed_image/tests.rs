@@ -49,7 +49,8 @@ fn what_cannot_be_made_is_refused_with_the_next_action() {
     empty.spec.base_image = None;
     for image in [raw, empty] {
         let Decision::Refuse(why) = decide_build(&image, Some(&registration()), minute(0)) else { panic!() };
-        let status = seed_image_status(&image, &Progress::Refused(why), minute(0));
+        let progress = Decision::Refuse(why).progress("r").unwrap();
+        let status = seed_image_status(&image, &progress, minute(0));
         assert_eq!(status.state, Some(SeedImageState::Failed));
         assert!(status.conditions[0].message.contains(": "), "{why}");
     }
@@ -113,24 +114,17 @@ fn zero_minutes_keep_a_download_open() {
     assert_eq!(decide_build(&image, Some(&registration()), minute(100_000)), Decision::Build);
 }
 
-/// One reconcile as the controller does it, up to its one write of the status;
-/// what `fetch` says becomes of the base. The answer is the decision.
+/// A decision and the status that follows; what `fetch` says becomes of the base.
 fn look(image: &mut SeedImage, fetch: Result<&str, &str>, at: i64) -> Decision {
     let decision = decide_build(image, Some(&registration()), minute(at));
-    let progress = match &decision {
-        Decision::Begin => Progress::Started,
-        Decision::Build => match fetch {
-            Ok(token) => {
-                let old = image.status.as_ref().and_then(|status| status.download_token.clone());
-                let token = old.unwrap_or_else(|| token.to_owned());
-                let download = Download { server_url: "https://c:1".into(), token, file: "r.iso".into() };
-                Progress::Completed(download)
-            }
-            Err(why) => Progress::Failed(Reason::BaseImageNotFound, why.to_owned()),
-        },
-        Decision::Expire => Progress::Expired,
-        Decision::Refuse(_) | Decision::AwaitRegistration => panic!("{decision:?}"),
+    let built = || match fetch {
+        Ok(token) => {
+            let new_token = || token.to_owned();
+            Progress::Completed(open_download(image, "https://c:1", "r.iso".into(), new_token))
+        }
+        Err(why) => Progress::Failed(Reason::BaseImageNotFound, why.to_owned()),
     };
+    let progress = decision.progress("r").unwrap_or_else(built);
     image.status = Some(seed_image_status(image, &progress, minute(at)));
     decision
 }
