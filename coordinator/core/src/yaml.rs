@@ -153,12 +153,12 @@ b:
             Just(serde_json::Value::Null),
             any::<bool>().prop_map(Into::into),
             any::<i64>().prop_map(Into::into),
-            ".{0,12}".prop_map(Into::into),
+            "(?s).{0,12}".prop_map(Into::into),
         ];
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),
-                prop::collection::btree_map(".{0,6}", inner, 0..4)
+                prop::collection::btree_map("(?s).{0,6}", inner, 0..4)
                     .prop_map(|map| serde_json::Value::Object(map.into_iter().collect())),
             ]
         })

@@ -13,8 +13,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coordinator_core::bootstrap::{BootstrapError, Looks, NodeNames, normalise_data};
-use proptest::prelude::*;
-use serde_norway::Value;
+
+#[path = "bootstrap/properties.rs"]
+mod properties;
 
 const INIT: &str = include_str!("samples/kubeadm-init.yaml");
 const JOIN: &str = include_str!("samples/kubeadm-join.yaml");
@@ -368,117 +369,4 @@ fn names_that_yaml_or_jinja_would_read_otherwise_are_refused() {
     let number = NodeNames { hostname: "123", ..NODE };
     let given = data("v1beta4", "JoinConfiguration", "nodeRegistration:\n  name: 123\n");
     assert!(normalise_data(&given, &number).unwrap().contains("  name: \"123\"\n"), "a number is quoted");
-}
-
-/// Lines that say nothing of the three values, in any order and number.
-fn noise() -> impl Strategy<Value = Vec<&'static str>> {
-    let lines = [
-        "# a comment",
-        "",
-        "caCertPath: /etc/x",
-        "text: \"{{ ds.meta_data.uuid }}\"",
-        "patches: {directory: /a}",
-        "timeouts:\n  discovery: 5m0s",
-        "long: |-\n  name: no\n\n    deeper",
-        "skipPhases:\n- a\n- b",
-        "odd: 'it''s: # fine'",
-    ];
-    Just(lines.to_vec())
-        .prop_shuffle()
-        .prop_flat_map(|lines| (0..=lines.len()).prop_map(move |many| lines[..many].to_vec()))
-}
-
-prop_compose! {
-    fn registration()(
-        name in prop::sample::select(vec!["", "  name: old\n", "  name: '{{ ds.meta_data.name }}'\n", "  name:\n", "  name: \"node-1\"\n"]),
-        socket in prop::sample::select(vec!["", "  criSocket: /run/x.sock # c\n", "  criSocket: null\n"]),
-        arguments in 0..5usize,
-        list: bool,
-        taints in prop::sample::select(vec!["", "  taints: []\n", "  taints:\n  - key: a\n    effect: NoSchedule\n"]),
-        order in Just([0usize, 1, 2, 3]).prop_shuffle(),
-    ) -> (bool, String) {
-        let lists = [
-            "", "  kubeletExtraArgs: []\n", "  kubeletExtraArgs:\n  - name: node-labels\n    value: a=b\n",
-            "  kubeletExtraArgs:\n      - name: provider-id\n        value: 'old'\n", "  kubeletExtraArgs: [{name: v, value: '4'}]\n",
-        ];
-        let maps = [
-            "", "  kubeletExtraArgs: {}\n", "  kubeletExtraArgs:\n    node-labels: a=b\n",
-            "  kubeletExtraArgs:\n        provider-id: old\n        v: '4'\n", "  kubeletExtraArgs: {v: '4'}\n",
-        ];
-        let parts = [name, socket, if list { lists[arguments] } else { maps[arguments] }, taints];
-        let body: String = order.iter().map(|index| parts[*index]).collect();
-        (list, if body.is_empty() { String::new() } else { format!("nodeRegistration:\n{body}") })
-    }
-}
-
-prop_compose! {
-    fn bootstrap_data()(
-        before in noise(),
-        (list, registration) in registration(),
-        step in 1..7usize,
-        header in prop::sample::select(vec!["|", "|-", "|+", "| # c"]),
-        marker in prop::sample::select(vec!["", "---\n", "---\nkind: ClusterConfiguration\napiVersion: kubeadm.k8s.io/v1beta4\n---\n"]),
-        windows: bool,
-        encoded: bool,
-        end in prop::sample::select(vec!["", "\n", "\n\n"]),
-    ) -> String {
-        let version = if list { "v1beta4" } else { "v1beta3" };
-        let mut file = format!("{marker}apiVersion: kubeadm.k8s.io/{version}\n");
-        for line in before {
-            file += &format!("{line}\n");
-        }
-        file += &format!("kind: JoinConfiguration\n{registration}");
-        let content = if encoded {
-            format!("{}\n  encoding: base64", STANDARD.encode(&file))
-        } else {
-            let indent = " ".repeat(2 + step);
-            let line = |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("{indent}{line}\n") };
-            format!("{header}\n{}", file.lines().map(line).collect::<String>())
-        };
-        let data = format!("## template: jinja\n#cloud-config\nwrite_files:\n- path: \n  content: {content}\nruncmd:\n- 'x: {{{{ y }}}}'{end}");
-        if windows { data.replace('\n', "\r\n") } else { data }
-    }
-}
-
-/// What a parser of another family reads at the three places.
-fn read(data: &str) -> (Value, Value, Value) {
-    let data: Value = serde_norway::from_str(data).unwrap();
-    let entry = &data["write_files"][0];
-    let mut content = entry["content"].as_str().unwrap().to_owned();
-    if entry["encoding"] == "base64" {
-        content = String::from_utf8(STANDARD.decode(content).unwrap()).unwrap();
-    }
-    let document = content.split("---").last().unwrap();
-    let document: Value = serde_norway::from_str(document).unwrap();
-    let registration = &document["nodeRegistration"];
-    let arguments = &registration["kubeletExtraArgs"];
-    let provider_id = match arguments.as_sequence() {
-        Some(list) => list.iter().find(|item| item["name"] == "provider-id").unwrap()["value"].clone(),
-        None => arguments["provider-id"].clone(),
-    };
-    (registration["name"].clone(), registration["criSocket"].clone(), provider_id)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn normalising_sets_three_values_once_and_loses_no_line(given in bootstrap_data()) {
-        let once = normalise_data(&given, &NODE).unwrap();
-        prop_assert_eq!(normalise_data(&once, &NODE).unwrap(), once.clone());
-        let want = (NODE.hostname.into(), NODE.cri_socket.into(), NODE.provider_id.into());
-        prop_assert_eq!(read(&once), want);
-        // What says nothing of the three values is there, in its order.
-        let mut lines = once.split_inclusive('\n');
-        let names = ["name:", "criSocket", "provider-id", "kubeletExtraArgs", "nodeRegistration", "value:", "content:"];
-        for line in given.split_inclusive('\n').filter(|line| !names.iter().any(|name| line.contains(name))) {
-            prop_assert!(lines.any(|other| other == line), "lost {:?} in {}", line, once);
-        }
-    }
-
-    #[test]
-    fn no_data_makes_it_panic(text in ".{0,200}") {
-        let _ = normalise_data(&format!("#cloud-config\nwrite_files:\n- content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n    {text}\n"), &NODE);
-        let _ = normalise_data(&text, &NODE);
-    }
 }

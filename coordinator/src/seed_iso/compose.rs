@@ -119,4 +119,6 @@ fn assemble(place: Place, changes: Changes, appended: Appended, (end, tail): (u6
 }
 
 #[cfg(test)]
+mod spoilt;
+#[cfg(test)]
 mod tests;

@@ -154,13 +154,57 @@ mod tests {
         assert_eq!(PathTable::parse(&table.render(Order::Little)).unwrap(), table);
     }
 
-    proptest! {
-        #[test]
-        fn no_bytes_make_the_reader_fail_badly(bytes in proptest::collection::vec(any::<u8>(), 0..256)) {
-            if let Ok(mut table) = PathTable::parse(&bytes) {
-                table.insert(b"X", 1);
-                let _ = table.render(Order::Big);
+    prop_compose! {
+        /// The bytes of a table: the root, and directories behind their parents.
+        fn valid_table()(below in prop::collection::vec(("[A-Z]{1,8}", any::<prop::sample::Index>()), 0..12)) -> Vec<u8> {
+            let parents = below.iter().enumerate().map(|(before, (_, parent))| parent.index(before + 1) + 1);
+            let mut parents: Vec<_> = parents.collect();
+            parents.sort_unstable();
+            let mut table = vec![directory(&[0], 20, 1)];
+            for ((block, (id, _)), parent) in (21..).zip(&below).zip(parents) {
+                table.push(directory(id.as_bytes(), block, u16::try_from(parent).unwrap()));
             }
+            PathTable(table).render(Order::Little)
+        }
+    }
+
+    /// Name and block of a directory, and those of its parent, where there is one.
+    fn links(table: &PathTable) -> Vec<(Directory, Option<(Vec<u8>, u32)>)> {
+        let parent = |number: u16| {
+            let parent = table.0.get(usize::from(number).checked_sub(1)?)?;
+            Some((parent.id.clone(), parent.block))
+        };
+        let link = |known: &Directory| (Directory { parent: 0, ..known.clone() }, parent(known.parent));
+        table.0.iter().map(link).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn spoilt_table_is_refused_or_keeps_its_directories(
+            mut bytes in valid_table(),
+            spoilt in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            for (at, byte) in spoilt {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            let Ok(mut table) = PathTable::parse(&bytes) else { return Ok(()) };
+            prop_assert_eq!(PathTable::parse(&table.render(Order::Little)), Ok(table.clone()));
+            let before = links(&table);
+            table.insert(b"X", 9);
+            let mut after = links(&table);
+            let root = (table.0[0].id.clone(), table.0[0].block);
+            let new = (Directory { id: b"X".to_vec(), block: 9, parent: 0 }, Some(root));
+            let at = after.iter().position(|link| *link == new);
+            prop_assert!(at.is_some(), "{:?}", table);
+            after.remove(at.unwrap());
+            prop_assert_eq!(after, before);
         }
     }
 }

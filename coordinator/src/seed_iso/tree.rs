@@ -321,6 +321,24 @@ fn insert_sorted(records: &mut Vec<Record>, record: Record) {
 
 #[cfg(test)]
 impl Tree {
+    /// The content of a file in the root, or in a directory of the root.
+    pub(crate) fn content_of<R: Read + Seek>(
+        &self,
+        base: &mut Base<R>,
+        (directory, name): (Option<&str>, &str),
+    ) -> Option<Vec<u8>> {
+        let listed = match directory {
+            Some(directory) => {
+                self.read_directory(base, self.root[self.find(&self.root, directory)?].block())
+            }
+            None => Ok(self.root.clone()),
+        };
+        let listed = listed.ok()?;
+        let file = &listed[self.find(&listed, name)?];
+        let place = (file.block().into(), file.content_len().into());
+        read_content(base, self.volume, place, "file").ok()
+    }
+
     /// Every directory is where the path table, itself, its parent and its
     /// children say; and both path tables say the same.
     pub(crate) fn check<R: Read + Seek>(&self, base: &mut Base<R>) {

@@ -225,6 +225,8 @@ fn chassis_type(formatted: &[u8]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn structure(kind: u8, body: &[u8], strings: &[&str]) -> Vec<u8> {
@@ -296,12 +298,56 @@ mod tests {
         assert_eq!(value(&sections, "OEM Strings", "String 2"), Some("u=12"));
     }
 
+    /// Structures of each kind that is told, and where each ends.
+    fn table() -> (Vec<u8>, Vec<usize>) {
+        let structures = [
+            structure(0, &[1, 2, 0, 0, 3], &["SeaBIOS", "1.16", "04/01/2014"]),
+            system(UUID),
+            structure(3, &[1, 0x97, 0, 2, 3], &["QEMU", "C-1", "rack 7"]),
+            structure(11, &[2], &["rack=7", "u=12"]),
+            structure(11, &[1], &["x"]),
+        ];
+        let ends = structures.iter().scan(0, |end, one| {
+            *end += one.len();
+            Some(*end)
+        });
+        (structures.concat(), ends.collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn spoilt_table_is_told_up_to_the_spoilt_structure(
+            at in any::<prop::sample::Index>(), byte: u8, removed in 0..3_usize, added in 0..2_usize,
+        ) {
+            let (mut table, ends) = table();
+            let whole = parse_table(&table, (2, 8));
+            let at = at.index(table.len());
+            let end = (at + removed).min(table.len());
+            table.splice(at..end, std::iter::repeat_n(byte, added));
+            let told = parse_table(&table, (2, 8));
+            let before = ends.iter().filter(|end| **end <= at).count();
+            prop_assert_eq!(told.get(..before), Some(&whole[..before]));
+            let text = String::from_utf8_lossy(&table).into_owned();
+            for section in &told {
+                prop_assert!(SECTIONS.iter().any(|(_, title, _)| *title == section.title));
+                for (key, value) in &section.values {
+                    let is_made = (key == "UUID" && value.len() == 36) || key == "Type";
+                    prop_assert!(!value.is_empty() && (is_made || text.contains(value)), "{}: {}", key, value);
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_truncated_table_is_read_partially() {
-        let mut table = system(UUID);
-        table.extend(structure(11, &[1], &["x"]));
-        for length in 0..table.len() {
-            let _ = parse_table(&table[..length], (2, 8));
+        let (table, ends) = table();
+        let whole = parse_table(&table, (2, 8));
+        assert_eq!(whole.len(), ends.len());
+        for length in 0..=table.len() {
+            let complete = ends.iter().filter(|end| **end <= length).count();
+            assert_eq!(parse_table(&table[..length], (2, 8)), whole[..complete], "{length} bytes");
         }
         let short = structure(1, &[1, 9], &["only"]);
         let sections = parse_table(&short, (3, 0));

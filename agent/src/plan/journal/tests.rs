@@ -166,8 +166,17 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..512)) {
-        prop_assert!(parse(&bytes).is_err());
+    fn spoilt_journal_is_damaged_or_says_the_same(
+        position in any::<prop::sample::Index>(),
+        removed in 0..20_usize,
+        written in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let mut bytes = render_json(&journal());
+        let start = position.index(bytes.len() + 1);
+        let end = (start + removed).min(bytes.len());
+        bytes.splice(start..end, written);
+        // White space around it says nothing.
+        prop_assert!(parse(&bytes).map_or(true, |read| read == journal()));
     }
 }
 

@@ -102,9 +102,9 @@ fn plant_tree(directory: &Path, has_config: bool) {
     std::fs::write(directory.join("efi.img"), vec![3; 1 << 20]).unwrap();
 }
 
-const AGENT: &[u8] = include_bytes!("tests.rs");
+pub(super) const AGENT: &[u8] = include_bytes!("tests.rs");
 
-fn new_files() -> Vec<NewFile> {
+pub(super) fn new_files() -> Vec<NewFile> {
     let text = |content: &str| Content::Text(content.to_owned().into());
     let file = |directory, name, content: &str| NewFile { directory, name, content: text(content) };
     vec![
@@ -118,7 +118,7 @@ fn new_files() -> Vec<NewFile> {
     ]
 }
 
-fn render(overlay: &Overlay, base: &[u8]) -> Vec<u8> {
+pub(super) fn render(overlay: &Overlay, base: &[u8]) -> Vec<u8> {
     let mut whole = vec![];
     for piece in overlay.pieces(Extent { at: 0, len: overlay.size() }) {
         match piece {
