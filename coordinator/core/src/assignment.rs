@@ -203,16 +203,20 @@ fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> R
 fn lost_record(host: &HostRecord, stored: &StoredPlan) -> Option<Problem> {
     let problem = |reason, message: String| Some(Problem { reason, message });
     match stored {
-        StoredPlan::Missing => problem(Reason::PlanSecretMissing, "the plan Secret was missing".to_owned()),
-        StoredPlan::Unusable { error, .. } => {
-            problem(Reason::PlanSecretInvalid, format!("the plan Secret did not hold a plan record: {error}"))
-        }
+        StoredPlan::Missing => problem(
+            Reason::PlanSecretMissing,
+            "the plan Secret was missing: find out what deleted it".to_owned(),
+        ),
+        StoredPlan::Unusable { error, .. } => problem(
+            Reason::PlanSecretInvalid,
+            format!("the plan Secret did not hold a plan record ({error}): find out what writes it"),
+        ),
         StoredPlan::Record(record) => {
             let announced = host.plan.as_ref()?;
             let is_altered = record.plan.generation <= announced.generation
                 && record.plan.checksum != announced.checksum
                 && announced.state.is_none();
-            let message = "the plan Secret differed from what was announced";
+            let message = "the plan Secret differed from what was announced: find out what writes it";
             is_altered.then(|| Problem { reason: Reason::PlanSecretAltered, message: message.to_owned() })
         }
         StoredPlan::Empty => None,

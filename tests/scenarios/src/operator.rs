@@ -128,13 +128,6 @@ impl World {
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", reason.as_str()), "{what}");
         message
     }
-
-    /// Whether an Event with this reason exists.
-    #[must_use]
-    pub fn has_event(&self, reason: Reason) -> bool {
-        let events = self.fake.look_at_all("events");
-        events.iter().any(|event| text(event, "/reason") == reason.as_str())
-    }
 }
 
 fn decode(text: &str) -> String {

@@ -83,6 +83,7 @@ impl World {
     /// Asserts that `kubectl describe KIND NAME` shows an Event with this reason, and with
     /// these words of its cause and action.
     pub fn expect_event(&self, kind: &str, name: &str, reason: &str, words: &str) {
+        assert!(!words.is_empty(), "{reason} of {kind} {name} says something");
         let events = self.fake.look_at_all("events");
         let is_about = |event: &&Value| {
             let about = if event["involvedObject"].is_null() { "/regarding" } else { "/involvedObject" };

@@ -27,7 +27,7 @@ async fn missing_pool_is_reported_and_retried() {
             "create the MachineInventoryPool",
         )
         .await;
-    assert!(world.has_event(Reason::PoolMissing));
+    world.expect_event("BaremetalMachine", "m-1", "PoolMissing", action);
     world.apply_pool("pool", &["host-1"]).await;
     world.wait_running("m-1").await;
     world.check_invariants().await;
@@ -45,7 +45,7 @@ async fn exhausted_pool_reports_exclusions_until_a_host_registers() {
     let action = "add a host to it or free one";
     let why = world.wait_for_reason("m-2", Type::InventoryAllocated, Reason::PoolExhausted, action).await;
     assert!(why.contains("1 reprovisioning") || why.contains("1 allocated"), "{why}");
-    assert!(world.has_event(Reason::PoolExhausted));
+    world.expect_event("BaremetalMachine", "m-2", "PoolExhausted", action);
     world
         .expect_why("machine/m-2", Reason::PoolExhausted, "1 held by machines", "add a host to the pool")
         .await;
@@ -185,11 +185,13 @@ async fn secret_that_is_no_plan_secret_is_never_written() {
 // Shown: Event: `PlanSecretMissing`, `PlanSecretInvalid`; it is created again.
 #[tokio::test(start_paused = true)]
 async fn lost_plan_secret_is_recreated_with_an_event() {
-    for (garbage, reason) in [
-        (None, Reason::PlanSecretMissing),
-        (Some("not json"), Reason::PlanSecretInvalid),
-        (Some("{\"files\": 3}"), Reason::PlanSecretInvalid),
-        (Some("{\"instructions\": [{\"command\": \"/bin/sh\"}"), Reason::PlanSecretInvalid),
+    let missing = ("PlanSecretMissing", "was missing: find out what deleted it");
+    let invalid = ("PlanSecretInvalid", ": find out what writes it; recreated with plan reprovision-");
+    for (garbage, (reason, says)) in [
+        (None, missing),
+        (Some("not json"), invalid),
+        (Some("{\"files\": 3}"), invalid),
+        (Some("{\"instructions\": [{\"command\": \"/bin/sh\"}"), invalid),
     ] {
         let world = World::with_hosts(&["host-1"]).await;
         match garbage {
@@ -200,8 +202,7 @@ async fn lost_plan_secret_is_recreated_with_an_event() {
         }
         world.apply_machine("m-1").await;
         world.wait_running("m-1").await;
-        assert!(world.has_event(reason), "{garbage:?}");
-        world.expect_event("MachineInventory", "host-1", reason.as_str(), "Secret");
+        world.expect_event("MachineInventory", "host-1", reason, says);
         world.expect_nothing("baremetalmachine/m-1").await;
         let secret = world.get_object("secrets", "host-1").unwrap();
         assert_eq!(secret["type"], "elemental.cattle.io/plan");
@@ -362,7 +363,8 @@ async fn failed_plan_names_its_cause() {
         spoil(&world.host("host-1").system()).unwrap();
         world.apply_machine("m-1").await;
         let why = world.wait_for_reason("m-1", Type::PlanApplied, reason, "delete the Machine").await;
-        assert!(why.contains(says) && world.has_event(reason), "{name}: {why}");
+        assert!(why.contains(says), "{name}: {why}");
+        world.expect_event("BaremetalMachine", "m-1", reason.as_str(), &why);
         world.expect_why("machine/m-1", reason, says, "then delete machine/m-1").await;
         assert_eq!(world.phase("m-1"), Some(Phase::Failed), "{name}");
         assert!(world.machine("m-1").unwrap().spec.provider_id.is_none(), "{name}");

@@ -36,12 +36,6 @@ async fn wait_for_link(world: &World, status: &str, reason: Reason) {
     world.wait_until(&format!("NodeLinked={status} {reason:?}"), |world| linked(world) == want).await;
 }
 
-async fn wait_for_event(world: &World, reason: &str) {
-    let is_there =
-        |world: &World| world.fake.look_at_all("events").iter().any(|event| event["reason"] == reason);
-    world.wait_until(&format!("Event {reason}"), is_there).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn node_found_by_cluster_api_costs_no_request() {
     let world = World::with_hosts(&["host-1"]).await;
@@ -63,7 +57,9 @@ async fn node_without_provider_id_gets_it() {
     world.join_node("n-1", None, &host_uuid).await;
     let before = world.node("n-1").unwrap();
     wait_for_link(&world, "True", Reason::NodeFound).await;
-    wait_for_event(&world, "NodeLinked").await;
+    world.wait_idle().await;
+    let note = format!("Node n-1 of Cluster c1 has the providerID {ID}");
+    world.expect_event("BaremetalMachine", "m-1", "NodeLinked", &note);
     let after = world.node("n-1").unwrap();
     assert_eq!(after["spec"]["providerID"], ID);
     assert_eq!(after["metadata"]["labels"], before["metadata"]["labels"]);
@@ -97,7 +93,7 @@ async fn node_that_never_joins_is_overdue() {
             "look at cloud-init and the kubelet",
         )
         .await;
-    assert!(world.has_event(Reason::NodeOverdue));
+    world.expect_event("BaremetalMachine", "m-1", "NodeOverdue", action);
     let host_uuid = uuid(&world);
     world.join_node("n-1", Some(ID), &host_uuid).await;
     wait_for_link(&world, "True", Reason::NodeFound).await;

@@ -55,9 +55,9 @@ async fn a_host_reboots_once_on_request() {
     let first = boot(&world).unwrap();
     ask(&world, "MachineInventory", "host-1", annotation::REBOOT).await;
     wait_rebooted(&world, first, "a free host").await;
-    for reason in ["RebootRequested", "Rebooted"] {
-        world.expect_event("MachineInventory", "host-1", reason, "");
-    }
+    let asked = format!("the agent is asked to end the boot boot-{first}");
+    world.expect_event("MachineInventory", "host-1", "RebootRequested", &asked);
+    world.expect_event("MachineInventory", "host-1", "Rebooted", "the host runs another boot");
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
     let running = boot(&world).unwrap();

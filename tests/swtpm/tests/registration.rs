@@ -90,8 +90,12 @@ async fn host_without_tpm_is_refused_visibly() {
     assert_eq!(reason, "HostRefused");
     assert!(message.starts_with("TpmRequired: "), "{message}");
     assert!(message.contains("firmware setup") && message.contains("emulate-tpm: true"), "{message}");
-    let events = world.fake.look_at_all("events");
-    assert!(events.iter().any(|event| event["reason"] == "TpmRequired"), "{events:?}");
+    world.expect_event(
+        "MachineRegistration",
+        "hosts",
+        "TpmRequired",
+        "switch the TPM 2.0 on in the host's firmware setup",
+    );
     assert!(world.inventory(HOST).is_none());
     let tpm = Swtpm::start();
     reboot(&mut world, HOST, Some(&tpm));
