@@ -33,7 +33,8 @@ pub enum Side {
 
 #[derive(Default)]
 struct Set {
-    calls: usize,
+    /// Their verbs, in order.
+    calls: Vec<&'static str>,
     at: Option<(usize, Side, Fault)>,
     triggered: Option<Fault>,
 }
@@ -53,11 +54,11 @@ impl FaultPoint {
     /// Triggers at the `call`th call from now, counted from 1.
     pub(crate) fn arm(&self, call: usize, side: Side, fault: Fault) {
         let mut set = self.set();
-        set.at = Some((set.calls + call, side, fault));
+        set.at = Some((set.calls.len() + call, side, fault));
     }
 
-    pub(crate) fn calls(&self) -> usize {
-        self.set().calls
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        self.set().calls.clone()
     }
 
     pub(crate) fn is_armed(&self) -> bool {
@@ -79,13 +80,13 @@ impl FaultPoint {
         }
     }
 
-    async fn pass(&self, side: Side) {
+    async fn pass(&self, verb: &'static str, side: Side) {
         let due = {
             let mut set = self.set();
             if side == Side::Before {
-                set.calls += 1;
+                set.calls.push(verb);
             }
-            let calls = set.calls;
+            let calls = set.calls.len();
             let hit = set.at.take_if(|(at, when, _)| *at == calls && *when == side);
             hit.map(|(_, _, fault)| fault)
         };
@@ -105,21 +106,21 @@ pub(crate) struct FaultySystem {
 }
 
 impl FaultySystem {
-    async fn call<T>(&self, work: impl Future<Output = T>) -> T {
-        self.faults.pass(Side::Before).await;
+    async fn call<T>(&self, verb: &'static str, work: impl Future<Output = T>) -> T {
+        self.faults.pass(verb, Side::Before).await;
         let done = work.await;
-        self.faults.pass(Side::After).await;
+        self.faults.pass(verb, Side::After).await;
         done
     }
 }
 
 impl System for FaultySystem {
     async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
-        self.call(self.system.install(installation)).await
+        self.call("install", self.system.install(installation)).await
     }
 
     async fn upgrade(&self, job: &Job, upgrade: &Upgrade) -> Result<Output, SystemError> {
-        self.call(self.system.upgrade(job, upgrade)).await
+        self.call("upgrade", self.system.upgrade(job, upgrade)).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
@@ -135,23 +136,23 @@ impl System for FaultySystem {
     }
 
     async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
-        self.call(self.system.reboot(method)).await
+        self.call("reboot", self.system.reboot(method)).await
     }
 
     async fn sync(&self) -> Result<(), SystemError> {
-        self.call(self.system.sync()).await
+        self.call("sync", self.system.sync()).await
     }
 
     async fn cloud_init_clean(&self, job: &Job) -> Result<Output, SystemError> {
-        self.call(self.system.cloud_init_clean(job)).await
+        self.call("cloud_init_clean", self.system.cloud_init_clean(job)).await
     }
 
     async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
-        self.call(self.system.cloud_init()).await
+        self.call("cloud_init", self.system.cloud_init()).await
     }
 
     async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
-        self.call(self.system.stop_unit(unit)).await
+        self.call("stop_unit", self.system.stop_unit(unit)).await
     }
 
     async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
@@ -163,11 +164,11 @@ impl System for FaultySystem {
     }
 
     async fn remove_workload(&self) -> Result<Output, SystemError> {
-        self.call(self.system.remove_workload()).await
+        self.call("remove_workload", self.system.remove_workload()).await
     }
 
     async fn unmount(&self, job: &Job, path: &Path) -> Result<Output, SystemError> {
-        self.call(self.system.unmount(job, path)).await
+        self.call("unmount", self.system.unmount(job, path)).await
     }
 
     async fn trim(&self, job: &Job) -> Result<Output, SystemError> {
@@ -175,10 +176,10 @@ impl System for FaultySystem {
     }
 
     async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
-        self.call(self.system.place_file(job, placement)).await
+        self.call("place_file", self.system.place_file(job, placement)).await
     }
 
     async fn run_custom(&self, job: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
-        self.call(self.system.run_custom(job, instruction)).await
+        self.call("run_custom", self.system.run_custom(job, instruction)).await
     }
 }

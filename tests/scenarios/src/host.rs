@@ -123,9 +123,9 @@ impl Host {
         self.machine.faults.is_armed()
     }
 
-    /// Calls into the operating system so far.
+    /// Calls into the operating system so far: the verb of each.
     #[must_use]
-    pub fn calls(&self) -> usize {
+    pub fn calls(&self) -> Vec<&'static str> {
         self.machine.faults.calls()
     }
 
@@ -145,6 +145,12 @@ impl Host {
     #[must_use]
     pub fn disk(&self) -> Root {
         self.machine.files.disk()
+    }
+
+    /// Boots so far, those of the medium included.
+    #[must_use]
+    pub fn boots(&self) -> u32 {
+        self.machine.boots.load(Ordering::SeqCst)
     }
 
     /// Number of installs to its disk.

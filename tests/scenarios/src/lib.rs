@@ -34,6 +34,6 @@ pub use cluster_api::{BOOTSTRAP_CANARY, NAMESPACE, bootstrap_data};
 pub use fault_injection::{Fault, Side};
 pub use history::{Violation, WrittenPlan};
 pub use host::{Host, STRANDED_ADDRESS};
-pub use outcome::Outcome;
+pub use outcome::{Outcome, Undisturbed};
 pub use table::Table;
 pub use world::{DEADLINE, World};

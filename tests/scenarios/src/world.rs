@@ -27,7 +27,7 @@ pub const DEADLINE: Duration = Duration::from_mins(20);
 /// Pause between two checks of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The only coordinator of most scenarios.
-const COORDINATOR: &str = "coordinator";
+pub(crate) const COORDINATOR: &str = "coordinator";
 
 /// What is applied in addition for `BareMetalHost` alone.
 const HOST_RIGHTS: &str = concat!("\n---\n", include_str!("../../../coordinator/config/metal3/hosts.yaml"));

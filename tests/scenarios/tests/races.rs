@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use coordinator_api::conditions::{Reason, Type};
 use coordinator_api::machine::Phase;
-use fake_apiserver::{Matching, Outage, Refusal, Verb};
-use scenarios::World;
+use fake_apiserver::{Fault, Faults, Matching, Outage, Refusal, Verb};
+use scenarios::{Undisturbed, World};
 
 /// Interleavings of one race.
 const SEEDS: u64 = 24;
@@ -75,45 +75,42 @@ async fn two_leaders_give_the_outcome_of_one() {
 
 #[tokio::test(start_paused = true)]
 async fn stale_caches_only_delay_the_lifecycle() {
+    let want = Undisturbed::run().await.outcome;
     for lag in [1, 5, 20] {
-        let mut world = World::new().await;
+        let mut world = World::without_coordinator();
         world.fake.faults().lag(Duration::from_secs(lag));
-        world.create_prerequisites(&["host-1"]).await;
-        let mark = world.fake.journal().mark();
-        world.apply_machine("m-1").await;
-        world.wait_running("m-1").await;
-        world.delete_machine("m-1").await;
-        world.wait_released("m-1", "host-1").await;
-        assert_eq!(world.plans().len(), 2, "{lag} s");
-        let cost = world.count_requests(mark);
+        assert_eq!(world.run_lifecycle().await, want, "{lag} s");
+        let cost = world.count_requests(0);
+        println!("XX {lag} s behind: {cost}");
         assert!(cost.requests < 150, "{lag} s behind makes no storm: {cost}");
-        println!("{lag} s behind: {} requests, {} writes", cost.requests, cost.writes);
         world.check_invariants().await;
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn lost_responses_and_conflicts_are_retried() {
-    let resources = ["machineinventories", "baremetalmachines", "secrets", "machineinventorypools"];
-    for resource in resources {
-        for nth in 0..6 {
-            for lost in [true, false] {
-                let world = World::with_hosts(&["host-1"]).await;
-                let matching = Matching::writes().user("coordinator").resource(resource).after(nth);
-                if lost {
-                    world.fake.faults().lose_responses(matching, 1);
-                } else {
-                    world.fake.faults().fail(matching, 2, Refusal::Conflict);
-                }
-                world.apply_machine("m-1").await;
-                world.wait_running("m-1").await;
-                world.delete_machine("m-1").await;
-                world.wait_released("m-1", "host-1").await;
-                assert_eq!(world.plans().len(), 2, "{resource} {nth} lost: {lost}");
-                world.check_invariants().await;
-            }
-        }
+/// Lifecycles, each of whose coordinator meets the fault at another one of its writes.
+async fn fault_meets_every_write(inject: fn(&Faults, Matching) -> Fault) {
+    let want = Undisturbed::run().await;
+    assert!(!want.writes.is_empty());
+    for (before, write) in want.writes.iter().enumerate() {
+        let mut world = World::without_coordinator();
+        let fault = inject(&world.fake.faults(), Matching::writes().user("coordinator").after(before));
+        let outcome = world.run_lifecycle().await;
+        let case = format!("write {} of {}, {write}", before + 1, want.writes.len());
+        assert_eq!(fault.times_met(), 1, "{case} never came");
+        assert_eq!(outcome, want.outcome, "{case}\n{}", world.dump());
+        world.check_invariants().await;
     }
+    println!("XX {:#?} writes", want.writes.iter().map(ToString::to_string).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_response_of_any_write_changes_no_outcome() {
+    fault_meets_every_write(|faults, write| faults.lose_responses(write, 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflict_at_any_write_changes_no_outcome() {
+    fault_meets_every_write(|faults, write| faults.fail(write, 1, Refusal::Conflict)).await;
 }
 
 // Fault: the API server refuses every write.
@@ -127,6 +124,7 @@ async fn rejecting_api_server_is_retried_with_backoff() {
         world.apply_machine("m-1").await;
         world.wait_running("m-1").await;
         let cost = world.count_requests(mark);
+        println!("XX {refusal:?} {cost}");
         assert!(cost.requests < 60, "{refusal:?}: {cost}");
         world.expect_nothing("baremetalmachine/m-1").await;
         world.check_invariants().await;
@@ -147,7 +145,8 @@ async fn leaders_with_different_caches_settle() {
     world.advance_time(Duration::from_mins(6)).await;
     let cost = world.count_requests(mark);
     let pools = cost.on(Verb::Update, "machineinventorypools/status");
-    println!("five minutes of two views: {pools} writes of the pool's numbers, {} in all", cost.writes);
+    println!("XX five minutes of two views: {pools} writes of the pool's numbers, {} in all", cost.writes);
+    println!("XX {cost}");
     assert!(cost.writes < 3000, "{cost}");
     world.delete_machine("m-1").await;
     world.wait_released("m-1", "host-1").await;
