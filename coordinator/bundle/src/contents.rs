@@ -56,7 +56,7 @@ pub fn parse_tree(text: &str) -> BTreeSet<Package> {
     text.lines().filter_map(parse).collect()
 }
 
-/// What is wrong with an SBOM in CycloneDX of a program that is made of `packages`; `paths` are those of the
+/// What is wrong with an SBOM in `CycloneDX` of a program that is made of `packages`; `paths` are those of the
 /// machine.
 ///
 /// # Errors

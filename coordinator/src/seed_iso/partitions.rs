@@ -91,7 +91,10 @@ impl Guid {
         let at = entries_at.checked_mul(SECTOR).ok_or(GARBLED)?;
         let entries = base.read(Extent { at, len }, "partition table")?;
         let entry = usize::try_from(entry).map_err(|_| GARBLED)?;
-        Ok(Some(Self { header, entries_at, entries, entry, backup_at }))
+        let guid = Self { header, entries_at, entries, entry, backup_at };
+        // What is behind the start of the backup is not kept.
+        let is_behind = guid.partitions().all(|partition| partition.end <= backup_at);
+        (is_behind && backup_at >= entries_at).then_some(Some(guid)).ok_or(GARBLED.into())
     }
 
     fn partitions(&self) -> impl Iterator<Item = Range<u64>> {

@@ -79,7 +79,7 @@ pub fn list_pages(places: &[&str]) -> io::Result<Vec<String>> {
         }
         for entry in fs::read_dir(checkout(place))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".md") {
+            if std::path::Path::new(&name).extension().is_some_and(|kind| kind == "md") {
                 pages.push(format!("{place}/{name}"));
             }
         }

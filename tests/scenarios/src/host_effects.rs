@@ -41,7 +41,7 @@ impl Disks {
                 let left = find_left(&self.directory.join(host), &system)?;
                 Some(format!("{host} shows {id} as applied and holds {}", left.display()))
             }
-            _ => None,
+            PlanType::Custom => None,
         }
     }
 

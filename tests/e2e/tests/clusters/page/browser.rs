@@ -55,22 +55,6 @@ struct Text {
     contrast: f64,
 }
 
-/// A message to the page.
-#[derive(Debug)]
-pub(super) struct Told {
-    pub(super) name: String,
-    pub(super) data: String,
-}
-
-/// What went over the network.
-#[derive(Debug, Default)]
-pub(super) struct Traffic {
-    pub(super) requests: Vec<String>,
-    /// Of the answers that are complete, with their headers; the stream of messages is not.
-    pub(super) bytes: f64,
-    pub(super) messages: Vec<Told>,
-}
-
 /// A command of Chromium's driver.
 #[derive(Debug)]
 struct DriverCommand {
@@ -216,33 +200,18 @@ impl Browser {
         Ok(())
     }
 
-    /// Every address that the browser asked since this was read last.
+    /// Every address that the browser asked since it was started.
     pub(super) async fn list_requests(&self) -> anyhow::Result<Vec<String>> {
-        Ok(self.take_traffic().await?.requests)
-    }
-
-    /// What went over the network since this was read last, as the browser recorded it.
-    pub(super) async fn take_traffic(&self) -> anyhow::Result<Traffic> {
         let entries = self.run("se/log", json!({ "type": "performance" })).await?;
-        let mut traffic = Traffic::default();
+        let mut requests = vec![];
         for entry in entries.as_array().context("a log without entries")? {
             let message: Value = serde_json::from_str(entry["message"].as_str().unwrap_or_default())?;
-            let (message, text) = (&message["message"], |value: &Value| value.as_str().map(str::to_owned));
-            let about = &message["params"];
-            match message["method"].as_str().unwrap_or_default() {
-                "Network.requestWillBeSent" => traffic.requests.extend(text(&about["request"]["url"])),
-                "Network.loadingFinished" => {
-                    traffic.bytes += about["encodedDataLength"].as_f64().unwrap_or_default();
-                }
-                "Network.eventSourceMessageReceived" => {
-                    let (name, data) =
-                        text(&about["eventName"]).zip(text(&about["data"])).context("no text")?;
-                    traffic.messages.push(Told { name, data });
-                }
-                _ => {}
+            let message = &message["message"];
+            if message["method"] == "Network.requestWillBeSent" {
+                requests.extend(message["params"]["request"]["url"].as_str().map(str::to_owned));
             }
         }
-        Ok(traffic)
+        Ok(requests)
     }
 
     /// Fails when the page wrote an error to the console.
