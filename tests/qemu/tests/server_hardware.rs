@@ -42,7 +42,7 @@ async fn a_server_boots_the_iso_and_its_disk() {
     check_devices(&host).await;
     let medium = "lsblk -ndo TRAN $(findmnt -no SOURCE /run/initramfs/live)";
     assert_eq!(shell(&host, medium).await, "usb");
-    shell(&host, &format!("modinfo -n {}", DRIVERS)).await;
+    shell(&host, &format!("modinfo -n {DRIVERS}")).await;
     shell(&host, "elemental install --reboot=false --system dir:/run/rootfsbase /dev/nvme0n1").await;
     reboot(&host, 2).await;
     assert_eq!(running(&host).await, "active_mode live");
