@@ -169,7 +169,9 @@ mod tests {
     }
 
     /// Name and block of a directory, and those of its parent, where there is one.
-    fn links(table: &PathTable) -> Vec<(Directory, Option<(Vec<u8>, u32)>)> {
+    type Link = (Directory, Option<(Vec<u8>, u32)>);
+
+    fn links(table: &PathTable) -> Vec<Link> {
         let parent = |number: u16| {
             let parent = table.0.get(usize::from(number).checked_sub(1)?)?;
             Some((parent.id.clone(), parent.block))

@@ -107,7 +107,7 @@ fn read(document: &Value) -> [Value; 3] {
     [registration["name"].clone(), registration["criSocket"].clone(), provider_id.unwrap_or_default()]
 }
 
-fn is_node_configuration(document: &&Value) -> bool {
+fn is_node_configuration(document: &Value) -> bool {
     let versions = ["kubeadm.k8s.io/v1beta3", "kubeadm.k8s.io/v1beta4"];
     let kinds = ["InitConfiguration", "JoinConfiguration"];
     versions.iter().any(|version| document["apiVersion"] == *version)
@@ -206,7 +206,7 @@ proptest! {
                 let after: Value = serde_norway::from_str(&once).unwrap();
                 let want = [NODE.hostname, NODE.cri_socket, NODE.provider_id].map(Value::from);
                 if documents(&before).is_ok() {
-                    for document in documents(&after).unwrap().iter().filter(is_node_configuration) {
+                    for document in documents(&after).unwrap().iter().filter(|one| is_node_configuration(one)) {
                         prop_assert_eq!(read(document), want.clone());
                     }
                 }
