@@ -1,5 +1,6 @@
 //! Headless Chromium, driven by `WebDriver`.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,6 +54,22 @@ struct Text {
     colour: [f64; 3],
     background: [f64; 3],
     contrast: f64,
+}
+
+/// A message to the page.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) name: String,
+    pub(super) data: String,
+}
+
+/// What went over the network.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    pub(super) requests: Vec<String>,
+    /// Of the answers that are complete, with their headers; the stream of messages is not.
+    pub(super) bytes: f64,
+    pub(super) messages: Vec<Told>,
 }
 
 /// A command of Chromium's driver.
@@ -200,18 +217,38 @@ impl Browser {
         Ok(())
     }
 
-    /// Every address that the browser asked since it was started.
+    /// Every address that the browser asked since this was read last.
     pub(super) async fn list_requests(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.take_traffic().await?.requests)
+    }
+
+    /// What went over the network since this was read last, as the browser recorded it; without its
+    /// own start page.
+    pub(super) async fn take_traffic(&self) -> anyhow::Result<Traffic> {
         let entries = self.run("se/log", json!({ "type": "performance" })).await?;
-        let mut requests = vec![];
+        let (mut traffic, mut ours) = (Traffic::default(), BTreeSet::new());
         for entry in entries.as_array().context("a log without entries")? {
             let message: Value = serde_json::from_str(entry["message"].as_str().unwrap_or_default())?;
-            let message = &message["message"];
-            if message["method"] == "Network.requestWillBeSent" {
-                requests.extend(message["params"]["request"]["url"].as_str().map(str::to_owned));
+            let (message, text) = (&message["message"], |value: &Value| value.as_str().map(str::to_owned));
+            let about = &message["params"];
+            match message["method"].as_str().unwrap_or_default() {
+                "Network.requestWillBeSent" => {
+                    let url = text(&about["request"]["url"]).filter(|url| url.starts_with("http://"));
+                    ours.extend(url.is_some().then(|| about["requestId"].to_string()));
+                    traffic.requests.extend(url);
+                }
+                "Network.loadingFinished" if ours.contains(&about["requestId"].to_string()) => {
+                    traffic.bytes += about["encodedDataLength"].as_f64().unwrap_or_default();
+                }
+                "Network.eventSourceMessageReceived" => {
+                    let (name, data) =
+                        text(&about["eventName"]).zip(text(&about["data"])).context("no text")?;
+                    traffic.messages.push(Told { name, data });
+                }
+                _ => {}
             }
         }
-        Ok(requests)
+        Ok(traffic)
     }
 
     /// Fails when the page wrote an error to the console.

@@ -1,6 +1,7 @@
 //! The page with thousands of hosts.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
+use control_plane::audit::Counts;
 use control_plane::directory::Directory;
 use control_plane::parts::Parts;
 use control_plane::{ControlPlane, Settings, apply};
@@ -11,8 +12,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::browser::Browser;
-use super::{ENTER, ESCAPE};
+use super::browser::{Browser, Told, Traffic};
+use super::{ENTER, ESCAPE, USER};
 use crate::common::take_turn;
 use crate::plugin::program::Plugin;
 
@@ -25,6 +26,24 @@ const CONCURRENCY: usize = 32;
 const WITH_STATUS: usize = 5;
 /// Elements of the page: those of the rows that can be seen, and not of the fleet.
 const ELEMENTS: u64 = 1500;
+/// Of these, rows of the table: those of the window, and eight on either side.
+const ROWS: u64 = 48;
+/// The files of the page, with the headers of their answers.
+const FILES: f64 = 72.0 * 1024.0;
+/// Data of one host among all, on average.
+const HOST: usize = 640;
+/// Messages with which a page begins, beside the hosts: begin, notes, complete, twice where it is opened
+/// before the lists are complete.
+const BEGIN: usize = 6;
+/// Hosts of one message among these.
+const HOSTS_OF_MESSAGE: usize = 250;
+/// Data of the message about one host that changed.
+const CHANGE: usize = 1024;
+/// Hosts that change one after the other.
+const CHANGES: usize = 10;
+/// Requests of the program until the page shows the fleet: a list and a watch of each kind and of Events,
+/// discovery, and the parts of the list of hosts.
+const BEGIN_REQUESTS: u64 = 40;
 
 fn name_of(number: usize) -> String {
     format!("rack{:02}-node{number:04}", number / 100)
@@ -73,13 +92,75 @@ async fn create_hosts(client: &Client) -> anyhow::Result<Api<MachineInventory>> 
     Ok(api)
 }
 
+async fn check_elements(browser: &Browser) -> anyhow::Result<()> {
+    for (selector, bound) in [("*", ELEMENTS), (".space .row", ROWS)] {
+        let count = browser.read(&format!("return document.querySelectorAll('{selector}').length")).await?;
+        ensure!(count.as_u64().is_some_and(|count| count < bound), "{count} elements {selector}");
+    }
+    Ok(())
+}
+
+/// What the page was sent until it showed all hosts: each of them once.
+fn check_begin(traffic: &Traffic, counts: &Counts) -> anyhow::Result<()> {
+    let data: usize = traffic.messages.iter().map(|told| told.data.len()).sum();
+    println!(
+        "begin: {} requests of the page, {} bytes of files, {} messages, {data} bytes; {} requests of the program",
+        traffic.requests.len(),
+        traffic.bytes,
+        traffic.messages.len(),
+        counts.requests
+    );
+    ensure!(traffic.bytes > 1024.0 && traffic.bytes < FILES, "{} bytes of files", traffic.bytes);
+    ensure!(traffic.messages.len() <= HOSTS / HOSTS_OF_MESSAGE + BEGIN, "{}", traffic.messages.len());
+    ensure!(data > HOSTS * 100 && data < HOSTS * HOST, "{data} bytes of hosts");
+    ensure!(counts.requests <= BEGIN_REQUESTS && counts.watches > 0, "{counts:#?}");
+    Ok(())
+}
+
+/// Each host that changes is one small message that names it, for which the page asks for nothing and the
+/// program asks the API server for nothing.
+async fn check_changes(scale: &Scale<'_>) -> anyhow::Result<()> {
+    let Scale { browser, api, management } = scale;
+    let mark = management.audit().mark()?;
+    browser.take_traffic().await?;
+    for number in 1..=CHANGES {
+        let name = name_of(number * 7 + 1);
+        let patch = json!({ "metadata": { "annotations": { "baremetal.cluster.io/approval": "Revoked" } } });
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        browser.until_shown("[data-state=Revoked]", &[&(number + 1).to_string()]).await?;
+        let traffic = browser.take_traffic().await?;
+        let [Told { name: event, data }] = &*traffic.messages else {
+            bail!("{name} changed, and the page was told {:#?}", traffic.messages);
+        };
+        let told: Value = serde_json::from_str(data)?;
+        ensure!(event == "lines" && told["changed"].as_array().is_some_and(|all| all.len() == 1), "{data}");
+        ensure!(told["changed"][0]["name"] == name && data.len() < CHANGE, "{} bytes: {data}", data.len());
+        ensure!(traffic.requests.is_empty(), "the page asked for {:?}", traffic.requests);
+    }
+    // Another page begins with what the program has.
+    browser.read("location.reload()").await?;
+    browser.until_shown("[data-state=Revoked]", &[&(CHANGES + 1).to_string()]).await?;
+    let counts = management.audit().counts(USER, mark)?;
+    // A watch that the server ended is opened again.
+    ensure!(counts.requests == counts.watches && counts.watches < BEGIN_REQUESTS, "{counts:#?}");
+    println!("{CHANGES} changes: {} requests of the program", counts.requests);
+    check_elements(browser).await
+}
+
+struct Scale<'a> {
+    browser: &'a Browser,
+    api: &'a Api<MachineInventory>,
+    management: &'a ControlPlane,
+}
+
 async fn check_scale(management: &ControlPlane, directory: &Directory) -> anyhow::Result<()> {
     let client = management.admin().await?;
     for crd in crds::all() {
         apply::manifest(&client, &crds::yaml(&crd)?).await?;
     }
     let api = create_hosts(&client).await?;
-    let plugin = Plugin::new(management.admin_kubeconfig())?;
+    let mark = management.audit().mark()?;
+    let plugin = Plugin::new(management.kubeconfig(USER, "system:masters")?)?;
     let mut served = plugin.start("ui --no-open")?;
     let url = served.until_line("the link", |line| line.starts_with("http://")).await?;
     let browser = Browser::start(directory.path()).await?;
@@ -88,9 +169,9 @@ async fn check_scale(management: &ControlPlane, directory: &Directory) -> anyhow
     browser
         .until_shown(".attention", &["ApprovalPending", "98 more in the table", "HostUnreachable"])
         .await?;
+    check_begin(&browser.take_traffic().await?, &management.audit().counts(USER, mark)?)?;
     browser.save_both("scale").await?;
-    let elements = browser.read("return document.querySelectorAll('*').length").await?;
-    ensure!(elements.as_u64().is_some_and(|count| count < ELEMENTS), "{elements} elements");
+    check_elements(&browser).await?;
 
     // The last of all, by keys alone.
     browser.press("/").await?;
@@ -108,8 +189,8 @@ async fn check_scale(management: &ControlPlane, directory: &Directory) -> anyhow
     browser.until_shown(".row[data-key$=node4999]", &["Revoked"]).await?;
     browser.press(ESCAPE).await?;
     browser.until("all hosts", "document.querySelector('.told').innerText === ''").await?;
-    let elements = browser.read("return document.querySelectorAll('*').length").await?;
-    ensure!(elements.as_u64().is_some_and(|count| count < ELEMENTS), "{elements} elements");
+    check_elements(&browser).await?;
+    check_changes(&Scale { browser: &browser, api: &api, management }).await?;
     browser.check_console().await?;
     browser.close().await
 }
