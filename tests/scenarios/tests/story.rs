@@ -47,7 +47,7 @@ async fn host_becomes_a_node_twice() {
         world.wait_idle().await;
         table.add(&format!("claim, reprovision, provide {machine}"), world.count_requests(mark));
         // One for the annotations of the new system, one for the Node.
-        within(machine, &world.count_requests(mark), 25, 21);
+        within(machine, &world.count_requests(mark), 24, 20);
         let spec = world.machine(machine).unwrap().spec;
         assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///host-1"));
         let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
@@ -65,7 +65,7 @@ async fn host_becomes_a_node_twice() {
         world.wait_released(machine, "host-1").await;
         world.wait_idle().await;
         table.add(&format!("clean, release {machine}"), world.count_requests(mark));
-        within("release", &world.count_requests(mark), 15, 12);
+        within("release", &world.count_requests(mark), 14, 11);
         assert!(!world.host("host-1").disk().join("/var/lib/kubelet/config.yaml").exists());
         assert!(!world.host("host-1").disk().state().node_identity().exists());
         assert!(world.inventory("host-1").unwrap().claim().is_none());
