@@ -137,6 +137,8 @@ enum Flushed {
 
 #[cfg(feature = "failpoints")]
 fn record_flushed(what: Flushed, path: &Path) -> io::Result<()> {
+    let call = if matches!(what, Flushed::FileSystem) { "syncfs" } else { "fsync" };
+    shadow::log_flush(call, path)?;
     let Some(shadow) = shadow::Shadow::of_process() else { return Ok(()) };
     match what {
         Flushed::File => shadow.record_file(path),

@@ -8,6 +8,8 @@
 // All of it is test code, also what stands outside of test functions.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
+#[path = "common/flushes.rs"]
+mod flushes;
 #[path = "common/plans.rs"]
 mod plans;
 #[path = "common/state.rs"]
@@ -49,6 +51,7 @@ const STARTS: usize = 8;
 
 fn main() -> Result<ExitCode> {
     if let Some(root) = std::env::var_os("CRASH_ROOT") {
+        flushes::await_tracer()?;
         let root = Root::at(PathBuf::from(root));
         let plan = std::env::var("CRASH_PLAN")?;
         if plan == STATE {
@@ -60,6 +63,9 @@ fn main() -> Result<ExitCode> {
         return play(&root, &plan);
     }
     compare_state_after_power_cut()?;
+    for name in PLANS.into_iter().chain([STATE]) {
+        compare_flushes(name)?;
+    }
     let mut hit = BTreeSet::new();
     for name in PLANS {
         for death in [Death::Agent, Death::Host] {
@@ -80,13 +86,26 @@ fn compare_state_after_power_cut() -> Result<()> {
     let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
     let shadow = Shadow::at(directory.path().join("shadow"));
     host.flush_to(&shadow)?;
-    let mut child = Command::new(std::env::current_exe()?);
-    child.env("CRASH_ROOT", root.join("/")).env("CRASH_PLAN", STATE);
-    let status = child.env("DURABLE_SHADOW", directory.path().join("shadow")).status()?;
+    let status = start_child(directory.path(), STATE)?.status()?;
     ensure!(status.success(), "the state is not written: {status}");
     host.lose_unflushed(&shadow)?;
     shadow.lose_unflushed(&root.join(state::NOCLOUD_PARENT))?;
     state::compare(&root)
+}
+
+/// What is recorded as flushed was flushed.
+fn compare_flushes(name: &'static str) -> Result<()> {
+    let directory = scratch()?;
+    let (_, host) = prepare_host(directory.path(), name)?;
+    for _ in 0..STARTS {
+        let mut child = start_child(directory.path(), name)?;
+        match flushes::compare(&mut child, &directory.path().join("flushes")).context(name)? {
+            0 => return Ok(()),
+            code if code == i32::from(REBOOTING) => host.power_cycle()?,
+            code => bail!("{name}: the agent ended with {code}"),
+        }
+    }
+    bail!("{name} is not over after {STARTS} starts")
 }
 
 /// The name of every failpoint of the agent and of the simulated host.
@@ -208,23 +227,15 @@ fn kill_everywhere(name: &str, death: Death, hit: &mut BTreeSet<String>) -> Resu
 /// Plays the plan to its end. `None` when the point was never reached.
 fn run(name: &str, kill: Option<(usize, Death)>, hit: &mut BTreeSet<String>) -> Result<Option<Run>> {
     let directory = scratch()?;
-    let root = Root::at(directory.path().join("host"));
-    let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
-    host.run_cloud_init()?;
-    // The plan of an operator has no seed, and an early boot would place this one.
-    if name != "custom" {
-        seed::store(&root.state(), &former_seed())?;
-    }
-    fs::create_dir_all(root.join("/reports"))?;
+    let (root, host) = prepare_host(directory.path(), name)?;
     let shadow = Shadow::at(directory.path().join("shadow"));
     host.flush_to(&shadow)?;
     let log = directory.path().join("failpoints");
     let (mut killed, mut interruption) = (false, None);
     for _ in 0..STARTS {
         let passed = fs::read_to_string(&log).unwrap_or_default();
-        let mut child = Command::new(std::env::current_exe()?);
-        child.env("CRASH_ROOT", root.join("/")).env("CRASH_PLAN", name).env("FAILPOINT_LOG", &log);
-        child.env("DURABLE_SHADOW", directory.path().join("shadow"));
+        let mut child = start_child(directory.path(), name)?;
+        child.env("FAILPOINT_LOG", &log);
         if let Some((point, _)) = kill.filter(|_| !killed) {
             child.env("FAILPOINT_KILL_AT", (point - passed.lines().count()).to_string());
         }
@@ -256,6 +267,27 @@ fn run(name: &str, kill: Option<(usize, Death)>, hit: &mut BTreeSet<String>) -> 
         }
     }
     bail!("not over after {STARTS} starts: {:?}", host.effects())
+}
+
+/// An installed host below `directory`, before the plan.
+fn prepare_host(directory: &Path, name: &str) -> Result<(Root, SimulatedSystem)> {
+    let root = Root::at(directory.join("host"));
+    let host = SimulatedSystem::installed(root.clone(), "oci:lab/os:v1")?.with_node()?;
+    host.run_cloud_init()?;
+    // The plan of an operator has no seed, and an early boot would place this one.
+    if name != "custom" {
+        seed::store(&root.state(), &former_seed())?;
+    }
+    fs::create_dir_all(root.join("/reports"))?;
+    Ok((root, host))
+}
+
+/// One life of the agent of that host.
+fn start_child(directory: &Path, name: &str) -> Result<Command> {
+    let mut child = Command::new(std::env::current_exe()?);
+    child.env("CRASH_ROOT", directory.join("host/")).env("CRASH_PLAN", name);
+    child.env("DURABLE_SHADOW", directory.join("shadow"));
+    Ok(child)
 }
 
 /// What the host was installed with.

@@ -7,9 +7,20 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+/// Notes system call and path in the file that the variable `FLUSH_LOG` names, so that
+/// they can be compared with what the kernel was asked for.
+///
+/// # Errors
+/// As the file system has them.
+pub fn log_flush(call: &str, path: &Path) -> io::Result<()> {
+    let Some(log) = std::env::var_os("FLUSH_LOG") else { return Ok(()) };
+    let mut log = fs::OpenOptions::new().create(true).append(true).open(log)?;
+    writeln!(log, "{call} {}", fs::canonicalize(path)?.display())
+}
 
 /// The records of one host.
 #[derive(Clone, Debug)]
