@@ -296,7 +296,7 @@ fn follow_inventories(
 async fn publish_networks(networks: Arc<HostNetworks>, index: Index, router: Router) {
     let wake = |changed: &BTreeSet<(String, String)>| {
         for (namespace, name) in changed {
-            let seed_images = index.apply_registration(&Key::new(namespace, name)).seed_images;
+            let seed_images = index.seed_images_of(&Key::new(namespace, name));
             router.send_keys(&Triggers { seed_images, ..Triggers::default() });
         }
     };

@@ -10,6 +10,7 @@ mod member;
 mod tests;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use coordinator_api::cluster::{BaremetalCluster, LoadBalancer, LoadBalancerType};
 use coordinator_api::inventory::{LoadBalancerDuty, LoadBalancerStatus};
@@ -45,12 +46,6 @@ pub struct Candidate<'a> {
     pub carried_generation: i64,
 }
 
-/// Another cluster's load balancer.
-#[derive(Clone, Copy, Debug)]
-pub struct Neighbour<'a> {
-    pub cluster: &'a BaremetalCluster,
-}
-
 /// The load balancer of a cluster whose hosts are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Internal {
@@ -69,7 +64,8 @@ impl Internal {
         Some(Self { address, port: balancer.port, router_id })
     }
 
-    fn of_cluster(cluster: &BaremetalCluster) -> Option<Self> {
+    #[must_use]
+    pub fn of_cluster(cluster: &BaremetalCluster) -> Option<Self> {
         Self::parse(cluster.spec.control_plane_load_balancer.as_ref()?)
     }
 }
@@ -97,13 +93,23 @@ pub struct Member {
     pub is_new: bool,
 }
 
-/// Decides who takes part.
+/// The network of the address: that of the members, else one of the usual size.
+#[must_use]
+pub fn find_network(internal: Internal, candidates: &[Candidate<'_>]) -> Option<IpNet> {
+    member::find_network(candidates, internal.address).or_else(|| {
+        let prefix = if internal.address.is_ipv4() { USUAL_PREFIXES.0 } else { USUAL_PREFIXES.1 };
+        Some(IpNet::new(internal.address, prefix).ok()?.trunc())
+    })
+}
+
+/// Decides who takes part. `neighbours` are the clusters that may have its address or
+/// its router id; others do no harm.
 #[must_use]
 pub fn decide_members(
     cluster: &BaremetalCluster,
     internal: Internal,
     candidates: &[Candidate<'_>],
-    neighbours: &[Neighbour<'_>],
+    neighbours: &[Arc<BaremetalCluster>],
 ) -> Decision {
     let mut decision = Decision {
         address_taken: find_older(cluster, internal, neighbours),
@@ -200,35 +206,30 @@ fn is_same(one: &BaremetalCluster, other: &BaremetalCluster) -> bool {
 fn find_older(
     cluster: &BaremetalCluster,
     internal: Internal,
-    neighbours: &[Neighbour<'_>],
+    neighbours: &[Arc<BaremetalCluster>],
 ) -> Option<String> {
-    let others = neighbours.iter().map(|neighbour| neighbour.cluster);
-    let mut older = others.filter(|other| !is_same(cluster, other) && age(other) < age(cluster));
+    let mut older = neighbours.iter().filter(|other| !is_same(cluster, other) && age(other) < age(cluster));
     let taken = older.find(|other| {
         let found = Internal::of_cluster(other);
         found.is_some_and(|found| found.address == internal.address && found.port == internal.port)
     });
-    taken.map(full_name)
+    taken.map(|other| full_name(other))
 }
 
 fn find_shared(
     cluster: &BaremetalCluster,
     internal: Internal,
     candidates: &[Candidate<'_>],
-    neighbours: &[Neighbour<'_>],
+    neighbours: &[Arc<BaremetalCluster>],
 ) -> Vec<String> {
-    let network = member::find_network(candidates, internal.address).or_else(|| {
-        let prefix = if internal.address.is_ipv4() { USUAL_PREFIXES.0 } else { USUAL_PREFIXES.1 };
-        Some(IpNet::new(internal.address, prefix).ok()?.trunc())
-    });
-    let others = neighbours.iter().map(|neighbour| neighbour.cluster);
-    let shared = others.filter(|other| !is_same(cluster, other)).filter(|other| {
+    let network = find_network(internal, candidates);
+    let shared = neighbours.iter().filter(|other| !is_same(cluster, other)).filter(|other| {
         Internal::of_cluster(other).is_some_and(|found| {
             found.router_id == internal.router_id
                 && network.is_some_and(|network| network.contains(&found.address))
         })
     });
-    let mut names: Vec<_> = shared.map(full_name).collect();
+    let mut names: Vec<_> = shared.map(|other| full_name(other)).collect();
     names.sort_unstable();
     names
 }

@@ -78,8 +78,8 @@ impl Watched for Cluster {
 impl Watched for BaremetalCluster {
     const KIND: &'static str = "BaremetalCluster";
 
-    fn record_change(this: &Arc<Self>, _: Presence, _: &Sinks) -> Triggers {
-        Triggers { clusters: [Key::of(&**this)].into(), ..Triggers::default() }
+    fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
+        sinks.index.apply_baremetal_cluster(this, presence)
     }
 }
 
@@ -88,7 +88,7 @@ impl Watched for MachineRegistration {
 
     fn record_change(this: &Arc<Self>, presence: Presence, sinks: &Sinks) -> Triggers {
         (sinks.registration_changes)(this, presence);
-        sinks.index.apply_registration(&Key::of(&**this))
+        sinks.index.apply_registration(this, presence)
     }
 }
 

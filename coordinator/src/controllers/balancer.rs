@@ -11,7 +11,7 @@ use coordinator_api::network::ObservedNetwork;
 use coordinator_core::demand::baremetal_machine::{KIND, named_host};
 use coordinator_core::host::{HostRecord, facts};
 use coordinator_core::load_balancer::{
-    Candidate, Internal, Neighbour, decide_members, end_duty, find_holder, project_conditions,
+    Candidate, Internal, decide_members, end_duty, find_holder, find_network, project_conditions,
 };
 use kube::ResourceExt as _;
 
@@ -49,8 +49,10 @@ pub(super) async fn distribute_duties(
     let Some(internal) = balancer.and_then(Internal::parse) else { return Ok(Distributed::default()) };
     let claimed = gather_claimed(context, cluster, owner);
     let candidates: Vec<_> = claimed.iter().map(Claimed::as_candidate).collect();
-    let clusters = context.cache.baremetal_clusters.state();
-    let neighbours: Vec<_> = clusters.iter().map(|cluster| Neighbour { cluster }).collect();
+    let network = find_network(internal, &candidates);
+    let neighbours = context.index.find_neighbours(internal, network).into_iter();
+    let neighbours: Vec<_> =
+        neighbours.filter_map(|key| context.cache.baremetal_clusters.get(&key.object_ref())).collect();
     let decision = decide_members(cluster, internal, &candidates, &neighbours);
     for member in decision.members.iter().filter(|member| member.is_new) {
         let Some(found) = claimed.iter().find(|claimed| claimed.record.name.as_str() == member.host) else {

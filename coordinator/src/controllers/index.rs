@@ -8,6 +8,7 @@
 //! Every `apply_*` compares the new facts of an object with those that it knew,
 //! so that a removal wakes whatever depended on the old ones.
 
+mod endpoints;
 pub(super) mod groups;
 mod hosts;
 mod machines;
@@ -15,27 +16,34 @@ mod pools;
 pub(super) mod reservations;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use coordinator_api::capi::{Cluster, Machine};
+use coordinator_api::cluster::BaremetalCluster;
 use coordinator_api::inventory::MachineInventory;
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::label;
 use coordinator_api::pool::MachineInventoryPool;
+use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_api::template::BaremetalMachineTemplate;
 use coordinator_core::demand::baremetal_machine::KIND;
 use coordinator_core::host::HostRecord;
+use coordinator_core::load_balancer::Internal;
 use coordinator_core::pool::Roster;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::{Resource, ResourceExt};
 
 use super::metal3;
 use crate::cache::Presence;
+use endpoints::Endpoints;
 use groups::{Groups, Partition};
+use ipnet::IpNet;
 use reservations::Reservations;
+use tokens::Tokens;
 
 /// An object of a kind that the context tells.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,6 +132,8 @@ struct Inner {
     selecting_pools: Groups<String, Key>,
     /// Members that a pool lists and no pool holds.
     unheld: Groups<Key, String>,
+    endpoints: Endpoints,
+    tokens: Tokens,
     seed_images_by_registration: Partition<Key, Key>,
     templates_by_pool: Partition<Key, Key>,
     #[cfg(test)]
@@ -190,12 +200,43 @@ impl Index {
         Triggers { templates: BTreeSet::from([key]), ..Triggers::default() }
     }
 
-    /// A seed image carries its registration.
-    pub(crate) fn apply_registration(&self, registration: &Key) -> Triggers {
-        let seed_images =
-            self.read_inner().seed_images_by_registration.group_members(registration).cloned().collect();
-        let registrations = BTreeSet::from([registration.clone()]);
+    /// One whose address another cluster waits for may have given it up.
+    pub(crate) fn apply_baremetal_cluster(&self, cluster: &BaremetalCluster, presence: Presence) -> Triggers {
+        let key = Key::of(cluster);
+        let endpoint = Internal::of_cluster(cluster).filter(|_| presence == Presence::Exists);
+        let mut clusters = self.write_inner().endpoints.set_endpoint(&key, endpoint);
+        clusters.insert(key);
+        Triggers { clusters, ..Triggers::default() }
+    }
+
+    /// Another registration may wait for its token, and a seed image carries it.
+    pub(crate) fn apply_registration(
+        &self,
+        registration: &MachineRegistration,
+        presence: Presence,
+    ) -> Triggers {
+        let key = Key::of(registration);
+        let seed_images = self.seed_images_of(&key);
+        let present = Some(registration).filter(|_| presence == Presence::Exists);
+        let mut registrations = self.write_inner().tokens.set_tokens(&key, present);
+        registrations.insert(key);
         Triggers { registrations, seed_images, ..Triggers::default() }
+    }
+
+    /// The seed images that carry a registration.
+    pub(crate) fn seed_images_of(&self, registration: &Key) -> BTreeSet<Key> {
+        self.read_inner().seed_images_by_registration.group_members(registration).cloned().collect()
+    }
+
+    /// The registrations that ask for a token, or show it.
+    pub(super) fn registrations_with_token(&self, token: &str) -> Vec<Key> {
+        self.read_inner().tokens.find_registrations(token)
+    }
+
+    /// The clusters with the address and port of an endpoint, and those of its network
+    /// with its router id.
+    pub(super) fn find_neighbours(&self, endpoint: Internal, network: Option<IpNet>) -> BTreeSet<Key> {
+        self.read_inner().endpoints.find_neighbours(endpoint, network)
     }
 
     pub(crate) fn apply_catalog(&self) -> Triggers {

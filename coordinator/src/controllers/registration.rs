@@ -16,9 +16,6 @@ use crate::store::registration_token::{self, Token};
 use crate::store::{Class, StoreError, status};
 use crate::telemetry::chain;
 
-/// How often a registration looks whether its token is free.
-const DUPLICATE_INTERVAL: Duration = Duration::from_mins(1);
-
 /// Makes sure that the token's Secret exists, and shows token and URL.
 ///
 /// # Errors
@@ -32,7 +29,8 @@ pub async fn reconcile(
     }
     if let Some(other) = find_duplicate(&registration, &context) {
         show_duplicate(&registration, &other, &context).await?;
-        return Ok(Action::requeue(DUPLICATE_INTERVAL));
+        // The other one wakes it when it gives the token up.
+        return Ok(Action::await_change());
     }
     let stored = match registration_token::ensure(&context.client, &registration).await {
         Ok(stored) => stored,
@@ -68,13 +66,9 @@ fn find_duplicate(registration: &MachineRegistration, context: &Context) -> Opti
     let age = |found: &MachineRegistration| {
         (found.creation_timestamp().map(|time| time.0), found.namespace(), found.name_any())
     };
-    let has_token = |found: &MachineRegistration| {
-        let shown = found.status.as_ref().and_then(|status| status.registration_token.as_deref());
-        found.spec.token.as_deref() == Some(token) || shown == Some(token)
-    };
-    let older = context.cache.registrations.state().into_iter().find(|found| {
-        found.uid() != registration.uid() && age(found) < age(registration) && has_token(found)
-    })?;
+    let holders = context.index.registrations_with_token(token).into_iter();
+    let mut holders = holders.filter_map(|key| context.cache.registrations.get(&key.object_ref()));
+    let older = holders.find(|found| found.uid() != registration.uid() && age(found) < age(registration))?;
     Some(format!("{}/{}", older.namespace().unwrap_or_default(), older.name_any()))
 }
 

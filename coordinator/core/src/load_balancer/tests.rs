@@ -59,7 +59,7 @@ fn candidate<'a>(host: &'a str, age: i64, network: &'a ObservedNetwork) -> Candi
 fn decide(candidates: &[Candidate<'_>]) -> Decision {
     let cluster = cluster("c1", "10.0.0.100", 0);
     let internal = Internal::of_cluster(&cluster).unwrap();
-    decide_members(&cluster, internal, candidates, &[Neighbour { cluster: &cluster }])
+    decide_members(&cluster, internal, candidates, &[Arc::new(cluster.clone())])
 }
 
 fn announced(member: &Member) -> LoadBalancerStatus {
@@ -138,12 +138,7 @@ fn neighbours_with_the_same_address_or_id_are_named() {
     let network = plain("10.0.0.1/24");
     let candidates = [candidate("a", 1, &network)];
     let against = |other: &BaremetalCluster| {
-        decide_members(
-            &ours,
-            internal,
-            &candidates,
-            &[Neighbour { cluster: &ours }, Neighbour { cluster: other }],
-        )
+        decide_members(&ours, internal, &candidates, &[Arc::new(ours.clone()), Arc::new(other.clone())])
     };
     let older = against(&cluster("c2", "10.0.0.100", 1));
     assert_eq!((older.address_taken.as_deref(), older.members.len()), (Some("fleet/c2"), 0));
