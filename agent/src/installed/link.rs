@@ -297,6 +297,7 @@ impl<S: System, N: Transport + NetworkObserver> Link<'_, S, N> {
             carried: Some(carried::observe_carried(self.root, &newest)),
             settings: self.settings.config().checksum(),
             agent_update: Some(self.updates.state()),
+            network,
         })
     }
 

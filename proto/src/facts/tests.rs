@@ -76,7 +76,6 @@ fn host() -> HostFacts {
             name: "eth0".into(),
             mac: "52:54:00:00:00:01".into(),
             speed_mbit: 1000,
-            carrier: true,
             addresses: vec!["192.0.2.1".into(), "2001:db8::1".into(), "192.0.2.2".into(), "odd".into()],
             duplex: "full".into(),
             pci_address: "0000:00:03.0".into(),

@@ -138,8 +138,6 @@ pub struct Nic {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub mac: ::prost::alloc::string::String,
-    #[prost(bool, tag = "4")]
-    pub carrier: bool,
     /// Mbit/s, 0 when unknown.
     #[prost(uint32, tag = "5")]
     pub speed_mbit: u32,
@@ -816,6 +814,9 @@ pub struct Hello {
     /// Absent: this agent takes no AgentUpdate.
     #[prost(message, optional, tag = "6")]
     pub agent_update: ::core::option::Option<AgentUpdateState>,
+    /// As in ObservedReport, which follows when it changes.
+    #[prost(message, optional, tag = "7")]
+    pub network: ::core::option::Option<ObservedNetwork>,
 }
 /// What the host carries, read from its own state directory.
 #[derive(serde::Serialize, serde::Deserialize)]

@@ -105,6 +105,7 @@ impl SimulatedHost {
             agent_version: "bench".to_owned(),
             carried: Some(carried),
             facts: None,
+            network: Some(network(self.number)),
             settings: String::new(),
             agent_update: None,
         }

@@ -33,7 +33,7 @@ async fn host_becomes_a_node_twice() {
     world.register_hosts(&["host-1"]).await;
     world.wait_idle().await;
     table.add("register, install, attach", world.count_requests(mark));
-    within("registration", &world.count_requests(mark), 7, 7);
+    within("registration", &world.count_requests(mark), 6, 6);
     idles(&world, "an idle host").await;
 
     world.apply_catalog().await;
@@ -93,7 +93,7 @@ async fn fleet_requests_scale_with_hosts() {
     world.register_hosts(&names).await;
     world.wait_idle().await;
     table.add("10 hosts registered", world.count_requests(mark));
-    within("registration of ten", &world.count_requests(mark), 70, 70);
+    within("registration of ten", &world.count_requests(mark), 60, 60);
     world.apply_catalog().await;
     world.apply_cluster("c1").await;
     world.apply_pool("pool", &names).await;

@@ -109,6 +109,8 @@ pub struct Attach<'a> {
     pub replica: &'a str,
     pub statement: &'a HostStatement,
     pub hardware: Option<&'a HardwareStatus>,
+    /// `None` where its agent is older: a report follows.
+    pub network: Option<&'a ObservedNetwork>,
     /// Whether it attached by the newest settings, where that is known.
     pub settings: Option<CoordinatorSettingsState>,
     pub now: Timestamp,
@@ -150,6 +152,9 @@ pub fn record_attach(status: &mut MachineInventoryStatus, attach: Attach<'_>) {
     status.plan.get_or_insert_default().secret_ref.get_or_insert_with(secret);
     restore_plan(status.plan.get_or_insert_default(), carried.plan.as_ref());
     status.host.get_or_insert_default().carried = Some(carried.clone());
+    if let Some(network) = attach.network {
+        record_observed_network(status, network);
+    }
 }
 
 /// How far the host is with the settings of the coordinator.

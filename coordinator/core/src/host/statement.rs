@@ -75,7 +75,8 @@ impl HostStatement {
     /// # Errors
     /// [`StatementError`].
     pub fn parse(hello: wire::Hello) -> Result<Self, StatementError> {
-        let wire::Hello { system, agent_version, carried, facts: _, settings, agent_update } = hello;
+        let wire::Hello { system, agent_version, carried, facts: _, network: _, settings, agent_update } =
+            hello;
         let system = system.filter(|system| is_boot_id(&system.boot_id)).ok_or(StatementError::BootId)?;
         let wire::Carried { plan, node, installed, load_balancer_generation } =
             carried.ok_or(StatementError::NoStatement)?;

@@ -27,6 +27,7 @@ fn hello(carried: Carried) -> Hello {
         facts: None,
         settings: String::new(),
         agent_update: None,
+        network: None,
     }
 }
 
@@ -50,7 +51,7 @@ fn attach(status: &mut MachineInventoryStatus, carried: Carried, replica: &str, 
     let statement = &HostStatement::parse(hello(carried)).unwrap();
     facts::record_attach(
         status,
-        Attach { namespace, name, replica, statement, hardware: None, settings: None, now },
+        Attach { namespace, name, replica, statement, hardware: None, network: None, settings: None, now },
     );
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use coordinator_api::hardware::HardwareStatus;
 use coordinator_api::inventory::{MachineInventory, MachineInventoryStatus, SessionStatus};
+use coordinator_api::network::ObservedNetwork;
 use coordinator_core::host::facts::{self, Attach};
 use coordinator_core::host::hardware::describe_hardware;
 use coordinator_core::host::statement::{HostStatement, StatementError};
@@ -25,6 +26,7 @@ use tonic::Streaming;
 use tracing::Instrument as _;
 use wire::host_message;
 
+use super::reports::parse_network;
 use super::settings;
 use crate::ca::Peer;
 use crate::rpc::refresh::refresh_metadata;
@@ -49,8 +51,14 @@ pub(super) type Messages = Streaming<wire::HostMessage>;
 pub(super) struct Statement {
     pub(super) peer: Peer,
     pub(super) stated: HostStatement,
-    /// Where it was reported within its bounds.
-    pub(super) hardware: Option<HardwareStatus>,
+}
+
+/// What a host reports beside its statement, within its bounds: stored, and not
+/// kept as long as the stream.
+struct Reported {
+    facts: Option<wire::HostFacts>,
+    hardware: Option<HardwareStatus>,
+    network: Option<ObservedNetwork>,
 }
 
 impl Statement {
@@ -74,19 +82,18 @@ pub(super) async fn open_session(
     peer: Peer,
     messages: &mut Messages,
 ) -> Result<OpenSession, RpcError> {
-    let (stated, reported) = read_hello(messages).await?;
-    let reported = reported.filter(|facts| check_facts(facts).is_ok());
-    let statement = Statement { peer, stated, hardware: reported.as_ref().map(describe_hardware) };
+    let (stated, reported) = read_hello(messages, &peer).await?;
+    let statement = Statement { peer, stated };
     // A host that is refused takes no place in the table.
     context.find_inventory(&statement.peer).await?;
     let mut guard = open_locally(context, &statement).await?;
     let stored = tokio::select! {
         reason = guard.wait_closed() => Err(close_error(reason, &statement.peer)),
-        stored = store_session(context, &statement) => stored,
+        stored = store_session(context, &statement, &reported) => stored,
     };
     match stored {
         Ok((inventory, former)) => {
-            let inventory = match reported {
+            let inventory = match reported.facts {
                 Some(facts) => refresh_metadata(context, inventory, &facts).await,
                 None => inventory,
             };
@@ -154,15 +161,17 @@ async fn end_own_session(
     context.update_status(inventory, record).await.map(drop)
 }
 
-async fn read_hello(messages: &mut Messages) -> Result<(HostStatement, Option<wire::HostFacts>), RpcError> {
+async fn read_hello(messages: &mut Messages, peer: &Peer) -> Result<(HostStatement, Reported), RpcError> {
     let first = tokio::time::timeout(HELLO_TIMEOUT, messages.message()).await;
     let message = first.ok().and_then(Result::ok).flatten().and_then(|message| message.message);
     let refused = |detail: String| RpcError::from_refusal(Refusal::BadRequest, detail);
     match message {
         Some(host_message::Message::Hello(mut hello)) => {
-            let facts = hello.facts.take();
+            let facts = hello.facts.take().filter(|facts| check_facts(facts).is_ok());
+            let network = hello.network.take().map(|network| parse_network(network, &peer.name_hint));
             let stated = HostStatement::parse(hello);
-            Ok((stated.map_err(|error: StatementError| refused(error.to_string()))?, facts))
+            let stated = stated.map_err(|error: StatementError| refused(error.to_string()))?;
+            Ok((stated, Reported { hardware: facts.as_ref().map(describe_hardware), facts, network }))
         }
         Some(_) | None => Err(refused("the first message of a stream is a Hello".to_owned())),
     }
@@ -195,6 +204,7 @@ async fn open_locally(context: &Context, statement: &Statement) -> Result<Sessio
 async fn store_session(
     context: &Context,
     statement: &Statement,
+    reported: &Reported,
 ) -> Result<(Arc<MachineInventory>, Option<SessionStatus>), RpcError> {
     let mut inventory = context.find_inventory(&statement.peer).await?;
     loop {
@@ -203,7 +213,7 @@ async fn store_session(
             continue;
         }
         let former = session_of(&inventory).cloned();
-        let written = record_session(context, statement, inventory).await?;
+        let written = record_session(context, statement, reported, inventory).await?;
         if is_own(context, statement, session_of(&written)) {
             return Ok((written, former));
         }
@@ -213,9 +223,10 @@ async fn store_session(
 }
 
 /// Writes session and statement, unless another session is open by then.
-pub(super) async fn record_session(
+async fn record_session(
     context: &Context,
     statement: &Statement,
+    reported: &Reported,
     inventory: Arc<MachineInventory>,
 ) -> Result<Arc<MachineInventory>, RpcError> {
     let now = context.now();
@@ -223,8 +234,8 @@ pub(super) async fn record_session(
     let (namespace, name) = (namespace.as_str(), name.as_str());
     let (replica, stated) = (context.replica.name.as_str(), &statement.stated);
     let settings = settings::judge_statement(context, &inventory, statement);
-    let hardware = statement.hardware.as_ref();
-    let attach = Attach { namespace, name, replica, statement: stated, hardware, settings, now };
+    let (hardware, network) = (reported.hardware.as_ref(), reported.network.as_ref());
+    let attach = Attach { namespace, name, replica, statement: stated, hardware, network, settings, now };
     let record = |status: &mut MachineInventoryStatus| {
         if find_conflict(context, Some(&*status), statement.boot_id()).is_none() {
             facts::record_attach(status, attach);

@@ -533,6 +533,7 @@ impl Host {
             agent_version: "1".into(),
             carried: Some(wire::Carried { installed: Some(installed), ..Default::default() }),
             facts: None,
+            network: None,
             settings: String::new(),
             agent_update: None,
         }
