@@ -65,6 +65,7 @@ test-lab: packages parts image iso ## Run the slow tests: the image of the coord
 	cargo build --quiet --package coordinator
 	cargo test --package e2e --features slow --test qemu_faults --test qemu_bond
 	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
+	cargo test --package vip --features slow --test spread
 
 .PHONY: test-upgrade
 test-upgrade: parts ## Run hosts of this and of the former release with coordinators of both (builds the former release once)

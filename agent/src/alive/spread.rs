@@ -21,6 +21,9 @@ pub enum SpreadError {
     /// The kernel has no IPVS.
     #[error("the kernel has no IPVS (ip_vs)")]
     NoIpvs,
+    /// An answer of another member could not come back.
+    #[error("the kernel does not forward ({0} is not 1)")]
+    NoForwarding(&'static str),
     /// Connections are not tracked.
     #[error("IPVS does not track its connections (net.ipv4.vs.conntrack)")]
     Track(#[source] std::io::Error),
@@ -42,6 +45,7 @@ pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), SpreadError>
     if !table.exists() {
         return Err(SpreadError::NoIpvs);
     }
+    check_forwarding(root, duty)?;
     fs::write(root.join("/proc/sys/net/ipv4/vs/conntrack"), "1").map_err(SpreadError::Track)?;
     let rules = render_rules(duty);
     let path = root.load_balancer().join("rules.nft");
@@ -50,6 +54,17 @@ pub async fn prepare_kernel(root: &Root, duty: &Duty) -> Result<(), SpreadError>
     let file = path.display().to_string();
     let applied = Invocation::new("nft", &["--file", &file], DEADLINE).run().await;
     applied.map(drop).map_err(SpreadError::Rule)
+}
+
+/// Nodes of Kubernetes forward: kubeadm asks for it. Before that there is no other member.
+fn check_forwarding(root: &Root, duty: &Duty) -> Result<(), SpreadError> {
+    let (name, path) = if duty.address.is_ipv4() {
+        ("net.ipv4.ip_forward", "/proc/sys/net/ipv4/ip_forward")
+    } else {
+        ("net.ipv6.conf.all.forwarding", "/proc/sys/net/ipv6/conf/all/forwarding")
+    };
+    let value = fs::read_to_string(root.join(path)).unwrap_or_default();
+    if value.trim() == "1" { Ok(()) } else { Err(SpreadError::NoForwarding(name)) }
 }
 
 /// The table is declared before it is deleted: it may not be there.
@@ -78,16 +93,17 @@ mod tests {
     use super::*;
     use proto::v1alpha1::LoadBalancerDuty;
 
+    fn duty(address: &str) -> Duty {
+        let members = ["10.0.0.1", "10.0.0.2"].map(str::to_owned).to_vec();
+        let members = if address.contains(':') { vec!["fd00::1".to_owned()] } else { members };
+        let (address, port, router_id) = (address.to_owned(), 6443, 51);
+        let duty = LoadBalancerDuty { address, port, router_id, members, ..LoadBalancerDuty::default() };
+        Duty::parse(&duty).unwrap().unwrap()
+    }
+
     #[test]
     fn only_what_came_for_the_address_has_its_source_replaced() {
-        let duty = LoadBalancerDuty {
-            address: "10.0.0.100".into(),
-            port: 6443,
-            router_id: 51,
-            members: vec!["10.0.0.1".into(), "10.0.0.2".into()],
-            ..LoadBalancerDuty::default()
-        };
-        let rules = render_rules(&Duty::parse(&duty).unwrap().unwrap());
+        let rules = render_rules(&duty("10.0.0.100"));
         let rule =
             "ip daddr { 10.0.0.1, 10.0.0.2 } tcp dport 6443 ct original ip daddr 10.0.0.100 masquerade";
         assert!(rules.contains(rule), "{rules}");
@@ -97,14 +113,26 @@ mod tests {
     async fn a_kernel_without_ipvs_is_said() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let duty = LoadBalancerDuty {
-            address: "10.0.0.100".into(),
-            port: 6443,
-            router_id: 51,
-            members: vec!["10.0.0.1".into()],
-            ..LoadBalancerDuty::default()
-        };
-        let duty = Duty::parse(&duty).unwrap().unwrap();
+        let duty = duty("10.0.0.100");
         assert!(matches!(prepare_kernel(&root, &duty).await, Err(SpreadError::NoIpvs)));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_forward_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        for (address, path) in [
+            ("10.0.0.100", "/proc/sys/net/ipv4/ip_forward"),
+            ("fd00::100", "/proc/sys/net/ipv6/conf/all/forwarding"),
+        ] {
+            let duty = duty(address);
+            assert!(matches!(check_forwarding(&root, &duty), Err(SpreadError::NoForwarding(_))), "{address}");
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            for (value, forwards) in [("0\n", false), ("1\n", true)] {
+                fs::write(&path, value).unwrap();
+                assert_eq!(check_forwarding(&root, &duty).is_ok(), forwards, "{address}: {value}");
+            }
+        }
     }
 }

@@ -278,6 +278,7 @@ fn limited(error: &SpreadError) -> Failure {
     Failure {
         reason: FailureReason::Command.into(),
         message: format!("the holder of the address serves alone: {}", describe_error(error)),
-        next_action: "none needed; to spread connections, use an OS image with ip_vs and nft".to_owned(),
+        next_action: "none needed; to spread connections, use an OS image with ip_vs and nft that forwards"
+            .to_owned(),
     }
 }

@@ -5,3 +5,4 @@ pub mod network;
 pub mod node;
 pub mod probe;
 pub mod site;
+pub mod spread;

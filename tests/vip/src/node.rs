@@ -85,6 +85,14 @@ impl Node {
         self.root().join("/etc/kubernetes/pki").join(name)
     }
 
+    /// Lets its agent see the kernel's files of its namespace below its root directory.
+    ///
+    /// # Errors
+    /// When the link cannot be made.
+    pub fn show_kernel(&self) -> anyhow::Result<()> {
+        Ok(std::os::unix::fs::symlink("/proc", self.root().join("/proc"))?)
+    }
+
     /// Gives it a duty among `members`, as the coordinator does.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
-//! The agent's verbs `alive` and `check-api`, and a stand-in for an API server that answers
-//! `/readyz` and nothing else: `make bench` needs a hundred failovers, not Kubernetes.
+//! The agent's verbs `alive` and `check-api`, a stand-in for an API server that answers
+//! `/readyz` and nothing else: `make bench` needs a hundred failovers, not Kubernetes. And a
+//! check of IPVS, for a machine whose kernel has it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -24,7 +25,12 @@ fn main() -> ExitCode {
         (Ok(runtime), ["serve-readyz", address, directory]) => {
             runtime.block_on(serve_ready(address, Path::new(directory)))
         }
-        _ => Err(anyhow::anyhow!("--root DIRECTORY alive|check-api, or serve-readyz ADDRESS DIRECTORY")),
+        (_, ["check-spread"]) => std::env::current_exe()
+            .map_err(anyhow::Error::from)
+            .and_then(|program| vip::spread::check_spread(&program)),
+        _ => Err(anyhow::anyhow!(
+            "--root DIRECTORY alive|check-api, or serve-readyz ADDRESS DIRECTORY, or check-spread"
+        )),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,11 +70,14 @@ async fn serve_ready(address: &str, directory: &Path) -> anyhow::Result<()> {
         let (stream, _) = listener.accept().await?;
         let acceptor = acceptor.clone();
         tokio::spawn(async move {
+            let Ok(address) = stream.local_addr() else { return };
             // A client that only connects is one of the measurement.
             let Ok(mut stream) = acceptor.accept(stream).await else { return };
             let mut request = [0; 1024];
             if stream.read(&mut request).await.is_ok() {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+                let body = address.ip().to_string();
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
             }
         });

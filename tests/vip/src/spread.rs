@@ -1,0 +1,106 @@
+//! Whether connections to the endpoint are spread over the API servers, where the kernel has IPVS.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::network::{ENDPOINT, address, run_ip};
+use crate::node::PORT;
+use crate::probe::wait_until;
+use crate::site::{PATIENCE, Site};
+
+const NODES: usize = 3;
+/// Connections of one look: in turn, so that each member has some.
+const CONNECTIONS: usize = 9;
+/// Longer than a check of keepalived, in seconds.
+const ATTEMPT: &str = "10";
+
+/// Plays a control plane in namespaces of this machine: `program` is `vip-agent`.
+///
+/// # Errors
+/// What is not as it should be, or without root and IPVS.
+pub fn check_spread(program: &Path) -> anyhow::Result<()> {
+    let mut site = Site::create(NODES, program)?;
+    let all: Vec<_> = (0..NODES).collect();
+    for node in &site.nodes {
+        node.show_kernel()?;
+    }
+    site.give_duties(1, &all)?;
+    site.start_agents()?;
+    for node in &all {
+        site.start_stand_in(*node)?;
+    }
+    let holder = site.wait_holder(PATIENCE, |_| true)?;
+    println!("node {holder} holds the endpoint; without forwarding it serves alone");
+    wait_answers(&site, &site.network.switch(), &[ENDPOINT].into())?;
+    check_failures(&site, Some("net.ipv4.ip_forward"))?;
+    for node in &all {
+        let namespace = site.network.namespace(*node);
+        run_ip(&format!("netns exec {namespace} sysctl -qw net.ipv4.ip_forward=1"))?;
+    }
+    site.give_duties(2, &all)?;
+    println!("clients outside, on the holder and on another member reach every API server");
+    wait_answers(&site, &site.network.switch(), &members(&all))?;
+    check_failures(&site, None)?;
+    for node in &all {
+        wait_answers(&site, &site.network.namespace(*node), &members(&all))?;
+    }
+    let others: Vec<_> = all.iter().copied().filter(|node| *node != holder).collect();
+    println!("an API server that does not answer gets no connection");
+    site.nodes[others[0]].kill_api_server();
+    wait_answers(&site, &site.network.switch(), &members(&[holder, others[1]]))?;
+    site.start_stand_in(others[0])?;
+    println!("the next holder spreads them too");
+    site.network.set_cable(holder, false)?;
+    wait_answers(&site, &site.network.switch(), &members(&others))
+}
+
+fn members(nodes: &[usize]) -> BTreeSet<Ipv4Addr> {
+    nodes.iter().map(|node| address(*node)).collect()
+}
+
+/// Waits until all connections of a look are answered, by these addresses together.
+fn wait_answers(site: &Site, namespace: &str, want: &BTreeSet<Ipv4Addr>) -> anyhow::Result<()> {
+    wait_until("the connections reach those API servers", PATIENCE, || {
+        let mut seen = BTreeSet::new();
+        for _ in 0..CONNECTIONS {
+            let Some(answer) = ask_endpoint(site, namespace)? else {
+                return Ok(Err("a connection was not answered".to_owned()));
+            };
+            seen.insert(answer);
+        }
+        Ok(if seen == *want { Ok(()) } else { Err(format!("{seen:?} instead of {want:?}")) })
+    })
+}
+
+/// The address by which an API server accepted the connection.
+fn ask_endpoint(site: &Site, namespace: &str) -> anyhow::Result<Option<Ipv4Addr>> {
+    let authority = site.nodes[0].root().join("/etc/kubernetes/pki/ca.crt");
+    let done = Command::new("ip")
+        .args(["netns", "exec", namespace, "curl", "--silent", "--max-time", ATTEMPT])
+        .args(["--resolve", &format!("kubernetes:{PORT}:{ENDPOINT}")])
+        .arg("--cacert")
+        .arg(authority)
+        .arg(format!("https://kubernetes:{PORT}/readyz"))
+        .output()
+        .context("run curl")?;
+    Ok(String::from_utf8_lossy(&done.stdout).parse().ok())
+}
+
+/// Whether every node says that connections are spread, or why not.
+fn check_failures(site: &Site, cause: Option<&str>) -> anyhow::Result<()> {
+    for node in &site.nodes {
+        let state = node.state();
+        let message = state.failure.map(|failure| failure.message);
+        let is_as_said = match (cause, &message) {
+            (Some(cause), Some(message)) => message.contains(cause) && !state.spreads,
+            (None, None) => state.spreads,
+            _ => false,
+        };
+        ensure!(is_as_said, "a node says {message:?} instead of {cause:?}");
+    }
+    Ok(())
+}
