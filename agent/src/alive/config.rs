@@ -6,6 +6,7 @@ use std::path::Path;
 use proto::balancer::Duty;
 
 use super::placement::Placement;
+use super::spread::MARK;
 
 /// Between two announcements. A member takes over after three of them are
 /// missing and a part of a fourth: 0.3 to 0.4 s.
@@ -96,19 +97,18 @@ fn member_priority(duty: &Duty) -> usize {
     (PRIORITY - duty.position * PRIORITY / duty.members.len()).max(1)
 }
 
-/// The address's port, spread over the API servers that answer. Their clients'
-/// addresses are replaced ([`super::spread`]), so answers come back this way.
+/// What comes to the holder for the address, spread over the API servers that
+/// answer. It is marked, and its clients' addresses are replaced
+/// ([`super::spread`]), so answers come back this way.
 fn render_servers(duty: &Duty) -> String {
     let port = duty.port;
     let mut text = format!(
         "
-virtual_server {} {port} {{
+virtual_server fwmark {MARK} {{
     delay_loop 2
     lvs_sched rr
     lvs_method NAT
-    protocol TCP
-",
-        duty.address
+"
     );
     for member in &duty.members {
         let _ = write!(
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn connections_are_spread_over_all_members() {
         let text = render("10.0.0.100", &["10.0.0.1", "10.0.0.2"], 1, true);
-        assert!(text.contains("virtual_server 10.0.0.100 6443 {"), "{text}");
+        assert!(text.contains("virtual_server fwmark 4096 {"), "{text}");
         for member in ["10.0.0.1", "10.0.0.2"] {
             assert!(text.contains(&format!("real_server {member} 6443 {{")), "{text}");
         }

@@ -1,6 +1,8 @@
-//! What IPVS needs beside keepalived: its module, tracked connections, and a
-//! rule that replaces the source of what it forwards, so that another member's
-//! answer comes back through the holder.
+//! What IPVS needs beside keepalived: its module, tracked connections, and two
+//! rules. One marks what comes to the holder for the address: IPVS would take the
+//! connections of each member's own programs as well, and those that it leads
+//! back to the member hang. The other replaces the source of what is forwarded, so
+//! that another member's answer comes back through the holder.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,6 +16,10 @@ use crate::paths::Root;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const TABLE: &str = "baremetal_alive";
+/// Of packets for the address: a bit that kube-proxy, Calico and Cilium do not use.
+pub(super) const MARK: u32 = 0x1000;
+/// Just before IPVS takes packets at the hook (99), and what it looks at before (98).
+const BEFORE_IPVS: u32 = 97;
 
 /// Why connections are not spread.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +82,10 @@ fn render_rules(duty: &Duty) -> String {
         rules,
         "\
 table {family} {TABLE} {{
+    chain input {{
+        type filter hook input priority {BEFORE_IPVS}; policy accept;
+        iifname != \"lo\" {family} daddr {address} tcp dport {port} meta mark set {MARK:#x}
+    }}
     chain postrouting {{
         type nat hook postrouting priority srcnat; policy accept;
         {family} daddr {{ {members} }} tcp dport {port} ct original {family} daddr {address} masquerade
@@ -106,6 +116,8 @@ mod tests {
         let rules = render_rules(&duty("10.0.0.100"));
         let rule =
             "ip daddr { 10.0.0.1, 10.0.0.2 } tcp dport 6443 ct original ip daddr 10.0.0.100 masquerade";
+        assert!(rules.contains(rule), "{rules}");
+        let rule = "iifname != \"lo\" ip daddr 10.0.0.100 tcp dport 6443 meta mark set 0x1000";
         assert!(rules.contains(rule), "{rules}");
     }
 

@@ -28,6 +28,7 @@ pub fn check_spread(program: &Path) -> anyhow::Result<()> {
     for node in &site.nodes {
         node.show_kernel()?;
     }
+    set_forwarding(&site, 0)?;
     site.give_duties(1, &all)?;
     site.start_agents()?;
     for node in &all {
@@ -37,18 +38,16 @@ pub fn check_spread(program: &Path) -> anyhow::Result<()> {
     println!("node {holder} holds the endpoint; without forwarding it serves alone");
     wait_answers(&site, &site.network.switch(), &[ENDPOINT].into())?;
     check_failures(&site, Some("net.ipv4.ip_forward"))?;
-    for node in &all {
-        let namespace = site.network.namespace(*node);
-        run_ip(&format!("netns exec {namespace} sysctl -qw net.ipv4.ip_forward=1"))?;
-    }
+    set_forwarding(&site, 1)?;
     site.give_duties(2, &all)?;
-    println!("clients outside, on the holder and on another member reach every API server");
+    println!("clients outside and on other members reach every API server, the holder's its own");
     wait_answers(&site, &site.network.switch(), &members(&all))?;
     check_failures(&site, None)?;
-    for node in &all {
+    let others: Vec<_> = all.iter().copied().filter(|node| *node != holder).collect();
+    for node in &others {
         wait_answers(&site, &site.network.namespace(*node), &members(&all))?;
     }
-    let others: Vec<_> = all.iter().copied().filter(|node| *node != holder).collect();
+    wait_answers(&site, &site.network.namespace(holder), &[ENDPOINT].into())?;
     println!("an API server that does not answer gets no connection");
     site.nodes[others[0]].kill_api_server();
     wait_answers(&site, &site.network.switch(), &members(&[holder, others[1]]))?;
@@ -58,13 +57,21 @@ pub fn check_spread(program: &Path) -> anyhow::Result<()> {
     wait_answers(&site, &site.network.switch(), &members(&others))
 }
 
+fn set_forwarding(site: &Site, value: u8) -> anyhow::Result<()> {
+    for node in 0..NODES {
+        let namespace = site.network.namespace(node);
+        run_ip(&format!("netns exec {namespace} sysctl -qw net.ipv4.ip_forward={value}"))?;
+    }
+    Ok(())
+}
+
 fn members(nodes: &[usize]) -> BTreeSet<Ipv4Addr> {
     nodes.iter().map(|node| address(*node)).collect()
 }
 
 /// Waits until all connections of a look are answered, by these addresses together.
 fn wait_answers(site: &Site, namespace: &str, want: &BTreeSet<Ipv4Addr>) -> anyhow::Result<()> {
-    wait_until("the connections reach those API servers", PATIENCE, || {
+    let waited = wait_until("the connections reach those API servers", PATIENCE, || {
         let mut seen = BTreeSet::new();
         for _ in 0..CONNECTIONS {
             let Some(answer) = ask_endpoint(site, namespace)? else {
@@ -73,7 +80,20 @@ fn wait_answers(site: &Site, namespace: &str, want: &BTreeSet<Ipv4Addr>) -> anyh
             seen.insert(answer);
         }
         Ok(if seen == *want { Ok(()) } else { Err(format!("{seen:?} instead of {want:?}")) })
-    })
+    });
+    waited.with_context(|| format!("a client in {namespace}; {}", describe_kernel(site)))
+}
+
+/// What IPVS has in each node.
+fn describe_kernel(site: &Site) -> String {
+    let tables = (0..NODES).map(|node| {
+        let namespace = site.network.namespace(node);
+        let script = "cat /proc/net/ip_vs /proc/net/ip_vs_conn; nft list ruleset";
+        let shown = Command::new("ip").args(["netns", "exec", &namespace, "sh", "-c", script]).output();
+        let shown = shown.map(|shown| String::from_utf8_lossy(&shown.stdout).into_owned());
+        format!("{namespace}: {}", shown.unwrap_or_default())
+    });
+    tables.collect::<Vec<_>>().join("\n")
 }
 
 /// The address by which an API server accepted the connection.
