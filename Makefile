@@ -59,11 +59,11 @@ test: packages parts agent iso ## Run the tests: pure, scenarios, real API serve
 	cargo test --workspace
 
 .PHONY: test-lab
-test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator, faults, networks and devices of QEMU hosts (about 75 min)
+test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator, faults, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min)
 	@$(INPUTS)
 	IMAGE=$$(ls -t $(RELEASE)/baremetal-coordinator-*.oci.tar | head -1) cargo test --package e2e --features slow --test image
 	cargo build --quiet --package coordinator
-	cargo test --package e2e --features slow --test qemu_faults --test qemu_bond
+	cargo test --package e2e --features slow --test qemu_faults --test qemu_bond --test qemu_update
 	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
 	cargo test --package vip --features slow --test spread
 
@@ -112,7 +112,7 @@ bench: ## Measure against the goals (about 10 min; BENCH='index fleet' runs a pa
 lint: $(DENY) ## Check formatting, clippy, licences, bans, sources
 	@cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --package e2e --package qemu --all-targets --features slow -- -D warnings
+	cargo clippy --quiet --package e2e --package qemu --package vip --all-targets --features slow -- -D warnings
 	cargo clippy --quiet --package coordinator-core -- -D warnings
 	cargo clippy --quiet --package agent -- -D warnings
 	$(DENY) --log-level error check bans licenses sources

@@ -5,6 +5,7 @@
 //! [`lifecycle::Lifecycle`] runs the steps with a [`host::Host`], which is
 //! simulated or QEMU. The demo and the tests run the same steps.
 
+pub mod agents;
 pub mod backup;
 pub mod cluster_api_suite;
 pub mod cluster_of_hosts;
