@@ -39,11 +39,17 @@ pub fn record_image(host: &BareMetalHost) -> Option<String> {
     resolve_wanted(host)?.ok().map(|image| format!("{SCHEME}{}", image.as_str()))
 }
 
-/// Whether a node runs with another image than `wanted`.
+/// Whether a node runs with another image than `wanted`. As in baremetal-operator the
+/// URL tells: a checksum that comes, goes or changes replaces no node.
 pub(super) fn runs_another(host: &BareMetalHost, wanted: &proto::plan::Image) -> bool {
+    let names_digest = wanted_image(host).is_some_and(|image| image.url.contains('@'));
+    let compared = |reference: &str| {
+        let tagged = reference.split('@').next().unwrap_or(reference);
+        if names_digest { reference.to_owned() } else { tagged.to_owned() }
+    };
     let recorded = host.annotations().get(names::PROVISIONED_IMAGE);
     let recorded = recorded.map(|recorded| strip_scheme(recorded).unwrap_or(recorded));
-    recorded.is_some_and(|recorded| recorded != wanted.as_str())
+    recorded.is_some_and(|recorded| compared(recorded) != compared(wanted.as_str()))
 }
 
 /// Only images that the hosts' `elemental` can install. `field` holds the URL, `remedy`
