@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use crate::controllers::index::Key;
+use crate::controllers::index::groups::Groups;
 
 /// Values by pool.
 #[derive(Debug)]
@@ -15,6 +16,9 @@ pub(super) struct Slots<V> {
     pools: HashMap<Key, Pool<V>>,
     claims: HashMap<Key, (Key, Option<V>)>,
     objects: HashMap<Key, (Key, Key, V)>,
+    /// Claims that have chosen nothing, by pool and by namespace.
+    waiting: Groups<Key, Key>,
+    waiting_by_namespace: Groups<String, Key>,
 }
 
 /// One pool: who holds what.
@@ -22,20 +26,55 @@ pub(super) struct Slots<V> {
 struct Pool<V> {
     /// Objects that exist, with their claims.
     taken: HashMap<V, (Key, Key)>,
-    /// What claims have chosen.
+    taken_by: Groups<Key, V>,
+    /// What claims have chosen: one value each.
     reserved: HashMap<V, Key>,
+    reserved_by: HashMap<Key, V>,
     claims: BTreeSet<Key>,
 }
 
 impl<V> Default for Pool<V> {
     fn default() -> Self {
-        Self { taken: HashMap::new(), reserved: HashMap::new(), claims: BTreeSet::new() }
+        Self {
+            taken: HashMap::new(),
+            taken_by: Groups::default(),
+            reserved: HashMap::new(),
+            reserved_by: HashMap::new(),
+            claims: BTreeSet::new(),
+        }
     }
 }
 
 impl<V> Default for Slots<V> {
     fn default() -> Self {
-        Self { pools: HashMap::new(), claims: HashMap::new(), objects: HashMap::new() }
+        Self {
+            pools: HashMap::new(),
+            claims: HashMap::new(),
+            objects: HashMap::new(),
+            waiting: Groups::default(),
+            waiting_by_namespace: Groups::default(),
+        }
+    }
+}
+
+impl<V: Clone + Eq + Hash> Pool<V> {
+    /// Releases what a claim has reserved, but for `kept`; whether it had another value.
+    fn release(&mut self, claim: &Key, kept: Option<&V>) -> bool {
+        if self.reserved_by.get(claim).is_none_or(|value| Some(value) == kept) {
+            return false;
+        }
+        let value = self.reserved_by.remove(claim);
+        value.is_some_and(|value| self.reserved.remove(&value).is_some())
+    }
+
+    /// The value of another claim stays its own.
+    fn reserve(&mut self, claim: &Key, value: V) {
+        self.release(claim, Some(&value));
+        if self.reserved.contains_key(&value) {
+            return;
+        }
+        self.reserved.insert(value.clone(), claim.clone());
+        self.reserved_by.insert(claim.clone(), value);
     }
 }
 
@@ -43,35 +82,47 @@ impl<V: Clone + Eq + Hash> Slots<V> {
     /// A claim, its pool and what it has chosen. Gives the claims that may have a
     /// value now.
     pub(super) fn update_claim(&mut self, claim: &Key, facts: Option<(Key, Option<V>)>) -> BTreeSet<Key> {
-        let new = facts.as_ref().and_then(|(_, chosen)| chosen.clone());
-        let old = match facts {
-            Some(facts) => self.claims.insert(claim.clone(), facts),
+        let old = match &facts {
+            Some(facts) => self.claims.insert(claim.clone(), facts.clone()),
             None => self.claims.remove(claim),
         };
         let mut freed = BTreeSet::new();
         if let Some((pool, _)) = old {
-            let is_kept = self.claims.get(claim).is_some_and(|(now, _)| *now == pool);
+            self.set_waiting(&pool, claim, false);
+            let now = facts.as_ref().filter(|(now, _)| *now == pool);
             let entry = self.pools.entry(pool.clone()).or_default();
-            // What was reserved and is not written yet stays while the claim does.
-            let before = entry.reserved.len();
-            entry.reserved.retain(|value, holder| {
-                holder != claim || (is_kept && new.as_ref().is_none_or(|new| new == value))
-            });
-            if !is_kept {
-                entry.claims.remove(claim);
-            }
-            if entry.reserved.len() < before {
+            let has_freed = match now {
+                None => {
+                    entry.claims.remove(claim);
+                    entry.release(claim, None)
+                }
+                Some((_, Some(chosen))) => entry.release(claim, Some(chosen)),
+                // What was reserved and is not written yet stays.
+                Some((_, None)) => false,
+            };
+            if has_freed {
                 freed = self.waiting_claims(&pool);
             }
         }
-        if let Some((pool, chosen)) = self.claims.get(claim).cloned() {
+        if let Some((pool, chosen)) = facts {
+            self.set_waiting(&pool, claim, chosen.is_none());
             let entry = self.pools.entry(pool).or_default();
             entry.claims.insert(claim.clone());
             if let Some(value) = chosen {
-                entry.reserved.entry(value).or_insert_with(|| claim.clone());
+                entry.reserve(claim, value);
             }
         }
         freed
+    }
+
+    fn set_waiting(&mut self, pool: &Key, claim: &Key, is_waiting: bool) {
+        if is_waiting {
+            self.waiting.insert_member(pool, claim);
+            self.waiting_by_namespace.insert_member(&pool.namespace, claim);
+        } else {
+            self.waiting.remove_member(pool, claim);
+            self.waiting_by_namespace.remove_member(&pool.namespace, claim);
+        }
     }
 
     /// An object that holds a value: its pool, its claim, the value. Gives the
@@ -83,18 +134,24 @@ impl<V: Clone + Eq + Hash> Slots<V> {
         };
         let mut concerned = BTreeSet::new();
         if let Some((pool, claim, value)) = old {
-            concerned.insert(claim);
             let entry = self.pools.entry(pool.clone()).or_default();
             if entry.taken.get(&value).is_some_and(|(holder, _)| holder == object) {
                 entry.taken.remove(&value);
+                entry.taken_by.remove_member(&claim, &value);
             }
+            concerned.insert(claim);
             if facts.is_none() {
                 concerned.extend(self.waiting_claims(&pool));
             }
         }
         if let Some((pool, claim, value)) = facts {
             concerned.insert(claim.clone());
-            self.pools.entry(pool).or_default().taken.insert(value, (object.clone(), claim));
+            let entry = self.pools.entry(pool).or_default();
+            entry.taken_by.insert_member(&claim, &value);
+            let former = entry.taken.insert(value.clone(), (object.clone(), claim.clone()));
+            if let Some((_, former)) = former.filter(|(_, former)| *former != claim) {
+                entry.taken_by.remove_member(&former, &value);
+            }
         }
         concerned
     }
@@ -105,15 +162,12 @@ impl<V: Clone + Eq + Hash> Slots<V> {
     }
 
     fn waiting_claims(&self, pool: &Key) -> BTreeSet<Key> {
-        let claims = self.pools.get(pool).into_iter().flat_map(|pool| &pool.claims);
-        let waits = |claim: &&Key| self.claims.get(*claim).is_some_and(|(_, chosen)| chosen.is_none());
-        claims.filter(waits).cloned().collect()
+        self.waiting.group_members(pool).cloned().collect()
     }
 
     /// Claims in a namespace that have chosen nothing.
     pub(super) fn waiting_in(&self, namespace: &str) -> BTreeSet<Key> {
-        let pools = self.pools.keys().filter(|pool| pool.namespace == namespace);
-        pools.flat_map(|pool| self.waiting_claims(pool)).collect()
+        self.waiting_by_namespace.group_members(&namespace.to_owned()).cloned().collect()
     }
 
     /// Objects of a pool with their claims, in no order.
@@ -131,22 +185,22 @@ impl<V: Clone + Eq + Hash> Slots<V> {
         choose: impl FnOnce(&dyn Fn(&V) -> bool) -> Result<V, E>,
     ) -> Result<V, E> {
         let entry = self.pools.entry(pool.clone()).or_default();
-        let own = entry.taken.iter().find(|(_, (_, holder))| holder == claim);
-        if let Some((value, _)) = own {
+        if let Some(value) = entry.taken_by.group_members(claim).next() {
             return Ok(value.clone());
         }
         let is_taken = |value: &V| {
             entry.taken.contains_key(value) || entry.reserved.get(value).is_some_and(|holder| holder != claim)
         };
         let value = choose(&is_taken)?;
-        entry.reserved.retain(|_, holder| holder != claim);
-        entry.reserved.insert(value.clone(), claim.clone());
+        entry.reserve(claim, value.clone());
         Ok(value)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     fn key(name: &str) -> Key {
@@ -186,6 +240,55 @@ mod tests {
         assert_eq!(slots.update_claim(&key("a"), None), [key("b")].into());
         assert_eq!(slots.choose(&pool, &key("b"), lowest), Ok(0));
         assert_eq!(slots.claims_of(&pool), [key("b")].into());
+    }
+
+    thread_local!(static COMPARISONS: Cell<usize> = const { Cell::new(0) });
+
+    /// Counts how often it is compared.
+    #[derive(Clone, Debug, Eq)]
+    struct Counted(u32);
+
+    impl Hash for Counted {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            self.0.hash(state);
+        }
+    }
+
+    impl PartialEq for Counted {
+        fn eq(&self, other: &Self) -> bool {
+            COMPARISONS.set(COMPARISONS.get() + 1);
+            self.0 == other.0
+        }
+    }
+
+    #[test]
+    fn an_event_of_a_large_pool_compares_few_values() {
+        let (mut slots, pool) = (Slots::default(), key("pool"));
+        let claim = |number: u32| key(&format!("claim-{number}"));
+        for number in 0..10_000 {
+            slots.update_claim(&claim(number), Some((pool.clone(), Some(Counted(number)))));
+            let object = key(&format!("object-{number}"));
+            slots.update_object(&object, Some((pool.clone(), claim(number), Counted(number))));
+        }
+        COMPARISONS.set(0);
+        slots.update_claim(&claim(5_000), Some((pool.clone(), Some(Counted(5_000)))));
+        assert_eq!(slots.choose(&pool, &claim(5_000), |_| Err(())), Ok(Counted(5_000)));
+        assert_eq!(slots.update_claim(&claim(7), None), BTreeSet::new());
+        assert_eq!(slots.update_object(&key("object-7"), None), [claim(7)].into());
+        let comparisons = COMPARISONS.get();
+        assert!((2..=12).contains(&comparisons), "{comparisons}");
+    }
+
+    #[test]
+    fn claims_that_wait_are_found_by_namespace() {
+        let (mut slots, elsewhere) = (Slots::default(), Key::new("other", "pool"));
+        slots.update_claim(&key("a"), Some((key("pool"), None)));
+        slots.update_claim(&key("b"), Some((key("pool-2"), None::<u32>)));
+        slots.update_claim(&Key::new("other", "c"), Some((elsewhere, None)));
+        assert_eq!(slots.waiting_in("fleet"), [key("a"), key("b")].into());
+        slots.update_claim(&key("a"), Some((key("pool"), Some(1))));
+        slots.update_claim(&key("b"), None);
+        assert_eq!(slots.waiting_in("fleet"), BTreeSet::new());
     }
 
     #[test]
