@@ -1,0 +1,253 @@
+//! From the claim to a running node.
+
+use super::*;
+use crate::demand::Blocker;
+use crate::plan::PlanRecordError;
+use crate::provider_id::ProviderId;
+use coordinator_api::names::annotation;
+use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+#[test]
+fn provisioning_waits_for_each_input() {
+    type Change = fn(&mut Demand, &mut MachineInventory, &mut Secrets);
+    let cases: [(&str, Change, Option<Effect>, Option<Reason>); 6] = [
+        (
+            "no statement",
+            |_, i, _| samples::host_status(i).carried = None,
+            None,
+            Some(Reason::HostStatementMissing),
+        ),
+        ("no name", |d, _, _| node(d).bootstrap_secret = None, None, Some(Reason::BootstrapWaiting)),
+        (
+            "no image",
+            |d, _, _| {
+                let miss =
+                    Blocker::failed_with(Type::ImageResolved, Reason::ImageCatalogMiss, "no such version");
+                node(d).image = Err(miss);
+            },
+            None,
+            Some(Reason::ImageCatalogMiss),
+        ),
+        (
+            "bootstrap not read",
+            |_, _, s| s.bootstrap = SecretRead::NotRead,
+            Some(Effect::ReadSecret(SecretRef::Bootstrap("join".into()))),
+            None,
+        ),
+        (
+            "bootstrap missing",
+            |_, _, s| s.bootstrap = SecretRead::Missing,
+            None,
+            Some(Reason::BootstrapWaiting),
+        ),
+        ("plan not read", |_, _, s| s.plan = None, Some(Effect::ReadSecret(SecretRef::Plan)), None),
+    ];
+    for (name, change, effect, want) in cases {
+        let (mut demand, mut inventory, mut secrets) = (samples::demand(), claimed(), read());
+        change(&mut demand, &mut inventory, &mut secrets);
+        let outcome = outcome(&demand, Some(&inventory), &secrets);
+        assert_eq!((outcome.effect.clone(), reason(&outcome)), (effect, want), "{name}");
+    }
+}
+
+/// What the host needs for its registry is read when everything else is there, and
+/// is part of the plan.
+#[test]
+fn provisioning_needs_the_named_registry_secret() {
+    let secret = |kind: &str| {
+        let auths = r#"{"auths":{"registry.example":{"auth":"canary"}}}"#;
+        let data = [(".dockerconfigjson".to_owned(), ByteString(auths.into()))].into();
+        Box::new(KubeSecret { type_: Some(kind.into()), data: Some(data), ..KubeSecret::default() })
+    };
+    let decided = |registry: SecretRead<Box<KubeSecret>>| {
+        let mut demand = samples::demand();
+        node(&mut demand).registry_secret = Some("pull".into());
+        outcome(&demand, Some(&claimed()), &Secrets { registry, ..read() })
+    };
+    let asked = decided(SecretRead::NotRead).effect;
+    assert_eq!(asked, Some(Effect::ReadSecret(SecretRef::Registry("pull".into()))));
+    for (name, read) in
+        [("missing", SecretRead::Missing), ("another type", SecretRead::Read(secret("kubernetes.io/tls")))]
+    {
+        let blocked = decided(read);
+        assert_eq!(reason(&blocked), Some(Reason::RegistrySecretInvalid), "{name}");
+        assert_eq!((blocked.effect.clone(), blocked.wake), (None, Wake::Backoff), "{name}");
+    }
+    let assigned = decided(SecretRead::Read(secret("kubernetes.io/dockerconfigjson")));
+    let steps = &assignment(&assigned).record.plan.steps;
+    let access = steps.iter().find_map(|step| match step {
+        proto::plan::Step::UpgradeSystem(upgrade) => upgrade.registry.as_deref(),
+        _ => None,
+    });
+    assert!(access.is_some_and(|access| access.docker_config.is_some()), "{steps:?}");
+    assert!(!format!("{assigned:?}").contains("canary"));
+}
+
+#[test]
+fn assignment_is_shown_at_once() {
+    let outcome = outcome(&samples::demand(), Some(&claimed()), &read());
+    let record = &assignment(&outcome).record;
+    assert_eq!((record.plan.kind, record.plan.generation), (proto::plan::Kind::Reprovision, Generation(1)));
+    assert_eq!((phase(&outcome), reason(&outcome)), (Some(Phase::Reprovisioning), Some(Reason::PlanRunning)));
+    let state = outcome.state.as_ref().unwrap();
+    assert_eq!(state.plan_checksum.as_deref(), Some(record.plan.checksum.as_str()));
+    assert!(state.bootstrap_hash.is_some());
+}
+
+/// Generations only grow, wherever the highest one was recorded.
+#[test]
+fn new_plan_exceeds_all_generations() {
+    type Change = fn(&mut MachineInventory, &mut Secrets);
+    let cases: [(&str, Change, u64); 4] = [
+        ("nothing seen", |_, _| {}, 1),
+        ("the claim", |i, _| samples::claim(i, AllocationState::Allocated, 6), 7),
+        (
+            "the host",
+            |i, _| {
+                samples::claim(i, AllocationState::Allocated, 8);
+                samples::announce(i, PlanType::Clean, 8, Some(PlanState::Applied));
+            },
+            9,
+        ),
+        (
+            "the Secret",
+            |_, s| {
+                let record = render(&samples::clean(), Generation(11), "another").unwrap();
+                s.plan = Some(StoredPlan::Record(Box::new(record)));
+            },
+            12,
+        ),
+    ];
+    for (name, change, want) in cases {
+        let (mut inventory, mut secrets) = (claimed(), read());
+        change(&mut inventory, &mut secrets);
+        let outcome = outcome(&samples::demand(), Some(&inventory), &secrets);
+        assert_eq!(assignment(&outcome).record.plan.generation, Generation(want), "{name}");
+    }
+}
+
+/// A crash between the Secret and the announcement costs no second plan; bytes
+/// that we would not write are never announced.
+#[test]
+fn stored_record_is_announced_when_same() {
+    let first = outcome(&samples::demand(), Some(&claimed()), &read());
+    let record = assignment(&first).record.clone();
+    let stored = |plan| Secrets { plan: Some(plan), ..read() };
+    let again = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(record.clone())));
+    assert_eq!(assignment(&again), &Assignment { record: record.clone(), is_stored: true, lost: None });
+    let foreign = render(&samples::reprovision(), Generation(1), "another").unwrap();
+    let other = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(Box::new(foreign))));
+    let other = assignment(&other);
+    assert_eq!((other.is_stored, other.record.plan.generation), (false, Generation(2)));
+}
+
+#[test]
+fn lost_record_is_reported() {
+    for (name, stored, want) in [
+        ("missing", StoredPlan::Missing, Reason::PlanSecretMissing),
+        (
+            "unusable",
+            StoredPlan::Unusable { error: PlanRecordError::NotTyped, generation: Generation(0) },
+            Reason::PlanSecretInvalid,
+        ),
+    ] {
+        let secrets = Secrets { plan: Some(stored), ..read() };
+        let outcome = outcome(&samples::demand(), Some(&claimed()), &secrets);
+        assert_eq!(assignment(&outcome).lost.as_ref().map(|lost| lost.reason), Some(want), "{name}");
+    }
+}
+
+#[test]
+fn plan_result_decides_what_follows() {
+    let demand = samples::demand();
+    let mark = |state| Some(Effect::Mark(state));
+    let provider_id = ProviderId::parse(samples::PROVIDER_ID).unwrap();
+    for (name, kind, state, effect, want) in [
+        (
+            "in flight",
+            PlanType::Reprovision,
+            None,
+            mark(AllocationState::Reprovisioning),
+            Some(Phase::Reprovisioning),
+        ),
+        (
+            "failed",
+            PlanType::Reprovision,
+            Some(PlanState::Failed),
+            mark(AllocationState::Unavailable),
+            Some(Phase::Failed),
+        ),
+        (
+            "applied",
+            PlanType::Reprovision,
+            Some(PlanState::Applied),
+            Some(Effect::SetProviderId(provider_id)),
+            None,
+        ),
+        // The cache of machines is behind: what was cleaned is no node.
+        ("cleaned", PlanType::Clean, Some(PlanState::Applied), None, Some(Phase::Preparing)),
+    ] {
+        let outcome = outcome(&demand, Some(&with_plan(kind, state)), &read());
+        assert_eq!((outcome.effect.clone(), phase(&outcome)), (effect, want), "{name}");
+    }
+}
+
+/// A plan that was announced before the claim was made belongs to another one.
+#[test]
+fn plans_before_the_claim_do_not_count() {
+    let mut inventory = free();
+    samples::announce(&mut inventory, PlanType::Clean, 4, Some(PlanState::Applied));
+    samples::claim(&mut inventory, AllocationState::Allocated, 4);
+    let outcome = outcome(&samples::demand(), Some(&inventory), &read());
+    assert_eq!(assignment(&outcome).record.plan.generation, Generation(5));
+}
+
+#[test]
+fn running_machine_stays_as_its_host_states() {
+    type Change = fn(&mut MachineInventory);
+    let demand = samples::running(samples::demand());
+    let cases: [(&str, Change, Option<Reason>); 5] = [
+        ("carries the node", |_| {}, None),
+        ("status lost", |i| i.status = None, Some(Reason::HostStatementMissing)),
+        (
+            "carries no node",
+            |i| samples::host_status(i).carried.as_mut().unwrap().node = None,
+            Some(Reason::HostCarriesNoNode),
+        ),
+        (
+            "quarantined",
+            |i| samples::annotate(i, annotation::QUARANTINED, "x"),
+            Some(Reason::DuplicateIdentity),
+        ),
+        (
+            "unreachable",
+            |i| samples::host_status(i).session.as_mut().unwrap().ended = Some(Time(seconds(-301))),
+            Some(Reason::HostUnreachable),
+        ),
+    ];
+    for (name, change, want) in cases {
+        let mut inventory = running_host();
+        change(&mut inventory);
+        let outcome = outcome(&demand, Some(&inventory), &Secrets::default());
+        assert_eq!((phase(&outcome), reason(&outcome)), (Some(Phase::Running), want), "{name}");
+        assert!(!matches!(outcome.effect, Some(Effect::Assign(_) | Effect::Release)), "{name}: {outcome:?}");
+    }
+}
+
+/// The reprovision of a node is not the newest plan once an operator's plan came.
+#[test]
+fn an_operators_plan_brings_no_second_reprovision() {
+    let mut node = running_host();
+    samples::announce(&mut node, PlanType::Custom, 2, Some(PlanState::Applied));
+    let named = outcome(&samples::demand(), Some(&node), &read());
+    assert!(matches!(named.effect, Some(Effect::SetProviderId(_))), "{named:?}");
+    samples::host_status(&mut node).carried.as_mut().unwrap().node = None;
+    let lost = outcome(&samples::demand(), Some(&node), &read());
+    assert_eq!((lost.effect.clone(), reason(&lost)), (None, Some(Reason::HostCarriesNoNode)));
+    let deleted = outcome(&samples::deleted(samples::running(samples::demand())), Some(&node), &read());
+    assert!(
+        matches!(deleted.effect, Some(Effect::Assign(_))),
+        "cleaned, though it carries no node: {deleted:?}"
+    );
+}
