@@ -88,7 +88,7 @@ explore: ## Play random inputs and events by a new seed, which is printed (CASES
 .PHONY: e2e
 e2e: packages parts agent iso ## Run a cluster of QEMU hosts: kubeadm init and join, upgrade, deletion (two idle cores; 13 min with UPGRADE=0, which leaves out the upgrade; KEEP=1 leaves it running, ENDPOINT=internal has no load balancer)
 	@$(INPUTS)
-	EARLIER_BIN=$$($(PARTS) -- directory kubernetes-earlier)
+	EARLIER_BIN=$(if $(filter 0,$(UPGRADE)),,$$($(PARTS) -- directory kubernetes-earlier))
 	ETCD_BIN=$$($(PARTS) -- directory etcd)
 	export EARLIER_BIN ETCD_BIN
 	iso/build.sh cluster >/dev/null

@@ -7,7 +7,7 @@
 # The last line is the path: of the tree, of the directory that holds os-images.iso, of the ISO. Root needed.
 #   AGENT              the static baremetal-agent (os, iso)
 #   KUBERNETES_BIN     directory with kubelet and kubeadm (os, iso)
-#   EARLIER_BIN        another release of KUBERNETES_BIN (cluster); both hold all commands of a control plane
+#   EARLIER_BIN        another release of KUBERNETES_BIN, where there is to be one (cluster); both hold all commands of a control plane
 #   ETCD_BIN           directory with etcd (cluster)
 #   CONTAINERD_BIN     directory with containerd, containerd-shim-runc-v2, ctr (os, iso)
 #   ELEMENTAL          the real CLI; without it the stand-in of iso/elemental is in the images
@@ -112,19 +112,19 @@ disk() {
 # The images of `os` have no part of a control plane in them: it is large, and only these are booted for one.
 cluster() {
   inputs
-  : "${EARLIER_BIN:?}" "${ETCD_BIN:?}"
+  : "${ETCD_BIN:?}"
   key=$({
     echo "$key"
     digest "$here" control-plane
     for name in kubelet kubeadm kube-apiserver kube-controller-manager kube-scheduler pause; do
-      content "$EARLIER_BIN/$name" "$KUBERNETES_BIN/$name"
+      content ${EARLIER_BIN:+"$EARLIER_BIN/$name"} "$KUBERNETES_BIN/$name"
     done
     content "$ETCD_BIN/etcd"
   } | sha256sum | cut -c1-16)
   if [ -d "$cache/cluster-$key" ]; then say "OS images with control planes: cached ($key)"; echo "$cache/cluster-$key"; return; fi
   need mksquashfs cpio zstd busybox xorriso jq
   begin
-  for release in "$EARLIER_BIN" "$KUBERNETES_BIN"; do
+  for release in ${EARLIER_BIN:+"$EARLIER_BIN"} "$KUBERNETES_BIN"; do
     KUBERNETES_BIN=$release "$here/layer.sh" "$base" "$work/tree"
     KUBERNETES_BIN=$release "$here/control-plane/lay.sh" "$work/tree"
     version=$("$release/kubeadm" version --output short)

@@ -59,6 +59,8 @@ pub struct ClusterOfHosts<'a> {
     /// Its hosts.
     pub hosts: Hosts<'a>,
     endpoint: Endpoint,
+    /// Release of Kubernetes that it begins with.
+    release: &'static str,
     _load_balancer: Option<LoadBalancer>,
     /// One line each.
     pub proven: Vec<String>,
@@ -74,12 +76,13 @@ impl<'a> ClusterOfHosts<'a> {
         progress: &'a Arc<Progress>,
         hosts: Hosts<'a>,
         endpoint: Endpoint,
+        release: &'static str,
     ) -> anyhow::Result<Self> {
         let load_balancer = match endpoint {
             Endpoint::External => Some(LoadBalancer::start().await?),
             Endpoint::Internal => None,
         };
-        Ok(Self { site, progress, hosts, endpoint, _load_balancer: load_balancer, proven: vec![] })
+        Ok(Self { site, progress, hosts, endpoint, release, _load_balancer: load_balancer, proven: vec![] })
     }
 
     /// Registers the first host, and applies the cluster.
@@ -95,7 +98,7 @@ impl<'a> ClusterOfHosts<'a> {
             Endpoint::External => "cluster",
             Endpoint::Internal => "internal",
         };
-        apply_examples(self.site, examples, &[]).await
+        apply_examples(self.site, examples, &[("RELEASE", self.release)]).await
     }
 
     fn client(&self) -> &Client {
@@ -207,7 +210,7 @@ impl<'a> ClusterOfHosts<'a> {
     pub async fn upgrade(&mut self) -> anyhow::Result<()> {
         let [_, spare] = hosts::CONTROL_PLANES;
         self.hosts.register(spare).await?;
-        let (from, to) = (Module::EarlierKubernetes.version(), Module::Kubernetes.version());
+        let (from, to) = (self.release, Module::Kubernetes.version());
         self.progress.step(&format!("the control plane is upgraded to {to}, on the spare host"));
         patch(&control_planes(self.client()), NAME, json!({ "version": to })).await?;
         self.await_available(to, from).await?;

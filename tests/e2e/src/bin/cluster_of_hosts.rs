@@ -73,8 +73,9 @@ async fn run_cluster(
     let base = serve(base).await?;
     let hosts = Hosts::create(&site, progress, &base, &images).await?;
     let endpoint = if arguments.internal_endpoint { Endpoint::Internal } else { Endpoint::External };
-    let mut cluster = ClusterOfHosts::create(&site, progress, hosts, endpoint).await?;
-    let ended = run_phases(arguments, &mut cluster).await;
+    let release = first_release(arguments);
+    let mut cluster = ClusterOfHosts::create(&site, progress, hosts, endpoint, release).await?;
+    let ended = run_phases(arguments, &mut cluster, release).await;
     drop(watching);
     if let Err(error) = &ended {
         eprintln!("\nIn step {:?}: {error:#}\n{}", progress.current(), cluster.hosts.explain().await);
@@ -87,11 +88,19 @@ async fn run_cluster(
     ended.map(|()| cluster.proven)
 }
 
-async fn run_phases(arguments: &Arguments, cluster: &mut ClusterOfHosts<'_>) -> anyhow::Result<()> {
+/// Without an upgrade the images have one release alone.
+fn first_release(arguments: &Arguments) -> &'static str {
+    if arguments.no_upgrade { Module::Kubernetes.version() } else { Module::EarlierKubernetes.version() }
+}
+
+async fn run_phases(
+    arguments: &Arguments,
+    cluster: &mut ClusterOfHosts<'_>,
+    release: &str,
+) -> anyhow::Result<()> {
     cluster.apply().await?;
     cluster.await_initialized().await?;
-    let first = Module::EarlierKubernetes.version();
-    cluster.await_available(first, first).await?;
+    cluster.await_available(release, release).await?;
     if !arguments.no_upgrade {
         cluster.upgrade().await?;
     }
