@@ -91,40 +91,45 @@ impl<K: Clone + Eq + Hash, V: Clone + Eq + Hash> Partition<K, V> {
     }
 }
 
+/// Values that count how often they are compared.
 #[cfg(test)]
-mod tests {
+pub(in crate::controllers) mod counted {
     use std::cell::Cell;
+    use std::hash::{Hash, Hasher};
 
-    use super::*;
+    thread_local!(pub(in crate::controllers) static COMPARISONS: Cell<usize> = const { Cell::new(0) });
 
-    thread_local!(static COMPARISONS: Cell<usize> = const { Cell::new(0) });
-
-    /// Counts how often it is compared.
     #[derive(Clone, Debug, Eq)]
-    struct Member(usize);
+    pub(in crate::controllers) struct Counted(pub(in crate::controllers) u32);
 
-    impl Hash for Member {
-        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+    impl Hash for Counted {
+        fn hash<H: Hasher>(&self, state: &mut H) {
             self.0.hash(state);
         }
     }
 
-    impl PartialEq for Member {
+    impl PartialEq for Counted {
         fn eq(&self, other: &Self) -> bool {
             COMPARISONS.set(COMPARISONS.get() + 1);
             self.0 == other.0
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted::{COMPARISONS, Counted};
+    use super::*;
 
     #[test]
     fn move_between_large_groups_compares_few_members() {
         let mut groups = Groups::default();
         for number in 0..10_000 {
-            groups.insert_member(&(number % 2), &Member(number));
+            groups.insert_member(&(number % 2), &Counted(number));
         }
         COMPARISONS.set(0);
-        groups.replace_group(Some(&0), Some(&1), &Member(5_000));
-        assert!(groups.contains_member(&1, &Member(5_000)) && !groups.contains_member(&0, &Member(5_000)));
+        groups.replace_group(Some(&0), Some(&1), &Counted(5_000));
+        assert!(groups.contains_member(&1, &Counted(5_000)) && !groups.contains_member(&0, &Counted(5_000)));
         let comparisons = COMPARISONS.get();
         assert!((2..=8).contains(&comparisons), "{comparisons}");
         assert_eq!(groups.group_members(&1).count(), 5_001);

@@ -199,9 +199,8 @@ impl<V: Clone + Eq + Hash> Slots<V> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
+    use crate::controllers::index::groups::counted::{COMPARISONS, Counted};
 
     fn key(name: &str) -> Key {
         Key::new("fleet", name)
@@ -240,25 +239,6 @@ mod tests {
         assert_eq!(slots.update_claim(&key("a"), None), [key("b")].into());
         assert_eq!(slots.choose(&pool, &key("b"), lowest), Ok(0));
         assert_eq!(slots.claims_of(&pool), [key("b")].into());
-    }
-
-    thread_local!(static COMPARISONS: Cell<usize> = const { Cell::new(0) });
-
-    /// Counts how often it is compared.
-    #[derive(Clone, Debug, Eq)]
-    struct Counted(u32);
-
-    impl Hash for Counted {
-        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-            self.0.hash(state);
-        }
-    }
-
-    impl PartialEq for Counted {
-        fn eq(&self, other: &Self) -> bool {
-            COMPARISONS.set(COMPARISONS.get() + 1);
-            self.0 == other.0
-        }
     }
 
     #[test]
