@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use contract::documents::checkout;
-use control_plane::{ClusterApi, ControlPlane, Part, Parts, Settings, apply};
+use control_plane::parts::{Module, Part};
+use control_plane::{ClusterApi, ControlPlane, Parts, Settings, apply};
 use kube::Client;
 use kube::api::DynamicObject;
 
@@ -50,8 +51,12 @@ fn render_variant(name: &str) -> Result<Vec<DynamicObject>> {
         .output()
         .context("run kubectl")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let rendered = String::from_utf8(output.stdout)?;
-    Ok(apply::parse_manifest(&rendered.replace("namespace: default", &format!("namespace: {name}")))?)
+    let rendered = String::from_utf8(output.stdout)?
+        .replace("namespace: default", &format!("namespace: {name}"))
+        .replace("@RELEASE@", Module::Kubernetes.version())
+        .replace("@BASE@", "oci:127.0.0.1:5000/os:1");
+    ensure!(!rendered.contains('@'), "a value is missing: {rendered}");
+    Ok(apply::parse_manifest(&rendered)?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
