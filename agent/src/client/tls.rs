@@ -29,9 +29,12 @@ use crate::client::transport::{CONNECT_DEADLINE, Transport};
 use crate::error::NextAction;
 use crate::identity::{Certificate, Identity};
 
-/// A connection is probed this often, and is closed when it does not
-/// answer within the same time: a switch that lost power closes no connection.
-const KEEPALIVE: Duration = Duration::from_secs(20);
+/// An idle connection is pinged this often, and is closed when the coordinator does not answer in
+/// time. A ping costs the coordinator CPU for each host, so that it is for what TCP cannot see: a
+/// proxy in between that goes on. The kernel asks the next hop more often.
+const KEEPALIVE: Duration = Duration::from_mins(1);
+/// How long an answer may take.
+const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// Deadline of a call that answers once.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -250,7 +253,7 @@ where
     // tonic would start TLS of its own for an https endpoint.
     Endpoint::from_shared(format!("http://{authority}"))?
         .http2_keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_ANSWER)
         .keep_alive_while_idle(true)
         .connect_with_connector(tower::service_fn(move |_: http::Uri| {
             let stream = once.take();

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -39,6 +40,8 @@ impl Transport for KernelNetwork {
                 Ok(Ok(stream)) => {
                     // Small messages that wait for an answer: never delay them.
                     let _ = stream.set_nodelay(true);
+                    // Without it the pings of HTTP/2 find the same, later.
+                    let _ = watch_peer(&stream);
                     return Ok(stream);
                 }
                 Ok(Err(error)) => last = error,
@@ -49,6 +52,16 @@ impl Transport for KernelNetwork {
     }
 }
 
+/// Lets the kernel close a connection whose other end lost power, within 40 s.
+fn watch_peer(stream: &TcpStream) -> nix::Result<()> {
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &20)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &5)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &4)?;
+    // Data that waits for an answer stops the probes.
+    setsockopt(stream, sockopt::TcpUserTimeout, &40_000)
+}
+
 /// The same, once the network has settled.
 impl Transport for SettledNetwork {
     type Stream = TcpStream;
@@ -56,5 +69,26 @@ impl Transport for SettledNetwork {
     async fn dial(&self, config: &Config) -> Result<TcpStream, ConnectError> {
         self.settle().await;
         self.kernel().dial(config).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::getsockopt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_watches_the_other_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        watch_peer(&stream).unwrap();
+        assert!(getsockopt(&stream, sockopt::KeepAlive).unwrap());
+        let idle = getsockopt(&stream, sockopt::TcpKeepIdle).unwrap();
+        let interval = getsockopt(&stream, sockopt::TcpKeepInterval).unwrap();
+        let count = getsockopt(&stream, sockopt::TcpKeepCount).unwrap();
+        let unanswered = getsockopt(&stream, sockopt::TcpUserTimeout).unwrap();
+        assert_eq!((idle + interval * count, unanswered), (40, 40_000));
     }
 }

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_every_figure_and_what_missed_its_goal() {
+    fn page_shows_every_figure_and_missed_goals() {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), &sample()).unwrap();
         let page = fs::read_to_string(directory.path().join("performance.md")).unwrap();

@@ -26,7 +26,8 @@ use wire::host_message::Message;
 use wire::registration_client::RegistrationClient;
 
 /// As the agent has it.
-const KEEPALIVE: Duration = Duration::from_secs(20);
+const KEEPALIVE: Duration = Duration::from_mins(1);
+const KEEPALIVE_ANSWER: Duration = Duration::from_secs(20);
 /// End of the URI in the certificate of an installed system.
 const ROLE: &[u8] = b"/installed";
 /// Renewals are limited to a burst of 12.
@@ -79,7 +80,7 @@ impl Endpoint {
         let mut once = Some(TokioIo::new(stream));
         let channel = HttpEndpoint::from_shared(format!("http://{}", self.address))?
             .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE_ANSWER)
             .keep_alive_while_idle(true)
             .connect_with_connector(tower::service_fn(move |_: http::Uri| {
                 let stream = once.take();

@@ -198,7 +198,7 @@ async fn a_hosts_file_answers_for_its_names() {
 }
 
 #[test]
-fn a_link_local_server_is_asked_on_its_link() {
+fn link_local_server_is_asked_on_its_link() {
     use crate::host::network::kernel::in_namespace::{in_namespace, run_ip};
     in_namespace(|| {
         run_ip("link set lo up");
