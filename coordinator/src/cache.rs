@@ -42,6 +42,7 @@ use crate::lease::replica::LABEL_SELECTOR;
 use crate::metrics::Metrics;
 use crate::workload::WorkloadClients;
 use follow::Watch;
+use listing::Unlisted;
 use metal3::Metal3Cache;
 
 /// Versions at which the kinds of Cluster API are served.
@@ -77,6 +78,7 @@ pub struct Cache {
     /// With `--metal3` alone.
     pub metal3: Option<Metal3Cache>,
     versions: ApiVersions,
+    unlisted: Unlisted,
 }
 
 impl Cache {
@@ -96,25 +98,10 @@ impl Cache {
         self.catalog.state().into_iter().next()
     }
 
-    /// Waits until every watch has listed its kind.
+    /// Waits until every watch has listed its kind. Claims of Cluster API are not waited for: an
+    /// installation may lack them, and what is in use is known without them.
     pub async fn wait_until_filled(&self) {
-        // An error is a watch that ended with the process.
-        let _ = tokio::join!(
-            self.inventories.wait_until_ready(),
-            self.registrations.wait_until_ready(),
-            self.seed_images.wait_until_ready(),
-            self.pools.wait_until_ready(),
-            self.baremetal_clusters.wait_until_ready(),
-            self.baremetal_machines.wait_until_ready(),
-            self.templates.wait_until_ready(),
-            self.machines.wait_until_ready(),
-            self.clusters.wait_until_ready(),
-            self.catalog.wait_until_ready(),
-            self.leases.wait_until_ready(),
-        );
-        if let Some(metal3) = &self.metal3 {
-            metal3.wait_until_filled().await;
-        }
+        self.unlisted.wait_none().await;
     }
 }
 
@@ -158,7 +145,8 @@ pub fn start_watches(
     let own = Api::namespaced(client.clone(), &config.own_namespace);
     let catalogs = Api::namespaced(client.clone(), &catalog.namespace);
     let namespaces = &config.namespaces.iter().cloned().collect();
-    let mut watch = Watch { client, namespaces, sinks, tasks };
+    let unlisted = Unlisted::default();
+    let mut watch = Watch { client, namespaces, sinks, tasks, unlisted: unlisted.clone() };
     Cache {
         inventories: watch.follow_objects(),
         registrations: watch.follow_objects(),
@@ -174,5 +162,6 @@ pub fn start_watches(
         metal3: (config.metal3 != Metal3::Off)
             .then(|| Metal3Cache::start(&mut watch, config.metal3, versions)),
         versions: versions.clone(),
+        unlisted,
     }
 }

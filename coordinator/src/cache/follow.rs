@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
-use super::listing::Listing;
+use super::listing::{Listing, Unlisted};
 use super::{Presence, Sinks};
 use crate::controllers::index::Triggers;
 use crate::telemetry::chain;
@@ -37,9 +37,16 @@ pub(super) struct Watch<'a> {
     pub namespaces: &'a BTreeSet<String>,
     pub sinks: &'a Sinks,
     pub tasks: &'a mut JoinSet<()>,
+    pub unlisted: Unlisted,
 }
 
 impl Watch<'_> {
+    /// For kinds that an installation may lack: nothing waits for their lists.
+    pub(super) fn of_optional_kinds(&mut self) -> Watch<'_> {
+        let Self { client, namespaces, sinks, ref mut tasks, .. } = *self;
+        Watch { client, namespaces, sinks, tasks, unlisted: Unlisted::default() }
+    }
+
     /// Watches a kind in the namespaces that are watched; gives the store that is
     /// filled.
     pub(super) fn follow_objects<K>(&mut self) -> Store<K>
@@ -78,7 +85,8 @@ impl Watch<'_> {
         K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
     {
         let scopes = apis.iter().map(|api| api.namespace().map(str::to_owned));
-        let feed = Feed::new(kind, scopes, self.sinks.clone());
+        self.unlisted.add_kind();
+        let feed = Feed::new(kind, scopes, self.sinks.clone(), self.unlisted.clone());
         let store = feed.writer.as_reader();
         self.tasks.spawn(feed.run_watches(apis, config.clone()));
         store
@@ -97,7 +105,8 @@ where
     kind: K::DynamicType,
     listings: HashMap<Scope, Listing<ObjectRef<K>>>,
     /// Watches whose first list is not complete.
-    unlisted: HashSet<Scope>,
+    unlisted_scopes: HashSet<Scope>,
+    unlisted: Unlisted,
     sinks: Sinks,
 }
 
@@ -105,9 +114,14 @@ impl<K: Watched> Feed<K>
 where
     K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
 {
-    fn new(kind: K::DynamicType, scopes: impl Iterator<Item = Scope>, sinks: Sinks) -> Self {
-        let writer = Writer::new(kind.clone());
-        Self { writer, kind, listings: HashMap::new(), unlisted: scopes.collect(), sinks }
+    fn new(
+        kind: K::DynamicType,
+        scopes: impl Iterator<Item = Scope>,
+        sinks: Sinks,
+        unlisted: Unlisted,
+    ) -> Self {
+        let (writer, unlisted_scopes) = (Writer::new(kind.clone()), scopes.collect());
+        Self { writer, kind, listings: HashMap::new(), unlisted_scopes, unlisted, sinks }
     }
 
     /// For ever.
@@ -184,18 +198,9 @@ where
                 self.remove_object(&object);
             }
         }
-        if self.unlisted.remove(scope) && self.unlisted.is_empty() {
-            self.mark_filled(&store);
+        if self.unlisted_scopes.remove(scope) && self.unlisted_scopes.is_empty() {
+            self.unlisted.remove_kind();
         }
-    }
-
-    /// The store may be read: it holds what every namespace has.
-    fn mark_filled(&mut self, store: &Store<K>) {
-        self.writer.apply_watcher_event(&Event::Init);
-        for object in store.state() {
-            self.writer.apply_watcher_event(&Event::InitApply(Arc::unwrap_or_clone(object)));
-        }
-        self.writer.apply_watcher_event(&Event::InitDone);
     }
 
     fn record_change(&self, object: &Arc<K>, presence: Presence) {

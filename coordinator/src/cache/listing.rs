@@ -1,8 +1,39 @@
 //! What is deleted while a watch is interrupted: the list that follows does not
-//! name it.
+//! name it. Kinds whose first list is not complete.
 
 use std::collections::HashSet;
 use std::hash::Hash;
+
+use tokio::sync::watch;
+
+/// How many kinds are not listed yet. The stores cannot say: each would take a copy of what it
+/// holds to be ready.
+#[derive(Clone, Debug)]
+pub(super) struct Unlisted(watch::Sender<usize>);
+
+impl Default for Unlisted {
+    fn default() -> Self {
+        Self(watch::Sender::new(0))
+    }
+}
+
+impl Unlisted {
+    /// A watch starts.
+    pub(super) fn add_kind(&self) {
+        self.0.send_modify(|kinds| *kinds += 1);
+    }
+
+    /// Every namespace of a kind was listed.
+    pub(super) fn remove_kind(&self) {
+        self.0.send_modify(|kinds| *kinds -= 1);
+    }
+
+    /// Waits until every kind was listed.
+    pub(super) async fn wait_none(&self) {
+        // It has a sender: it does not fail.
+        let _ = self.0.subscribe().wait_for(|kinds| *kinds == 0).await;
+    }
+}
 
 /// Keys of the list that a watcher is giving, between its `Init` and `InitDone`.
 pub(super) struct Listing<K>(Option<HashSet<K>>);

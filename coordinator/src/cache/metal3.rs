@@ -61,31 +61,9 @@ impl Metal3Cache {
             ip_pools: follow_if(watch, is_full),
             ip_claims: follow_if(watch, is_full),
             ip_addresses: follow_if(watch, is_full),
-            address_claims: follow_if(watch, has_claims),
-            given_addresses: follow_if(watch, has_claims),
+            address_claims: follow_if(&mut watch.of_optional_kinds(), has_claims),
+            given_addresses: follow_if(&mut watch.of_optional_kinds(), has_claims),
         }
-    }
-
-    /// Claims of Cluster API are not waited for: an installation may lack them, and what is
-    /// in use is known without them.
-    pub(super) async fn wait_until_filled(&self) {
-        // An error is a watch that ended with the process.
-        let _ = self.hosts.wait_until_ready().await;
-        if !self.is_full {
-            return;
-        }
-        let _ = tokio::join!(
-            self.machines.wait_until_ready(),
-            self.templates.wait_until_ready(),
-            self.clusters.wait_until_ready(),
-            self.data_templates.wait_until_ready(),
-            self.data_claims.wait_until_ready(),
-            self.data.wait_until_ready(),
-            self.remediations.wait_until_ready(),
-            self.ip_pools.wait_until_ready(),
-            self.ip_claims.wait_until_ready(),
-            self.ip_addresses.wait_until_ready(),
-        );
     }
 }
 

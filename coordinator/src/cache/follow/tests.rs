@@ -30,7 +30,9 @@ fn feed<K: Watched>(scopes: &[Scope], kind: K::DynamicType) -> Feed<K>
 where
     K::DynamicType: Eq + Hash + Clone + Debug + Send + Sync,
 {
-    Feed::new(kind, scopes.iter().cloned(), sinks())
+    let unlisted = Unlisted::default();
+    unlisted.add_kind();
+    Feed::new(kind, scopes.iter().cloned(), sinks(), unlisted)
 }
 
 fn cluster(name: &str, spec: Option<Value>) -> DeserializeGuard<Cluster> {
@@ -107,7 +109,8 @@ fn store_is_filled_when_each_namespace_was_listed() {
     let (one, two) = (Some("one".to_owned()), Some("two".to_owned()));
     let mut feed = feed::<MachineInventory>(&[one.clone(), two.clone()], ());
     let store = feed.writer.as_reader();
-    let is_filled = || store.wait_until_ready().now_or_never().is_some();
+    let unlisted = feed.unlisted.clone();
+    let is_filled = || unlisted.wait_none().now_or_never().is_some();
     let list = |feed: &mut Feed<MachineInventory>, scope: &Scope, names: &[&str]| {
         feed.take_event(scope, Event::Init);
         for name in names {
