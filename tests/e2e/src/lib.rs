@@ -22,6 +22,7 @@ pub mod manifests;
 pub mod program;
 pub mod progress;
 pub mod provider;
+pub mod qemu_site;
 pub mod replicas;
 pub mod requests;
 pub mod seed;

@@ -1,21 +1,19 @@
 //! Faults on a real host, one after the other, on one disk.
 
 // The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ::qemu::{HostState, Image, ImageInputs};
+use ::qemu::HostState;
 use coordinator_api::conditions::{Type, find_condition};
 use coordinator_api::inventory::{MachineInventory, PlanState};
 use coordinator_api::machine::{BaremetalMachine, Phase};
-use e2e::environment::{Environment, Reach};
-use e2e::host::{Host, Qemu};
+use e2e::environment::Environment;
+use e2e::host::Qemu;
 use e2e::lifecycle::Lifecycle;
-use e2e::progress::Progress;
-use e2e::serve::serve;
-use e2e::watching::{Watching, until};
+use e2e::qemu_site::QemuSite;
+use e2e::watching::until;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -23,29 +21,6 @@ use serde_json::json;
 const LONG: Duration = Duration::from_mins(12);
 /// Two boots, and ten minutes of silence between them.
 const TRIAL: Duration = Duration::from_mins(45);
-
-/// Two clusters, and a host that is not powered on.
-struct Site {
-    environment: Environment,
-    host: Host,
-    /// URL of the base ISO.
-    base: String,
-    progress: Arc<Progress>,
-    watching: Watching,
-}
-
-async fn start_site() -> Site {
-    let inputs = ImageInputs::from_env().expect(
-        "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
-    );
-    let progress = Arc::new(Progress::default());
-    let base = ::qemu::build(Image::Iso, &inputs).await.unwrap();
-    let environment = Environment::start(Reach::Guests, &progress).await.unwrap();
-    let watching = Watching::start(&environment.management.admin, &progress);
-    let base = serve(base).await.unwrap();
-    let host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await.unwrap()));
-    Site { environment, host, base, progress, watching }
-}
 
 async fn install_host(lifecycle: &mut Lifecycle<'_>, base: &str) -> MachineInventory {
     let iso = lifecycle.create_seed(base).await.unwrap();
@@ -200,7 +175,8 @@ async fn fail_upgrade(
 // Shown: the plan stays failed; nothing is wiped, no unit of a node starts, the host is attached.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_survives_faults() {
-    let Site { environment, mut host, base, progress, watching: _watching } = start_site().await;
+    let site = QemuSite::start().await.unwrap();
+    let QemuSite { environment, mut host, base, progress, watching: _watching, .. } = site;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let inventory = install_host(&mut lifecycle, &base).await;
     progress.step("fault: the ISO boots again on an installed host");
@@ -218,7 +194,8 @@ async fn real_host_survives_faults() {
 // Shown: `PlanApplied`: `NetworkReverted`; the host is attached with its former network.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_returns_from_a_silent_network() {
-    let Site { environment, mut host, base, progress, watching: _watching } = start_site().await;
+    let site = QemuSite::start().await.unwrap();
+    let QemuSite { environment, mut host, base, progress, watching: _watching, .. } = site;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let inventory = install_host(&mut lifecycle, &base).await;
     progress.step("fault: the network of a plan does not reach the coordinator");

@@ -1,21 +1,17 @@
 //! A real host is sent another agent: below its real unit, on its real disk.
 
 // The exemption for tests does not reach their helper functions.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use ::qemu::{HostState, Image, ImageInputs};
+use ::qemu::HostState;
 use agent::version::own_version;
 use coordinator_api::conditions::Reason;
 use e2e::agents;
-use e2e::environment::{Environment, Reach};
 use e2e::host::{Host, Qemu};
 use e2e::lifecycle::Lifecycle;
-use e2e::progress::Progress;
-use e2e::serve::serve;
-use e2e::watching::Watching;
+use e2e::qemu_site::QemuSite;
 use kube::ResourceExt as _;
 
 const PATIENCE: Duration = Duration::from_mins(12);
@@ -44,16 +40,9 @@ async fn power_cycle(host: &mut Qemu) {
 // Shown: condition `AgentUpdated`: `AgentUpdateFailed`, and an Event; the agent of before runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn real_host_runs_the_agent_that_attaches() {
-    let inputs = ImageInputs::from_env().expect(
-        "AGENT, KUBERNETES_BIN and CONTAINERD_BIN name what goes into the images: run `make test-lab`",
-    );
+    let site = QemuSite::start().await.unwrap();
+    let QemuSite { inputs, mut environment, mut host, base, progress, watching: _watching } = site;
     let file = std::fs::read(&inputs.agent).unwrap();
-    let progress = Arc::new(Progress::default());
-    let base = ::qemu::build(Image::Iso, &inputs).await.unwrap();
-    let mut environment = Environment::start(Reach::Guests, &progress).await.unwrap();
-    let _watching = Watching::start(&environment.management.admin, &progress);
-    let base = serve(base).await.unwrap();
-    let mut host = Host::Qemu(Box::new(Qemu::new(&environment, &inputs).await.unwrap()));
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let iso = lifecycle.create_seed(&base).await.unwrap();
     let inventory = lifecycle.register(&iso).await.unwrap();

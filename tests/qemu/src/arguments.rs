@@ -72,12 +72,18 @@ fn disks(config: &HostConfig) -> Vec<String> {
         BootOrder::Disk => (",bootindex=2", ",bootindex=1"),
         BootOrder::Variables => ("", ""),
     };
-    // writeback honours flushes: what the guest synced survives a power cut, what it did not is lost.
     let system = config.system_disk();
+    let drive = match &config.write_log {
+        Some(log) => recorded_drive(&system, log),
+        None => format!("format=raw,file={}", system.display()),
+    };
+    // With `snapshot` a file that ends with QEMU takes what is written.
+    let kept = if config.keeps_writes { "" } else { ",snapshot=on" };
     let mut list = vec![
         "-drive".into(),
-        // What the guest trims is a hole in the file, as it is gone from a flash disk.
-        format!("if=none,id=system,format=raw,cache=writeback,discard=unmap,file={}", system.display()),
+        // writeback honours flushes: what the guest synced survives a power cut, what it did not is lost. What the
+        // guest trims is a hole in the file, as it is gone from a flash disk.
+        format!("if=none,id=system,cache=writeback,discard=unmap{kept},{drive}"),
         "-device".into(),
         match config.devices {
             Devices::Virtio => format!("virtio-blk-pci,drive=system,serial=system{disk}"),
@@ -101,6 +107,14 @@ fn disks(config: &HostConfig) -> Vec<String> {
         }
     }
     list
+}
+
+/// Options of a disk whose writes are recorded in `log`, which exists.
+pub(crate) fn recorded_drive(disk: &Path, log: &Path) -> String {
+    let below = |name: &str, path: &Path| {
+        format!("{name}.driver=raw,{name}.file.driver=file,{name}.file.filename={}", path.display())
+    };
+    format!("driver=blklogwrites,{},{}", below("file", disk), below("log", log))
 }
 
 fn network(index: usize, nic: &Nic, devices: Devices) -> Vec<String> {
@@ -170,6 +184,10 @@ mod tests {
         at_tap.translations_mib = 1024;
         let mut server = cd_first.clone();
         server.devices = Devices::Server;
+        let mut forgetful = plain.clone();
+        forgetful.keeps_writes = false;
+        let mut recorded = plain.clone();
+        recorded.write_log = Some(PathBuf::from("/d/log"));
         let cases = [
             ("a card at a switch", &at_tap, "tap,id=net0,ifname=host1,script=no,downscript=no", true),
             ("no other card", &at_tap, "id=net1", false),
@@ -181,6 +199,9 @@ mod tests {
             ("a server has no CD drive", &server, "-device usb-storage,drive=cd,bootindex=1", true),
             ("its disk", &server, "-device nvme,drive=system,serial=system,bootindex=2", true),
             ("its cards", &server, "-device e1000e,netdev=net1", true),
+            ("writes are kept", &plain, "discard=unmap,format=raw,file=/d/system.raw", true),
+            ("writes are not kept", &forgetful, "snapshot=on,format=raw,file=/d/system.raw", true),
+            ("writes are recorded", &recorded, "log.file.filename=/d/log", true),
             ("networks are closed", &plain, "id=net1,restrict=on,net=10.77.0.0/24", true),
             (
                 "a process a connection",

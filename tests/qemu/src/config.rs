@@ -103,6 +103,10 @@ pub struct HostConfig {
     pub translations_mib: u32,
     /// Size of the system disk in GiB; it takes room only as it is written.
     pub disk_gib: u32,
+    /// Whether what a boot writes to the system disk is there at the next one.
+    pub keeps_writes: bool,
+    /// Where the next boot's writes to the system disk are recorded, see [`crate::WriteLog`].
+    pub write_log: Option<PathBuf>,
     /// Firmware.
     pub firmware: Firmware,
     /// What it is built of.
@@ -143,6 +147,8 @@ impl HostConfig {
             memory_mib: 2048,
             translations_mib: 256,
             disk_gib: 16,
+            keeps_writes: true,
+            write_log: None,
             firmware: Firmware::Uefi,
             devices: Devices::Virtio,
             tpm: Tpm::Emulated,

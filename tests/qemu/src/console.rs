@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn escape_sequences_are_not_in_the_way_of_a_search() {
+    fn escape_sequences_are_removed_from_console_text() {
         let cases = [
             ("plain", "a b\n", "a b\n"),
             ("colour", "[\u{1b}[0;32m  OK  \u{1b}[0m] up\r\n", "[  OK  ] up\n"),

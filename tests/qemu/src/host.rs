@@ -148,6 +148,16 @@ impl Host {
         lock(&self.shared.config).boot_order = order;
     }
 
+    /// Records what the next boot writes to the system disk in a new file.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn record_next_boot(&self, log: &Path) -> std::io::Result<()> {
+        std::fs::File::create_new(log)?;
+        lock(&self.shared.config).write_log = Some(log.to_owned());
+        Ok(())
+    }
+
     /// The console log, over all boots.
     #[must_use]
     pub fn console(&self) -> PathBuf {
@@ -301,6 +311,7 @@ impl Shared {
     /// Starts QEMU and waits for its monitor.
     async fn boot(&self) -> Result<Boot, LabError> {
         let list = arguments(&lock(&self.config), self.sockets.path());
+        lock(&self.config).write_log = None;
         let log = self.directory.join("qemu.log");
         for socket in ["qmp", "agent"] {
             // The former QEMU's: connecting to it would fail in a way that looks final.

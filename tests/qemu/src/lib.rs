@@ -14,9 +14,11 @@ mod host;
 mod images;
 mod process;
 mod qmp;
+mod write_log;
 
 pub use config::{BootOrder, Devices, Firmware, Forward, HostConfig, ImageDisk, Link, Nic, Tpm};
 pub use error::LabError;
 pub use guest_agent::Output;
 pub use host::{Host, HostState, Stop};
 pub use images::{Image, ImageInputs, Kernel, build};
+pub use write_log::WriteLog;

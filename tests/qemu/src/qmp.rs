@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reset_and_a_power_off_are_told_apart() {
+    fn reset_and_power_off_are_distinguished() {
         let cases = [
             (
                 "reset",

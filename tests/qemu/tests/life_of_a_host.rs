@@ -88,7 +88,7 @@ async fn an_upgrade_boots(host: &Host, machine_id: &str) {
 }
 
 /// Boots 4 to 7: the new image is damaged and grub goes back to the old one; once that came up, it tries again.
-async fn a_broken_upgrade_falls_back_and_is_tried_again(host: &Host) {
+async fn broken_upgrade_falls_back_and_is_retried(host: &Host) {
     shell(host, "elemental upgrade --reboot=false --system file:/run/os-images/v2.squashfs").await;
     let damage = "set -e; mkdir -p /tmp/state; mount LABEL=COS_STATE /tmp/state; \
         dd if=/dev/zero of=/tmp/state/.snapshots/active/snapshot.img bs=4096 count=1 conv=notrunc; sync; umount /tmp/state";
@@ -115,7 +115,7 @@ async fn a_host_installs_upgrades_and_falls_back() {
     the_live_iso_registers_and_installs(&host).await;
     let machine_id = the_disk_boots(&host).await;
     an_upgrade_boots(&host, &machine_id).await;
-    a_broken_upgrade_falls_back_and_is_tried_again(&host).await;
+    broken_upgrade_falls_back_and_is_retried(&host).await;
 
     // A good upgrade ends the fallback; a plug pulled after a sync costs nothing.
     shell(&host, "elemental upgrade --reboot=false --system file:/run/os-images/v2.squashfs && sync").await;

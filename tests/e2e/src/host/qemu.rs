@@ -102,6 +102,12 @@ impl Qemu {
         self
     }
 
+    /// What it is made of.
+    #[must_use]
+    pub fn config(&self) -> &HostConfig {
+        &self.config
+    }
+
     pub(super) fn has_tpm(&self) -> bool {
         self.config.tpm != Tpm::Absent
     }

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn real_bootstrap_data_tells_the_role_and_the_taints() {
+    fn real_bootstrap_data_gives_role_and_taints() {
         let init = Kubeadm::read(INIT).unwrap().unwrap();
         assert!(init.is_control_plane() && init.configuration.is_some());
         assert_eq!(init.taints().unwrap()[0].key, CONTROL_PLANE_TAINT);
