@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duty_is_kept_until_a_newer_one_or_a_clean() {
+    fn duty_lasts_until_newer_duty_or_clean() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         fs::create_dir_all(root.state().path()).unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_an_error_and_is_replaced() {
+    fn damaged_duty_file_is_error_until_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         fs::create_dir_all(root.state().load_balancer()).unwrap();

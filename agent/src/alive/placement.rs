@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_that_routes_to_the_address_is_found() {
+    fn interface_routing_to_address_is_found() {
         in_namespace(|| {
             for command in [
                 "link add wide type bridge",

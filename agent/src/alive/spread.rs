@@ -16,7 +16,8 @@ use crate::paths::Root;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const TABLE: &str = "baremetal_alive";
-/// Of packets for the address: a bit that kube-proxy, Calico and Cilium do not use.
+/// Of packets for the address. kube-proxy has 0xC000 and Calico 0xFFFF0000; Cilium reads this bit
+/// only where one of 0x0F00 is set as well.
 pub(super) const MARK: u32 = 0x1000;
 /// Just before IPVS takes packets at the hook (99), and what it looks at before (98).
 const BEFORE_IPVS: u32 = 97;
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_for_the_address_has_its_source_replaced() {
+    fn only_traffic_for_address_is_masqueraded() {
         let rules = render_rules(&duty("10.0.0.100"));
         let rule =
             "ip daddr { 10.0.0.1, 10.0.0.2 } tcp dport 6443 ct original ip daddr 10.0.0.100 masquerade";
