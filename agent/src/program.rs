@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_running_agent_is_kept_for_the_installed_system() {
+    fn running_agent_is_kept_for_installed_system() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         durable::create_directory(root.state().path()).unwrap();

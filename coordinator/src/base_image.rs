@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pointer_is_read_whole_or_not_at_all() {
+    fn only_complete_valid_pointer_is_read() {
         let hash = "ab".repeat(32);
         for (text, want) in [
             (format!("{hash} 12\n"), Some(12)),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn images_of_a_pull_secret_have_pointers_of_their_own() {
+    fn images_with_pull_secret_have_own_pointers() {
         let wanted = |text: &str, namespace: &str, secret: Option<&str>| {
             let pull_secret = secret.map(str::to_owned);
             let wanted = Wanted { namespace: namespace.into(), pull_secret, ..Wanted::from(text) };

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_repetition_grows_the_count_and_moves_last_timestamp() {
+    async fn repetition_raises_count_and_last_timestamp() {
         let setting = start();
         setting.warn_at(0, "lab", "first").await;
         setting.warn_at(60, "lab", "second").await;

@@ -414,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reference_without_scheme_is_one_of_a_registry() {
+    fn reference_without_scheme_means_registry() {
         let cases = [
             ("port", "10.0.2.100:5000/os:v1", "oci:10.0.2.100:5000/os:v1"),
             ("name", "lab/os:v1", "oci:lab/os:v1"),

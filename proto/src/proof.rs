@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binding_of_a_tpm_changes_with_each_of_its_parts() {
+    fn tpm_binding_changes_with_each_part() {
         let base = tpm_binding(&[1; 32], &[2; 32], b"key", b"request");
         for (name, other) in [
             ("nonce", tpm_binding(&[9; 32], &[2; 32], b"key", b"request")),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_for_an_agent_changes_with_each_of_its_parts() {
+    fn agent_signature_input_changes_with_each_part() {
         let base = agent("0.2.0", "x86_64", 6, "ab");
         for (name, other) in [
             ("version", agent("0.2.1", "x86_64", 6, "ab")),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_the_hash_of_the_key_in_lower_case_hexadecimal() {
+    fn identity_is_lowercase_hexadecimal_hash_of_key() {
         assert_eq!(identity(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_in_the_encoding_are_those_of_its_parts() {
+    fn encoded_lengths_match_their_parts() {
         let (pkix, pkcs1) = (pkix_rsa(&[0xff; RSA_BYTES]), pkcs1_rsa(&[0xff; RSA_BYTES]));
         let length = |bytes: &[u8], at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
         assert_eq!(length(&pkix, 2), pkix.len() - 4);

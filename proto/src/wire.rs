@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_plan_is_refused_with_its_cause() {
+    fn invalid_plan_is_refused_with_cause() {
         type Spoil = fn(&mut wire::Plan);
         let cases: [(&str, Spoil, PlanError); 8] = [
             ("kind", |plan| plan.kind = 99, PlanError::Kind(99)),

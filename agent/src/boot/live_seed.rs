@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_network_of_the_iso_yields_to_kernel_arguments() {
+    fn kernel_arguments_override_network_of_iso() {
         for (command_line, is_followed) in [
             ("quiet elemental.mode=live", true),
             ("elemental.mode=live ip=dhcp", false),

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_runs_from_the_boot_after_its_seed() {
+    fn trial_runs_from_boot_after_its_seed() {
         let cases = [
             ("the boot that wrote it", None, "b-1", Phase::NotBegun),
             ("the next", None, "b-2", Phase::Running),

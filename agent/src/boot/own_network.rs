@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_iso_without_the_file_has_no_network_of_single_hosts() {
+    fn missing_file_means_no_single_host_network() {
         let (_directory, root) = host_with(&["02:00:00:00:00:01"]);
         assert_eq!(find_own(&root), None);
     }

@@ -60,7 +60,7 @@ fn only_the_plans_own_reboot_wipes() {
 }
 
 #[test]
-fn a_plan_that_is_not_applied_holds_without_marker() {
+fn unapplied_plan_holds_boot_without_marker() {
     let done_until = |kind, count: usize| {
         (0..count).fold(Journal::begin_plan(&plan(kind)), |journal, index| {
             journal.with_started(index, "a").with_ended(index, done())
@@ -152,7 +152,7 @@ impl Host {
 }
 
 #[test]
-fn the_plans_reboot_wipes_seeds_and_names_the_node() {
+fn planned_reboot_applies_wipe_seed_and_identity() {
     let host = Host::rebooted();
     host.boot();
     assert!(host.is_wiped() && !host.root.state().cleanup_marker().exists());

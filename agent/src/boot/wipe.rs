@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_inside_are_left_with_all_they_hold() {
+    fn nested_mount_points_keep_their_content() {
         let host = Host::new();
         host.put("/var/lib/kubelet/pods/a/volume/data");
         host.put("/var/lib/kubelet/pods/a/other");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_read_as_the_kernel_writes_them() {
+    fn kernel_escapes_in_mount_points_are_decoded() {
         let text = "1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /a\\040b\\134c rw shared:1 - ext4 b rw\ngarbage\n";
         assert_eq!(parse_mount_points(text), [Path::new("/"), Path::new("/a b\\c")]);
     }

@@ -234,7 +234,7 @@ mod tests {
     const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test]
-    async fn both_streams_are_shown_and_only_stdout_is_parsed() {
+    async fn both_streams_shown_and_only_stdout_parsed() {
         let captured = shell("echo out; echo err >&2", LONG).run().await.unwrap();
         assert_eq!(captured.stdout, "out\n");
         assert!(captured.shown.0.contains("out") && captured.shown.0.contains("err"));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_program_is_an_error_that_names_it() {
+    async fn missing_program_is_named_in_error() {
         let error = Invocation::new("/nonexistent/elemental", &[], LONG).run().await;
         assert_eq!(error.unwrap_err().to_string(), "cannot run /nonexistent/elemental");
     }

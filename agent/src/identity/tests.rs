@@ -16,7 +16,7 @@ fn the_key_persists_with_mode_0600() {
 }
 
 #[test]
-fn the_identity_of_a_tpm_goes_with_the_key() {
+fn tpm_identity_is_copied_with_key() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let software = Identity::load_or_make(here.path()).unwrap();
     assert_eq!(software.endorsement_key(), None);

@@ -171,7 +171,7 @@ mod tests {
     use crate::client::names::NameError;
 
     #[test]
-    fn silence_takes_a_network_back_and_answers_keep_it() {
+    fn silence_reverts_network_and_answer_keeps_it() {
         let minutes = Duration::from_mins;
         for (name, answer, booted, tried, want) in [
             ("attached late", Answer::Coordinator, 600, 600, Verdict::Keep),

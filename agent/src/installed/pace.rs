@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn progress_of_one_step_is_sent_every_ten_seconds() {
+    async fn step_progress_is_sent_every_ten_seconds() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let progress = |step, attempt| {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn new_settings_are_kept_once_the_host_attached_by_them() {
+    async fn new_settings_are_kept_after_host_attaches() {
         let (_directory, root) = installed();
         let mut settings = Settings::open(&root).unwrap();
         assert!(settings.accept(&announced("new")).unwrap());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn settings_that_lead_nowhere_are_left_for_a_while() {
+    async fn failed_settings_are_refused_until_pause_ends() {
         let (_directory, root) = installed();
         let mut settings = Settings::open(&root).unwrap();
         settings.accept(&announced("nowhere")).unwrap();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_does_not_attach_is_given_up_after_its_starts() {
+    fn trial_agent_is_abandoned_after_allowed_starts() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let own = version("1.0.0");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_newer_agent_that_an_authority_signed_is_taken() {
+    fn only_newer_signed_agent_is_accepted() {
         let ((key, pem), (former, former_pem)) = (authority(), authority());
         let both = format!("{pem}{former_pem}");
         let running = Version::new(1, 0, 0);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_arrived_in_part_is_not_kept() {
+    fn incomplete_or_altered_agent_is_not_kept() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let (key, pem) = authority();

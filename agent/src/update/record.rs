@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_goes_from_trial_to_kept_or_failed() {
+    fn agent_trial_ends_kept_or_failed() {
         let tried = record(Some("1.1.0"), None).with_failed(failed("1.3.0")).with_trial(program("1.2.0"));
         assert_eq!(tried, record(Some("1.1.0"), Some(("1.2.0", 0))), "an earlier failure is forgotten");
         let started = tried.with_start().with_start();

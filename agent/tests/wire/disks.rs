@@ -41,7 +41,7 @@ async fn a_disk_that_appears_between_two_checks_counts() {
 // Fault: the chosen disk is replaced before the first write.
 // Shown: the choice is made again.
 #[tokio::test]
-async fn a_disk_that_was_replaced_during_the_report_is_not_written() {
+async fn disk_replaced_during_report_is_not_written() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(install("/dev/vda"));
     let host = Host::live(&coordinator);
@@ -61,7 +61,7 @@ async fn a_disk_that_was_replaced_during_the_report_is_not_written() {
 }
 
 #[tokio::test]
-async fn the_disk_is_written_and_recorded_by_its_identifiers() {
+async fn disk_is_written_and_recorded_by_identifiers() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(install("/dev/vda"));
     let host = Host::live(&coordinator);

@@ -105,7 +105,7 @@ async fn a_live_certificate_is_exchanged_before_hello() {
 // Fault: token and CA of the coordinator change while a host is attached.
 // Shown: condition `CoordinatorKnown` of the MachineInventory; the host attaches by the new ones, without another registration.
 #[tokio::test]
-async fn announced_settings_replace_those_that_the_host_attached_by() {
+async fn announced_settings_replace_those_in_use() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     let before = config::read(&host.root.state().config()).unwrap();
@@ -218,7 +218,7 @@ async fn an_older_plan_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn an_expired_host_registers_again_and_reports_its_install() {
+async fn expired_host_registers_again_and_reports_install() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     for file in ["live.pem", "installed.pem"] {
@@ -299,7 +299,7 @@ async fn a_rejected_certificate_is_replaced_by_another_registration() {
 // Fault: the coordinator rejects the certificate of a host, and the host may not register.
 // Shown: host console with both causes; the host attaches with its certificate.
 #[tokio::test]
-async fn a_refused_registration_does_not_replace_the_kept_certificate() {
+async fn refused_registration_keeps_former_certificate() {
     let coordinator = Coordinator::start().await;
     let host = installed(&coordinator).await;
     while_running(&host, coordinator.until("hello", |memory| memory.hellos.len() == 1)).await;

@@ -246,7 +246,7 @@ async fn a_failed_install_is_reported() {
 // Fault: `elemental install` fails again and again.
 // Shown: host console and report: cause and next action, after three attempts.
 #[tokio::test]
-async fn an_install_that_keeps_failing_waits_for_an_operator() {
+async fn repeatedly_failing_install_waits_for_operator() {
     let coordinator = Coordinator::start().await;
     coordinator.memory().next = Some(install("/dev/vda"));
     let host = Host::live(&coordinator);

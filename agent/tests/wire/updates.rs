@@ -40,7 +40,7 @@ fn record(host: &Host) -> Record {
 // Fault: a host is sent an agent that is not signed by the coordinator's authority, or arrives in part.
 // Shown: condition `AgentUpdated` of the MachineInventory: `AgentUpdateFailed` with the cause; nothing of it is kept.
 #[tokio::test]
-async fn an_agent_that_is_not_what_was_signed_is_refused() {
+async fn agent_differing_from_signed_one_is_refused() {
     let unsigned = |coordinator: &Coordinator| {
         coordinator.memory().update.as_mut().unwrap().signature[10] ^= 1;
     };

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn components_are_all_objects_with_the_label_of_the_provider() {
+    fn components_are_complete_and_carry_provider_label() {
         let sources = Sources::of_checkout();
         for metal3 in [Metal3::Off, Metal3::Full] {
             let text = sources.components(metal3).unwrap();

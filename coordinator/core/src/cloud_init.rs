@@ -113,7 +113,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_node_has_every_name_that_templates_ask_for() {
+    fn meta_data_has_every_name_templates_use() {
         let data = MetaData {
             instance_id: "reprovision-0011223344556677".into(),
             hostname: "node-1".into(),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_node_says_only_which_seed_it_is() {
+    fn host_without_node_gets_only_instance_id() {
         assert_eq!(neutral_meta_data("clean-1"), "instance-id: clean-1\n");
     }
 

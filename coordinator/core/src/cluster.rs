@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_comes_from_the_spec_or_the_load_balancer() {
+    fn endpoint_comes_from_spec_or_load_balancer() {
         let endpoint = Endpoint { host: "192.0.2.1".into(), port: 6443 };
         let internal = LoadBalancer { host: "192.0.2.1".into(), port: 6443, ..Default::default() };
         let external = LoadBalancer { kind: LoadBalancerType::External, ..internal.clone() };

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_tells_what_there_is_and_what_to_do() {
+    fn unknown_key_error_lists_keys_and_action() {
         let catalog = |keys: &[usize]| {
             keys.iter().map(|key| (format!("v1.{key}"), String::new())).collect::<BTreeMap<_, _>>()
         };

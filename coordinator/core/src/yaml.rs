@@ -109,7 +109,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_quoted_text_reads_back_in_yaml_and_json() {
+    fn quoted_text_roundtrips_in_yaml_and_json() {
         for text in ["", "a", "a\n\tb\r\n", "\"\\'", "\u{85}\u{7f}\u{2028}\u{feff}", "é😀", "{{ x }}: #"] {
             let quoted = quote_text(text);
             assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_old_reader_would_take_for_a_number_or_a_date_is_quoted() {
+    fn ambiguous_scalars_are_quoted_for_old_readers() {
         let value = json!({
             "a": ["52:54:00:00:00:01", "0644", "no", "2026-01-01", "word", "/path", "1_000", "~", ""],
             "b": {"c": {}, "d": [], "e": [[1, -2], {"f": null, "g": true}], "22:22": 1.5e300},

@@ -40,7 +40,7 @@ fn assert_normalised(name: &str, given: &str, want: &str) {
 }
 
 #[test]
-fn the_real_init_data_gets_three_values_and_keeps_every_other_byte() {
+fn real_init_data_changes_only_three_values() {
     let want = with(
         INIT,
         &[(
@@ -54,7 +54,7 @@ fn the_real_init_data_gets_three_values_and_keeps_every_other_byte() {
 }
 
 #[test]
-fn the_real_join_data_loses_only_the_values_that_are_the_coordinators() {
+fn real_join_data_changes_only_coordinator_values() {
     let want = with(
         JOIN,
         &[
@@ -79,7 +79,7 @@ fn data(version: &str, kind: &str, rest: &str) -> String {
 const SOCKET: &str = "criSocket: \"unix:///run/containerd/containerd.sock\"";
 
 #[test]
-fn each_form_of_a_node_registration_is_edited_where_it_stands() {
+fn every_node_registration_form_is_edited_in_place() {
     let set = format!("nodeRegistration:\n  name: node-1\n  {SOCKET}\n");
     let list = "  kubeletExtraArgs:\n  - name: \"provider-id\"\n    value: \"baremetal:///rack-1\"\n";
     let map = "  kubeletExtraArgs:\n    provider-id: \"baremetal:///rack-1\"\n";
@@ -150,7 +150,7 @@ fn a_document_without_node_registration_gets_one() {
 }
 
 #[test]
-fn only_the_node_configurations_of_a_file_are_edited() {
+fn only_node_configurations_of_file_are_edited() {
     let file = |registration: &str| {
         format!(
             "---\napiVersion: kubeadm.k8s.io/v1beta3\nkind: ClusterConfiguration\nnodeRegistration: {{}}\n---\n\
@@ -289,7 +289,7 @@ fn a_hostname_of_the_user_data_gives_way() {
 }
 
 #[test]
-fn data_without_a_configuration_of_kubeadm_stays_as_it_is() {
+fn data_without_kubeadm_configuration_stays_unchanged() {
     let script =
         "#!/bin/sh\ncat >/k <<E\napiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\n  x\nE\n";
     let script: String = script.lines().map(|line| format!("      {line}\n")).collect();
@@ -311,7 +311,7 @@ fn data_without_a_configuration_of_kubeadm_stays_as_it_is() {
 }
 
 #[test]
-fn data_that_cannot_be_edited_is_refused_with_the_next_action() {
+fn uneditable_data_is_refused_with_next_action() {
     use BootstrapError::{Duplicate, Empty, KubeadmVersion, NotCloudConfig, Shape, Unsafe, Yaml};
     let file = || "/k.yaml".to_owned();
     let user = || "the user-data".to_owned();
@@ -355,7 +355,7 @@ fn data_that_cannot_be_edited_is_refused_with_the_next_action() {
 }
 
 #[test]
-fn names_that_yaml_or_jinja_would_read_otherwise_are_refused() {
+fn unsafe_yaml_or_jinja_names_are_refused() {
     let cases = [
         NodeNames { hostname: "Node", ..NODE },
         NodeNames { hostname: "", ..NODE },

@@ -109,7 +109,7 @@ fn interrupted() -> MachineInventory {
 }
 
 #[test]
-fn a_name_goes_to_another_key_only_before_the_install() {
+fn name_gets_new_key_only_before_install() {
     type Edit = fn(&mut Value, &mut Hardware);
     let registration =
         registration(json!({"config": {"elemental": {"registration": {"emulate-tpm": true}}}}));
@@ -184,7 +184,7 @@ fn a_name_goes_to_another_key_only_before_the_install() {
 }
 
 #[test]
-fn hardware_is_what_the_host_reports_unless_smbios_is_hidden() {
+fn hardware_is_as_reported_unless_smbios_hidden() {
     let network = interrupted().spec.observed_network;
     let macs = [String::from("52:54:00:00:00:01")].into();
     let seen = Hardware::reported(&registration(json!({})), &facts(), network.as_ref());
@@ -235,7 +235,7 @@ fn map(entries: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
 }
 
 #[test]
-fn an_inventory_is_drafted_from_what_the_host_reports() {
+fn inventory_is_drafted_from_reported_facts() {
     let registration = registration(json!({
         "machineName": "Cluster-A-${System Information/UUID}",
         "machineInventoryLabels": {
@@ -320,7 +320,7 @@ fn a_name_that_cannot_be_rendered_is_random() {
 }
 
 #[test]
-fn a_uuid_that_a_series_of_boards_shares_names_no_host() {
+fn uuid_shared_by_boards_names_no_host() {
     for uuid in [
         "00000000-0000-0000-0000-000000000000",
         "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
@@ -334,7 +334,7 @@ fn a_uuid_that_a_series_of_boards_shares_names_no_host() {
 }
 
 #[test]
-fn an_install_is_what_the_registration_says_and_a_person_named() {
+fn install_follows_registration_and_device_annotation() {
     let given = registration(json!({"config": {
         "cloud-config": {"users": [{"name": "root"}]},
         "elemental": {"install": {

@@ -138,7 +138,7 @@ ethernets:
 }
 
 #[test]
-fn what_network_config_cannot_say_is_named_not_shown() {
+fn unsupported_settings_are_named_without_values() {
     let keyfile = "[connection]\nid=a\ntype=ethernet\ninterface-name=eno1\nzone=trusted\n[802-1x]\npassword=secret\n\
         [ethernet]\nwake-on-lan=1\n[ipv4]\nmethod=manual\naddress1=192.0.2.7/24\nroute1=198.51.100.0/24,192.0.2.1\nroute1_options=table=5\n[ipv6]\nmethod=shared\n";
     let wifi = "[connection]\nid=w\ntype=wifi\n[wifi-security]\npsk=secret\n";

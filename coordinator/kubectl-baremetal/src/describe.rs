@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_as_old_as_its_last_repetition() {
+    fn event_age_counts_from_last_repetition() {
         let at = |second: &str| format!("2026-01-01T00:00:{second}Z");
         for (name, event, count, last) in [
             ("once", json!({ "eventTime": at("01.000000") }), 1, "01"),

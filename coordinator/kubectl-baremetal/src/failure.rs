@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_say_what_to_do_and_how_the_command_ends() {
+    fn failures_give_action_and_exit_code() {
         for (code, exit, part) in [
             (401, Exit::Failed, "log in again"),
             (403, Exit::Failed, "ask for a role"),

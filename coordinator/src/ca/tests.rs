@@ -19,7 +19,7 @@ fn leaf(chain: &str) -> CertificateDer<'static> {
 }
 
 #[test]
-fn hosts_of_a_former_authority_are_trusted_beside_the_own_one() {
+fn hosts_of_former_authority_stay_trusted() {
     let generate = || Authority::generate(Timestamp::now()).unwrap();
     let (old, new) = (generate(), generate());
     let bundle = format!("{}{}", new.certificates(), old.certificates());
@@ -37,7 +37,7 @@ fn hosts_of_a_former_authority_are_trusted_beside_the_own_one() {
 }
 
 #[test]
-fn of_an_issued_authority_the_issuers_are_not_trusted() {
+fn issuers_of_issued_authority_are_not_trusted() {
     let generate = || KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
     let now = timestamp(Timestamp::now()).unwrap();
     let params = |name: &str, is_ca| {

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failures_are_counted_and_logged_at_a_limited_rate() {
+    async fn failures_are_counted_and_logging_is_limited() {
         let alert = handshake(Rustls::AlertReceived(AlertDescription::UnknownCA));
         let end = TlsError::Handshake(io::ErrorKind::UnexpectedEof.into());
         let remote = SocketAddr::from(([192, 0, 2, 7], 4711));

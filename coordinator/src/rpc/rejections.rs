@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_of_a_registration_are_written_once_a_minute() {
+    async fn registration_refusals_are_written_once_per_minute() {
         let (rejections, start) = (rejections(&Metrics::default()), Instant::now());
         let take = |uid: &str, refusal, detail: &str, second| {
             let now = start + Duration::from_secs(second);

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_tells_where_to_register_and_nothing_that_is_secret_later() {
+    fn seed_contains_only_registration_and_cloud_config() {
         let cloud_config = json!({ "write_files": [{ "path": "/x", "content": "a\nb" }] });
         let registration = json!({ "registration": {
             "url": "https://c.example:8443/elemental/registration/tok",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn yip_is_told_what_to_do_with_the_agent() {
+    fn yip_stages_contain_commands_for_agent() {
         let [agent, stages] = agent_files(7);
         assert_eq!((agent.directory, agent.name, &agent.content), (None, AGENT, &Content::Agent { len: 7 }));
         let Content::Text(text) = stages.content else { panic!("{stages:?}") };

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn one_range_is_served_and_anything_else_is_the_whole() {
+    fn single_range_is_served_others_yield_whole() {
         let part = |at, len| Range::Part(Extent { at, len });
         for (text, want) in [
             (None, Range::Whole),

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn new_directory_sorts_in_and_moves_the_numbers_behind_it() {
+    fn new_directory_sorts_in_and_shifts_numbers() {
         let known = [
             directory(&[0], 20, 1),
             directory(b"BOOT", 21, 1),

@@ -68,7 +68,7 @@ impl Setting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn client_is_kept_while_its_secret_is_the_same() {
+async fn client_is_kept_while_secret_is_unchanged() {
     let setting = Setting::new();
     assert_eq!(setting.read("c1", "u-1").await, Err(Reason::KubeconfigMissing));
     setting.write_kubeconfig("c1", "unusable").await;
@@ -151,7 +151,7 @@ async fn provider_id_alone_is_written_of_a_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoint_is_asked_less_often_the_longer_it_is_silent() {
+async fn silent_endpoint_is_asked_ever_less_often() {
     let setting = Setting::new();
     let (management, cluster) = (setting.management.client("coordinator"), Key::new("fleet", "c1"));
     let ask = async |is_initialized: bool| {

@@ -36,7 +36,7 @@ fn dependencies(package: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn each_crate_is_built_without_what_it_must_not_know() {
+fn each_crate_excludes_its_forbidden_dependencies() {
     let cases = [
         ("proto", vec!["tokio", "tonic", "kube", "k8s-openapi", "simulated-host", "bench"]),
         ("coordinator-api", vec!["tokio", "kube-client", "kube-runtime", "proto", "bench"]),

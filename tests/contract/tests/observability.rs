@@ -100,7 +100,7 @@ fn anchor_of(heading: &str) -> String {
 }
 
 #[test]
-fn each_alert_leads_to_a_section_of_the_manual() {
+fn each_alert_leads_to_manual_section() {
     let manual = read("docs/operations.md");
     let headings = manual.lines().filter(|line| line.starts_with('#'));
     let anchors: BTreeSet<_> = headings.map(|line| anchor_of(line.trim_start_matches('#').trim())).collect();

@@ -40,7 +40,7 @@ fn effects(world: &World) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_runs_another_agent_when_an_operator_asks() {
+async fn host_runs_other_agent_on_operator_request() {
     let mut world = World::with_hosts(&["host-1", "host-2"]).await;
     world.apply_machine("m-1").await;
     world.wait_running("m-1").await;
@@ -77,7 +77,7 @@ async fn a_host_runs_another_agent_when_an_operator_asks() {
 // Fault: the agent that a host is sent ends at once, or does not reach the coordinator.
 // Shown: condition `AgentUpdated`: `AgentUpdateFailed`, and an Event; the former agent runs, and tries it no more.
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_attach_is_given_up() {
+async fn agent_failing_to_attach_is_given_up() {
     for (behaviour, why) in
         [(Behaviour::Crashes, "started 3 times"), (Behaviour::Deaf, "did not attach for 5 minutes")]
     {
@@ -195,7 +195,7 @@ async fn the_last_request_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn few_hosts_of_a_replica_are_updated_at_a_time() {
+async fn replica_updates_few_hosts_at_once() {
     let names: Vec<String> = (1..=12).map(|number| format!("host-{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut world = World::with_hosts(&names).await;

@@ -160,7 +160,7 @@ async fn unreadable_secrets_are_shown() {
 // Fault: a Secret of another type has the name of the plan Secret.
 // Shown: condition of the machine; the Secret is not changed.
 #[tokio::test(start_paused = true)]
-async fn secret_that_is_no_plan_secret_is_never_written() {
+async fn secret_of_other_type_is_never_written() {
     let world = World::with_hosts(&["host-1"]).await;
     let foreign = |secret: &mut serde_json::Value| secret["type"] = json!("Opaque");
     assert!(world.fake.edit(("secrets", "fleet", "host-1"), foreign));

@@ -74,7 +74,7 @@ async fn claims_get_addresses_and_give_them_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_of_a_cluster_are_labelled_with_their_finalizer() {
+async fn cluster_pools_get_labels_with_finalizer() {
     let world = World::with_metal3().await;
     world.wait_idle().await;
     let mark = world.fake.journal().mark();

@@ -53,7 +53,7 @@ fn secret(world: &World, name: &str, key: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rendered_data_reaches_the_host_and_is_given_back() {
+async fn rendered_data_reaches_host_and_is_returned() {
     let world = prepare(&["host-1"]).await;
     apply_template(&world, "workers", json!({})).await;
     world.apply_metal3_machine("m-1", with_template("workers")).await;
@@ -235,7 +235,7 @@ fn report_addresses(world: &World, host: &str, addresses: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_that_free_hosts_still_use_go_to_their_own_machines_alone() {
+async fn free_hosts_keep_addresses_for_own_machines() {
     let world = prepare(&["host-1", "host-2"]).await;
     let small = json!([{ "start": "10.66.1.10", "end": "10.66.1.10" }]);
     world.create("IPPool", "small", json!({ "spec": { "namePrefix": "small", "pools": small } })).await;

@@ -16,7 +16,7 @@ fn host_object(world: &World, host: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machine_runs_on_a_host_and_gives_it_back() {
+async fn machine_runs_on_host_and_releases_it() {
     let mut world = World::with_metal3().await;
     world.register_bare_metal_hosts(&["host-1"]).await;
     let owner = |world: &World| {

@@ -124,7 +124,7 @@ async fn a_machine_that_stays_unhealthy_is_given_up() {
 // Fault: the host of an unhealthy machine does not answer.
 // Shown: condition `Ready` of the Metal3Remediation with `HostUnreachable` and what an operator does; after its tries the machine is given up.
 #[tokio::test(start_paused = true)]
-async fn a_host_that_does_not_answer_is_given_up() {
+async fn machine_of_unreachable_host_is_given_up() {
     let mut world = with_node().await;
     world.host_mut("host-1").power_off();
     apply_remediation(&world).await;
@@ -155,7 +155,7 @@ async fn a_host_that_does_not_answer_is_given_up() {
 // Fault: the BareMetalHost of an unhealthy machine has `online: false`.
 // Shown: phase `Failed` and the reason `RemediationRefused`; nothing is done to the host.
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_meant_to_be_off_is_left_alone() {
+async fn host_with_online_false_is_not_rebooted() {
     let world = with_node().await;
     let first = reboots(&world);
     world.patch("BareMetalHost", "bmh-host-1", json!({ "spec": { "online": false } })).await;

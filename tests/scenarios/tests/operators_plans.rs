@@ -104,7 +104,7 @@ async fn an_operators_plan_runs_once_beside_the_lifecycle() {
 // Fault: a host does not run plans of operators.
 // Shown: the plan fails with `PlanRefused` and the option of the agent.
 #[tokio::test(start_paused = true)]
-async fn a_host_without_the_option_refuses_an_operators_plan() {
+async fn host_without_option_refuses_operator_plan() {
     let world = World::with_hosts(&["host-1"]).await;
     write_plan(&world, "firmware", "custom").await;
     ask(&world, "firmware").await;

@@ -166,7 +166,7 @@ proptest! {
 }
 
 #[test]
-fn second_replica_with_an_old_cache_claims_nothing_twice() {
+fn replica_with_old_cache_claims_nothing_twice() {
     play_in_virtual_time(vec![
         Event::Apply { machine: 2 },
         Event::Lag { seconds: 3 },

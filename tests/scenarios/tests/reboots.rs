@@ -75,7 +75,7 @@ async fn a_host_reboots_once_on_request() {
 // Fault: a reboot is asked for while a plan runs.
 // Shown: condition `Rebooted` with `RebootWaiting`; the host reboots when the plan is over.
 #[tokio::test(start_paused = true)]
-async fn a_plan_is_not_cut_off_by_a_request() {
+async fn reboot_request_does_not_interrupt_plan() {
     let world = World::with_hosts(&["host-1"]).await;
     world.apply_machine("m-1").await;
     world
@@ -198,7 +198,7 @@ async fn annotations_of_metal3_reboot_a_host() {
 // Fault: the coordinator is killed at any write for an annotation of a BareMetalHost.
 // Shown: nothing: the host is rebooted once.
 #[tokio::test(start_paused = true)]
-async fn a_killed_coordinator_reboots_a_bare_metal_host_once() {
+async fn killed_coordinator_reboots_bare_metal_host_once() {
     for write in 1..=7 {
         let mut world = World::with_metal3().await;
         world.register_bare_metal_hosts(&["host-1"]).await;

@@ -8,7 +8,7 @@ use serde_json::json;
 // Fault: the Secret for a private registry is missing, then wrong.
 // Shown: condition `ImageResolved` of the machine: `RegistrySecretInvalid`; the machine goes on by itself when the Secret is right.
 #[tokio::test(start_paused = true)]
-async fn a_machine_waits_for_the_secret_of_its_registry() {
+async fn machine_waits_for_secret_of_its_registry() {
     let world = World::with_hosts(&["host-1"]).await;
     let named = json!({ "metadata": { "annotations": { annotation::REGISTRY_SECRET: "pull" } } });
     world.patch("Cluster", "c1", named).await;

@@ -14,7 +14,7 @@ fn identity() -> NodeIdentity {
 }
 
 #[test]
-fn every_usual_file_is_written_where_none_is_named() {
+fn all_usual_files_are_written_by_default() {
     let (_directory, root) = host(&["/etc/default", "/etc/sysconfig"]);
     apply_identity(&root, &identity()).unwrap();
     for path in ["/etc/default/kubelet", "/etc/sysconfig/kubelet"] {

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_workload_of_every_runtime_is_found_and_killed() {
+    async fn workload_of_every_runtime_found_and_killed() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let put = |path: &str, processes: &str| {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_that_outlives_containerd_is_workload_and_containerd_is_not() {
+    fn shim_counts_as_workload_only_without_containerd() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         let service = root.join(CGROUPS).join("system.slice/containerd.service");

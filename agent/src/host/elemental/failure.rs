@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_name_cause_and_action_where_output_does_not() {
+    fn exit_code_names_cause_and_next_action() {
         let cases = [
             (
                 57,

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_install_command_line_says_what_was_asked_for() {
+fn install_command_line_matches_request() {
     let plain = Install::default();
     let full = Install {
         system_uri: "10.0.0.1:5000/os:v1".into(),

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_of_the_firmware_are_disks_and_others_are_not() {
+    fn only_writable_firmware_volumes_are_disks() {
         let volume = |version: &'static str, level: &'static str, state: &'static str| {
             [("md/metadata_version", version), ("md/level", level), ("md/array_state", state)]
         };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_to_one_volume_are_one_disk_with_its_partitions() {
+    fn multipath_volume_is_one_disk_with_partitions() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
         for leg in ["sda", "sdb"] {

@@ -318,7 +318,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn spoilt_table_is_told_up_to_the_spoilt_structure(
+        fn damaged_table_is_read_up_to_damage(
             at in any::<prop::sample::Index>(), byte: u8, removed in 0..3_usize, added in 0..2_usize,
         ) {
             let (mut table, ends) = table();

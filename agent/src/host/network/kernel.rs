@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_that_is_not_netlink_is_an_error() {
+    fn malformed_netlink_datagram_is_error() {
         for (name, bytes) in [("short", vec![3, 0, 0, 0]), ("long", vec![255, 0, 0, 0, 1, 2])] {
             assert!(read_datagram(&bytes, &mut Vec::new()).is_err(), "{name}");
         }

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_kernel_without_an_answer_is_not_waited_for() {
+    async fn kernel_without_answer_is_not_awaited() {
         let error = || NetworkError::Dump { what: "links", source: io::ErrorKind::PermissionDenied.into() };
         assert_eq!(settle(None, || Err(error())).await, None);
     }

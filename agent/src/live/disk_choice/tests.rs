@@ -97,7 +97,7 @@ fn a_named_device_must_be_a_whole_disk() {
 }
 
 #[test]
-fn labels_of_elemental_on_another_disk_stop_the_install() {
+fn elemental_labels_on_other_disk_stop_install() {
     for (name, disks, stops) in [
         ("on another", vec![disk("sda", GIB), with_label("sdb", "COS_STATE")], true),
         ("on the chosen one", vec![with_label("sda", "COS_STATE"), disk("sdb", GIB)], false),
@@ -139,7 +139,7 @@ fn named(name: &str) -> DiskRequest {
 }
 
 #[test]
-fn a_disk_with_data_is_taken_only_when_named_or_allowed() {
+fn disk_with_data_needs_name_or_permission() {
     let all = DiskRequest::Selector(vec![]);
     let second = DiskRequest::Selector(vec![require("Name", "In", &["sdb"])]);
     let data = [with_data("sda")];
@@ -165,7 +165,7 @@ fn a_disk_with_data_is_taken_only_when_named_or_allowed() {
 }
 
 #[test]
-fn a_disk_that_others_are_built_on_is_never_taken() {
+fn disk_with_holders_is_never_taken() {
     let held = Disk { holders: vec!["dm-0".to_owned()], ..disk("sda", 100 * GIB) };
     let rules = Rules { allow_erase: true, is_annotated: true, ..Rules::default() };
     let disks = [held, disk("sdb", GIB)];
@@ -178,7 +178,7 @@ fn a_disk_that_others_are_built_on_is_never_taken() {
 }
 
 #[test]
-fn a_system_of_another_host_is_taken_by_annotation_only() {
+fn foreign_system_is_taken_only_by_annotation() {
     let record = InstallRecord {
         inventory: "fleet/host-2".to_owned(),
         smbios_uuid: "uuid-2".to_owned(),
@@ -207,7 +207,7 @@ fn a_system_of_another_host_is_taken_by_annotation_only() {
 }
 
 #[test]
-fn a_raid_volume_or_multipath_device_is_taken_instead_of_its_parts() {
+fn joined_disk_is_taken_instead_of_parts() {
     let part = |name: &str| Disk { holders: vec!["dm-0".to_owned()], ..with_label(name, "COS_STATE") };
     let disks = [with_label("dm-0", "COS_STATE"), part("sda"), part("sdb")];
     let rules = Rules { allow_erase: true, ..Rules::default() };

@@ -45,7 +45,7 @@ fn journal(plan: &Plan, count: usize) -> Journal {
 }
 
 #[test]
-fn what_comes_next_follows_from_plan_journal_and_boot() {
+fn next_action_follows_plan_journal_and_boot() {
     let plan = plan("p", 2, steps());
     let begun = Journal::begin_plan(&plan);
     let failed = Outcome::Failed(StepFailed::default());

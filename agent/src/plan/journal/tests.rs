@@ -81,7 +81,7 @@ fn an_acknowledged_outcome_can_be_reported_again() {
 }
 
 #[test]
-fn a_journal_with_fields_of_another_version_is_damaged() {
+fn journal_with_unknown_fields_is_damaged() {
     let body = serde_json::to_string(&journal()).unwrap().replacen('{', r#"{"unreported":null,"#, 1);
     let text = format!("{LAYOUT} {}\n{body}\n", Checksum::of(body.as_bytes()));
     assert!(parse(text.as_bytes()).is_err());
@@ -181,7 +181,7 @@ proptest! {
 }
 
 #[test]
-fn the_active_snapshot_is_of_the_first_start_in_a_boot() {
+fn first_start_in_boot_sets_active_snapshot() {
     let active = |journal: &Journal| match journal.steps()[0].state {
         State::Started { active_snapshot, .. } => active_snapshot,
         _ => panic!("{journal:?}"),

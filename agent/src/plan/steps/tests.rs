@@ -15,7 +15,7 @@ fn a_timeout_names_the_step_and_an_action() {
 }
 
 #[test]
-fn a_full_disk_is_told_from_a_broken_one() {
+fn full_disk_is_distinguished_from_broken_one() {
     let error =
         |kind: std::io::ErrorKind| DurableError { attempt: "write", path: "/x".into(), source: kind.into() };
     let cases = [

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receipt_must_be_for_this_plan_and_keep_nothing() {
+    fn receipt_must_match_plan_and_keep_nothing() {
         let receipt = |plan: &str, kept: &[&str]| Receipt {
             plan_id: plan.into(),
             boot_id: "b".into(),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn cloud_init_must_have_run_our_seed_without_errors() {
+    fn cloud_init_must_run_plan_seed_without_errors() {
         type Case<'a> = (&'static str, Option<&'a str>, Option<&'a str>, &'a [String], bool);
         let error = ["runcmd: kubeadm join failed".to_owned()];
         let cases: [Case<'_>; 5] = [

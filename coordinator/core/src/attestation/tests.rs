@@ -184,7 +184,7 @@ fn structures_are_bounded_and_whole() {
 }
 
 #[test]
-fn a_credential_of_another_length_or_value_is_refused() {
+fn wrong_credential_length_or_value_is_refused() {
     let key = AttestationKey::parse(&marshal(&attestation())).unwrap();
     let (credential, binding) = ([1; CREDENTIAL_BYTES], [2; 32]);
     let expected = Expected { credential: &credential, key: &key, pcrs: &PCRS, binding: &binding };

@@ -137,7 +137,7 @@ fn abandoned_host_is_cleaned_when_attached() {
 }
 
 #[test]
-fn session_of_a_dead_replica_ends_after_the_grace() {
+fn session_of_dead_replica_ends_after_grace() {
     let inventory = samples::inventory("host-1");
     let record = samples::record(&inventory);
     let at = |now| {

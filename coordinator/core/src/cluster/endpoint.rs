@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silent_endpoint_counts_once_an_api_server_has_answered() {
+    fn silent_endpoint_counts_after_api_server_answered() {
         let problem = |reason| Problem { reason, message: "why".to_owned() };
         let (silent, unasked) = (Reason::WorkloadUnreachable, Reason::KubeconfigMissing);
         for (name, answer, is_initialized, ready, endpoint) in [

@@ -101,7 +101,7 @@ mod tests {
     };
 
     #[test]
-    fn an_agent_is_announced_when_an_operator_asks_for_it() {
+    fn agent_is_announced_when_operator_requests_it() {
         let (plain, trial) = (stated(None, false), stated(None, true));
         let (failed, other) = (stated(Some("1.1.0"), false), stated(Some("1.0.9"), false));
         let calm = Situation { stated: Some(&plain), ..CALM };

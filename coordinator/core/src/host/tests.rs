@@ -102,7 +102,7 @@ fn attach_keeps_a_newer_announcement() {
 }
 
 #[test]
-fn attach_of_an_unused_host_shows_the_empty_plan() {
+fn attach_of_unused_host_shows_empty_plan() {
     let mut status = MachineInventoryStatus::default();
     attach(&mut status, Carried::default(), "replica-1", NOW);
     let inventory = with_status(status);

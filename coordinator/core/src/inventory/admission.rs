@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_counts_hosts_that_no_watch_has_shown_yet() {
+    fn quota_counts_hosts_before_watch_shows_them() {
         let free = |place: &Place| matches!(place, Place::Reserve(_));
         for (name, quota, reserved, seen, at, want) in [
             ("no quota", None, &[][..], &["a"][..], 0, Some(Place::Given)),

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_rendered_and_what_is_missing_is_named() {
+    fn template_is_rendered_and_missing_values_named() {
         let cases = [
             ("", "", vec![]),
             ("a", "a", vec![]),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn random_values_have_their_form_and_are_the_same_for_the_same_bytes() {
+    fn random_values_are_valid_and_reproducible() {
         let render = |values: &Values, text: &str| values.render_template(text).text;
         let uuid = render(&values(), "${Random/UUID}");
         let parts: Vec<_> = uuid.split('-').map(str::len).collect();

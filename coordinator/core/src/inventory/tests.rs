@@ -15,7 +15,7 @@ fn drafted(network: &Value) -> Draft {
 }
 
 #[test]
-fn the_network_of_a_registration_becomes_that_of_its_inventories() {
+fn inventory_takes_network_of_its_registration() {
     let config = json!({ "version": 2, "ethernets": { "a": { "addresses": ["{inside}/24"] } } });
     let pool = json!({ "apiGroup": "ipam.cluster.x-k8s.io", "kind": "InClusterIPPool", "name": "pool" });
     let draft = drafted(&json!({
@@ -29,7 +29,7 @@ fn the_network_of_a_registration_becomes_that_of_its_inventories() {
 }
 
 #[test]
-fn a_registration_that_says_nothing_of_the_network_leaves_it_to_the_host() {
+fn registration_without_network_leaves_it_to_host() {
     for (name, network, want) in [
         ("no network", json!(null), None),
         ("an empty one", json!({}), None),

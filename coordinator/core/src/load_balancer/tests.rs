@@ -104,7 +104,7 @@ fn a_duty_is_renumbered_only_when_it_changes() {
 }
 
 #[test]
-fn the_address_is_on_the_interface_that_routes_to_the_endpoint() {
+fn address_is_on_interface_routing_to_endpoint() {
     let card = |name, address| interface(name, &[address], None);
     let two = network(&[card("eno1", "10.0.0.1/24"), card("eno2", "192.0.2.1/24")], Some("eno2"));
     let bond = network(&[card("bond0", "10.0.0.1/24"), interface("eno1", &[], Some("bond0"))], None);
@@ -132,7 +132,7 @@ fn the_address_is_on_the_interface_that_routes_to_the_endpoint() {
 }
 
 #[test]
-fn neighbours_with_the_same_address_or_id_are_named() {
+fn duplicate_address_or_router_id_is_named() {
     let ours = cluster("c1", "10.0.0.100", 5);
     let internal = Internal::of_cluster(&ours).unwrap();
     let network = plain("10.0.0.1/24");
@@ -226,7 +226,7 @@ fn conditions_name_wrong_interfaces_and_addresses() {
 }
 
 #[test]
-fn a_field_of_the_other_type_is_a_warning() {
+fn field_of_other_type_causes_warning() {
     let mut external = cluster("c1", "10.0.0.100", 0);
     external.spec.control_plane_load_balancer.as_mut().unwrap().kind = LoadBalancerType::External;
     let warning = ignored_condition(&external).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn only_networks_of_their_own_are_in_the_file() {
+    fn file_contains_only_host_specific_networks() {
         let own = |address: &str| {
             single_host(&inventory(&json!({ "network": static_card("02:00:00:00:00:0c", address) }))).unwrap()
         };

@@ -37,7 +37,7 @@ fn shown(expected: &Expected, nodes: &[NodeFacts]) -> String {
 }
 
 #[test]
-fn step_1_finds_a_node_with_an_expected_provider_id() {
+fn step_1_finds_node_by_provider_id() {
     let expected = expected();
     for (name, nodes, want) in [
         ("new", vec![other(), node("n1", ID, &[])], format!("linked n1 {ID}")),
@@ -76,7 +76,7 @@ fn step_3_finds_a_node_by_its_label() {
 }
 
 #[test]
-fn step_4_finds_a_node_by_its_host_name() {
+fn step_4_finds_node_by_host_name() {
     let expected = Expected { may_use_hostname: true, ..expected() };
     for (name, nodes, want) in [
         ("empty providerID", vec![other(), named("n1", "")], format!("patch n1 {ID}")),

@@ -173,7 +173,7 @@ fn status_counts_each_member_once() {
 }
 
 #[test]
-fn members_are_valid_while_they_can_be_used_or_run_a_plan() {
+fn members_valid_while_usable_or_running_plan() {
     use Standing::{Allocated, Available, Preparing, Reprovisioning, Unavailable};
     for (standing, want) in [
         (Available, Reason::MembersFound),
@@ -239,7 +239,7 @@ fn selector_that_cannot_be_used_is_shown() {
 }
 
 #[test]
-fn wish_binds_to_a_domain_and_prefers_former_hosts() {
+fn wish_binds_domain_and_prefers_former_hosts() {
     let mut roster = Roster::new(samples::pool(&["a", "b", "c", "d"]));
     for (host, domain, group) in
         [("a", "d1", Some("other")), ("b", "d1", None), ("c", "d1", Some("mine")), ("d", "d2", None)]

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_iso_is_found_whatever_layer_it_is_in() {
+    fn single_iso_is_found_in_any_layer() {
         let cases: [(&str, Layers, Option<&str>); 15] = [
             ("alone", &[&["elemental-iso/", "elemental-iso/a.iso"]], Some("elemental-iso/a.iso")),
             ("dotted", &[&["./elemental-iso/a.iso"]], Some("elemental-iso/a.iso")),

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_without_what_is_there() {
+    fn pull_secret_defect_is_named_without_password() {
         let login = |entry: Value| json!({ "r.example": entry });
         let registry = || "r.example".to_owned();
         for (kind, auths, want) in [

@@ -42,7 +42,7 @@ fn completed(at: i64) -> SeedImage {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_with_the_next_action() {
+fn unbuildable_image_is_refused_with_next_action() {
     let mut raw = image();
     raw.spec.kind = SeedImageType::Raw;
     let mut empty = image();
@@ -94,7 +94,7 @@ fn a_completed_image_says_where_it_is() {
 }
 
 #[test]
-fn a_download_closes_when_its_time_is_over_and_stays_closed() {
+fn expired_download_closes_and_stays_closed() {
     let mut image = completed(0);
     let r = registration();
     assert_eq!(decide_build(&image, Some(&r), minute(59)), Decision::Build);
@@ -134,7 +134,7 @@ fn link(image: &SeedImage) -> Option<&str> {
 }
 
 #[test]
-fn a_retrigger_closes_the_old_link_before_it_opens_the_new_one() {
+fn retrigger_closes_old_link_before_opening_new() {
     let mut image = completed(0);
     ask(&mut image);
     assert!(is_asked(&image) && !is_answered(&image));
@@ -151,7 +151,7 @@ fn a_retrigger_closes_the_old_link_before_it_opens_the_new_one() {
 }
 
 #[test]
-fn a_retrigger_that_cannot_be_taken_back_is_done_once() {
+fn retrigger_that_stays_set_runs_once() {
     let mut image = completed(0);
     ask(&mut image);
     look(&mut image, Ok("new"), 1);
@@ -169,7 +169,7 @@ fn a_retrigger_that_cannot_be_taken_back_is_done_once() {
 }
 
 #[test]
-fn a_retrigger_taken_back_leaves_the_link_and_the_next_one_closes_it() {
+fn link_stays_until_retrigger_is_set_again() {
     let mut image = completed(0);
     ask(&mut image);
     look(&mut image, Ok("new"), 1);
@@ -187,7 +187,7 @@ fn a_retrigger_taken_back_leaves_the_link_and_the_next_one_closes_it() {
 }
 
 #[test]
-fn a_download_is_what_the_status_names_and_no_more() {
+fn download_requires_current_file_named_in_status() {
     let ready = registration();
     let open = completed(0);
     let mut asked = completed(0);
@@ -208,7 +208,7 @@ fn a_download_is_what_the_status_names_and_no_more() {
 }
 
 #[test]
-fn correction_of_what_failed_shows_that_it_is_made() {
+fn corrected_failed_build_shows_new_start() {
     let mut image = completed(0);
     look(&mut image, Err("no answer"), 1);
     assert_eq!(look(&mut image, Err("no answer"), 2), Decision::Build, "tried again in silence");

@@ -43,7 +43,7 @@ fn the_trace_is_the_uid_of_the_machine() {
 }
 
 #[test]
-fn steps_belong_to_their_plan_and_plans_to_the_machine() {
+fn spans_nest_by_machine_plan_and_step() {
     let plan = render(&samples::reprovision(), Generation(3), "a").unwrap().plan;
     let claim = claim(Some(UID));
     let machine = machine_span(&key(Some(UID)), "host-1", samples::PROVIDER_ID, period(0, 90)).unwrap();

@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn normalising_sets_three_values_once_and_loses_no_line(given in bootstrap_data()) {
+    fn normalising_sets_three_values_once_keeping_lines(given in bootstrap_data()) {
         let once = normalise_data(&given, &NODE).unwrap();
         prop_assert_eq!(normalise_data(&once, &NODE).unwrap(), once.clone());
         let want = [NODE.hostname, NODE.cri_socket, NODE.provider_id].map(Value::from);
@@ -195,7 +195,7 @@ proptest! {
     }
 
     #[test]
-    fn spoilt_data_is_refused_or_normalised_as_valid_data(valid in bootstrap_data(), spoils in spoils()) {
+    fn damaged_data_is_refused_or_normalised_correctly(valid in bootstrap_data(), spoils in spoils()) {
         let given = spoil(&valid, &spoils);
         match normalise_data(&given, &NODE) {
             Err(error) => prop_assert!(!error.to_string().contains("canary"), "{error}"),

@@ -56,7 +56,7 @@ fn outputs_are_those_of_this_plan() {
 }
 
 #[test]
-fn plan_without_secret_says_why_it_has_no_steps() {
+fn plan_without_secret_explains_missing_steps() {
     let plan = json!({});
     let other = plan_secret(&clean_plan(), &[("plan", b"{}")]);
     let mut altered = other.clone();

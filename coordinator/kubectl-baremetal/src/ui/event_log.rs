@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_found_by_object_and_by_the_host_that_they_name() {
+    fn events_are_indexed_by_object_and_host() {
         let mut log = EventLog::default();
         let host = id(Kind::MachineInventory, "h");
         let later = event("b", ("MachineInventory", "h"), "released", 2);

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_reader_of_the_link_is_let_in() {
+    fn gate_admits_only_local_requests_with_token() {
         let token = random_token().unwrap();
         let gate = Gate::new(&token);
         let refuse = |method: Method, host: Option<&str>, path: &str| {

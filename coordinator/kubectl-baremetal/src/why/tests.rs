@@ -237,7 +237,7 @@ fn causes_of_metal3_machines_lead_to_the_inventory() {
 }
 
 #[test]
-fn causes_of_data_lead_to_the_pool_of_addresses() {
+fn causes_of_missing_data_reach_address_pool() {
     let waits = condition("Ready", "False", "WaitingForMetal3Data", "no data yet");
     let failed = |spec: Value| json!({ "spec": spec, "status": { "errorMessage": "no address" } });
     let mut claim = failed(json!({ "pool": { "name": "net" } }));
@@ -365,7 +365,7 @@ fn causes_of_hosts_in_deletion_and_of_registrations() {
 }
 
 #[test]
-fn objects_that_refer_to_each_other_end_the_search() {
+fn circular_references_end_cause_search() {
     let mut worker = blocked("BootstrapWaiting");
     worker["spec"]["clusterName"] = json!("lab");
     let objects = cluster_of_one(waiting_machine(), worker);

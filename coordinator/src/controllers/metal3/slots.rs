@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_a_large_pool_compares_few_values() {
+    fn event_in_large_pool_compares_few_values() {
         let (mut slots, pool) = (Slots::default(), key("pool"));
         let claim = |number: u32| key(&format!("claim-{number}"));
         for number in 0..10_000 {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_from_before_the_choice_keeps_the_reservation() {
+    fn event_from_before_choice_keeps_reservation() {
         let mut slots = Slots::default();
         let pool = key("pool");
         slots.update_claim(&key("a"), Some((pool.clone(), None)));

@@ -195,7 +195,7 @@ async fn token_is_used_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn expiry_of_the_token_is_shown_when_it_comes() {
+async fn token_expiry_is_shown_when_it_comes() {
     let setting = registered().await;
     let expiry = jiff::Timestamp::now() + Duration::from_hours(1);
     setting.patch("MachineRegistration", "hosts", json!({ "spec": { "tokenExpiresAt": expiry } })).await;

@@ -216,7 +216,7 @@ async fn name_stays_with_its_key() {
 // Fault: a host loses its key before it is installed.
 // Shown: Event `IdentityReplaced`.
 #[tokio::test]
-async fn lost_key_is_replaced_until_the_host_is_installed() {
+async fn lost_key_is_replaced_only_before_install() {
     let world = World::start().await;
     let (first, second, third) = (Host::new("a"), Host::new("a"), Host::new("a"));
     let done = world.connect(None).await.register(&first, "token").await.unwrap();
@@ -387,7 +387,7 @@ async fn installed_role_needs_the_install_and_another_boot() {
 
 /// An inventory whose status was lost in a restore, or is older than the field.
 #[tokio::test]
-async fn installed_host_without_a_recorded_live_boot_stays_installed() {
+async fn installed_host_without_recorded_live_boot_stays_installed() {
     let world = World::start().await;
     let (host, _chain, _link, _stream) = attached(&world).await;
     let live = host.certificate(&world.authority, Role::Live);

@@ -274,7 +274,7 @@ fn composed_image_is_what_xorriso_would_list() {
 }
 
 #[test]
-fn stock_image_keeps_its_catalog_and_moves_its_partition() {
+fn stock_image_keeps_catalog_and_moves_partition() {
     if !has_tools() {
         return;
     }

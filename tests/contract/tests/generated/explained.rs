@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const UNITS: &str = r"(?i)\b(seconds?|milliseconds|minutes|hours|days|bytes|number|how often|percent|port|id|index|prefix length|no new host)\b|\d to \d";
 
 #[test]
-fn values_have_units_and_say_what_holds_without_them() {
+fn values_have_units_and_state_their_defaults() {
     let mut wrong = vec![];
     let units = Regex::new(UNITS).unwrap();
     for crd in coordinator_api::crds::all().into_iter().chain(coordinator_api::metal3::crds()) {

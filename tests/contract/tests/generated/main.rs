@@ -28,7 +28,7 @@ fn committed(path: &str, want: &str) {
 }
 
 #[test]
-fn the_agent_contract_is_generated_from_its_proto_files() {
+fn agent_contract_is_generated_from_proto_files() {
     let out = tempfile::tempdir().unwrap();
     proto::generate::generate(&checkout("proto"), out.path()).unwrap();
     let file = "baremetal.v1alpha1.rs";

@@ -88,7 +88,7 @@ fn exceptions_are_used() {
 
 /// What no test runs is at least what its program takes.
 #[test]
-fn blocks_that_are_not_run_are_known_to_their_programs() {
+fn commands_not_run_are_accepted_by_programs() {
     let (mut checked, mut wrong) = (0, vec![]);
     for page in list_pages(&PLACES).unwrap() {
         let blocks = parse_blocks(&read(&page));

@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_the_one_of_the_module_itself() {
+    fn version_is_that_of_exact_module() {
         let block = "require (\n\tk8s.io/kubernetes v1.36.3 // indirect\n)";
         let cases = [
             ("in a block", block, "k8s.io/kubernetes", Some("v1.36.3")),

@@ -58,7 +58,7 @@ async fn private_registry_needs_its_authority_and_its_password() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_form_of_an_image_is_fetched_and_stored_once() {
+async fn image_of_any_form_is_stored_once() {
     let registry = start_registry(&Access::Anonymous).await;
     let site = Site::start(&registry, BaseImageLimits::default()).await;
     let plain = tar(&[("elemental-iso/", b""), ("elemental-iso/base.iso", &iso(1)), ("bin/busybox", b"x")]);
@@ -108,7 +108,7 @@ async fn every_form_of_an_image_is_fetched_and_stored_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_moved_tag_is_asked_for_and_a_deleted_one_keeps_what_is_there() {
+async fn moved_tag_is_refetched_deleted_tag_keeps_image() {
     let registry = start_registry(&Access::Anonymous).await;
     let site = Site::start(&registry, BaseImageLimits::default()).await;
     let image = format!("{}/os:v1", registry.address());
@@ -127,7 +127,7 @@ async fn a_moved_tag_is_asked_for_and_a_deleted_one_keeps_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn images_that_cannot_be_used_say_why_and_leave_no_file() {
+async fn unusable_images_say_why_leaving_no_file() {
     let registry = start_registry(&Access::Anonymous).await;
     let limits = BaseImageLimits { base_image_size: 300_000, ..BaseImageLimits::default() };
     let site = Site::start(&registry, limits).await;
@@ -168,7 +168,7 @@ async fn images_that_cannot_be_used_say_why_and_leave_no_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn digest_and_deadline_of_a_seed_image_hold_for_images() {
+async fn digest_and_deadline_apply_to_registry_images() {
     let registry = start_registry(&Access::Anonymous).await;
     let layer = gzip(&tar(&[("elemental-iso/base.iso", &iso(1))]));
     registry.push_image("os", "v1", "amd64", &[(GZIP, &layer)]).await.unwrap();

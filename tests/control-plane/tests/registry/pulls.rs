@@ -48,7 +48,7 @@ async fn pull(image: &str, access: &RegistryFiles, tree: &Path) -> Output {
 // Fault: a registry has a private CA or wants a password, and the Secret for it is missing or wrong.
 // Shown: condition `ImageResolved` of the machine: `RegistrySecretInvalid`; else the plan fails with the cause of `elemental`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_pulls_with_the_secret_of_its_machine() {
+async fn host_pulls_with_secret_of_its_machine() {
     let registry = start_registry(&Access::Password).await;
     let layer = gzip(&tar(&[("etc/os-release", b"v1")]));
     registry.push_image("os/base", "v1", "amd64", &[(GZIP, &layer)]).await.unwrap();

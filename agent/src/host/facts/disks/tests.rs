@@ -21,7 +21,7 @@ fn file_system_labels_are_read() {
 }
 
 #[test]
-fn the_live_mediums_device_is_found_among_the_mounts() {
+fn live_medium_device_is_found_in_mounts() {
     let mounts = "22 1 0:5 / /dev rw - devtmpfs devtmpfs rw\n30 1 8:17 / /run/initramfs/live ro - iso9660 /dev/sdb1 ro\n";
     assert_eq!(parse_mounted_device(mounts, LIVE_MOUNT).as_deref(), Some("8:17"));
     assert_eq!(parse_mounted_device(mounts, "/nowhere"), None);
@@ -90,7 +90,7 @@ fn disks_are_told_with_all_that_identifies_them() {
 }
 
 #[test]
-fn names_and_labels_of_partitions_come_from_kernel_or_udev() {
+fn udev_is_fallback_for_partition_names_and_labels() {
     let mut ext = vec![0; SUPERBLOCK];
     ext[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
     ext[0x478..0x478 + 9].copy_from_slice(b"COS_STATE");

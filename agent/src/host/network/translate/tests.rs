@@ -138,7 +138,7 @@ fn bonds_vlans_and_bridges_are_translated() {
 }
 
 #[test]
-fn a_bridge_is_told_by_what_it_holds_not_by_its_name() {
+fn bridge_is_classified_by_members_not_name() {
     let bridge = |name| link(4, name, vec![of_kind(InfoKind::Bridge, None)]);
     let card = || link(2, "ens3", vec![LinkAttribute::Controller(4)]);
     let container = || link(3, "veth1", vec![of_kind(InfoKind::Veth, None), LinkAttribute::Controller(4)]);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_distribution_is_removed_and_the_image_is_not() {
+    fn every_distribution_is_removed_image_is_kept() {
         let host = Host::new();
         let removed = [
             "/etc/cni/net.d/10-calico.conflist",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_point_is_left_with_all_it_holds() {
+    fn mount_point_keeps_its_content() {
         let host = Host::new();
         let data = host.put("/var/lib/rancher/k3s/storage/volume/data");
         let line = "36 35 98:0 / /var/lib/rancher/k3s/storage/volume rw - ext4 /dev/x rw\n";

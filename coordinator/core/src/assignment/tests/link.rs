@@ -38,7 +38,7 @@ fn unreachable_workload() -> NodesRead {
 }
 
 #[test]
-fn node_is_looked_for_when_cluster_api_has_not_found_it() {
+fn node_is_searched_until_cluster_api_finds_it() {
     let condition = |outcome: &Outcome, kind: Type| {
         let updates = project_conditions(outcome.state.as_ref().unwrap());
         let update = updates.into_iter().find(|update| update.kind == kind).unwrap();

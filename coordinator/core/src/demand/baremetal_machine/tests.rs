@@ -49,7 +49,7 @@ impl World {
 }
 
 #[test]
-fn a_machine_before_its_cluster_names_the_registry_secret() {
+fn registry_secret_of_machine_overrides_cluster() {
     for (name, of_machine, of_cluster, want) in [
         ("none", None, None, None),
         ("the cluster", None, Some("site"), Some("site")),

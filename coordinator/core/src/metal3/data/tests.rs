@@ -144,7 +144,7 @@ fn every_documented_item_of_meta_data_is_rendered() {
 }
 
 #[test]
-fn a_key_of_the_user_replaces_the_provider_id() {
+fn user_defined_key_replaces_provider_id() {
     let spec: coordinator_api::metal3::data_template::MetaDataSpec =
         serde_json::from_value(json!({ "strings": [{ "key": "providerid", "value": "mine" }] })).unwrap();
     let data = with_sources(&host(), |sources| render_meta_data(&spec, sources)).unwrap();
@@ -293,7 +293,7 @@ fn describe(step: &ClaimStep) -> String {
 }
 
 #[test]
-fn a_data_claim_goes_from_index_to_data_and_back() {
+fn data_claim_steps_from_index_to_release() {
     let note = json!({ names::CHOSEN_INDEX: "2" });
     let chosen = json!({ "annotations": note });
     let deleted = json!({

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_beside_a_done_one_is_another_reboot() {
+    fn new_request_beside_done_one_reboots_again() {
         let done = json!({ "requests": [KEYED] });
         let both = host(&[KEYED, names::REBOOT], Some(done));
         let record = samples::record(&in_boot("b2"));

@@ -184,7 +184,7 @@ fn the_demand_follows_image_and_deletion() {
 }
 
 #[test]
-fn the_provider_id_names_the_machine_that_uses_the_host() {
+fn provider_id_names_machine_using_host() {
     let mut host = host();
     assert_eq!(provider_id(&host), "metal3://uid-of-bmh-1");
     host.spec.consumer_ref =
@@ -268,7 +268,7 @@ fn a_host_without_its_annotation_keeps_its_state() {
 }
 
 #[test]
-fn a_host_is_kept_no_longer_than_its_cluster() {
+fn host_is_kept_no_longer_than_cluster() {
     let mut kept = host();
     let consumer = json!({ "kind": "Cluster", "name": "c1", "namespace": "default" });
     kept.spec.consumer_ref = serde_json::from_value(consumer).unwrap();
@@ -309,7 +309,7 @@ fn a_host_is_kept_no_longer_than_its_cluster() {
 }
 
 #[test]
-fn a_leftover_node_is_that_of_a_metal3_machine() {
+fn leftover_node_belongs_to_metal3_machine() {
     let mut host = provisioning();
     let mut cluster = samples::cluster();
     let leftover = |host: &BareMetalHost, cluster: &Cluster| {
@@ -324,7 +324,7 @@ fn a_leftover_node_is_that_of_a_metal3_machine() {
 }
 
 #[test]
-fn requests_that_only_a_bmc_could_carry_out_are_named() {
+fn requests_needing_bmc_are_reported_as_ignored() {
     let named = |spec: serde_json::Value, annotation: &str| {
         let mut host = host();
         let mut changed = json!({ "online": true });
@@ -393,7 +393,7 @@ fn dropped_conditions_cause_no_write() {
 }
 
 #[test]
-fn a_host_that_cannot_be_used_has_an_error() {
+fn unusable_host_shows_error_counted_once() {
     let mut inventory = owned("bmh-1");
     inventory.annotations_mut().insert(annotation::ALLOCATION_STATE.into(), "Unavailable".into());
     let mut host = host();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_goes_from_choice_to_address_and_back() {
+    fn address_claim_steps_from_choice_to_release() {
         let chosen = json!({ "annotations": { names::CHOSEN_ADDRESS: "10.0.0.1" } });
         let reported = json!({ "address": { "name": "net-10-0-0-1", "namespace": "fleet" } });
         let deleted = |finalizers: Value, annotations: Value| json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers, "annotations": annotations });

@@ -190,7 +190,7 @@ fn unusable_pools_name_the_field() {
 }
 
 #[test]
-fn values_of_a_range_win_over_those_of_the_pool() {
+fn range_values_override_pool_values() {
     let spec = spec(json!({
         "pools": [
             { "start": "10.0.0.1", "end": "10.0.0.1", "prefix": 25, "gateway": "10.0.0.126", "dnsServers": ["10.0.0.53"] },

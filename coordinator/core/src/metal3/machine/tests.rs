@@ -150,7 +150,7 @@ fn name(outcome: &Outcome) -> String {
 }
 
 #[test]
-fn a4_a_machine_goes_from_choice_to_provider_id() {
+fn a4_machine_goes_from_choice_to_provider_id() {
     for (what, machine, host, want) in vec![
         ("new", machine(), None, "Choose"),
         ("chosen", chosen(), Some(host(json!({}), "available")), "HostAssociated"),
@@ -248,7 +248,7 @@ fn b6_a_claimed_host_gets_image_and_data() {
 }
 
 #[test]
-fn b9_the_cleaning_mode_of_the_machine_is_that_of_its_host() {
+fn b9_host_gets_cleaning_mode_of_machine() {
     use CleaningMode::{Disabled, Metadata};
     for (what, image, on_machine, on_host, want) in [
         ("changed", true, Some(Disabled), Some(Metadata), "CleaningModeSet"),
@@ -266,7 +266,7 @@ fn b9_the_cleaning_mode_of_the_machine_is_that_of_its_host() {
 }
 
 #[test]
-fn b9_the_cleaning_mode_of_the_template_is_that_of_its_machines() {
+fn b9_machine_gets_cleaning_mode_of_template() {
     use CleaningMode::{Disabled, Metadata};
     for (what, on_template, is_paused, on_machine, want) in [
         ("changed", Some(Disabled), false, Some(Metadata), "SetCleaningMode(Disabled)"),

@@ -124,7 +124,7 @@ fn a_remediation_goes_through_the_phases_of_capm3() {
 }
 
 #[test]
-fn a_host_that_is_meant_to_be_off_is_not_remediated() {
+fn host_with_online_false_is_not_remediated() {
     let mut off = host(false, &Value::Null);
     off.spec.online = false;
     for (name, remediation) in [("new", remediation(Value::Null)), ("running", in_phase("Running", 0))] {
@@ -133,7 +133,7 @@ fn a_host_that_is_meant_to_be_off_is_not_remediated() {
 }
 
 #[test]
-fn a_machine_that_is_given_up_marks_its_host() {
+fn given_up_machine_marks_host_unhealthy() {
     let outcome = decide(&in_phase("Waiting", 1), Some(&host(true, &Value::Null)), 900);
     assert_eq!(describe(&outcome), "withdraw", "first");
     let Step::GiveUp { host: Some(change), .. } =
@@ -147,7 +147,7 @@ fn a_machine_that_is_given_up_marks_its_host() {
 }
 
 #[test]
-fn nothing_is_asked_of_a_host_that_is_given_back() {
+fn released_host_gets_no_remediation_request() {
     let running = in_phase("Running", 0);
     let asked = host(true, &taken());
     let mut owner = samples::owner();
@@ -169,7 +169,7 @@ fn nothing_is_asked_of_a_host_that_is_given_back() {
 }
 
 #[test]
-fn a_remediation_that_is_deleted_takes_its_request_back() {
+fn deleted_remediation_withdraws_its_request() {
     let mut deleted = in_phase("Running", 0);
     deleted.metadata.deletion_timestamp = Some(Time(at(0)));
     for (name, host, want) in [

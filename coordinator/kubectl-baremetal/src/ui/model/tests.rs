@@ -56,7 +56,7 @@ fn change_of_a_host_changes_its_line_alone() {
 }
 
 #[test]
-fn machine_is_told_of_where_its_host_is_not() {
+fn machine_line_appears_unless_host_shows_it() {
     let mut fleet = fleet([host("h", held_by("m")), broken()]);
     let mut model = Model::default();
     let first = model.refresh(&fleet, &all(&fleet), now());
@@ -100,7 +100,7 @@ fn time_alone_makes_a_host_unreachable() {
 }
 
 #[test]
-fn clusters_are_touched_by_what_they_are_made_of() {
+fn changes_of_machines_touch_their_cluster() {
     let mut fleet = fleet(cluster_of_one(json!({}), machine_with(&[ready()])));
     fleet.insert(host("h", held_by("m")));
     let mut model = Model::default();

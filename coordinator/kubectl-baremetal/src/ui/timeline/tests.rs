@@ -45,7 +45,7 @@ fn note(trace: &mut Trace, host: &Object, now: &str) {
 }
 
 #[test]
-fn life_of_a_host_is_told_from_the_newest_back() {
+fn host_timeline_runs_from_newest_to_oldest() {
     let id = clean_plan().plan.id.to_string();
     let first = session("aaaa-1", "00:35:00", None);
     let mut trace = Trace::default();
@@ -97,7 +97,7 @@ fn sessions_of_one_boot_are_one_moment() {
 }
 
 #[test]
-fn plan_that_runs_and_one_that_failed_are_told_apart() {
+fn running_and_failed_plans_are_distinguished() {
     let open = session("aaaa-1", "00:35:00", None);
     let mut trace = Trace::default();
     let before = object(Kind::MachineInventory, "h", attached());

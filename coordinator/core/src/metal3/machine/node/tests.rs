@@ -133,7 +133,7 @@ fn provide(id: &str) -> String {
 }
 
 #[test]
-fn a4_nodes_are_asked_for_until_cluster_api_has_found_one() {
+fn a4_nodes_searched_until_cluster_api_finds_one() {
     let asked = Case::default().decide(&NodesRead::NotRead);
     assert!(matches!(asked.step, Step::FindNodes(search) if search.selector.is_none()));
     let provided = Case { provider_id: Some(NEW), ..Case::default() };
@@ -220,7 +220,7 @@ fn a5_step_4_host_name_tells_the_node() {
 }
 
 #[test]
-fn a6_duplicates_of_the_host_alone_are_an_error() {
+fn a6_duplicates_of_one_host_are_ambiguous() {
     for (what, nodes) in [
         ("one ID twice", vec![node("n1", NEW, &[]), node("n2", NEW, &[])]),
         ("both forms", vec![node("n1", NEW, &[]), node("n2", LEGACY, &[])]),
@@ -249,7 +249,7 @@ fn a1_the_proposed_form_is_refused_by_name() {
 /// it through scale-out and upgrade, changed ones move to the newer node by node. A
 /// machine never has two Nodes.
 #[test]
-fn migration_keeps_or_moves_one_node_at_a_time() {
+fn migration_keeps_or_moves_nodes_individually() {
     for (what, provider_id, carried, nodes, want) in [
         ("scale-out, legacy template", None, LEGACY, vec![labelled("n1", LEGACY)], provide(LEGACY)),
         ("scale-out, changed template", None, NEW, vec![labelled("n1", NEW)], provide(NEW)),

@@ -87,7 +87,7 @@ fn kept_for(name: &str, state: &str, seconds: i64) -> BareMetalHost {
 }
 
 #[test]
-fn b3_a_kept_host_is_waited_for_until_its_end() {
+fn b3_kept_host_is_awaited_until_expiry() {
     let busy = |seconds| kept_for("b", "deprovisioning", seconds);
     check_choices(vec![
         (

@@ -28,7 +28,7 @@ fn node(node_labels: &[(&str, &str)]) -> NodesRead {
 }
 
 #[test]
-fn f_labels_of_the_host_are_those_of_its_node() {
+fn f_node_gets_prefixed_labels_of_host() {
     let rack = ("rack.example.com/position", "u7");
     for (what, host, node_labels, want) in [
         ("new", vec![rack], vec![("a/b", "c")], Some(json!({ rack.0: "u7" }))),

@@ -25,7 +25,7 @@ fn show(world: &World) -> (Option<Value>, bool) {
 }
 
 #[test]
-fn b7_the_pause_of_a_cluster_is_that_of_its_hosts() {
+fn b7_pause_of_cluster_pauses_its_hosts() {
     const HOLD: &str = annotation::BLOCK_MOVE;
     let nothing = json!({});
     let (ours, foreign) = (json!({ PAUSE: "metal3.io/capm3" }), json!({ PAUSE: "maintenance" }));
@@ -58,7 +58,7 @@ fn b7_the_pause_of_a_cluster_is_that_of_its_hosts() {
 }
 
 #[test]
-fn b8_8_a_released_host_is_paused_no_more() {
+fn b8_8_release_of_host_ends_own_pause() {
     for (value, is_removed) in [("metal3.io/capm3", true), ("maintenance", false)] {
         let mut host = used(false, "available");
         host.annotations_mut().insert(PAUSE.into(), value.into());

@@ -117,7 +117,7 @@ fn seed() -> Step {
 }
 
 #[test]
-fn a_clean_succeeds_on_a_host_that_has_nothing_of_a_node() {
+fn clean_succeeds_on_host_without_node_state() {
     let steps = [
         Step::StopKubelet,
         Step::RemoveWorkload,
@@ -143,7 +143,7 @@ fn a_clean_succeeds_on_a_host_that_has_nothing_of_a_node() {
 }
 
 #[test]
-fn the_units_that_exist_are_stopped_and_one_that_does_not_stop_is_an_error() {
+fn existing_units_are_stopped_or_step_fails() {
     let host = Host::new();
     host.command("systemctl", "case \"$*\" in *k3s.service | *containerd.service) ;; *) exit 1 ;; esac");
     assert!(host.run(&Step::StopKubelet).status.success());
@@ -157,7 +157,7 @@ fn the_units_that_exist_are_stopped_and_one_that_does_not_stop_is_an_error() {
 }
 
 #[test]
-fn the_workload_is_removed_and_one_that_stays_is_an_error() {
+fn workload_is_removed_or_step_fails() {
     const CTR: &str = r#"case "$3 $4" in
   "tasks list") echo a; echo b ;;
   "containers list") cat_if_there ;;
@@ -181,7 +181,7 @@ esac"#;
 }
 
 #[test]
-fn volumes_are_unmounted_the_deepest_first_before_the_nodes_files_go() {
+fn volumes_are_unmounted_deepest_first_before_deletion() {
     let host = Host::new();
     host.put("/etc/kubernetes/pki/ca.crt", "secret");
     host.put("/var/lib/kubelet/pods/a/volume/token", "secret");
@@ -213,7 +213,7 @@ fn volumes_are_unmounted_the_deepest_first_before_the_nodes_files_go() {
 }
 
 #[test]
-fn a_seed_has_user_data_for_cloud_init_even_when_the_plan_has_none() {
+fn missing_user_data_becomes_empty_seed_file() {
     let host = Host::new();
     host.put(&format!("{}/meta-data", staging_directory(&id())), "instance-id: x\n");
     host.put("/var/lib/cloud/seed/nocloud/network-config", "of the former node");
@@ -277,7 +277,7 @@ fn an_upgrade_reaches_its_registry() {
 }
 
 #[test]
-fn what_no_runtime_knows_is_killed_through_the_kernel() {
+fn unmanaged_workload_is_killed_through_cgroup() {
     let pod = "/sys/fs/cgroup/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope";
     for step in [Step::RemoveWorkload, Step::StopContainerd] {
         let host = Host::new();
@@ -293,7 +293,7 @@ fn what_no_runtime_knows_is_killed_through_the_kernel() {
 }
 
 #[test]
-fn shim_that_outlives_containerd_is_killed_once_containerd_is_stopped() {
+fn shim_is_killed_only_after_containerd_stops() {
     let service = "/sys/fs/cgroup/system.slice/containerd.service";
     for (step, is_killed) in [(Step::RemoveWorkload, false), (Step::StopContainerd, true)] {
         let host = Host::new();
@@ -307,7 +307,7 @@ fn shim_that_outlives_containerd_is_killed_once_containerd_is_stopped() {
 }
 
 #[test]
-fn every_distribution_is_removed_and_the_image_is_not() {
+fn every_distribution_is_removed_image_is_kept() {
     let host = Host::new();
     let removed = [
         "/etc/cni/net.d/10-calico.conflist",

@@ -1,0 +1,85 @@
+//! Plans that end as intended, and what they leave on the host.
+
+use std::fs;
+
+use proto::plan::{Plan, Step};
+use proto::v1alpha1::FailureReason;
+use proto::v1alpha1::step_report::Outcome as Reported;
+
+use super::plans::{clean, reprovision};
+use super::{Host, failure};
+
+#[tokio::test(start_paused = true)]
+async fn a_reprovision_ends_with_the_new_system_observed() {
+    let host = Host::new();
+    let reports = host.play(&reprovision(1)).await;
+    assert_eq!(reports.iter().map(|report| report.step).collect::<Vec<_>>(), (0..8).collect::<Vec<_>>());
+    let Some(Reported::Done(last)) = &reports[7].outcome else {
+        panic!("{:?}", reports[7]);
+    };
+    let system = last.system.as_ref().unwrap();
+    assert_eq!((system.image.as_str(), system.boot_id.as_str()), ("lab/os:v2", "boot-2"));
+    assert_eq!(
+        host.simulated.effects(),
+        [
+            "cloud-init clean",
+            "upgrade oci:lab/os:v2",
+            "reboot Orderly",
+            &format!("cloud-init {}", reprovision(1).id),
+            "node joins on lab/os:v2",
+        ]
+    );
+    assert!(!host.root.join("/var/lib/etcd/of").exists());
+    let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
+    assert!(kubelet.contains("metal3.io/uuid=u-1"), "{kubelet}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_leaves_nothing_of_the_node() {
+    let host = Host::new();
+    host.play(&reprovision(1)).await;
+    let host = Host { simulated: host.simulated.clone().with_node().unwrap(), ..host };
+    let before = host.simulated.effects().len();
+    let reports = host.play(&clean(2)).await;
+    assert_eq!(reports.len(), 7);
+    assert_eq!(
+        host.simulated.effects()[before..],
+        ["stop kubelet.service", "remove workload", "stop containerd.service"]
+    );
+    for path in ["/var/lib/kubelet", "/etc/kubernetes"] {
+        assert_eq!(fs::read_dir(host.root.join(path)).unwrap().count(), 0, "{path}");
+    }
+    assert!(!host.root.state().node_identity().exists());
+    let kubelet = fs::read_to_string(host.root.join("/etc/default/kubelet")).unwrap();
+    assert_eq!(kubelet, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn workload_that_outlives_its_runtime_is_removed() {
+    let host = Host::new();
+    host.play(&Plan { steps: vec![Step::StopContainerd], ..clean(1) }).await;
+    let effects = host.simulated.effects();
+    assert_eq!(effects[effects.len() - 2..], ["stop containerd.service", "remove workload"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volumes_of_pods_are_unmounted_before_removal() {
+    let host = Host::new();
+    let volume = host.root.join("/var/lib/kubelet/pods/a/volume");
+    let mount = || {
+        fs::create_dir_all(&volume).unwrap();
+        let table = host.root.join("/proc/1/mountinfo");
+        fs::create_dir_all(table.parent().unwrap()).unwrap();
+        fs::write(&table, "36 35 98:0 / /var/lib/kubelet/pods/a/volume rw - ext4 /dev/x rw\n").unwrap();
+    };
+    let plan = |generation| Plan { steps: vec![Step::RemoveNodeState], ..clean(generation) };
+    mount();
+    host.play(&plan(1)).await;
+    assert!(host.simulated.effects().contains(&format!("unmount {}", volume.display())));
+    assert!(!volume.exists());
+    mount();
+    host.simulated.fail("unmount", 32).unwrap();
+    let reports = host.play(&plan(2)).await;
+    assert_eq!(failure(reports.last()).1, FailureReason::Command);
+    assert!(volume.exists());
+}

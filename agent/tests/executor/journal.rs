@@ -1,0 +1,157 @@
+//! The journal: which plans are accepted, and outcomes that are returned until
+//! they are acknowledged.
+
+use std::fs;
+use std::time::Duration;
+
+use agent::error::explain;
+use agent::installed::mailbox::{Mailbox, Order};
+use agent::installed::worker::{self, Progress};
+use agent::plan::executor::{Advance, NewestPlan};
+use proto::plan::Generation;
+use proto::v1alpha1::{FailureReason, StepReport};
+use tokio::sync::watch;
+
+use super::plans::{clean, custom, reprovision};
+use super::{Host, failure};
+
+#[tokio::test]
+async fn outcome_is_returned_until_coordinator_has_it() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let first = executor.advance().await.unwrap();
+    assert_eq!(executor.advance().await.unwrap(), first);
+    let mut restarted = host.executor();
+    assert_eq!(restarted.advance().await.unwrap(), first, "even without the plan");
+    let Advance::Report(report) = first else { panic!() };
+    restarted.reported(&report).unwrap();
+    assert_eq!(restarted.advance().await.unwrap(), Advance::Idle);
+    restarted.accept(reprovision(1)).unwrap();
+    let Advance::Report(second) = restarted.advance().await.unwrap() else { panic!() };
+    assert_eq!(second.step, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_plan_runs_once() {
+    type Spoil = fn(&Host);
+    let cases: [(&str, Spoil); 2] =
+        [("applied", |_| ()), ("failed half-way", |host| host.simulated.fail("upgrade", 18).unwrap())];
+    for (name, spoil) in cases {
+        let host = Host::new();
+        spoil(&host);
+        let end = host.play(&reprovision(1)).await.pop().unwrap();
+        let effects = host.simulated.effects();
+        let mut executor = host.executor();
+        assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}: nothing is asked for");
+        for round in ["asked again", "and again"] {
+            executor.accept(reprovision(1)).unwrap();
+            executor.accept(reprovision(1)).unwrap();
+            let again = executor.advance().await.unwrap();
+            assert_eq!(again, Advance::Report(end.clone()), "{name}, {round}");
+            executor.reported(&end).unwrap();
+            assert_eq!(executor.advance().await.unwrap(), Advance::Idle, "{name}, {round}");
+        }
+        assert_eq!(host.simulated.effects(), effects, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledgements_that_cannot_be_written_are_paced() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let newest = executor.newest_plan();
+    let (publish, mut progress) = watch::channel(Progress { newest, pending: None, is_idle: false });
+    let mailbox = Mailbox::default();
+    let blocker = host.root.state().path().join(".journal.new");
+    let link = async {
+        for reports in 0..1000 {
+            let pending = progress.borrow_and_update().pending.clone();
+            if let Some(report) = pending {
+                fs::create_dir_all(&blocker).unwrap();
+                mailbox.put(Order::Reported(report));
+            }
+            if progress.changed().await.is_err() {
+                return reports;
+            }
+        }
+        1000
+    };
+    let minute = tokio::time::sleep(Duration::from_mins(1));
+    tokio::select! {
+        never = worker::run_worker(executor, &mailbox, publish) => match never {},
+        reports = link => panic!("{reports} reports within a minute"),
+        () = minute => {}
+    }
+    assert!(blocker.exists(), "a report was acknowledged");
+}
+
+// Fault: the coordinator sends a plan that is older or not allowed.
+// Shown: the plan is refused with the reason.
+#[tokio::test]
+async fn refused_plans_change_nothing() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(5)).unwrap();
+    let mut other = clean(5);
+    other.generation = Generation(5);
+    let cases = [
+        ("older", clean(4), "older than generation 5"),
+        ("another of the same number", other, "is taken by plan reprovision-"),
+        ("custom", custom(6), "--allow-custom-instructions"),
+    ];
+    for (name, plan, want) in cases {
+        let refusal = explain(&executor.accept(plan).unwrap_err());
+        assert!(refusal.contains(want), "{name}: {refusal}");
+        let NewestPlan::Known(newest) = executor.newest_plan() else { panic!("{name}") };
+        assert_eq!((newest.id.as_str(), newest.generation), (reprovision(5).id.as_str(), 5), "{name}");
+    }
+    executor.accept(clean(6)).unwrap();
+    assert!(matches!(executor.newest_plan(), NewestPlan::Known(newest) if newest.generation == 6));
+}
+
+#[tokio::test]
+async fn a_damaged_journal_refuses_every_plan() {
+    let host = Host::new();
+    fs::create_dir_all(host.root.state().path()).unwrap();
+    for garbage in ["", "torn", "baremetal-journal-1 00\n{}\n"] {
+        fs::write(host.root.state().journal(), garbage).unwrap();
+        let mut executor = host.executor();
+        let refusal = explain(&executor.accept(reprovision(1)).unwrap_err());
+        assert!(refusal.contains("remove /var/lib/baremetal-agent/journal"), "{refusal}");
+        assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
+        assert_eq!(executor.newest_plan(), NewestPlan::Unknown);
+        assert_eq!(fs::read_to_string(host.root.state().journal()).unwrap(), garbage);
+    }
+    assert!(host.simulated.effects().is_empty());
+}
+
+#[tokio::test]
+async fn a_step_without_journal_is_not_run() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    // The temporary file's name is taken: the journal cannot be replaced.
+    let blocker = host.root.state().path().join(".journal.new");
+    fs::create_dir(&blocker).unwrap();
+    let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+    let (step, reason, message) = failure(Some(&report));
+    assert_eq!((step, reason), (0, FailureReason::InputOutput), "{message}");
+    assert!(!host.root.state().cleanup_marker().exists());
+    executor.reported(&report).unwrap();
+    assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
+    assert!(explain(&executor.accept(clean(2)).unwrap_err()).contains("cannot write the journal"));
+    fs::remove_dir(&blocker).unwrap();
+    executor.accept(clean(2)).unwrap();
+}
+
+#[tokio::test]
+async fn a_report_of_another_plan_acknowledges_nothing() {
+    let host = Host::new();
+    let mut executor = host.executor();
+    executor.accept(reprovision(1)).unwrap();
+    let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+    executor.reported(&StepReport { step: 3, ..report.clone() }).unwrap();
+    assert_eq!(executor.advance().await.unwrap(), Advance::Report(report));
+}

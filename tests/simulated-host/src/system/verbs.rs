@@ -1,0 +1,142 @@
+//! What the agent asks of the simulated system.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use agent::failpoint::failpoint;
+use agent::host::observed;
+use agent::host::system::{
+    CloudInit, Installation, Job, Output, Placement, PlacementAction, RebootAsked, RebootMethod, Snapshot,
+    System, SystemError,
+};
+use proto::plan::{CustomInstruction, Upgrade};
+use proto::v1alpha1::{BootMode, SystemState};
+
+use super::{SimulatedSystem, remove, write};
+
+impl System for SimulatedSystem {
+    async fn install(&self, installation: Installation<'_>) -> Result<Output, SystemError> {
+        let mut line = format!("install {}", installation.device.display());
+        for file in installation.cloud_init {
+            let text = fs::read_to_string(file).unwrap_or_else(|_| file.display().to_string());
+            line = format!("{line} cloud-init {}", text.replace('\n', " "));
+        }
+        self.perform("install", &line, || Ok(()))
+    }
+
+    async fn upgrade(&self, _: &Job, upgrade: &Upgrade) -> Result<Output, SystemError> {
+        let image = &upgrade.image;
+        self.earlier_jobs().await?;
+        self.wait_if_hung("upgrade").await;
+        if self.path("detach").exists() {
+            let failed = |source| SystemError::Run { program: "upgrade".to_owned(), source };
+            remove(&self.path("detach")).and_then(|()| self.write("job", image.as_str())).map_err(failed)?;
+            std::future::pending::<()>().await;
+        }
+        let write = || self.write_snapshot(image.as_str());
+        self.perform("upgrade", &format!("upgrade {image}"), write)
+    }
+
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, SystemError> {
+        let slots = ["unflushed", "next", "running"].into_iter().filter_map(|name| self.slot(name));
+        Ok(slots.enumerate().map(|(index, slot)| Snapshot { active: index == 0, ..slot }).collect())
+    }
+
+    async fn earlier_jobs(&self) -> Result<(), SystemError> {
+        let Some(image) = self.read("job") else {
+            return Ok(());
+        };
+        let write = || {
+            self.write_snapshot(&image)?;
+            remove(&self.path("job"))
+        };
+        self.perform("upgrade", &format!("upgrade {image}"), write).map(drop)
+    }
+
+    async fn running(&self) -> Result<SystemState, SystemError> {
+        let state = observed::system_state(&self.root)?;
+        let booted = self.slot("running").filter(|_| state.boot_mode() == BootMode::Active);
+        Ok(SystemState { snapshot: booted.map_or(0, |booted| booted.number), ..state })
+    }
+
+    async fn reboot(&self, method: RebootMethod) -> Result<RebootAsked, SystemError> {
+        self.wait_if_hung("reboot").await;
+        let ask = || self.write("reboot", "");
+        self.perform("reboot", &format!("reboot {method:?}"), ask).map(|_| RebootAsked)
+    }
+
+    async fn sync(&self) -> Result<(), SystemError> {
+        failpoint("simulated::sync");
+        self.flush().map_err(|source| SystemError::Run { program: "sync".to_owned(), source })?;
+        match fs::rename(self.path("unflushed"), self.path("next")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(SystemError::Run { program: "sync".to_owned(), source: error })
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    async fn cloud_init_clean(&self, _: &Job) -> Result<Output, SystemError> {
+        self.perform("cloud-init-clean", "cloud-init clean", || {
+            for name in ["instance", "instances", "data"] {
+                remove(&self.root.join("/var/lib/cloud").join(name))?;
+            }
+            failpoint("simulated::during");
+            remove(&self.root.join("/var/lib/cloud/seed"))
+        })
+    }
+
+    async fn cloud_init(&self) -> Result<CloudInit, SystemError> {
+        observed::cloud_init(&self.root)
+    }
+
+    async fn stop_unit(&self, unit: &str) -> Result<Output, SystemError> {
+        let stop = || remove(&self.path("units").join(unit));
+        self.perform("stop", &format!("stop {unit}"), stop)
+    }
+
+    async fn unit_runs(&self, unit: &str) -> Result<bool, SystemError> {
+        Ok(self.path("units").join(unit).exists())
+    }
+
+    async fn workload(&self) -> Result<Vec<String>, SystemError> {
+        let Ok(entries) = fs::read_dir(self.path("workload")) else {
+            return Ok(Vec::new());
+        };
+        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        Ok(entries.flatten().map(name).collect())
+    }
+
+    async fn remove_workload(&self) -> Result<Output, SystemError> {
+        let remove = || remove(&self.path("workload"));
+        self.perform("remove-workload", "remove workload", remove)
+    }
+
+    async fn unmount(&self, _: &Job, path: &Path) -> Result<Output, SystemError> {
+        let line = format!("unmount {}", path.display());
+        let table = self.root.join("/proc/1/mountinfo");
+        self.perform("unmount", &line, || remove(&table))
+    }
+
+    async fn trim(&self, _: &Job) -> Result<Output, SystemError> {
+        Ok(Output("trimmed".to_owned()))
+    }
+
+    async fn place_file(&self, _: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
+        let path = self.root.join(placement.path);
+        let placed = match placement.action {
+            PlacementAction::Delete => remove(&path),
+            PlacementAction::Directory => fs::create_dir_all(&path),
+            PlacementAction::File { staged } => {
+                fs::read_to_string(staged).and_then(|text| write(&path, &text))
+            }
+        };
+        placed.map_err(|source| SystemError::Run { program: "place-file".to_owned(), source })?;
+        Ok(Output::default())
+    }
+
+    async fn run_custom(&self, _: &Job, instruction: &CustomInstruction) -> Result<Output, SystemError> {
+        self.perform("custom", &format!("custom {}", instruction.name), || Ok(()))
+    }
+}
