@@ -120,7 +120,11 @@ where
         sinks: Sinks,
         unlisted: Unlisted,
     ) -> Self {
-        let (writer, unlisted_scopes) = (Writer::new(kind.clone()), scopes.collect());
+        let mut writer = Writer::new(kind.clone());
+        // Ready, while it is empty: an applier of kube-runtime waits for that, and is started when
+        // all is listed.
+        writer.apply_watcher_event(&Event::InitDone);
+        let unlisted_scopes = scopes.collect();
         Self { writer, kind, listings: HashMap::new(), unlisted_scopes, unlisted, sinks }
     }
 

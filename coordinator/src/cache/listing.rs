@@ -6,8 +6,8 @@ use std::hash::Hash;
 
 use tokio::sync::watch;
 
-/// How many kinds are not listed yet. The stores cannot say: each would take a copy of what it
-/// holds to be ready.
+/// How many kinds are not listed yet. A store of kube-runtime is ready after a list of its own,
+/// which would copy each object once more.
 #[derive(Clone, Debug)]
 pub(super) struct Unlisted(watch::Sender<usize>);
 
