@@ -59,11 +59,8 @@ pub(crate) async fn run(binary: &Path, wanted: usize) -> anyhow::Result<Vec<Figu
             .with_note(if count == 10_000 { note } else { format!("scaled from {count} streams") }),
         Figure::at_most("streams: CPU while idle, 10000 hosts", cpu * scale, 0.05, "cores")
             .with_note(if count == 10_000 { String::new() } else { format!("scaled from {count} streams") }),
-        Figure::at_most("streams: API requests while idle", requested, 0.0, "requests").with_note(format!(
-            "in {} s; {}",
-            IDLE.as_secs(),
-            requests.details
-        )),
+        Figure::at_most("streams: API requests while idle", requested, 0.0, "requests")
+            .with_note(format!("in {} s {}", IDLE.as_secs(), requests.details).trim_end().to_owned()),
         Figure::at_most("streams: lost", as_f64(lost), 0.0, "streams"),
     ])
 }
