@@ -3,6 +3,7 @@
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use std::path::Path;
 use std::time::Duration;
 
 use ::qemu::HostState;
@@ -25,6 +26,16 @@ const TRIAL: Duration = Duration::from_mins(45);
 async fn install_host(lifecycle: &mut Lifecycle<'_>, base: &str) -> MachineInventory {
     let iso = lifecycle.create_seed(base).await.unwrap();
     lifecycle.register(&iso).await.unwrap()
+}
+
+/// The plug is pulled while the system is written to the disk.
+async fn power_cut_in_the_install(lifecycle: &mut Lifecycle<'_>, iso: &Path) {
+    let host = lifecycle.qemu().unwrap();
+    host.boot(iso).await.unwrap();
+    let is_written = "test -e /dev/disk/by-label/COS_STATE && pgrep -x elemental";
+    let seen = async || host.inside(is_written).await.map_err(|error| error.to_string());
+    host.host().unwrap().wait_until("an install in progress", LONG, seen).await.unwrap();
+    host.host_mut().unwrap().power_cut().await;
 }
 
 /// Puts a window behind the OS switch, before anything is flushed: `then` runs
@@ -165,6 +176,8 @@ async fn fail_upgrade(
     assert_eq!(machine.spec.provider_id, None, "a failed plan must not provide");
 }
 
+// Fault: power is lost while the system is installed.
+// Shown: nothing: the ISO boots again and installs it.
 // Fault: the firmware boots the ISO on an installed host.
 // Shown: host console: the boot order is changed, the disk boots.
 // Fault: the agent is killed and the power cut in the OS switch, nothing flushed.
@@ -178,7 +191,10 @@ async fn real_host_survives_faults() {
     let site = QemuSite::start().await.unwrap();
     let QemuSite { environment, mut host, base, progress, watching: _watching, .. } = site;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
-    let inventory = install_host(&mut lifecycle, &base).await;
+    let iso = lifecycle.create_seed(&base).await.unwrap();
+    progress.step("fault: a power cut while the system is installed");
+    power_cut_in_the_install(&mut lifecycle, &iso).await;
+    let inventory = lifecycle.register(&iso).await.unwrap();
     progress.step("fault: the ISO boots again on an installed host");
     the_iso_boots_again(&mut lifecycle).await;
     progress.step("fault: agent killed, then power cut, in the OS switch");

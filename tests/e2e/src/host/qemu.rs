@@ -120,7 +120,12 @@ impl Qemu {
         self.config.nics.get(1).map(|nic| nic.mac.clone()).unwrap_or_default()
     }
 
-    pub(super) async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
+    /// Powers it on with an ISO in its drive; one that is on is cut off before.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn boot(&mut self, iso: &Path) -> anyhow::Result<()> {
+        self.host = None;
         self.config.cd = Some(iso.to_owned());
         self.host = Some(Host::start(self.config.clone()).await?);
         Ok(())
