@@ -9,7 +9,7 @@ use std::path::Path;
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
-const MAGIC: u64 = 0x006a_7367_7773_6872;
+const MAGIC: u64 = 0x006a_7366_7773_6872;
 const FLUSH: u64 = 1;
 const DISCARD: u64 = 4;
 /// What an entry starts with.
