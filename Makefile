@@ -67,6 +67,12 @@ test-lab: packages parts image iso ## Run the slow tests: the image of the coord
 	cargo test --package qemu --features slow --test life_of_a_host --test server_hardware
 	cargo test --package vip --features slow --test spread
 
+.PHONY: test-flushes
+test-flushes: packages parts iso ## Cut the power at each flush of an OS switch of a QEMU host (about an hour)
+	@$(INPUTS)
+	cargo build --quiet --package coordinator
+	cargo test --package e2e --features slow --test qemu_flushes -- --nocapture
+
 .PHONY: test-upgrade
 test-upgrade: parts ## Run hosts of this and of the former release with coordinators of both (builds the former release once)
 	@former=$$(tests/contract/former-release/build.sh $(CACHE))
