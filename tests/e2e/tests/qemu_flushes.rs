@@ -1,5 +1,6 @@
-//! A power cut at each flush of an OS switch, on a real host: the former system or the new one comes
-//! up, never neither, with the agent and what the host is known by.
+//! A power cut at the flushes of an OS switch, and of the boot after it that wipes the former node, on
+//! a real host: the former system or the new one comes up, never neither, with the agent and what the
+//! host is known by.
 
 // The exemption for tests does not reach their helper functions.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -17,6 +18,13 @@ use e2e::qemu_site::QemuSite;
 use kube::ResourceExt as _;
 
 const LONG: Duration = Duration::from_mins(12);
+/// Flushes after the command, at most.
+const LATER: usize = 20;
+/// Flushes of the boot that wipes.
+const FIRST: usize = 15;
+/// Logs of the two boots.
+const SWITCH: &str = "switch.log";
+const WIPE: &str = "wipe.log";
 /// Image of the base ISO, and that of the plan.
 const FORMER: &str = "live";
 const NEW: &str = "v1";
@@ -28,10 +36,34 @@ const MARKER: &str = "witness of the switch:";
 struct Seen {
     mode: String,
     image: String,
+    kubelet: String,
+    /// `witness` or `clean`: a file of the former node.
+    node: String,
+    /// `now`, `before` or `never`: the boot that wiped the former node.
+    wiped: String,
 }
 
-/// Puts markers into the log of writes, around the OS switch.
-async fn mark_upgrades(host: &Qemu) {
+impl Seen {
+    /// `None` until the agent runs.
+    fn parse(output: &str) -> Option<Self> {
+        let lines: Vec<_> = output.lines().map(str::to_owned).collect();
+        let [mode, image, agent, kubelet, identity, node, wiped] = <[String; 7]>::try_from(lines).ok()?;
+        let runs = agent == "active" && identity == "identified";
+        runs.then_some(Self { mode, image, kubelet, node, wiped })
+    }
+
+    /// The former system has done nothing for the plan, the new one has wiped before anything else.
+    fn check(&self) {
+        match self.image.as_str() {
+            FORMER => assert!(self.kubelet == "inactive" && self.node == "witness", "{self:?}"),
+            NEW => assert!(self.node == "clean" && self.wiped != "never", "{self:?}"),
+            _ => panic!("{self:?}"),
+        }
+    }
+}
+
+/// Puts markers into the log of writes, around the OS switch, and leaves a file of a former node.
+async fn prepare_host(host: &Qemu) {
     let script = format!(
         "mv /usr/bin/elemental /usr/bin/elemental.marked; cat > /usr/bin/elemental <<'END'\n\
          #!/bin/sh\n\
@@ -40,7 +72,7 @@ async fn mark_upgrades(host: &Qemu) {
          /usr/bin/elemental.marked \"$@\"; code=$?\n\
          [ \"$1\" != upgrade ] || mark ends\n\
          exit $code\n\
-         END\nchmod 0755 /usr/bin/elemental"
+         END\nchmod 0755 /usr/bin/elemental; mkdir -p /var/lib/kubelet; echo > /var/lib/kubelet/witness"
     );
     host.inside(&script).await.unwrap();
 }
@@ -51,8 +83,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Powers off an installed host, copies it to `directory`, and records the boot in which it switches
-/// to another image; the host as it was before, with the log beside it.
-async fn record_switch(site: QemuSite, directory: &Path) -> HostConfig {
+/// to another image, and the one after it; the host as it was before, with the logs beside it.
+async fn record_boots(site: QemuSite, directory: &Path) -> HostConfig {
     let QemuSite { environment, mut host, base, progress, watching: _watching, .. } = site;
     let mut lifecycle = Lifecycle::new(&environment, &mut host, progress.clone());
     let iso = lifecycle.create_seed(&base).await.unwrap();
@@ -66,13 +98,14 @@ async fn record_switch(site: QemuSite, directory: &Path) -> HostConfig {
     for name in ["system.raw", "uefi-variables.fd", "tpm"] {
         copy(&config.directory.join(name), &directory.join(name));
     }
-    machine.record_next_boot(&directory.join("writes.log")).unwrap();
+    machine.record_next_boot(&directory.join(SWITCH)).unwrap();
     machine.power_on().await.unwrap();
     let HostState::On(boot) = machine.state() else { panic!("{:?}", machine.state()) };
     machine.wait_for_boot(boot, LONG).await.unwrap();
-    mark_upgrades(qemu).await;
+    prepare_host(qemu).await;
+    qemu.host().unwrap().record_next_boot(&directory.join(WIPE)).unwrap();
     lifecycle.apply_cluster(&[inventory.name_any()], 1).await.unwrap();
-    progress.step("the OS switch is recorded");
+    progress.step("the OS switch and the boot after it are recorded");
     let machine = lifecycle.qemu().unwrap().host_mut().unwrap();
     machine.wait_for_boot(boot + 1, LONG).await.unwrap();
     machine.power_cut().await;
@@ -88,50 +121,73 @@ async fn boot(config: &HostConfig) -> Seen {
     let mut host = Host::start(config.clone()).await.unwrap();
     host.wait_for_boot(1, LONG).await.unwrap();
     let script = "cd /run/elemental; ls -d *_mode; . /etc/os-release; echo $IMAGE_TAG; \
-        systemctl is-active baremetal-agent; systemctl is-active kubelet; \
-        cd /var/lib/baremetal-agent; test -s install.json && test -s identity/key.pem && echo identified";
+        systemctl is-active baremetal-agent; systemctl is-active kubelet; cd /var/lib/baremetal-agent; \
+        test -s install.json && test -s identity/key.pem && echo identified; \
+        if test -e /var/lib/kubelet/witness; then echo witness; else echo clean; fi; \
+        if ! test -s cleanup-receipt.json; then echo never; \
+        elif grep -q $(cat /proc/sys/kernel/random/boot_id) cleanup-receipt.json; then echo now; \
+        else echo before; fi";
     let run = async || {
         let output = host.exec_within(&["sh", "-c", script], LONG).await;
         let output = output.map_err(|error| error.to_string())?.stdout;
-        match output.lines().collect::<Vec<_>>()[..] {
-            [mode, image, "active", "inactive", "identified"] => {
-                Ok(Seen { mode: mode.to_owned(), image: image.to_owned() })
-            }
-            _ => Err(output),
-        }
+        Seen::parse(&output).ok_or(output)
     };
     let seen = host.wait_until("agent that knows its host", LONG, run).await.unwrap();
     host.power_cut().await;
+    seen.check();
     seen
+}
+
+/// Boots the disk as it was at each of these flushes.
+async fn boot_at(config: &HostConfig, log: &WriteLog, flushes: Vec<usize>) -> BTreeMap<Seen, usize> {
+    let disk = File::options().write(true).open(config.system_disk()).unwrap();
+    let (mut from, mut boots) = (0, BTreeMap::new());
+    for flush in flushes {
+        log.replay(from..flush, &disk).unwrap();
+        from = flush;
+        let seen = boot(config).await;
+        eprintln!("power cut at entry {flush}: {seen:?}");
+        *boots.entry(seen).or_default() += 1;
+    }
+    boots
+}
+
+/// All flushes while the command runs, and some of those until the host reboots, the last among
+/// them: a boot takes a minute.
+fn choose_flushes(flushes: &[usize], ends: usize) -> Vec<usize> {
+    let (within, after): (Vec<_>, Vec<_>) = flushes.iter().partition(|flush| **flush < ends);
+    let each = after.len().div_ceil(LATER).max(1);
+    let later = after.into_iter().rev().step_by(each).collect::<Vec<_>>().into_iter().rev();
+    within.into_iter().chain(later).collect()
 }
 
 // Fault: power is lost at a flush of the OS switch.
 // Shown: nothing: the former system or the new one boots, and the agent runs.
-// Seen: console
+// Fault: power is lost while the former node is wiped.
+// Shown: nothing: the next boot wipes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn os_switch_survives_power_cuts_at_flushes() {
     let directory = tempfile::tempdir().unwrap();
-    let config = record_switch(QemuSite::start().await.unwrap(), directory.path()).await;
-    let log = WriteLog::read(&directory.path().join("writes.log")).unwrap();
-    let find = |word: &str| log.find(format!("{MARKER} {word}").as_bytes()).unwrap().unwrap();
-    let (begins, ends) = (find("begins"), find("ends"));
-    let flushes = log.flushes_from(begins);
+    let config = record_boots(QemuSite::start().await.unwrap(), directory.path()).await;
+    let read = |name: &str| WriteLog::read(&directory.path().join(name)).unwrap();
+    let (switch, wipe) = (read(SWITCH), read(WIPE));
+    let find = |word: &str| switch.find(format!("{MARKER} {word}").as_bytes()).unwrap().unwrap();
+    let (all, ends) = (switch.flushes_from(find("begins")), find("ends"));
+    let flushes = choose_flushes(&all, ends);
     let within = flushes.iter().filter(|flush| **flush < ends).count();
-    eprintln!("{} flushes, {within} of them while the command runs", flushes.len());
+    eprintln!("{} of {} flushes, {within} of them while the command runs", flushes.len(), all.len());
     assert!(flushes.len() >= 20 && within > 0);
+    let last = flushes.last().copied();
+    let boots = boot_at(&config, &switch, flushes).await;
+    eprintln!("{boots:#?}");
+    let count = |image: &str| boots.keys().filter(|seen| seen.image == image).count();
+    assert!(count(FORMER) > 0 && count(NEW) > 0, "the switch is not between these flushes");
+    // What follows the last flush is lost, and the next boot begins.
     let disk = File::options().write(true).open(config.system_disk()).unwrap();
-    let mut all: BTreeMap<Seen, usize> = BTreeMap::new();
-    let (mut from, mut last) = (0, None);
-    for flush in flushes {
-        log.replay(from..flush, &disk).unwrap();
-        from = flush;
-        let seen = boot(&config).await;
-        eprintln!("power cut at entry {flush}: {} {}", seen.mode, seen.image);
-        assert!([FORMER, NEW].contains(&seen.image.as_str()), "{seen:?}");
-        *all.entry(seen.clone()).or_default() += 1;
-        last = Some(seen);
-    }
-    eprintln!("{all:?}");
-    assert!(all.keys().any(|seen| seen.image == FORMER), "the switch was over at its first flush");
-    assert_eq!(last.unwrap().image, NEW, "the switch is not flushed when the host reboots");
+    switch.replay(last.unwrap_or_default()..usize::MAX, &disk).unwrap();
+    let flushes: Vec<_> = wipe.flushes_from(0).into_iter().take(FIRST).collect();
+    let boots = boot_at(&config, &wipe, flushes).await;
+    eprintln!("{boots:#?}");
+    let count = |wiped: &str| boots.keys().filter(|seen| seen.wiped == wiped).count();
+    assert!(count("now") > 0 && count("before") > 0, "the wipe is not between these flushes");
 }

@@ -117,12 +117,13 @@ impl WriteLog {
         flushes
     }
 
-    /// Does to a disk what these entries say.
+    /// Does to a disk what these entries say, as far as there are any.
     ///
     /// # Errors
     /// When the log cannot be read, or the disk cannot be written.
     pub fn replay(&self, entries: Range<usize>, disk: &File) -> io::Result<()> {
-        for entry in self.entries.get(entries).unwrap_or_default() {
+        let end = entries.end.min(self.entries.len());
+        for entry in self.entries.get(entries.start..end).unwrap_or_default() {
             match entry.kind {
                 Kind::Write => disk.write_all_at(&self.data(entry)?, entry.start)?,
                 Kind::Discard => punch_hole(disk, entry)?,
