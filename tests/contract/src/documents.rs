@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Documents with commands for operators and developers; below a directory all of its pages.
 pub const DOCUMENTS: [&str; 3] = ["README.md", "docs", "docs/examples"];
@@ -86,10 +86,13 @@ impl Block {
     }
 }
 
-/// A file of the checkout.
+/// A file of the checkout in which the test is run: checkouts that share a target directory share
+/// what was built, and `UPDATE=1` must not write into another one.
 #[must_use]
 pub fn checkout(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+    let here = std::env::current_dir().unwrap_or_default();
+    let root = here.ancestors().find(|directory| directory.join("Cargo.lock").exists());
+    root.unwrap_or(&here).join(path)
 }
 
 /// All fenced blocks of a document, in order.
