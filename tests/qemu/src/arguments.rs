@@ -75,15 +75,14 @@ fn disks(config: &HostConfig) -> Vec<String> {
     let system = config.system_disk();
     let drive = match &config.write_log {
         Some(log) => recorded_drive(&system, log),
-        None => format!("format=raw,file={}", system.display()),
+        None if config.keeps_writes => format!("format=raw,file={}", system.display()),
+        None => format!("format=qcow2,file={}", config.overlay().display()),
     };
-    // With `snapshot` a file that ends with QEMU takes what is written.
-    let kept = if config.keeps_writes { "" } else { ",snapshot=on" };
     let mut list = vec![
         "-drive".into(),
         // writeback honours flushes: what the guest synced survives a power cut, what it did not is lost. What the
         // guest trims is a hole in the file, as it is gone from a flash disk.
-        format!("if=none,id=system,cache=writeback,discard=unmap{kept},{drive}"),
+        format!("if=none,id=system,cache=writeback,discard=unmap,{drive}"),
         "-device".into(),
         match config.devices {
             Devices::Virtio => format!("virtio-blk-pci,drive=system,serial=system{disk}"),
@@ -200,7 +199,7 @@ mod tests {
             ("its disk", &server, "-device nvme,drive=system,serial=system,bootindex=2", true),
             ("its cards", &server, "-device e1000e,netdev=net1", true),
             ("writes are kept", &plain, "discard=unmap,format=raw,file=/d/system.raw", true),
-            ("writes are not kept", &forgetful, "snapshot=on,format=raw,file=/d/system.raw", true),
+            ("writes are not kept", &forgetful, "discard=unmap,format=qcow2,file=/d/overlay.qcow2", true),
             ("writes are recorded", &recorded, "log.file.filename=/d/log", true),
             ("networks are closed", &plain, "id=net1,restrict=on,net=10.77.0.0/24", true),
             (

@@ -103,7 +103,7 @@ pub struct HostConfig {
     pub translations_mib: u32,
     /// Size of the system disk in GiB; it takes room only as it is written.
     pub disk_gib: u32,
-    /// Whether what a boot writes to the system disk is there at the next one.
+    /// Whether what the host writes to the system disk is there when it is started again. It always is after a reset.
     pub keeps_writes: bool,
     /// Where the next boot's writes to the system disk are recorded, see [`crate::WriteLog`].
     pub write_log: Option<PathBuf>,
@@ -128,6 +128,11 @@ impl HostConfig {
     #[must_use]
     pub fn system_disk(&self) -> PathBuf {
         self.directory.join("system.raw")
+    }
+
+    /// Takes what is written where writes are not kept.
+    pub(crate) fn overlay(&self) -> PathBuf {
+        self.directory.join("overlay.qcow2")
     }
 
     /// A host as the story has it: 2 CPUs, 2 GiB, a 16 GiB disk, a TPM, one NIC for DHCP (10.0.2.0) and one for a static

@@ -412,12 +412,27 @@ async fn prepare(config: &HostConfig) -> Result<(), LabError> {
         let file = tokio::fs::File::create_new(&disk).await.map_err(failed(&disk))?;
         file.set_len(u64::from(config.disk_gib) << 30).await.map_err(failed(&disk))?;
     }
+    if !config.keeps_writes {
+        lay_overlay(&disk, &config.overlay()).await?;
+    }
     let variables = directory.join("uefi-variables.fd");
     if config.firmware == Firmware::Uefi && !variables.exists() {
         let template = Path::new(OVMF_CODE).with_file_name("OVMF_VARS_4M.fd");
         tokio::fs::copy(&template, &variables).await.map_err(failed(&template))?;
     }
     Ok(())
+}
+
+/// A new one over what the disk is now.
+async fn lay_overlay(disk: &Path, overlay: &Path) -> Result<(), LabError> {
+    let mut command = tokio::process::Command::new("qemu-img");
+    command.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(disk).arg(overlay);
+    let made = command.output().await.map_err(|source| LabError::Start { program: "qemu-img", source })?;
+    if made.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+    Err(LabError::Program { program: "qemu-img", said })
 }
 
 #[cfg(test)]
