@@ -54,6 +54,15 @@ impl Host {
         self.simulated.run_cloud_init().unwrap();
     }
 
+    /// Runs `plan` until it ends this boot.
+    async fn play_boot(&self, plan: &Plan) {
+        let mut executor = self.executor();
+        executor.accept(plan.clone()).unwrap();
+        while let Advance::Report(report) = executor.advance().await.unwrap() {
+            executor.reported(&report).unwrap();
+        }
+    }
+
     /// Runs `plan` to its end, across its reboot; every report in order.
     async fn play(&self, plan: &Plan) -> Vec<StepReport> {
         let mut reports = Vec::new();

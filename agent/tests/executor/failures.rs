@@ -155,11 +155,7 @@ async fn a_network_that_failed_fails_its_plan() {
     let state = host.root.state();
     host.play(&reprovision(1)).await;
     network_trial::confirm_network(&host.root, "boot-2").unwrap();
-    let mut executor = host.executor();
-    executor.accept(unreachable(2)).unwrap();
-    while let Advance::Report(report) = executor.advance().await.unwrap() {
-        executor.reported(&report).unwrap();
-    }
+    host.play_boot(&unreachable(2)).await;
     host.reboot();
     let trial = network_trial::read_trial(&state).unwrap();
     assert_eq!(trial.phase("boot-3"), Phase::Running);
@@ -185,11 +181,7 @@ async fn a_network_that_failed_fails_its_plan() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_receipt_fails_the_plan() {
     let host = Host::new();
-    let mut executor = host.executor();
-    executor.accept(reprovision(1)).unwrap();
-    while let Advance::Report(report) = executor.advance().await.unwrap() {
-        executor.reported(&report).unwrap();
-    }
+    host.play_boot(&reprovision(1)).await;
     host.simulated.power_cycle().unwrap();
     host.simulated.run_cloud_init().unwrap();
     let reports = host.play(&reprovision(1)).await;
@@ -201,11 +193,7 @@ async fn a_missing_receipt_fails_the_plan() {
 #[tokio::test(start_paused = true)]
 async fn endless_cloud_init_fails_plan_with_timeout() {
     let host = Host::new();
-    let mut executor = host.executor();
-    executor.accept(reprovision(1)).unwrap();
-    while let Advance::Report(report) = executor.advance().await.unwrap() {
-        executor.reported(&report).unwrap();
-    }
+    host.play_boot(&reprovision(1)).await;
     host.simulated.power_cycle().unwrap();
     let _ = boot::run(&host.root);
     let mut executor = host.executor();
