@@ -1,4 +1,5 @@
 //! Rules of the house, checked.
 
 pub mod documents;
+pub mod sources;
 pub mod spans;

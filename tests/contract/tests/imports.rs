@@ -4,12 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
+use contract::documents::checkout;
+use contract::sources::rust_files;
 
 /// Every crate that `package` is built from, itself left out.
 fn dependencies(package: &str) -> BTreeSet<String> {
@@ -26,7 +25,7 @@ fn dependencies(package: &str) -> BTreeSet<String> {
             "--package",
             package,
         ])
-        .current_dir(root())
+        .current_dir(checkout(""))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -76,20 +75,19 @@ fn each_crate_excludes_its_forbidden_dependencies() {
 }
 
 /// Source files below `directory`, tests left out, with their text.
-fn sources(directory: &Path) -> Vec<(String, String)> {
-    let mut found = vec![];
-    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() {
-            let is_test = path.file_name().is_some_and(|name| name == "tests");
-            found.extend(if is_test { vec![] } else { sources(&path) });
-        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
-            found.push((path.display().to_string(), code));
-        }
-    }
-    found
+fn sources(directory: &str) -> Vec<(String, String)> {
+    let directory = checkout(directory);
+    let is_test = |path: &Path| {
+        let below = path.strip_prefix(&directory).unwrap();
+        below.ends_with("tests.rs") || below.components().any(|part| part.as_os_str() == "tests")
+    };
+    let files = rust_files(&directory).unwrap().into_iter().filter(|path| !is_test(path));
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+        (path.display().to_string(), code)
+    };
+    files.map(read).collect()
 }
 
 #[test]
@@ -117,7 +115,7 @@ fn no_module_reaches_where_it_must_not() {
         ("coordinator/src/store", vec!["crate::controllers", "crate::rpc"]),
     ];
     for (directory, forbidden) in cases {
-        let sources = sources(&root().join(directory));
+        let sources = sources(directory);
         assert!(!sources.is_empty(), "{directory} is empty");
         for (path, code) in sources {
             let found: Vec<_> = forbidden.iter().filter(|word| code.contains(**word)).collect();
@@ -176,7 +174,7 @@ fn no_condition_is_an_input_of_a_decision() {
     let mut unused: BTreeSet<_> = ALLOWED_READS.into_iter().collect();
     let mut found = vec![];
     for directory in ["coordinator/core/src", "coordinator/src"] {
-        for (path, code) in sources(&root().join(directory)) {
+        for (path, code) in sources(directory) {
             for line in code.lines().filter(|line| CONDITION_READS.iter().any(|read| line.contains(read))) {
                 let is_allowed =
                     |(file, part, _): &(&str, &str, &str)| path.ends_with(file) && line.contains(part);

@@ -4,25 +4,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use contract::documents::checkout;
+use contract::sources::rust_files;
 
 const MOST_WORDS: usize = 8;
-
-fn rust_files(directory: &Path) -> Vec<PathBuf> {
-    let mut found = vec![];
-    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() {
-            let is_generated = path.ends_with("generated");
-            found.extend(if is_generated { vec![] } else { rust_files(&path) });
-        } else if path.extension().is_some_and(|end| end == "rs") {
-            found.push(path);
-        }
-    }
-    found
-}
+/// The compiler of the protocol names its functions.
+const GENERATED: &str = "proto/src/generated";
 
 fn function_name(line: &str) -> Option<&str> {
     let (before, name) = line.split_once("fn ")?;
@@ -37,7 +25,8 @@ fn function_name(line: &str) -> Option<&str> {
 fn functions_have_at_most_eight_words() {
     let mut seen = 0;
     for directory in ["agent", "coordinator", "proto", "tests"] {
-        for path in rust_files(&checkout(directory)) {
+        let files = rust_files(&checkout(directory)).unwrap();
+        for path in files.into_iter().filter(|path| !path.starts_with(checkout(GENERATED))) {
             let text = fs::read_to_string(&path).unwrap();
             for name in text.lines().filter_map(function_name) {
                 seen += 1;

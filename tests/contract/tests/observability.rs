@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
 
+use contract::documents::checkout;
 use coordinator::metrics::catalogue;
 use regex::Regex;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use serde_json::Value;
 const OF_SCRAPES: [&str; 4] = ["instance", "job", "namespace", "pod"];
 
 fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+    fs::read_to_string(checkout(path)).unwrap()
 }
 
 fn alerts() -> Vec<Value> {

@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
+use contract::documents::checkout;
 use coordinator_api::names::{
     IMAGE_CATALOG, INFRASTRUCTURE_GROUP, annotation, label, plan_secret, registration_secret,
 };
@@ -135,7 +135,7 @@ async fn every_right_is_used() {
 
 /// Every right is used, but for those that are known with their calls.
 fn check_unused(rights: &BTreeSet<String>, used: &BTreeSet<String>, known: &[(&str, &str, &str)]) {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../coordinator/src");
+    let sources = checkout("coordinator/src");
     for (right, file, call) in known {
         let code = std::fs::read_to_string(sources.join(file)).unwrap();
         assert!(code.contains(call), "{right}: {file} does not call {call} any more");
