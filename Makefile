@@ -68,7 +68,7 @@ test-lab: packages parts image iso ## Run the slow tests: the image of the coord
 	cargo test --package vip --features slow --test spread
 
 .PHONY: test-flushes
-test-flushes: packages parts iso ## Cut the power at each flush of an OS switch of a QEMU host (about an hour)
+test-flushes: packages parts iso ## Cut the power at 30 to 50 flushes of an OS switch and of the wipe after it, of a QEMU host (a boot for each)
 	@$(INPUTS)
 	cargo build --quiet --package coordinator
 	cargo test --package e2e --features slow --test qemu_flushes -- --nocapture

@@ -157,13 +157,13 @@ async fn boot_at(config: &HostConfig, log: &WriteLog, flushes: Vec<usize>) -> BT
     boots
 }
 
-/// All flushes while the command runs, and some of those until the host reboots, the last among
-/// them: a boot takes a minute.
+/// All flushes while the command runs, and of those until the host reboots [`LATER`] at equal
+/// distances, the last among them: each takes a boot.
 fn choose_flushes(flushes: &[usize], ends: usize) -> Vec<usize> {
-    let (within, after): (Vec<_>, Vec<_>) = flushes.iter().partition(|flush| **flush < ends);
-    let each = after.len().div_ceil(LATER).max(1);
-    let later = after.into_iter().rev().step_by(each).collect::<Vec<_>>().into_iter().rev();
-    within.into_iter().chain(later).collect()
+    let (within, after) = flushes.split_at(flushes.partition_point(|flush| *flush < ends));
+    let count = after.len().min(LATER);
+    let later = (1..=count).filter_map(|number| after.get(number * after.len() / count - 1));
+    within.iter().chain(later).copied().collect()
 }
 
 // Fault: power is lost at a flush of the OS switch.
