@@ -3,6 +3,7 @@
 //! Every change of ownership or plan is one write with a `resourceVersion`
 //! precondition: leader election is for economy, never for safety.
 
+pub mod bootstrap_secret;
 pub mod host;
 pub mod machine;
 pub mod metal3;

@@ -192,11 +192,11 @@ fn assign_plan(host: &HostRecord, inputs: &PlanInputs, stored: &StoredPlan) -> R
         && record.plan.generation > newest
         && rendered(record.plan.generation)?.bytes == record.bytes
     {
-        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None });
+        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None, resolved: None });
     }
     let generation = Generation(newest.max(stored.generation()).0 + 1);
     let record = Box::new(rendered(generation)?);
-    Ok(Assignment { record, is_stored: false, lost: lost_record(host, stored) })
+    Ok(Assignment { record, is_stored: false, lost: lost_record(host, stored), resolved: None })
 }
 
 /// Why the record that should be there is not, for an Event.

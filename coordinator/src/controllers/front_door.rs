@@ -23,6 +23,7 @@ use coordinator_core::provider_id::ProviderId;
 use coordinator_core::retry;
 use coordinator_core::trace::TraceId;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
 use kube::runtime::controller::Action;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -110,7 +111,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
     // Registered as waiting before the caches are read, so that no event is missed.
     context.index.set_waiting(&key, true);
     let gathered = machine.gather_inputs(&context);
-    let (outcome, secret) = match decide_outcome(&context, &gathered).await {
+    let (outcome, read) = match decide_outcome(&context, &gathered).await {
         Ok(decided) => decided,
         Err(error) => {
             let failed = Err(error);
@@ -123,7 +124,7 @@ pub async fn reconcile_machine<K: FrontDoor>(
     }
     context.index.set_waiting(&key, lacks_host_or_image(&outcome));
     let applied = match &outcome.effect {
-        Some(effect) => effects::apply_effect(&context, &*machine, &gathered, effect, secret.as_ref()).await,
+        Some(effect) => effects::apply_effect(&context, &*machine, &gathered, effect, &read).await,
         None => Ok(()),
     };
     write_state(&context, &*machine, &gathered, outcome.state.as_ref(), &applied).await?;
@@ -131,21 +132,31 @@ pub async fn reconcile_machine<K: FrontDoor>(
     Ok(requeue_after(&context, &key, &outcome, gathered.now))
 }
 
+/// Secrets that were read for a decision, with what a write to them needs.
+#[derive(Default)]
+struct ReadSecrets {
+    plan: Option<StoredSecret>,
+    bootstrap: Option<KubeSecret>,
+}
+
 /// Decides; Secrets and Nodes are read when the decision asks for them, and no
 /// other.
 async fn decide_outcome(
     context: &Context,
     gathered: &Gathered,
-) -> Result<(Outcome, Option<StoredSecret>), StoreError> {
+) -> Result<(Outcome, ReadSecrets), StoreError> {
     let mut secrets = Secrets::default();
-    let mut stored = None;
+    let mut stored = ReadSecrets::default();
     for _ in 0..=READS {
         let outcome = assignment::decide_outcome(&gathered.situation(&secrets));
         match &outcome.effect {
             Some(Effect::ReadSecret(SecretRef::Bootstrap(name))) => {
                 let keys =
                     if gathered.demand.machine.kind == KIND { &[VALUE][..] } else { &["userData", VALUE] };
-                secrets.bootstrap = read_secret(context, gathered, name, keys).await?;
+                let namespace = &gathered.demand.machine.namespace;
+                stored.bootstrap = plan_record::read_secret(&context.client, namespace, name).await?;
+                let value = stored.bootstrap.as_ref().and_then(|secret| plan_record::value_of(secret, keys));
+                secrets.bootstrap = value.map_or(SecretRead::Missing, SecretRead::Read);
             }
             Some(Effect::ReadSecret(SecretRef::MetaData(name))) => {
                 secrets.meta_data = read_secret(context, gathered, name, &["metaData", VALUE]).await?;
@@ -160,10 +171,10 @@ async fn decide_outcome(
                     read.map_or(SecretRead::Missing, |secret| SecretRead::Read(Box::new(secret)));
             }
             Some(Effect::ReadSecret(SecretRef::Plan)) => {
-                let Some(host) = &gathered.host else { return Ok((outcome, None)) };
+                let Some(host) = &gathered.host else { return Ok((outcome, stored)) };
                 let read = plan_record::read_of(&context.client, host).await?;
                 secrets.plan = Some(read.contents.clone());
-                stored = Some(read);
+                stored.plan = Some(read);
             }
             Some(Effect::FindNodes(search)) => {
                 let namespace = &gathered.demand.machine.namespace;

@@ -62,9 +62,14 @@ pub async fn read_key(
     name: &str,
     keys: &[&str],
 ) -> Result<Option<Secret>, StoreError> {
-    let data = read_secret(client, namespace, name).await?.and_then(|secret| secret.data);
-    let value = data.and_then(|mut data| keys.iter().find_map(|key| data.remove(*key)));
-    Ok(value.map(|ByteString(value)| Secret::new(value)))
+    Ok(read_secret(client, namespace, name).await?.and_then(|secret| value_of(&secret, keys)))
+}
+
+/// The value of the first of these keys.
+#[must_use]
+pub fn value_of(secret: &KubeSecret, keys: &[&str]) -> Option<Secret> {
+    let data = secret.data.as_ref()?;
+    keys.iter().find_map(|key| data.get(*key)).map(|value| Secret::new(value.0.clone()))
 }
 
 /// Reads the plan Secret of a host.

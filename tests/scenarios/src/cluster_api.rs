@@ -157,8 +157,8 @@ impl World {
 
     /// The bootstrap Secret of a machine.
     pub async fn apply_bootstrap(&self, machine: &str, data: &str) {
-        self.create("Secret", &format!("{machine}-bootstrap"), json!({ "stringData": { "value": data } }))
-            .await;
+        let secret = json!({ "type": "cluster.x-k8s.io/secret", "stringData": { "value": data } });
+        self.create("Secret", &format!("{machine}-bootstrap"), secret).await;
     }
 
     /// A machine without its bootstrap Secret.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fake_apiserver::{Counts, Verb};
+use k8s_openapi::api::core::v1::Secret;
 use scenarios::{Table, World};
 
 /// Limits of the requests of one part, Events included.
@@ -47,11 +48,15 @@ async fn host_becomes_a_node_twice() {
         world.wait_idle().await;
         table.add(&format!("claim, reprovision, provide {machine}"), world.count_requests(mark));
         // One for the annotations of the new system, one for the Node.
-        within(machine, &world.count_requests(mark), 24, 20);
+        within(machine, &world.count_requests(mark), 25, 21);
         let spec = world.machine(machine).unwrap().spec;
         assert_eq!(spec.provider_id.as_deref(), Some("baremetal:///host-1"));
         let host = world.inventory("host-1").unwrap().status.unwrap().host.unwrap();
         assert_eq!(host.image, format!("registry.example/os:{version}"));
+        let user_data = std::fs::read(world.host("host-1").disk().nocloud_seed().join("user-data")).unwrap();
+        let secret = world.get_object("secrets", &format!("{machine}-bootstrap")).unwrap();
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        assert_eq!(secret.data.unwrap()["resolved-value"].0, user_data, "what the host was given");
         let seed =
             std::fs::read_to_string(world.host("host-1").disk().nocloud_seed().join("meta-data")).unwrap();
         assert!(seed.contains("local-hostname: host-1"), "{seed}");
@@ -110,7 +115,7 @@ async fn fleet_requests_scale_with_hosts() {
     world.wait_idle().await;
     table.add("10 machines run", world.count_requests(mark));
     // As for one, and what a cache that is behind costs: not more with each.
-    within("ten machines", &world.count_requests(mark), 310, 225);
+    within("ten machines", &world.count_requests(mark), 320, 235);
     println!("{table}");
     world.check_invariants().await;
 }

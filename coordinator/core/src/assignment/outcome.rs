@@ -5,6 +5,7 @@ use coordinator_api::conditions::{ConditionUpdate, Reason, Type, condition_false
 use coordinator_api::inventory::AllocationState;
 use coordinator_api::machine::Phase;
 use jiff::Timestamp;
+use proto::plan::Secret;
 
 use crate::demand::{Blocker, Demand, Severity};
 use crate::host::{HostRecord, Problem};
@@ -76,6 +77,8 @@ pub struct Assignment {
     pub is_stored: bool,
     /// Why what the Secret held is replaced, for an Event.
     pub lost: Option<Problem>,
+    /// The bootstrap data as the plan has it, where it was edited.
+    pub resolved: Option<Secret>,
 }
 
 /// A Node of a workload cluster.

@@ -337,8 +337,10 @@ fn assign_reprovision(node: &NodeDemand, host: Host<'_>, inputs: &Inputs<'_>) ->
         names.provider_id = stated;
     }
     let registry = inputs.registry.clone();
+    let resolved = (node.bootstrap_edit != BootstrapEdit::Unchanged).then(|| user_data.clone());
     let plan = Reprovision { image, registry, user_data, network, names, meta_data };
-    assign_plan(host.record, &PlanInputs::Reprovision(plan), inputs.stored)
+    let assignment = assign_plan(host.record, &PlanInputs::Reprovision(plan), inputs.stored)?;
+    Ok(Assignment { resolved, ..assignment })
 }
 
 /// The network of a Secret, instead of the host's own.

@@ -81,8 +81,9 @@ fn assign(host: &HostRecord, plan: &CustomPlan, stored: &StoredPlan) -> Result<A
         && record.plan.generation > newest
         && plan.render(record.plan.generation)?.bytes == record.bytes
     {
-        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None });
+        return Ok(Assignment { record: record.clone(), is_stored: true, lost: None, resolved: None });
     }
     let generation = Generation(newest.max(stored.generation()).0 + 1);
-    Ok(Assignment { record: Box::new(plan.render(generation)?), is_stored: false, lost: None })
+    let record = Box::new(plan.render(generation)?);
+    Ok(Assignment { record, is_stored: false, lost: None, resolved: None })
 }

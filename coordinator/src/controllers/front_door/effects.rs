@@ -9,10 +9,10 @@ use coordinator_core::provider_id::ProviderId;
 use coordinator_core::trace::{Period, claim_span, machine_span};
 use kube::ResourceExt as _;
 
-use super::{FrontDoor, Gathered};
+use super::{FrontDoor, Gathered, ReadSecrets};
 use crate::controllers::Context;
 use crate::store::plan_record::StoredSecret;
-use crate::store::{StoreError, host, machine, plan_record};
+use crate::store::{StoreError, bootstrap_secret, host, machine, plan_record};
 
 /// Applies the one effect of a decision.
 pub(super) async fn apply_effect<K: FrontDoor>(
@@ -20,7 +20,7 @@ pub(super) async fn apply_effect<K: FrontDoor>(
     machine: &K,
     gathered: &Gathered,
     effect: &Effect,
-    secret: Option<&StoredSecret>,
+    read: &ReadSecrets,
 ) -> Result<(), StoreError> {
     let client = &context.client;
     match (effect, gathered.inventory.as_deref()) {
@@ -45,7 +45,7 @@ pub(super) async fn apply_effect<K: FrontDoor>(
         }
         (Effect::ProtectHost, Some(inventory)) => host::protect(client, inventory).await,
         (Effect::Assign(assignment), Some(inventory)) => {
-            assign_plan(context, machine, inventory, assignment, secret).await
+            assign_plan(context, machine, inventory, assignment, read).await
         }
         (Effect::Mark(state), Some(inventory)) => host::mark(client, inventory, *state).await.map(drop),
         (Effect::SetProviderId(provider_id), Some(inventory)) => {
@@ -78,10 +78,13 @@ async fn assign_plan<K: FrontDoor>(
     machine: &K,
     inventory: &MachineInventory,
     assignment: &Assignment,
-    secret: Option<&StoredSecret>,
+    read: &ReadSecrets,
 ) -> Result<(), StoreError> {
     let plan = &assignment.record.plan;
-    write_plan(context, inventory, assignment, secret).await?;
+    if let (Some(secret), Some(resolved)) = (&read.bootstrap, &assignment.resolved) {
+        bootstrap_secret::write_resolved(&context.client, secret, resolved).await?;
+    }
+    write_plan(context, inventory, assignment, read.plan.as_ref()).await?;
     let note = HostNote::Assigned { plan: plan.id.as_str(), host: &inventory.name_any() }.to_string();
     context.events.normal(machine, "PlanAssigned", &note).await;
     tracing::info!(inventory = inventory.name_any(), plan = plan.id.as_str(), "plan assigned");

@@ -49,6 +49,15 @@ fn foreign(name: &str, kind: &str) -> Value {
     json!({ "metadata": { "name": name }, "type": kind })
 }
 
+/// As Cluster API's bootstrap provider writes it.
+fn bootstrap_data() -> Value {
+    json!({
+        "metadata": { "name": "bootstrap" },
+        "type": BOOTSTRAP,
+        "data": { "value": "djE=", "format": "Y2xvdWQtY29uZmln" },
+    })
+}
+
 fn authority(is_immutable: bool) -> Value {
     json!({ "metadata": { "name": CA }, "immutable": is_immutable })
 }
@@ -108,6 +117,18 @@ impl Caller {
         let data = json!({ "data": { "k": "dg==" } });
         let takeover = json!({ "metadata": { "labels": { label::MANAGED: "true" } } });
         let resolved = json!({ "data": { "resolved-value": "dg==" } });
+        let with_another = json!({ "data": { "resolved-value": "dg==", "value": "dg==" } });
+        let without_value = json!({ "data": { "resolved-value": "dg==", "value": null } });
+        let labelled = json!({
+            "metadata": { "labels": { label::MANAGED: "true" } },
+            "data": { "resolved-value": "dg==" },
+        });
+        let owner = json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u" });
+        let owned = json!({
+            "metadata": { "ownerReferences": [owner] },
+            "data": { "resolved-value": "dg==" },
+        });
+        let frozen = json!({ "immutable": true, "data": { "resolved-value": "dg==" } });
         let cases = [
             ("a plan", namespace, "plan", &data, DONE),
             ("a plan that was restored without label", namespace, "bare-plan", &data, DONE),
@@ -123,7 +144,13 @@ impl Caller {
             ),
             ("one with our label", namespace, "labelled", &data, DENIED),
             ("bootstrap data", namespace, "bootstrap", &data, DENIED),
-            ("the normalised bootstrap data", namespace, "bootstrap", &resolved, DENIED),
+            ("the normalised bootstrap data", namespace, "bootstrap", &resolved, DONE),
+            ("that and the bootstrap data", namespace, "bootstrap", &with_another, DENIED),
+            ("that and no bootstrap data", namespace, "bootstrap", &without_value, DENIED),
+            ("that and a label", namespace, "bootstrap", &labelled, DENIED),
+            ("that and an owner", namespace, "bootstrap", &owned, DENIED),
+            ("that for ever", namespace, "bootstrap", &frozen, DENIED),
+            ("normalised data of another Secret", namespace, "kubeconfig", &resolved, DENIED),
         ];
         for (name, namespace, secret, patch, want) in cases {
             assert_eq!(self.patch(namespace, secret, patch.clone()).await, want, "patch {name}");
@@ -165,7 +192,7 @@ async fn create_secrets(admin: &Client) {
             own(TOKEN, registration_secret::TYPE),
             foreign("kubeconfig", "Opaque"),
             own("labelled", "Opaque"),
-            foreign("bootstrap", BOOTSTRAP),
+            bootstrap_data(),
         ] {
             let secret = serde_json::from_value(secret).unwrap();
             secrets.create(&PostParams::default(), &secret).await.unwrap();

@@ -135,7 +135,13 @@ fn stored_record_is_announced_when_same() {
     let record = assignment(&first).record.clone();
     let stored = |plan| Secrets { plan: Some(plan), ..read() };
     let again = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(record.clone())));
-    assert_eq!(assignment(&again), &Assignment { record: record.clone(), is_stored: true, lost: None });
+    let resolved = assignment(&first).resolved.clone();
+    let text = String::from_utf8(resolved.as_ref().unwrap().expose().to_vec()).unwrap();
+    assert!(text.contains("provider-id"), "{text}");
+    assert_eq!(
+        assignment(&again),
+        &Assignment { record: record.clone(), is_stored: true, lost: None, resolved }
+    );
     let foreign = render(&samples::reprovision(), Generation(1), "another").unwrap();
     let other = outcome(&samples::demand(), Some(&claimed()), &stored(StoredPlan::Record(Box::new(foreign))));
     let other = assignment(&other);

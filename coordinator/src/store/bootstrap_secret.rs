@@ -1,0 +1,42 @@
+//! The Secret with the bootstrap data of a machine. It belongs to the bootstrap
+//! provider; one key of it is the coordinator's.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret as KubeSecret;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use proto::plan::Secret;
+use serde_json::json;
+
+use super::StoreError;
+
+const KIND: &str = "Secret";
+/// What Cluster API's providers create; the admission policy allows no other.
+const TYPE: &str = "cluster.x-k8s.io/secret";
+/// The bootstrap data as the plan has it.
+const RESOLVED: &str = "resolved-value";
+
+/// Writes what of the bootstrap data went into the plan beside it; no request when
+/// it is there, or when the Secret is not one of Cluster API.
+///
+/// # Errors
+/// Conflict when the Secret has changed since it was read.
+pub async fn write_resolved(
+    client: &Client,
+    secret: &KubeSecret,
+    resolved: &Secret,
+) -> Result<(), StoreError> {
+    let stored = secret.data.as_ref().and_then(|data| data.get(RESOLVED));
+    let is_written = stored.is_some_and(|stored| stored.0 == resolved.expose());
+    if is_written || secret.type_.as_deref() != Some(TYPE) {
+        return Ok(());
+    }
+    let name = secret.name_any();
+    let api: Api<KubeSecret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
+    let patch = json!({
+        "metadata": { "resourceVersion": secret.resource_version() },
+        "data": { RESOLVED: ByteString(resolved.expose().to_vec()) },
+    });
+    let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+    written.map(drop).map_err(StoreError::request("write resolved-value to", KIND, &name))
+}
