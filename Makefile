@@ -56,7 +56,15 @@ demo: packages parts agent iso ## Show the lifecycle live: a QEMU host from seed
 test: packages parts agent iso ## Run the tests: pure, scenarios, real API servers, one QEMU host
 	@$(INPUTS)
 	cargo build --quiet --package coordinator --package kubectl-baremetal
-	cargo test --workspace
+	cargo test --workspace --no-run
+	echo 'the QEMU host is tested beside all others; its output comes last' >&2
+	mkdir -p $(CARGO_TARGET_DIR)
+	cargo test --workspace --test 'qemu_*' >$(CARGO_TARGET_DIR)/qemu-host.log 2>&1 & host=$$!
+	trap 'kill $$host 2>/dev/null || true' EXIT
+	cargo test --workspace --lib --bins --test '[!q]*'
+	wait $$host && code=0 || code=$$?
+	cat $(CARGO_TARGET_DIR)/qemu-host.log
+	exit $$code
 
 .PHONY: test-lab
 test-lab: packages parts image iso ## Run the slow tests: the image of the coordinator, faults, networks, devices, updates of the agent and IPVS of QEMU hosts (about 90 min)

@@ -19,11 +19,12 @@ use e2e::watching::until_all;
 use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Tests with an environment run one after the other: several at once make a
-/// small machine miss every deadline.
-static ENVIRONMENT: Mutex<()> = Mutex::const_new(());
+/// Tests with an environment that run at once. They mostly wait; more of them make
+/// a small machine miss every deadline.
+const ENVIRONMENTS: u32 = 2;
+static TURNS: Semaphore = Semaphore::const_new(ENVIRONMENTS as usize);
 
 /// Of one lifecycle; each of two replicas reads for itself.
 pub(crate) const REQUESTS: u64 = 60;
@@ -68,9 +69,14 @@ pub(crate) fn read_cost(counts: &Counts) -> (u64, u64) {
     (requests, writes)
 }
 
+/// Held by a test with servers of its own.
+pub(crate) async fn take_turn() -> SemaphorePermit<'static> {
+    TURNS.acquire().await.unwrap()
+}
+
 /// Held by a test that needs the whole machine.
-pub(crate) async fn take_turn() -> MutexGuard<'static, ()> {
-    ENVIRONMENT.lock().await
+pub(crate) async fn take_machine() -> SemaphorePermit<'static> {
+    TURNS.acquire_many(ENVIRONMENTS).await.unwrap()
 }
 
 /// Runs the commands of one section of a document, with values for its placeholders.
@@ -91,7 +97,7 @@ pub(crate) struct Setup {
     pub(crate) environment: Environment,
     pub(crate) progress: Arc<Progress>,
     pub(crate) base: String,
-    _turn: MutexGuard<'static, ()>,
+    _turn: SemaphorePermit<'static>,
 }
 
 impl Setup {

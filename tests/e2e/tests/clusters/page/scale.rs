@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::browser::{Browser, Told, Traffic};
 use super::{ENTER, ESCAPE, USER};
-use crate::common::take_turn;
+use crate::common::take_machine;
 use crate::plugin::program::Plugin;
 
 const END: &str = "\u{e010}";
@@ -197,7 +197,7 @@ async fn check_scale(management: &ControlPlane, directory: &Directory) -> anyhow
 
 #[tokio::test(flavor = "multi_thread")]
 async fn page_stays_small_with_thousands_of_hosts() {
-    let _turn = take_turn().await;
+    let _machine = take_machine().await;
     let directory = Directory::temporary().unwrap();
     let parts = Parts::from_environment().unwrap();
     let management = ControlPlane::start(&parts, &Settings::management()).await.unwrap();
