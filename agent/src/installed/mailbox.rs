@@ -57,6 +57,21 @@ impl Mailbox {
         self.news.notify_one();
     }
 
+    /// Leaves an order that could not be carried out before all others, unless
+    /// another stream has brought its plan again.
+    pub fn put_back(&self, order: Order) {
+        let mut orders = self.lock();
+        let is_same = |other: &Order| match (&order, other) {
+            (Order::Plan { plan, .. }, Order::Plan { plan: other, .. }) => {
+                plan.generation == other.generation
+            }
+            _ => false,
+        };
+        if !orders.iter().any(is_same) {
+            orders.push_front(order);
+        }
+    }
+
     /// Takes the next order, waiting for one.
     pub async fn take(&self) -> Order {
         loop {
@@ -114,5 +129,17 @@ mod tests {
             mailbox.put(Order::Reboot("boot-1".to_owned()));
         }
         assert_eq!(take_all(&mailbox).await, [None], "every stream brings it again");
+    }
+
+    #[tokio::test]
+    async fn orders_put_back_come_first_once() {
+        let mailbox = Mailbox::default();
+        mailbox.put(Order::Reboot("boot-1".to_owned()));
+        mailbox.put_back(plan(1));
+        assert_eq!(take_all(&mailbox).await, [Some(1), None]);
+        mailbox.put(plan(2));
+        mailbox.put(plan(1));
+        mailbox.put_back(plan(1));
+        assert_eq!(take_all(&mailbox).await, [Some(2), Some(1)], "a later stream has brought it");
     }
 }

@@ -13,8 +13,7 @@ use super::mailbox::{Mailbox, Order};
 use crate::client::backoff::Backoff;
 use crate::error::{describe_error, explain, format_line};
 use crate::host::system::System;
-use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE};
-use crate::plan::journal::JournalError;
+use crate::plan::executor::{Advance, Executor, NewestPlan, REBOOT_DEADLINE, RefusedPlan};
 
 /// What the line can see of the worker.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,31 +58,37 @@ pub async fn run_worker<S: System>(
         };
         match carry_out(&mut executor, order).await {
             Ok(()) => backoff.succeeded(),
-            Err(error) => {
-                tracing::error!(
-                    error = explain(&error),
-                    "a report is acknowledged but not journaled; it will be sent again"
-                );
+            Err(NotJournaled(order)) => {
+                if let Some(order) = order {
+                    orders.put_back(order);
+                }
                 backoff.wait().await;
             }
         }
     }
 }
 
+/// The journal could not be written; the order is to be carried out later,
+/// unless the coordinator gives it again by itself.
+struct NotJournaled(Option<Order>);
+
 /// Orders are taken while the system goes down, but nothing is run: asking for
 /// the reboot again too early would cut off those who are stopping in order.
 async fn wait_for_reboot<S: System>(executor: &mut Executor<S>, orders: &Mailbox) {
     let end = sleep(REBOOT_DEADLINE);
     tokio::pin!(end);
+    let mut left = Vec::new();
     loop {
         tokio::select! {
-            () = &mut end => return,
+            () = &mut end => break,
             order = orders.take() => {
-                // A report that cannot be journaled comes again after the wait.
-                let _ = carry_out(executor, order).await;
+                if let Err(NotJournaled(Some(order))) = carry_out(executor, order).await {
+                    left.push(order);
+                }
             }
         }
     }
+    left.into_iter().rev().for_each(|order| orders.put_back(order));
 }
 
 /// What the worker is at.
@@ -107,16 +112,24 @@ fn publish_progress(progress: &watch::Sender<Progress>, newest: NewestPlan, doin
     });
 }
 
-async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Result<(), JournalError> {
+async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Result<(), NotJournaled> {
     match order {
         Order::Plan { plan, answer } => {
-            let acknowledgement = accept_plan(executor, plan);
+            let Some(acknowledgement) = accept_plan(executor, &plan) else {
+                return Err(NotJournaled(Some(Order::Plan { plan, answer })));
+            };
             let message = HostMessage { message: Some(Message::Acknowledgement(acknowledgement)) };
             // A stream that has ended needs no answer: the plan comes again.
             let _ = timeout(crate::client::tls::CALL_DEADLINE, answer.send(message)).await;
             Ok(())
         }
-        Order::Reported(report) => executor.reported(&report),
+        Order::Reported(report) => executor.reported(&report).map_err(|error| {
+            tracing::error!(
+                error = explain(&error),
+                "a report is acknowledged but not journaled; it will be sent again"
+            );
+            NotJournaled(None)
+        }),
         Order::Reboot(boot_id) => {
             executor.order_reboot(boot_id);
             Ok(())
@@ -124,19 +137,27 @@ async fn carry_out<S: System>(executor: &mut Executor<S>, order: Order) -> Resul
     }
 }
 
-fn accept_plan<S: System>(executor: &mut Executor<S>, plan: wire::Plan) -> PlanAcknowledgement {
+/// `None` where the plan waits for the journal: a refusal would end it.
+fn accept_plan<S: System>(executor: &mut Executor<S>, plan: &wire::Plan) -> Option<PlanAcknowledgement> {
     let (plan_id, generation) = (plan.id.clone(), plan.generation);
-    let failure = match Plan::try_from(plan) {
+    let failure = match Plan::try_from(plan.clone()) {
         Err(error) => Some(Failure {
             reason: FailureReason::Refused.into(),
             message: describe_error(&error),
             next_action: "bring agent and coordinator to the same version".to_owned(),
         }),
-        Ok(plan) => executor.accept(plan).err().map(|error| error.failure()),
+        Ok(plan) => match executor.accept(plan) {
+            Ok(()) => None,
+            Err(RefusedPlan::NotJournaled(error)) => {
+                tracing::error!(plan_id, generation, error = explain(&error), "plan not begun, retrying");
+                return None;
+            }
+            Err(error) => Some(error.failure()),
+        },
     };
     if let Some(Failure { message, next_action, .. }) = &failure {
         let error = format_line(message, Some(next_action));
         tracing::warn!(plan_id, generation, error, "plan refused");
     }
-    PlanAcknowledgement { plan_id, generation, failure }
+    Some(PlanAcknowledgement { plan_id, generation, failure })
 }

@@ -2,25 +2,27 @@
 //! the intent, does it, journals the outcome, hands the outcome to be reported.
 
 mod attempts;
+mod error;
 mod progress;
 
 use std::sync::Arc;
 
 use proto::plan::{Kind, Plan, Step};
-use proto::v1alpha1::{CarriedPlan, Failure, FailureReason, StepDone, StepProgress, StepReport};
+use proto::v1alpha1::{CarriedPlan, FailureReason, StepDone, StepProgress, StepReport};
 use tokio::sync::watch;
 
 use crate::boot::network_trial;
-use crate::error::{NextAction, describe_error, explain, format_line};
+use crate::error::{describe_error, explain, format_line};
 use crate::failpoint::failpoint;
 use crate::host::observed;
-use crate::host::system::{Job, RebootMethod, System, SystemError};
+use crate::host::system::{Job, RebootMethod, System};
 use crate::paths::Root;
-use crate::plan::engine::{self, Next, Outdated};
+use crate::plan::engine::{self, Next};
 use crate::plan::journal::{JournalError, Outcome};
 use crate::plan::step_spec::StepSpec;
 use crate::plan::steps::{self, Context, StepError};
 use attempts::Retry;
+pub use error::{ExecutorError, RefusedPlan};
 use progress::PlanProgress;
 
 /// What the host allows.
@@ -65,74 +67,6 @@ pub enum Advance {
 
 /// How long to wait after [`Advance::Rebooting`] before advancing again.
 pub const REBOOT_DEADLINE: std::time::Duration = std::time::Duration::from_mins(3);
-
-/// Why a plan is not accepted.
-#[derive(Debug, thiserror::Error)]
-pub enum RefusedPlan {
-    /// It is not newer than the newest.
-    #[error(transparent)]
-    Outdated(#[from] Outdated),
-    /// It holds files or commands that the coordinator did not write.
-    #[error("this host does not run custom instructions")]
-    Custom,
-    /// Without its journal a new plan cannot be distinguished from an old one.
-    #[error("{0}: this host runs no plan, so that none runs twice")]
-    JournalLost(String),
-    /// The plan cannot be journaled, so it must not begin.
-    #[error("the plan is not begun")]
-    NotJournaled(#[source] JournalError),
-    /// The boot id is unreadable.
-    #[error("cannot read the boot id")]
-    BootId(#[source] SystemError),
-}
-
-impl RefusedPlan {
-    /// As it is reported.
-    #[must_use]
-    pub fn failure(&self) -> Failure {
-        let reason = match self {
-            Self::Outdated(_) | Self::Custom => FailureReason::Refused,
-            Self::JournalLost(_) | Self::BootId(_) => FailureReason::InputOutput,
-            Self::NotJournaled(error) => error.reason(),
-        };
-        Failure {
-            reason: reason.into(),
-            message: describe_error(self),
-            next_action: self.next_action().unwrap_or_default().to_owned(),
-        }
-    }
-}
-
-impl NextAction for RefusedPlan {
-    fn next_action(&self) -> Option<&str> {
-        match self {
-            Self::Outdated(error) => error.next_action(),
-            Self::Custom => Some("start its agent with --allow-custom-instructions, or write another plan"),
-            Self::JournalLost(_) => {
-                Some("check its disk, then remove /var/lib/baremetal-agent/journal or install the host again")
-            }
-            Self::NotJournaled(error) => error.next_action(),
-            Self::BootId(_) => Some("reboot the host"),
-        }
-    }
-}
-
-/// Why nothing could be done for now; the next call tries again.
-#[derive(Debug, thiserror::Error)]
-pub enum ExecutorError {
-    /// An outcome could not be journaled. The step is looked at again.
-    #[error("cannot journal the outcome of step {step}")]
-    Journal {
-        /// Counted from zero.
-        step: usize,
-        /// The cause.
-        #[source]
-        source: JournalError,
-    },
-    /// The boot id is unreadable.
-    #[error("cannot read the boot id")]
-    BootId(#[source] SystemError),
-}
 
 /// Carries out plans on the host below a root.
 pub struct Executor<S> {
@@ -186,8 +120,10 @@ impl<S: System> Executor<S> {
     /// reported once more.
     ///
     /// # Errors
-    /// [`RefusedPlan`]; nothing has changed then.
+    /// [`RefusedPlan`]; nothing has changed then, but that no step of an older
+    /// plan is begun while this one waits for the journal.
     pub fn accept(&mut self, plan: Plan) -> Result<(), RefusedPlan> {
+        self.running.send_replace(None);
         let journal =
             self.progress.readable_journal().map_err(|why| RefusedPlan::JournalLost(why.to_owned()))?;
         let boot = observed::boot_id(&self.root).map_err(RefusedPlan::BootId)?;
@@ -210,7 +146,12 @@ impl<S: System> Executor<S> {
         if self.policy.custom == CustomInstructions::Refuse && plan.steps.iter().any(custom) {
             return Err(RefusedPlan::Custom);
         }
-        self.progress.begin_plan(plan).map_err(RefusedPlan::NotJournaled)?;
+        if let Err(error) = self.progress.begin_plan(plan) {
+            self.plan = None;
+            let last_failure = describe_error(&error);
+            self.publish_running(plan, 0, Retry { failures: self.progress.failed_writes(), last_failure });
+            return Err(RefusedPlan::NotJournaled(error));
+        }
         tracing::info!(plan = %plan.id, generation = %plan.generation, "plan accepted");
         Ok(())
     }
@@ -232,7 +173,7 @@ impl<S: System> Executor<S> {
         };
         let advanced = self.advance_plan(&plan).await;
         // The plan holds secrets: it stays only while it is needed.
-        if matches!(advanced, Ok(Advance::Idle)) || self.progress.is_unjournaled() {
+        if matches!(advanced, Ok(Advance::Idle)) {
             self.plan = None;
         }
         match advanced {
@@ -274,16 +215,14 @@ impl<S: System> Executor<S> {
             Next::Refuse(_) | Next::Begin | Next::Finished => Ok(Advance::Idle),
             Next::Run { index, .. } if let Some(error) = self.judge_network(plan) => {
                 log_failure(index, &error);
-                self.end_step(index, failed_outcome(error))
+                self.end_step(plan, index, failed_outcome(error))
             }
-            Next::Rebooted { index } => self.end_step(index, Outcome::Done(StepDone::default())),
+            Next::Rebooted { index } => self.end_step(plan, index, Outcome::Done(StepDone::default())),
             Next::Interrupted { index } => {
                 // The instruction may run on without the agent that began it.
                 let earlier = self.system.earlier_jobs().await;
-                self.end_step(
-                    index,
-                    failed_outcome(earlier.err().map_or_else(interrupted_error, StepError::from)),
-                )
+                let error = earlier.err().map_or_else(interrupted_error, StepError::from);
+                self.end_step(plan, index, failed_outcome(error))
             }
             Next::Run { index, step: Step::Reboot } => self.ask_for_reboot(plan, index, &boot).await,
             Next::Run { index, step } => self.run_step(plan, index, step, &boot).await,
@@ -314,12 +253,9 @@ impl<S: System> Executor<S> {
             Step::UpgradeSystem(_) => steps::next_snapshot(&self.system).await.map(|next| next.number),
             _ => None,
         };
-        if let Err(error) = self.progress.start_step(index, boot, active) {
-            return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
-        }
-        self.publish_running(plan, index, Retry::default());
+        self.start_step(plan, index, boot, active)?;
         let outcome = self.carry_out(plan, index, step).await;
-        self.end_step(index, outcome)
+        self.end_step(plan, index, outcome)
     }
 
     async fn carry_out(&self, plan: &Plan, index: usize, step: &Step) -> Outcome {
@@ -361,12 +297,9 @@ impl<S: System> Executor<S> {
                 "the host was asked to reboot in every way and did not",
                 "look at its console for what holds it, then reboot it by hand",
             );
-            return self.end_step(index, failed_outcome(error));
+            return self.end_step(plan, index, failed_outcome(error));
         };
-        if let Err(error) = self.progress.start_step(index, boot, None) {
-            return Ok(Advance::Report(self.progress.give_up(plan, index, &error)));
-        }
-        self.publish_running(plan, index, Retry::default());
+        self.start_step(plan, index, boot, None)?;
         tracing::info!(plan = %plan.id, step = index, ?method, "rebooting");
         failpoint("executor::reboot::started");
         self.request_reboot(method).await;
@@ -387,18 +320,38 @@ impl<S: System> Executor<S> {
             plan_id: plan.id.to_string(),
             generation: plan.generation.0,
             step: step_number(index),
-            attempt: self.progress.count_attempts(index) + retry.failures,
+            attempt: self.progress.count_attempts(plan, index) + retry.failures,
             last_failure: retry.last_failure,
         };
         self.running.send_replace(Some(progress));
     }
 
-    fn end_step(&mut self, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
+    fn start_step(
+        &mut self,
+        plan: &Plan,
+        index: usize,
+        boot: &str,
+        active_snapshot: Option<u32>,
+    ) -> Result<(), ExecutorError> {
+        let started = self.progress.start_step(index, boot, active_snapshot);
+        started.map_err(|error| self.note_unjournaled(plan, index, error))?;
+        self.publish_running(plan, index, Retry::default());
+        Ok(())
+    }
+
+    fn end_step(&mut self, plan: &Plan, index: usize, outcome: Outcome) -> Result<Advance, ExecutorError> {
         self.running.send_replace(None);
-        self.progress
-            .end_step(index, outcome)
-            .map_err(|source| ExecutorError::Journal { step: index, source })?;
+        let ended = self.progress.end_step(index, outcome);
+        ended.map_err(|error| self.note_unjournaled(plan, index, error))?;
         Ok(self.progress.unreported().map_or(Advance::Idle, Advance::Report))
+    }
+
+    /// A failure that is not in the journal is not reported as one: the next
+    /// boot would start the node of a plan that has failed.
+    fn note_unjournaled(&self, plan: &Plan, index: usize, source: JournalError) -> ExecutorError {
+        let last_failure = describe_error(&source);
+        self.publish_running(plan, index, Retry { failures: self.progress.failed_writes(), last_failure });
+        ExecutorError::Journal { step: index, source }
     }
 
     /// The coordinator has `report`: it is not returned again, unless

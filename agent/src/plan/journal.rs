@@ -10,14 +10,13 @@ use std::io;
 use std::path::Path;
 
 use proto::plan::{Checksum, Generation, Plan, PlanId};
-use proto::v1alpha1::{CarriedPlan, FailureReason, PlanKind, PlanOutcome, StepReport};
+use proto::v1alpha1::{CarriedPlan, PlanKind, PlanOutcome, StepReport};
 use serde::{Deserialize, Serialize};
 
 pub use proto::v1alpha1::step_report::Outcome;
 
 use crate::durable::{self, DurableError};
 use crate::error::NextAction;
-use crate::plan::steps::file_reason;
 
 /// First word of the file: another layout gets another word.
 const LAYOUT: &str = "baremetal-journal-2";
@@ -104,17 +103,6 @@ impl NextAction for JournalError {
             Self::Read(error) => Some(durable::next_action(error.kind())),
             Self::Damaged(_) => None,
             Self::Write(error) => error.next_action(),
-        }
-    }
-}
-
-impl JournalError {
-    /// As a failure is reported.
-    #[must_use]
-    pub fn reason(&self) -> FailureReason {
-        match self {
-            Self::Read(source) | Self::Write(DurableError { source, .. }) => file_reason(source.kind()),
-            Self::Damaged(_) => FailureReason::InputOutput,
         }
     }
 }

@@ -2,18 +2,26 @@
 //! they are acknowledged.
 
 use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
-use agent::error::explain;
+use agent::error::{describe_error, explain};
 use agent::installed::mailbox::{Mailbox, Order};
 use agent::installed::worker::{self, Progress};
 use agent::plan::executor::{Advance, NewestPlan};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use proto::plan::Generation;
-use proto::v1alpha1::{FailureReason, StepReport};
-use tokio::sync::watch;
+use proto::v1alpha1::StepReport;
+use proto::v1alpha1::host_message::Message;
+use proto::v1alpha1::step_report::Outcome as Reported;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
+use super::Host;
 use super::plans::{clean, custom, reprovision};
-use super::{Host, failure};
 
 #[tokio::test]
 async fn outcome_is_returned_until_coordinator_has_it() {
@@ -127,23 +135,84 @@ async fn a_damaged_journal_refuses_every_plan() {
     assert!(host.simulated.effects().is_empty());
 }
 
-#[tokio::test]
-async fn a_step_without_journal_is_not_run() {
+// Fault: the partition of the host's state is full.
+// Shown: `status.plan.step` with attempt and last failure; the plan goes on once there is space.
+#[test]
+fn a_full_state_partition_delays_its_plan() {
     let host = Host::new();
-    let mut executor = host.executor();
-    executor.accept(reprovision(1)).unwrap();
+    let filler = host.root.state().path().join("filler");
+    let fill = || {
+        let mut file = fs::File::create(&filler).unwrap();
+        while file.write_all(&[1; 512]).is_ok() {}
+    };
+    let play = async {
+        let mut executor = host.executor();
+        let running = executor.running_step();
+        let shown = || {
+            let step = running.borrow().clone().unwrap();
+            assert!(step.last_failure.contains("No space left"), "{step:?}");
+            (step.generation, step.step, step.attempt)
+        };
+        fill();
+        for attempt in [2, 3] {
+            let refusal = explain(&executor.accept(reprovision(1)).unwrap_err());
+            assert!(refusal.contains("free space on the host's persistent partition"), "{refusal}");
+            assert_eq!(shown(), (1, 0, attempt));
+        }
+        assert_eq!(executor.newest_plan(), NewestPlan::None);
+        fs::remove_file(&filler).unwrap();
+        executor.accept(reprovision(1)).unwrap();
+        fill();
+        for attempt in [2, 3] {
+            let error = describe_error(&executor.advance().await.unwrap_err());
+            assert!(error.contains("cannot journal step 0"), "{error}");
+            assert_eq!(shown(), (1, 0, attempt));
+        }
+        assert!(!host.root.state().cleanup_marker().exists(), "the step was begun");
+        fs::remove_file(&filler).unwrap();
+        let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
+        assert!(matches!(report.outcome, Some(Reported::Done(_))), "{report:?}");
+    };
+    let in_namespace = || {
+        unshare(CloneFlags::CLONE_NEWNS).unwrap();
+        mount_tmpfs(&host.root.state().path());
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(play);
+    };
+    thread::scope(|scope| scope.spawn(in_namespace).join()).unwrap();
+}
+
+fn mount_tmpfs(at: &Path) {
+    const NONE: Option<&str> = None;
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap();
+    fs::create_dir_all(at).unwrap();
+    mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("size=1m")).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn plans_wait_for_their_journal() {
+    let host = Host::new();
+    let executor = host.executor();
+    let newest = executor.newest_plan();
+    let (publish, _progress) = watch::channel(Progress { newest, pending: None, is_idle: false });
+    let mailbox = Mailbox::default();
+    let (answer, mut answers) = mpsc::channel(1);
+    mailbox.put(Order::Plan { plan: (&reprovision(1)).into(), answer });
     // The temporary file's name is taken: the journal cannot be replaced.
     let blocker = host.root.state().path().join(".journal.new");
-    fs::create_dir(&blocker).unwrap();
-    let Advance::Report(report) = executor.advance().await.unwrap() else { panic!() };
-    let (step, reason, message) = failure(Some(&report));
-    assert_eq!((step, reason), (0, FailureReason::InputOutput), "{message}");
-    assert!(!host.root.state().cleanup_marker().exists());
-    executor.reported(&report).unwrap();
-    assert_eq!(executor.advance().await.unwrap(), Advance::Idle);
-    assert!(explain(&executor.accept(clean(2)).unwrap_err()).contains("cannot write the journal"));
-    fs::remove_dir(&blocker).unwrap();
-    executor.accept(clean(2)).unwrap();
+    fs::create_dir_all(&blocker).unwrap();
+    let link = async {
+        let refused = timeout(Duration::from_mins(10), answers.recv()).await;
+        assert!(refused.is_err(), "it ends the plan: {refused:?}");
+        fs::remove_dir(&blocker).unwrap();
+        answers.recv().await.unwrap().message.unwrap()
+    };
+    tokio::select! {
+        never = worker::run_worker(executor, &mailbox, publish) => match never {},
+        message = link => match message {
+            Message::Acknowledgement(acknowledgement) => assert_eq!(acknowledgement.failure, None),
+            other => panic!("{other:?}"),
+        },
+    }
 }
 
 #[tokio::test]

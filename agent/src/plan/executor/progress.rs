@@ -1,14 +1,13 @@
-//! State of the newest plan, and the reports due to the
-//! coordinator: the journal, and the one failure that cannot be journaled.
+//! State of the newest plan, and the reports due to the coordinator: the
+//! journal.
 
 use std::fs;
 
 use proto::plan::{Plan, Step};
-use proto::v1alpha1::{Failure, StepFailed, StepReport};
+use proto::v1alpha1::StepReport;
 
-use super::step_number;
 use crate::durable;
-use crate::error::{NextAction, describe_error, explain};
+use crate::error::{describe_error, explain};
 use crate::failpoint::failpoint;
 use crate::paths::Root;
 use crate::plan::journal::{self, Journal, JournalError, Outcome, State};
@@ -20,8 +19,8 @@ const REBOOT_REQUESTS: &str = "reboot-requests";
 pub(super) struct PlanProgress {
     root: Root,
     knowledge: Knowledge,
-    /// A failure to journal, which cannot itself be journaled.
-    unjournaled: Option<StepReport>,
+    /// Since the journal was written last.
+    failed_writes: u32,
     /// Of the newest plan, by this agent.
     reboot_requests: u32,
 }
@@ -43,7 +42,7 @@ impl PlanProgress {
                 Knowledge::Lost(describe_error(&error))
             }
         };
-        Ok(Self { root: root.clone(), knowledge, unjournaled: None, reboot_requests: 0 })
+        Ok(Self { root: root.clone(), knowledge, failed_writes: 0, reboot_requests: 0 })
     }
 
     /// The journal, `None` before the first plan.
@@ -65,15 +64,21 @@ impl PlanProgress {
         failpoint("executor::begin::before");
         self.save_journal(Journal::begin_plan(plan))?;
         failpoint("executor::begin::after");
-        self.unjournaled = None;
         self.reboot_requests = 0;
         Ok(())
     }
 
     fn save_journal(&mut self, journal: Journal) -> Result<(), JournalError> {
-        journal::write_journal(&self.root.state().journal(), &journal)?;
+        let written = journal::write_journal(&self.root.state().journal(), &journal);
+        self.failed_writes = if written.is_ok() { 0 } else { self.failed_writes.saturating_add(1) };
+        written?;
         self.knowledge = Knowledge::Known(Some(journal));
         Ok(())
+    }
+
+    /// How often the journal could not be written, since it last could.
+    pub(super) fn failed_writes(&self) -> u32 {
+        self.failed_writes
     }
 
     /// `active_snapshot` boots next, where that is asked for.
@@ -103,22 +108,11 @@ impl PlanProgress {
 
     /// What the coordinator has not acknowledged.
     pub(super) fn unreported(&self) -> Option<StepReport> {
-        let journaled = || {
-            let journal = self.journal()?;
-            Some(journal.unreported()?.report(journal))
-        };
-        self.unjournaled.clone().or_else(journaled)
-    }
-
-    pub(super) fn is_unjournaled(&self) -> bool {
-        self.unjournaled.is_some()
+        let journal = self.journal()?;
+        Some(journal.unreported()?.report(journal))
     }
 
     pub(super) fn acknowledge_report(&mut self, report: &StepReport) -> Result<(), JournalError> {
-        if self.unjournaled.as_ref() == Some(report) {
-            self.unjournaled = None;
-            return Ok(());
-        }
         if self.unreported().as_ref() != Some(report) {
             return Ok(());
         }
@@ -137,35 +131,17 @@ impl PlanProgress {
         }
     }
 
-    /// An intent that cannot be journaled must not be acted on. The host still
-    /// says so.
-    pub(super) fn give_up(&mut self, plan: &Plan, index: usize, error: &JournalError) -> StepReport {
-        let failure = Failure {
-            reason: error.reason().into(),
-            message: format!("{}: the step was not begun", describe_error(error)),
-            next_action: error.next_action().unwrap_or_default().to_owned(),
-        };
-        let outcome = Outcome::Failed(StepFailed { failure: Some(failure), output: String::new() });
-        let report = StepReport {
-            plan_id: plan.id.to_string(),
-            generation: plan.generation.0,
-            step: step_number(index),
-            outcome: Some(outcome),
-        };
-        self.unjournaled = Some(report.clone());
-        report
-    }
-
     fn state(&self, index: usize) -> Option<&State> {
         let entry = self.journal()?.steps().get(index)?;
         Some(&entry.state)
     }
 
-    /// How often the step was started.
-    pub(super) fn count_attempts(&self, index: usize) -> u32 {
-        match self.state(index) {
+    /// How often the step was started, the start that is next counted in.
+    pub(super) fn count_attempts(&self, plan: &Plan, index: usize) -> u32 {
+        let is_accepted = self.journal().is_some_and(|journal| journal.is_of(plan));
+        match self.state(index).filter(|_| is_accepted) {
             Some(State::Started { attempts, .. }) => *attempts,
-            Some(State::Pending | State::Done { .. } | State::Failed) | None => 0,
+            Some(State::Pending | State::Done { .. } | State::Failed) | None => 1,
         }
     }
 

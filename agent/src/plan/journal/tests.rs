@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use proto::plan::{Image, Kind, Step};
 
-use proto::v1alpha1::{Failure, StepDone, StepFailed};
+use proto::v1alpha1::{Failure, FailureReason, StepDone, StepFailed};
 
 use super::*;
 
