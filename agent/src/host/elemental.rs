@@ -218,6 +218,10 @@ impl System for Elemental {
         self.run_job(job, &Invocation::new("fstrim", &["--verbose", &path], deadlines::TRIM)).await
     }
 
+    async fn clear_journal(&self, job: &Job) -> Result<Output, SystemError> {
+        self.run_job(job, &clear_journal_command()).await
+    }
+
     async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
         self.run_job(job, &place_command(&self.root, placement)).await
     }
@@ -296,6 +300,11 @@ fn reboot_command(method: RebootMethod) -> Invocation {
         RebootMethod::Immediate => &["reboot", "--force", "--force"],
     };
     Invocation::new("systemctl", args, deadlines::QUERY)
+}
+
+/// The file that is written to cannot be removed: another one is begun first.
+fn clear_journal_command() -> Invocation {
+    Invocation::new("journalctl", &["--rotate", "--vacuum-time=1s"], deadlines::CLEAR_JOURNAL)
 }
 
 /// Outside of the agent's sandbox. A file is whole or not there, and durable.

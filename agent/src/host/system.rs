@@ -76,6 +76,9 @@ pub trait System: Send + Sync {
     /// Tells the disk which blocks of the persistent partition are free.
     fn trim(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
 
+    /// Removes what the journal of the system has until now.
+    fn clear_journal(&self, job: &Job) -> impl Future<Output = Result<Output, SystemError>> + Send;
+
     /// Makes, replaces or removes a file of a custom plan.
     fn place_file(
         &self,
@@ -163,6 +166,8 @@ pub mod deadlines {
     pub const CLEAN_CLOUD_INIT: Duration = Duration::from_mins(4);
     /// Removing every pod, with the pods' own grace periods cut short.
     pub const REMOVE_WORKLOAD: Duration = Duration::from_mins(5);
+    /// Removing a journal of gigabytes.
+    pub const CLEAR_JOURNAL: Duration = Duration::from_mins(2);
     /// Trimming a large disk.
     pub const TRIM: Duration = Duration::from_mins(5);
     /// A command that only asks, and one that changes little.

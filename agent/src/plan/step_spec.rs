@@ -184,7 +184,10 @@ mod tests {
             Step::RemoveWorkload => deadlines::REMOVE_WORKLOAD + 4 * deadlines::QUERY,
             Step::StopContainerd => deadlines::STOP_UNIT + deadlines::REMOVE_WORKLOAD + 5 * deadlines::QUERY,
             Step::RemoveNodeState => {
-                2 * (deadlines::QUERY + deadlines::JOB_END) + deadlines::TRIM + deadlines::JOB_END
+                2 * (deadlines::QUERY + deadlines::JOB_END)
+                    + deadlines::CLEAR_JOURNAL
+                    + deadlines::TRIM
+                    + 2 * deadlines::JOB_END
             }
             Step::RunCustomInstruction(_) => deadlines::CUSTOM + deadlines::JOB_END,
         }

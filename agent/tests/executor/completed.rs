@@ -55,6 +55,30 @@ async fn a_clean_leaves_nothing_of_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clean_empties_the_journal() {
+    let host = Host::new();
+    let journal = host.root.join("/var/log/journal");
+    fs::create_dir_all(&journal).unwrap();
+    fs::write(journal.join("system.journal"), "kubeadm join --token x").unwrap();
+    host.play(&clean(1)).await;
+    assert!(!journal.exists());
+}
+
+// Fault: a reprovision fails after it asked for the wipe, and its host is cleaned.
+// Shown: nothing: the host boots like any free host.
+#[tokio::test(start_paused = true)]
+async fn a_clean_ends_the_hold_of_boots() {
+    let host = Host::new();
+    host.simulated.fail("upgrade", 18).unwrap();
+    host.play(&reprovision(1)).await;
+    host.reboot();
+    assert!(!host.root.node_gate().exists(), "the plan has failed");
+    host.play(&clean(2)).await;
+    host.reboot();
+    assert!(host.root.node_gate().exists());
+}
+
+#[tokio::test(start_paused = true)]
 async fn workload_that_outlives_its_runtime_is_removed() {
     let host = Host::new();
     host.play(&Plan { steps: vec![Step::StopContainerd], ..clean(1) }).await;

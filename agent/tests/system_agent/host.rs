@@ -45,6 +45,10 @@ impl Host {
         for (path, text) in [
             ("/etc/sysconfig/kubelet", "KUBELET_EXTRA_ARGS=--v=2\n"),
             ("/etc/rancher/k3s/config.yaml", "token: x\n"),
+            ("/etc/rancher/k3s/config.yaml.d/10-token.yaml", "token: x\n"),
+            ("/etc/rancher/rke2/registries.yaml", "password: x\n"),
+            ("/etc/systemd/system/k3s.service.env", "K3S_TOKEN=x\n"),
+            ("/var/log/journal/system.journal", "kubeadm join --token x\n"),
             ("/var/lib/cloud/instances/former/user-data.txt", "former"),
             ("/simulation/workload/pod-2", ""),
         ] {

@@ -17,7 +17,7 @@ pub(crate) const COMMANDS: &str = "/simulation/commands";
 
 /// Commands that need more than files. Each acts on the simulated host as
 /// `SimulatedSystem` does, and records its effect.
-const STAND_INS: [(&str, &str); 8] = [
+const STAND_INS: [(&str, &str); 9] = [
     (
         "elemental",
         r#"[ "$#:$1:$2:$3" = 4:upgrade:--reboot=false:--system ] || exit 64
@@ -68,6 +68,11 @@ esac"#,
 [ ! -e /simulation/unflushed ] || mv /simulation/unflushed /simulation/next"#,
     ),
     ("fstrim", "echo trimmed"),
+    (
+        "journalctl",
+        r#"[ "$*" = "--rotate --vacuum-time=1s" ] || exit 64
+rm -rf /var/log/journal"#,
+    ),
     (
         "umount",
         r#"echo "unmount $1" >> /simulation/effects

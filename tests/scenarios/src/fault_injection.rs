@@ -175,6 +175,10 @@ impl System for FaultySystem {
         self.system.trim(job).await
     }
 
+    async fn clear_journal(&self, job: &Job) -> Result<Output, SystemError> {
+        self.system.clear_journal(job).await
+    }
+
     async fn place_file(&self, job: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
         self.call("place_file", self.system.place_file(job, placement)).await
     }

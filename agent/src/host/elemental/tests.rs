@@ -59,6 +59,13 @@ fn an_upgrade_never_reboots_by_itself() {
 }
 
 #[test]
+fn whole_journal_is_rotated_and_removed() {
+    let command = clear_journal_command();
+    assert_eq!((command.program.as_str(), command.args.len()), ("journalctl", 2));
+    assert_eq!(command.args, ["--rotate", "--vacuum-time=1s"]);
+}
+
+#[test]
 fn a_reboot_is_asked_for_harder_each_time() {
     let cases: [(RebootMethod, &[&str]); 3] = [
         (RebootMethod::Orderly, &["reboot"]),

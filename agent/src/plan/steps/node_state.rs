@@ -6,13 +6,16 @@ use proto::v1alpha1::{FailureReason, StepDone};
 
 use super::{Context, StepError, list_paths, step_done};
 use crate::boot::wipe;
+use crate::durable;
 use crate::host::system::{FailureClass, System};
 
 /// What holds credentials and pods, cloud-init's copy of the bootstrap data and
 /// kubeadm's file with the token; the deep wipe comes at the next boot.
-const DIRECTORIES: [&str; 12] = [
+const DIRECTORIES: [&str; 14] = [
     "/etc/kubernetes",
+    "/etc/rancher/k3s/config.yaml.d",
     "/etc/rancher/node",
+    "/etc/rancher/rke2/config.yaml.d",
     "/run/k3s",
     "/run/kubeadm",
     "/var/lib/cloud/instances",
@@ -26,12 +29,25 @@ const DIRECTORIES: [&str; 12] = [
 ];
 
 /// Files of cloud-init that hold the bootstrap data, or what its commands wrote,
-/// and files of distributions with token or administrator's key.
-const FILES: [&str; 8] = [
+/// and files of distributions with token, administrator's key or passwords of
+/// registries. What of them an image brings is there again at the next boot.
+const FILES: [&str; 20] = [
+    "/etc/default/k3s",
+    "/etc/default/k3s-agent",
+    "/etc/default/rke2-agent",
+    "/etc/default/rke2-server",
     "/etc/rancher/k3s/config.yaml",
     "/etc/rancher/k3s/k3s.yaml",
+    "/etc/rancher/k3s/registries.yaml",
     "/etc/rancher/rke2/config.yaml",
+    "/etc/rancher/rke2/registries.yaml",
     "/etc/rancher/rke2/rke2.yaml",
+    "/etc/sysconfig/k3s",
+    "/etc/sysconfig/k3s-agent",
+    "/etc/sysconfig/rke2-agent",
+    "/etc/sysconfig/rke2-server",
+    "/etc/systemd/system/k3s-agent.service.env",
+    "/etc/systemd/system/k3s.service.env",
     "/run/cloud-init/combined-cloud-config.json",
     "/run/cloud-init/instance-data-sensitive.json",
     "/var/log/cloud-init.log",
@@ -63,6 +79,10 @@ pub(super) async fn remove_node_state<S: System>(context: &Context<'_, S>) -> Re
         let error = StepError::new(FailureReason::InputOutput, message, action);
         return Err(error.with_class(FailureClass::Transient));
     }
+    // A plan that failed after it asked for a wipe would hold every boot of a free host.
+    durable::remove(&context.root.state().cleanup_marker())?;
+    // cloud-init writes the output of kubeadm, with its tokens, to the journal as well.
+    context.system.clear_journal(&context.job).await?;
     let trimmed = context.system.trim(&context.job).await;
     Ok(step_done(trimmed.map_or_else(|error| format!("not trimmed: {error}"), |output| output.0)))
 }

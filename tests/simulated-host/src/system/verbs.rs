@@ -123,6 +123,12 @@ impl System for SimulatedSystem {
         Ok(Output("trimmed".to_owned()))
     }
 
+    async fn clear_journal(&self, _: &Job) -> Result<Output, SystemError> {
+        let removed = remove(&self.root.join("/var/log/journal"));
+        removed.map_err(|source| SystemError::Run { program: "journalctl".to_owned(), source })?;
+        Ok(Output::default())
+    }
+
     async fn place_file(&self, _: &Job, placement: &Placement<'_>) -> Result<Output, SystemError> {
         let path = self.root.join(placement.path);
         let placed = match placement.action {

@@ -13,9 +13,11 @@ use crate::paths::Root;
 use crate::plan::steps::StepError;
 
 /// Directories whose files are known to hold secrets.
-const SECRETS: [&str; 10] = [
+const SECRETS: [&str; 12] = [
     "/etc/kubernetes",
+    "/etc/rancher/k3s/config.yaml.d",
     "/etc/rancher/node",
+    "/etc/rancher/rke2/config.yaml.d",
     "/var/lib/cloud/instances",
     "/var/lib/etcd",
     "/var/lib/kubelet/pki",
@@ -151,8 +153,13 @@ mod tests {
         let removed = [
             "/etc/cni/net.d/10-calico.conflist",
             "/etc/cni/net.d/calico-kubeconfig",
+            "/etc/default/rke2-server",
+            "/etc/rancher/k3s/config.yaml.d/10-token.yaml",
             "/etc/rancher/node/password",
             "/etc/rancher/rke2/config.yaml",
+            "/etc/rancher/rke2/config.yaml.d/50-server.yaml",
+            "/etc/rancher/rke2/registries.yaml",
+            "/etc/systemd/system/k3s.service.env",
             "/run/k3s/containerd/x",
             "/var/lib/cni/networks/x",
             "/var/lib/etcd/member/snap/db",
@@ -161,9 +168,9 @@ mod tests {
         ]
         .map(|path| host.put(path));
         let kept =
-            ["/etc/cni/net.d/99-loopback.conf", "/etc/rancher/rke2/registries.yaml", "/var/lib/rancher/x"]
+            ["/etc/cni/net.d/99-loopback.conf", "/etc/systemd/system/k3s.service", "/var/lib/rancher/x"]
                 .map(|path| host.put(path));
-        assert_eq!(list_left(&host.root()).len(), 9, "{:?}", list_left(&host.root()));
+        assert_eq!(list_left(&host.root()).len(), 14, "{:?}", list_left(&host.root()));
         remove_all(&host.root()).unwrap();
         assert!(removed.iter().all(|path| !path.exists()), "{removed:?}");
         assert!(kept.iter().all(|path| path.exists()), "{kept:?}");

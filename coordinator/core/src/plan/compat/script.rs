@@ -150,8 +150,8 @@ fi
 
 /// Pods' volumes stay mounted when their pods are gone, and a mount point
 /// cannot be removed; one whose server is away can only be unmounted lazily.
-/// cloud-init and kubeadm keep copies of the bootstrap data. What holds secrets
-/// is overwritten where `shred` is there, and the disk is told that it is free.
+/// cloud-init and kubeadm keep copies of the bootstrap data, and the journal has
+/// what they printed. What holds secrets is overwritten where `shred` is there, and the disk is told that it is free.
 const REMOVE_NODE_STATE: &str = r#"cut -d ' ' -f 2 /proc/mounts | sort -r | while read -r mount; do
   case $mount in
     /var/lib/kubelet/* | /var/lib/rancher/* | /run/k3s/*) umount "$mount" || umount -l "$mount" ;;
@@ -159,19 +159,24 @@ const REMOVE_NODE_STATE: &str = r#"cut -d ' ' -f 2 /proc/mounts | sort -r | whil
 done
 files="/run/cloud-init/combined-cloud-config.json /run/cloud-init/instance-data-sensitive.json
   /var/log/cloud-init.log /var/log/cloud-init-output.log
-  /etc/rancher/k3s/config.yaml /etc/rancher/k3s/k3s.yaml /etc/rancher/rke2/config.yaml /etc/rancher/rke2/rke2.yaml"
+  /etc/rancher/k3s/config.yaml /etc/rancher/k3s/k3s.yaml /etc/rancher/k3s/registries.yaml
+  /etc/rancher/rke2/config.yaml /etc/rancher/rke2/rke2.yaml /etc/rancher/rke2/registries.yaml
+  /etc/systemd/system/k3s.service.env /etc/systemd/system/k3s-agent.service.env
+  /etc/default/k3s /etc/default/k3s-agent /etc/default/rke2-server /etc/default/rke2-agent
+  /etc/sysconfig/k3s /etc/sysconfig/k3s-agent /etc/sysconfig/rke2-server /etc/sysconfig/rke2-agent"
 if command -v shred > /dev/null; then
-  for path in $files /etc/kubernetes /etc/rancher/node /var/lib/cloud/instances /var/lib/etcd /var/lib/kubelet/pki \
+  for path in $files /etc/kubernetes /etc/rancher/k3s/config.yaml.d /etc/rancher/node /etc/rancher/rke2/config.yaml.d \
+    /var/lib/cloud/instances /var/lib/etcd /var/lib/kubelet/pki \
     /var/lib/rancher/k3s/agent /var/lib/rancher/k3s/server /var/lib/rancher/rke2/server; do
     [ ! -e "$path" ] || find "$path" -xdev -type f -links 1 -exec shred -n 1 {} + || :
   done
 fi
-directories="/etc/kubernetes /etc/rancher/node /run/k3s /run/kubeadm /var/lib/cloud/instances /var/lib/cni
+directories="/etc/kubernetes /etc/rancher/k3s/config.yaml.d /etc/rancher/node /etc/rancher/rke2/config.yaml.d /run/k3s /run/kubeadm /var/lib/cloud/instances /var/lib/cni
   /var/lib/etcd /var/lib/kubelet /var/lib/rancher/k3s /var/lib/rancher/rke2 /var/log/containers /var/log/pods"
 for directory in $directories; do
   [ ! -d "$directory" ] || find "$directory" -xdev -mindepth 1 -delete
 done
-rm -f $files
+rm -f $files /var/lib/baremetal-agent/cleanup-requested
 if [ -d /etc/cni/net.d ]; then
   for plugin in antrea calico canal cilium flannel kube-ovn kube-router kubeconfig multus ovn weave whereabouts; do
     find /etc/cni/net.d -mindepth 1 -maxdepth 1 -name "*$plugin*" -exec rm -rf {} +
@@ -181,6 +186,7 @@ for directory in $directories; do
   [ ! -d "$directory" ] || left=$(find "$directory" -mindepth 1 -print -quit)
   [ -z "${left:-}" ] || { echo "still there: $left" >&2; exit 1; }
 done
+journalctl --rotate --vacuum-time=1s
 sync
 fstrim -v /var/lib/baremetal-agent || echo "not trimmed""#;
 

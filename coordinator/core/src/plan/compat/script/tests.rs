@@ -14,7 +14,7 @@ use super::*;
 struct Host(PathBuf);
 
 /// Where a script finds files; all of it is moved below the host's directory.
-const PLACES: [&str; 14] = [
+const PLACES: [&str; 15] = [
     "/var/lib/",
     "/var/log/",
     "/run/kubeadm",
@@ -28,6 +28,7 @@ const PLACES: [&str; 14] = [
     "/etc/rancher",
     "/etc/ssl",
     "/etc/sysconfig",
+    "/etc/systemd",
     "/proc/mounts",
 ];
 const TOOLS: [&str; 10] = ["cat", "cut", "find", "install", "rm", "sed", "sh", "shred", "sort", "true"];
@@ -44,7 +45,7 @@ impl Host {
             symlink(found, host.path("/commands").join(tool)).unwrap();
         }
         host.put("/proc/mounts", "");
-        for quiet in ["sync", "sleep", "fstrim"] {
+        for quiet in ["sync", "sleep", "fstrim", "journalctl"] {
             let path = host.path("/commands").join(quiet);
             fs::write(&path, "#!/bin/sh\n").unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -311,9 +312,15 @@ fn every_distribution_is_removed_image_is_kept() {
     let host = Host::new();
     let removed = [
         "/etc/cni/net.d/10-calico.conflist",
+        "/etc/default/rke2-server",
+        "/etc/rancher/k3s/config.yaml.d/10-token.yaml",
         "/etc/rancher/node/password",
         "/etc/rancher/rke2/config.yaml",
+        "/etc/rancher/rke2/config.yaml.d/50-server.yaml",
+        "/etc/rancher/rke2/registries.yaml",
+        "/etc/systemd/system/k3s.service.env",
         "/run/k3s/containerd/x",
+        "/var/lib/baremetal-agent/cleanup-requested",
         "/var/lib/cni/networks/x",
         "/var/lib/etcd/member/snap/db",
         "/var/lib/rancher/rke2/server/token",
