@@ -55,6 +55,38 @@ async fn a_clean_leaves_nothing_of_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_distribution_is_stopped_and_removed() {
+    let directories = [
+        "/etc/rancher/DISTRIBUTION/config.yaml.d",
+        "/etc/rancher/node",
+        "/run/k3s",
+        "/var/lib/rancher/DISTRIBUTION/agent",
+        "/var/lib/rancher/DISTRIBUTION/server",
+    ];
+    for (unit, distribution) in
+        [("k3s", "k3s"), ("k3s-agent", "k3s"), ("rke2-server", "rke2"), ("rke2-agent", "rke2")]
+    {
+        let host = Host::new();
+        fs::remove_dir_all(host.root.join("/simulation/units")).unwrap();
+        let unit = format!("{unit}.service");
+        let host = Host { simulated: host.simulated.clone().with_unit(&unit).unwrap(), ..host };
+        let directories = directories.map(|path| host.root.join(path.replace("DISTRIBUTION", distribution)));
+        for directory in &directories {
+            fs::create_dir_all(directory).unwrap();
+            fs::write(directory.join("secret"), "secret").unwrap();
+        }
+        let before = host.simulated.effects().len();
+        let reports = host.play(&clean(1)).await;
+        assert!(matches!(reports[6].outcome, Some(Reported::Done(_))), "{unit}: {:?}", reports[6]);
+        let effects = &host.simulated.effects()[before..];
+        assert_eq!(effects, [format!("stop {unit}"), "remove workload".to_owned()], "{unit}");
+        for directory in &directories {
+            assert!(!directory.join("secret").exists(), "{unit}: {}", directory.display());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clean_empties_the_journal() {
     let host = Host::new();
     let journal = host.root.join("/var/log/journal");

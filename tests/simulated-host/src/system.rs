@@ -52,9 +52,16 @@ impl SimulatedSystem {
         for directory in wipe::NODE_DIRECTORIES {
             self.put(&format!("{directory}/of/the/former/node"), "secret")?;
         }
-        self.write("units/kubelet.service", "")?;
-        self.write("units/containerd.service", "")?;
         self.write("workload/pod-1", "")?;
+        self.with_unit("kubelet.service")?.with_unit("containerd.service")
+    }
+
+    /// Gives the host a running service.
+    ///
+    /// # Errors
+    /// As the file system has them.
+    pub fn with_unit(self, unit: &str) -> io::Result<Self> {
+        self.write(&format!("units/{unit}"), "")?;
         Ok(self)
     }
 
