@@ -251,16 +251,8 @@ fn upgrade_command(image: &Image) -> Invocation {
 }
 
 fn install_command(installation: &Installation<'_>) -> Invocation {
-    let Install {
-        system_uri,
-        snapshotter_type,
-        snapshotter_max_snaps,
-        debug,
-        eject_cd,
-        no_format,
-        disable_boot_entry,
-        ..
-    } = installation.request;
+    let Install { system_uri, snapshotter_type, snapshotter_max_snaps, debug, eject_cd, no_format, .. } =
+        installation.request;
     let mut args = Vec::new();
     let mut option = |wanted: bool, text: String| {
         if wanted {
@@ -278,7 +270,8 @@ fn install_command(installation: &Installation<'_>) -> Invocation {
     option(!snapshotter_type.is_empty(), format!("--snapshotter.type={snapshotter_type}"));
     option(*eject_cd, "--eject-cd".to_owned());
     option(*no_format, "--no-format".to_owned());
-    option(*disable_boot_entry, "--disable-boot-entry".to_owned());
+    // The agent makes the entry, when what the installed system needs is on the disk.
+    option(true, "--disable-boot-entry".to_owned());
     for file in installation.cloud_init {
         option(true, format!("--cloud-init={}", file.display()));
     }

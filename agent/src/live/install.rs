@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 
 use self::attempts::Attempts;
 pub use self::error::InstallError;
-use super::boot_order;
+use super::boot_order::{self, BootOrder};
 use super::handover::{self, Handover, HandoverError};
 use super::installed_disk::{self, Access, InstallRecord, InstalledDisk, Mounts};
 use crate::boot::seed;
@@ -93,8 +93,10 @@ pub async fn install_host<S: System, M: Mounts, N: Transport>(
             return Err(error);
         }
     };
+    let order = if request.disable_boot_entry { None } else { flow.add_boot_entry(&disk.name) };
     flow.report_outcome(Outcome::Done(record.into())).await?;
-    flow.live.console.print_message(&format!("installed on {}", device.display()));
+    let order = order.map(|order| format!("; {order}")).unwrap_or_default();
+    flow.live.console.print_message(&format!("installed on {}{order}", device.display()));
     flow.turn_to(request.power_action()).await
 }
 
@@ -125,9 +127,14 @@ pub async fn boot_disk<S: System, M: Mounts, N: Transport>(
         ));
         return Ok(());
     }
-    let disks = disks::read_disks(flow.live.root);
-    if let Some(disk) = disks.iter().find(|disk| disk.name == found.disk) {
-        let order = boot_order::prefer_disk(flow.live.root, disk);
+    let order = match next {
+        // The install may have been cut off before it made its entry.
+        Next::Install(request) if !request.disable_boot_entry => flow.add_boot_entry(&found.disk),
+        Next::Install(_) | Next::BootDisk(_) => {
+            flow.find_disk(&found.disk).map(|disk| boot_order::prefer_disk(flow.live.root, &disk))
+        }
+    };
+    if let Some(order) = order {
         flow.live
             .console
             .print_message(&format!("this host is installed on {device}; {order}; rebooting into it"));
@@ -255,6 +262,16 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         Ok(record)
     }
 
+    /// The record is on the disk by now.
+    fn add_boot_entry(&self, disk: &str) -> Option<BootOrder> {
+        Some(boot_order::add_disk(self.live.root, &self.find_disk(disk)?))
+    }
+
+    /// With the partitions that it has now.
+    fn find_disk(&self, name: &str) -> Option<Disk> {
+        disks::read_disks(self.live.root).into_iter().find(|disk| disk.name == name)
+    }
+
     /// What Elemental copies to the installed system and runs at each boot.
     fn prepare_files(&self, request: &Install) -> Result<Vec<PathBuf>, InstallError> {
         let mut files = vec![program::write_cloud_config(self.live.root)?];
@@ -273,9 +290,8 @@ impl<'a, S: System, M: Mounts, N: Transport> Flow<'a, S, M, N> {
         let start = Instant::now();
         loop {
             self.live.mounts.settle(Duration::ZERO).await;
-            let disks = disks::read_disks(self.live.root);
-            let found = disks.iter().find(|found| found.name == disk).and_then(Disk::persistent_partition);
-            if let Some(partition) = found {
+            let found = self.find_disk(disk);
+            if let Some(partition) = found.as_ref().and_then(Disk::persistent_partition) {
                 return Ok(partition.name.clone());
             }
             if start.elapsed() >= PARTITION_DEADLINE {

@@ -274,6 +274,33 @@ pub(crate) fn is_waiting(memory: &Memory) -> bool {
     matches!(memory.installs.last(), Some(Outcome::Waiting(_)))
 }
 
+// Fault: power is lost between the install and what the installed system needs.
+// Shown: nothing: the firmware boots the ISO until all of it is on the disk.
+#[tokio::test]
+async fn firmware_boots_disk_only_with_record() {
+    let coordinator = Coordinator::start().await;
+    coordinator.memory().next = Some(install("/dev/vda"));
+    let host = Host::live(&coordinator);
+    host.write("/sys/block/vda/vda2/partition", "2");
+    host.write("/sys/block/vda/vda2/uevent", "PARTNAME=efi\n");
+    host.write("/sys/class/block/vda2/dev", "252:2");
+    let record = "E:ID_PART_ENTRY_UUID=c12a7328-f81f-11d2-ba4b-00a0c93ec93b\nE:ID_PART_ENTRY_NUMBER=2\n\
+        E:ID_PART_ENTRY_OFFSET=4096\nE:ID_PART_ENTRY_SIZE=131072\n";
+    host.write("/run/udev/data/b252:2", record);
+    let order = "/sys/firmware/efi/efivars/BootOrder-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    host.write(order, "\x07\0\0\0\x01\0");
+    let boot_order = || fs::read(host.root.join(order)).unwrap()[4..].to_vec();
+    // What cannot be mounted takes no record.
+    let partitions = host.directory.path().join("partitions");
+    host.pauses.appears.lock().unwrap().push((partitions.clone(), String::new()));
+    host.register().await.unwrap_err();
+    assert_eq!((host.installs(), boot_order()), (1, vec![1, 0]));
+    fs::remove_file(&partitions).unwrap();
+    host.register().await.unwrap();
+    assert!(host.installed_state().install_record().exists());
+    assert_eq!((host.installs(), boot_order()), (2, vec![0, 0, 1, 0]));
+}
+
 // Fault: a host without TPM registers where one is wanted.
 // Shown: host console: `TpmRequired`.
 #[tokio::test]

@@ -10,12 +10,16 @@ fn install_command_line_matches_request() {
         debug: true,
         eject_cd: true,
         no_format: true,
-        disable_boot_entry: true,
         ..Install::default()
     };
     let never = ["install", "--reboot=false", "--poweroff=false", "--force"];
     let cases: [(&str, &Install, Vec<&str>, usize); 2] = [
-        ("plain", &plain, [&never[..], &["--cloud-init=/oem.yaml", "/dev/vda"]].concat(), 0),
+        (
+            "plain",
+            &plain,
+            [&never[..], &["--disable-boot-entry", "--cloud-init=/oem.yaml", "/dev/vda"]].concat(),
+            0,
+        ),
         (
             "everything",
             &full,
