@@ -27,6 +27,9 @@ const UNITS: [(&str, &str); 5] = [
 const GATE: &str = include_str!("../../systemd/baremetal-agent-gate.conf");
 const NODE_UNITS: [&str; 6] = ["kubelet", "containerd", "rke2-server", "rke2-agent", "k3s", "k3s-agent"];
 
+/// The directory of its checkers is read-only: it asks the agent before them.
+const ASSESSED: &str = "# The agent takes part in the boot assessment.\n[Service]\nExecStartPre=/usr/bin/baremetal-agent check\n";
+
 /// The units of upstream's agents have no management server here.
 const REPLACED: &str =
     "# In their place: baremetal-agent.\n[Unit]\nConditionPathExists=/run/baremetal-agent/never\n";
@@ -98,6 +101,8 @@ pub fn write_units(root: &Root, program: &Path) -> Result<(), ProgramError> {
     for unit in NODE_UNITS {
         write_file(&directory.join(format!("{unit}.service.d/20-baremetal-agent.conf")), GATE)?;
     }
+    let assessed = ASSESSED.replace(CARRIED, &program.display().to_string());
+    write_file(&directory.join("elemental-boot-assessment.service.d/20-baremetal-agent.conf"), &assessed)?;
     for unit in REPLACED_UNITS {
         write_file(&directory.join(format!("{unit}.service.d/20-baremetal-agent.conf")), REPLACED)?;
     }
@@ -178,6 +183,9 @@ mod tests {
         }
         let gate = fs::read_to_string(units.join("kubelet.service.d/20-baremetal-agent.conf")).unwrap();
         assert!(gate.contains("ConditionPathExists=/run/baremetal-agent/node-may-start"), "{gate}");
+        let assessed = units.join("elemental-boot-assessment.service.d/20-baremetal-agent.conf");
+        let check = format!("[Service]\nExecStartPre={} check\n", program.display());
+        assert!(fs::read_to_string(assessed).unwrap().ends_with(&check));
         assert!(units.join("elemental-register-install.service.d/20-baremetal-agent.conf").exists());
         assert!(units.join("var-lib-baremetal\\x2dagent.mount").exists());
     }
