@@ -26,10 +26,14 @@ fn normalize(reference: &str) -> String {
     if is_tagged { rest.to_owned() } else { format!("{rest}:latest") }
 }
 
-/// Whether the reference names a file or a tree on this host, whose content may
-/// have changed.
+/// Whether the reference names the content of an image, which a tag or a path of
+/// this host does not.
 #[must_use]
-pub fn is_local(reference: &str) -> bool {
+pub fn has_digest(reference: &str) -> bool {
+    !is_local(reference) && reference.contains("@sha256:")
+}
+
+fn is_local(reference: &str) -> bool {
     reference.starts_with("file:") || reference.starts_with("dir:")
 }
 

@@ -52,7 +52,8 @@ fn is_from(wanted: &Image, snapshot: &Snapshot) -> bool {
 
 /// Whether `wanted` boots next without another upgrade.
 ///
-/// Either it booted and stays the next one, or this very step wrote it in this
+/// Either it booted and stays the next one, and its digest is named: what a tag or
+/// a path names may be another image by now. Or this very step wrote it in this
 /// boot and was cut off after: its number is newer than the one that was to
 /// boot next at the step's start. One that was there by then never ran, or ran
 /// and fell back, and may be torn by a power cut.
@@ -64,7 +65,7 @@ fn is_in_place(
 ) -> bool {
     let Some(next) = next.filter(|next| is_from(wanted, next)) else { return false };
     let booted = running.boot_mode == i32::from(BootMode::Active) && running.snapshot == next.number;
-    let runs = booted && !image::is_local(wanted.as_str());
+    let runs = booted && image::has_digest(wanted.as_str());
     runs || active_at_start.is_some_and(|number| next.number > number)
 }
 
@@ -75,13 +76,16 @@ mod tests {
     #[test]
     fn an_upgrade_is_skipped_only_when_proven() {
         let (v1, v2, file) = ("oci:lab/os:v1", "oci:lab/os:v2", "file:/images/v2");
+        let digest = "oci:lab/os@sha256:a";
         let (active, passive) = (BootMode::Active, BootMode::Passive);
         let cases = [
             ("old runs", v2, active, Some((1, v1)), None, false),
-            ("runs already", v2, active, Some((1, v2)), None, true),
+            ("runs already", digest, active, Some((1, digest)), None, true),
+            ("runs from this tag, which may have moved", v2, active, Some((1, v2)), None, false),
             ("state unknown, os-release says so", v2, active, None, None, false),
             ("another is next", v2, active, Some((2, v1)), None, false),
-            ("runs as the fallback", v2, passive, Some((1, v2)), None, false),
+            ("another digest runs", "lab/os@sha256:b", active, Some((1, digest)), None, false),
+            ("runs as the fallback", digest, passive, Some((1, digest)), None, false),
             ("written, agent killed", v2, active, Some((2, v2)), Some(1), true),
             ("not written, agent killed", v2, active, Some((1, v1)), Some(1), false),
             ("written before a power cut", v2, active, Some((2, v2)), Some(2), false),
