@@ -17,7 +17,7 @@ struct Rule {
     next_action: &'static str,
 }
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     Rule {
         class: FailureClass::NoSpace,
         texts: &["no space left on device", "disk quota exceeded"],
@@ -43,7 +43,9 @@ const RULES: [Rule; 9] = [
         texts: &[
             "unauthorized",
             "authentication required",
-            "denied: ",
+            // Not the "permission denied: …" of the host.
+            ": denied: ",
+            "denied: requested access",
             "status code 401",
             "status code 403",
             "403 forbidden",
@@ -74,9 +76,12 @@ const RULES: [Rule; 9] = [
         cause: "the registry's name cannot be resolved",
         next_action: "check the host's DNS servers",
     },
+    // Before what a registry refuses.
+    host_is_busy(&["failed to connect to bus", "failed to get d-bus connection"]),
     Rule {
         class: FailureClass::Transient,
         texts: &[
+            "connect: connection timed out",
             "connection refused",
             "connection reset",
             "no route to host",
@@ -104,21 +109,23 @@ const RULES: [Rule; 9] = [
         cause: "the disk's partitions are not visible",
         next_action: "check with `elemental state` that this is an installed system",
     },
+    host_is_busy(&[
+        "resource temporarily unavailable",
+        "device or resource busy",
+        "target is busy",
+        "connection timed out",
+        "transport endpoint is not connected",
+    ]),
+];
+
+const fn host_is_busy(texts: &'static [&'static str]) -> Rule {
     Rule {
         class: FailureClass::Transient,
-        texts: &[
-            "resource temporarily unavailable",
-            "device or resource busy",
-            "target is busy",
-            "failed to connect to bus",
-            "failed to get d-bus connection",
-            "connection timed out",
-            "transport endpoint is not connected",
-        ],
+        texts,
         cause: "the host is busy",
         next_action: "look at the host's system log (`journalctl -b`) for what keeps it busy",
-    },
-];
+    }
+}
 
 /// Adds the cause to the failure of a command.
 #[must_use]
@@ -264,6 +271,26 @@ mod tests {
                 Terminal,
                 "the registry does not have the image",
             ),
+            (
+                "denied",
+                "GET https://r/v2/os/manifests/v1: DENIED: requested access to the resource is denied",
+                Terminal,
+                "the registry refuses the host",
+            ),
+            ("refused by the host itself", "open /x: permission denied: y", Unknown, ""),
+            ("disk in use", "umount: /x: target is busy", Transient, "the host is busy"),
+            ("bus", "Failed to connect to bus: Connection refused", Transient, "the host is busy"),
+            ("systemd", "Failed to get D-Bus connection", Transient, "the host is busy"),
+            ("fork", "fork: Resource temporarily unavailable", Transient, "the host is busy"),
+            ("device", "mount: /dev/vda5: Device or resource busy", Transient, "the host is busy"),
+            ("job", "Failed to stop x.service: Connection timed out", Transient, "the host is busy"),
+            (
+                "silent registry",
+                "dial tcp 10.0.0.1:443: connect: connection timed out",
+                Transient,
+                "the registry is not available",
+            ),
+            ("peer", "Transport endpoint is not connected", Transient, "the host is busy"),
             ("nothing known", "Error: hm", Unknown, ""),
         ];
         for (name, output, class, cause) in cases {
