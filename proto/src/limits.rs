@@ -2,10 +2,16 @@
 
 /// Largest message of the registration service, bytes.
 pub const REGISTRATION_BYTES: usize = 256 * 1024;
+/// Of it, what a host says of its hardware, bytes.
+pub const FACTS_BYTES: usize = 144 * 1024;
+/// Of it and of a report, the network of a host, bytes.
+pub const NETWORK_BYTES: usize = 96 * 1024;
 /// Largest message that carries a plan, bytes.
 pub const PLAN_BYTES: usize = 4 * 1024 * 1024;
 /// Largest report, bytes.
 pub const REPORT_BYTES: usize = 256 * 1024;
+/// Proof, certificate request and quote have the rest of a registration.
+const _: () = assert!(REGISTRATION_BYTES - FACTS_BYTES - NETWORK_BYTES >= 16 * 1024);
 /// Captured output of one step, bytes: half from the head, half from the tail.
 pub const OUTPUT_BYTES: usize = 16 * 1024;
 /// Steps of one plan.

@@ -14,8 +14,8 @@ pub mod smbios;
 use std::collections::BTreeMap;
 use std::fs;
 
-use proto::limits;
 use proto::v1alpha1::{HostFacts, ObservedNetwork};
+use proto::{limits, size};
 use serde_json::{Value, json};
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
 
@@ -50,6 +50,13 @@ pub fn collect_facts(root: &Root, network: Option<&ObservedNetwork>) -> HostFact
     facts.nics.truncate(limits::INTERFACES);
     facts.processors.truncate(limits::CARDS);
     facts.graphics_cards.truncate(limits::CARDS);
+    let left_out = size::bound_facts(&mut facts);
+    if left_out > 0 {
+        tracing::warn!(
+            left_out,
+            "disks or network cards are not reported: a registration has no room for them"
+        );
+    }
     facts
 }
 

@@ -12,8 +12,8 @@ pub mod translate;
 
 use std::io;
 
-use proto::limits;
 use proto::v1alpha1::ObservedNetwork;
+use proto::{limits, size};
 
 use crate::alive::duty;
 use crate::paths::Root;
@@ -103,6 +103,10 @@ impl KernelNetwork {
         network.search_domains = resolver.search;
         network.connections = connections::read_connections(&self.root);
         leave_out_endpoint(&mut network, &self.root);
+        let left_out = size::bound_network(&mut network);
+        if left_out > 0 {
+            tracing::warn!(left_out, "routes or connections are not reported: a report has no room for them");
+        }
         Ok(Sight { network, unaddressed: translate::list_unaddressed(&dump) })
     }
 }
