@@ -18,7 +18,7 @@ mod tree;
 
 use std::rc::Rc;
 
-use content::Content;
+use content::{Contents, LARGEST_SUM, TooLarge};
 use edit::{Edit, apply_edits};
 use kubeadm::KubeadmError;
 use tree::{Duplicate, Node, NotYaml, Value};
@@ -98,6 +98,12 @@ pub enum BootstrapError {
         /// The user-data, or a file in it.
         place: String,
     },
+    /// The files, compressed ones among them, are too large to be looked into.
+    #[error(
+        "the files in the user-data have more than {} MiB when they are decoded: let the host download them instead",
+        LARGEST_SUM >> 20
+    )]
+    TooLarge,
     /// A name of the node would be something else in YAML, jinja or a shell.
     #[error("{field} of the node is not usable: {allowed}")]
     Name {
@@ -207,9 +213,10 @@ fn collect_edits(data: &str, node: NodeNames<'_>) -> Result<Vec<Edit>, Bootstrap
     if !files.is_null() && !matches!(files.value, Value::Sequence { .. }) {
         return Err(shape_error("write_files", files));
     }
+    let mut contents = Contents::default();
     for entry in files.items() {
-        for edit in file_edits(data, entry, node)? {
-            // Two entries may be aliases of one content.
+        for edit in file_edits(data, entry, node, &mut contents)? {
+            // One content may be named with two encodings.
             if !edits.contains(&edit) {
                 edits.push(edit);
             }
@@ -264,7 +271,12 @@ fn hostname_edits(document: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, Boo
 }
 
 /// Edits of one `write_files` entry.
-fn file_edits(data: &str, entry: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>, BootstrapError> {
+fn file_edits(
+    data: &str,
+    entry: &Node,
+    node: NodeNames<'_>,
+    contents: &mut Contents,
+) -> Result<Vec<Edit>, BootstrapError> {
     let find = |key| entry.find_entry(key).map_err(|error| duplicate_error(USER_DATA, &error));
     let text = |key| find(key).map(|found| found.and_then(|(_, value)| value.as_text()));
     let place = text("path")?.map_or_else(|| "a file without path".to_owned(), str::to_owned);
@@ -272,7 +284,8 @@ fn file_edits(data: &str, entry: &Node, node: NodeNames<'_>) -> Result<Vec<Edit>
         return Err(shape_error("a merge key (<<)", key));
     }
     let Some((_, value)) = find("content")? else { return Ok(Vec::new()) };
-    let Some(content) = Content::read_content(data, value, text("encoding")?) else {
+    let read = contents.read_next(data, value, text("encoding")?);
+    let Some(content) = read.map_err(|TooLarge| BootstrapError::TooLarge)? else {
         return Ok(Vec::new());
     };
     let edits =

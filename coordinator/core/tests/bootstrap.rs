@@ -269,6 +269,29 @@ fn a_compressed_file_is_edited_inside() {
     }
 }
 
+fn compress(text: &str) -> String {
+    use std::io::Write as _;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(text.as_bytes()).unwrap();
+    STANDARD.encode(gzip.finish().unwrap())
+}
+
+// Fault: bootstrap data names one large file thousands of times, or unpacks to gigabytes.
+// Shown: nothing, or condition `BootstrapReady` of the machine: `BootstrapInvalid` with the size.
+#[test]
+fn each_content_is_decoded_once_and_bounded() {
+    let kubeadm = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration: {}\n";
+    let large = |file: usize| format!("{kubeadm}# {file}{}\n", "\n".repeat(1 << 20));
+    let entry = |file| format!("- encoding: gz+b64\n  content: &c{file} {}\n", compress(&large(file)));
+    let first = format!("#cloud-config\nwrite_files:\n- &a\n{}", entry(0).replacen("- ", "  ", 1));
+    let contents = "- encoding: gz+b64\n  content: *c0\n".repeat(10_000);
+    let aliases = format!("{first}{}{contents}", "- *a\n".repeat(10_000));
+    let edited = normalise_data(&aliases, &NODE).unwrap();
+    assert!(edited != aliases && edited.ends_with(&contents), "one edit, in the one content");
+    let bombs = format!("#cloud-config\nwrite_files:\n{}", (0..17).map(entry).collect::<String>());
+    assert_eq!(normalise_data(&bombs, &NODE), Err(BootstrapError::TooLarge));
+}
+
 #[test]
 fn a_hostname_of_the_user_data_gives_way() {
     let cases = [

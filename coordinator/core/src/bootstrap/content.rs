@@ -1,6 +1,7 @@
 //! The `content` of a `write_files` entry: its decoded text, and how
 //! an edit of that gets back into the text.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::ops::Range;
 
@@ -19,11 +20,43 @@ use crate::yaml::quote_text;
 /// Largest file looked into, bytes: a bomb of zeros must not eat the memory.
 const LARGEST: u64 = proto::limits::PLAN_BYTES as u64;
 
+/// Most that all files of one user-data may have when they are decoded, bytes.
+pub(super) const LARGEST_SUM: usize = 4 * proto::limits::PLAN_BYTES;
+
 /// One wrapping of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Layer {
     Base64,
     Gzip,
+}
+
+/// The contents that were read. An alias of one that was costs nothing: each of
+/// thousands would be decoded and parsed again.
+#[derive(Default)]
+pub(super) struct Contents {
+    read: HashSet<(Range<usize>, Vec<Layer>)>,
+    bytes: usize,
+}
+
+/// The files have more than [`LARGEST_SUM`].
+#[derive(Debug)]
+pub(super) struct TooLarge;
+
+impl Contents {
+    /// As [`Content::read_content`]; `None` also for one that was read before.
+    pub(super) fn read_next(
+        &mut self,
+        data: &str,
+        node: &Node,
+        encoding: Option<&str>,
+    ) -> Result<Option<Content>, TooLarge> {
+        if !self.read.insert((node.span.clone(), parse_layers(node.tag.as_deref(), encoding))) {
+            return Ok(None);
+        }
+        let content = Content::read_content(data, node, encoding);
+        self.bytes += content.as_ref().map_or(0, |content| content.text.len());
+        if self.bytes > LARGEST_SUM { Err(TooLarge) } else { Ok(content) }
+    }
 }
 
 /// The content of one file.
@@ -44,7 +77,7 @@ enum Carrier {
 impl Content {
     /// The content as text. `None` for what is not ours to edit: no text, or
     /// not decodable (jinja inside base64).
-    pub(super) fn read_content(data: &str, node: &Node, encoding: Option<&str>) -> Option<Self> {
+    fn read_content(data: &str, node: &Node, encoding: Option<&str>) -> Option<Self> {
         let Value::Scalar { text, style } = &node.value else { return None };
         let layers = parse_layers(node.tag.as_deref(), encoding);
         if layers.is_empty() && *style == ScalarStyle::Literal {

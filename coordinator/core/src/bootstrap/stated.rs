@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::content::Content;
+use super::content::Contents;
 use super::tree::{self, Node};
 
 const ARGUMENT: &str = "provider-id";
@@ -16,13 +16,14 @@ const META_DATA: &str = "ds.meta_data.";
 pub fn stated_provider_id(data: &str) -> Option<String> {
     let documents = tree::parse_tree(data).ok()?;
     let (_, files) = documents.first()?.find_entry("write_files").ok()??;
-    files.items().iter().find_map(|entry| find_in_file(data, entry))
+    let mut contents = Contents::default();
+    files.items().iter().find_map(|entry| find_in_file(data, entry, &mut contents))
 }
 
-fn find_in_file(data: &str, entry: &Node) -> Option<String> {
+fn find_in_file(data: &str, entry: &Node, contents: &mut Contents) -> Option<String> {
     let find = |key| entry.find_entry(key).ok().flatten().map(|(_, value)| value);
     let encoding = find("encoding").and_then(|value| value.as_text());
-    let content = Content::read_content(data, find("content")?, encoding)?;
+    let content = contents.read_next(data, find("content")?, encoding).ok()??;
     if !content.text.contains(ARGUMENT) {
         return None;
     }
