@@ -40,7 +40,7 @@ use targets::Targets;
 
 pub use error::BaseImageError;
 pub use ledger::Lease;
-pub use targets::AllowedBase;
+pub use targets::BaseHost;
 pub(crate) use targets::parse_network;
 
 /// A server that sends nothing for so long is given up.
@@ -122,7 +122,10 @@ impl BaseImages {
     pub fn new(directory: PathBuf, limits: BaseImageLimits) -> Result<Self, BaseImageError> {
         let ledger = Ledger::open(&directory, limits.cache_size)
             .map_err(|source| BaseImageError::Cache { path: directory.clone(), source })?;
-        let targets = Targets::new(limits.allow_base.clone(), limits.refuse_base.clone());
+        let mut refused = targets::list_services(std::env::vars_os());
+        let networks = limits.refuse_base.iter().chain(&limits.own_addresses);
+        refused.extend(networks.copied().map(BaseHost::Network));
+        let targets = Targets::new(limits.allow_base.clone(), refused);
         let (ledger, fetcher) = (Arc::new(ledger), Fetcher::new(targets)?);
         Ok(Self { directory, limits, fetcher, ledger, client: None, fetching: Mutex::default() })
     }

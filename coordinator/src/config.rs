@@ -9,7 +9,7 @@ use coordinator_api::names;
 use ipnet::IpNet;
 use jiff::SignedDuration;
 
-use crate::base_image::{AllowedBase, parse_network};
+use crate::base_image::{BaseHost, parse_network};
 use crate::controllers::index::Key;
 
 /// Turns bare metal into Kubernetes nodes.
@@ -119,13 +119,18 @@ pub struct BaseImageLimits {
     #[arg(long, env = "CACHE_SIZE", default_value = "20Gi", value_parser = parse_bytes)]
     pub cache_size: u64,
     /// Addresses, CIDRs and host names that base ISOs may come from although
-    /// they are loopback, link-local, multicast, names of the cluster, or refused
-    /// by `--refuse-base`.
+    /// they are loopback, link-local, multicast, names of the cluster, the API
+    /// server, a Service of the coordinator's namespace, or refused by
+    /// `--refuse-base` and `--own-address`.
     #[arg(long, env = "ALLOW_BASE", value_delimiter = ',')]
-    pub allow_base: Vec<AllowedBase>,
+    pub allow_base: Vec<BaseHost>,
     /// CIDRs that base ISOs may not come from: those of Services and pods.
     #[arg(long, env = "REFUSE_BASE", value_delimiter = ',', value_parser = parse_network)]
     pub refuse_base: Vec<IpNet>,
+    /// Addresses of the pod and of its node: base ISOs may not come from them. The
+    /// Deployment sets it.
+    #[arg(long = "own-address", env = "OWN_ADDRESSES", value_delimiter = ',', value_parser = parse_network)]
+    pub own_addresses: Vec<IpNet>,
 }
 
 const GI: u64 = 1 << 30;
@@ -139,6 +144,7 @@ impl Default for BaseImageLimits {
             cache_size: 20 * GI,
             allow_base: vec![],
             refuse_base: vec![],
+            own_addresses: vec![],
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Where base images may come from: the coordinator's network reaches more than
 //! the author of a `SeedImage` may.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -13,14 +14,14 @@ use hyper_util::client::legacy::connect::dns::Name;
 use ipnet::IpNet;
 use tower::Service;
 
-/// What `--allow-base` names.
+/// What `--allow-base` names, and what is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AllowedBase {
+pub enum BaseHost {
     Network(IpNet),
     Host(String),
 }
 
-impl FromStr for AllowedBase {
+impl FromStr for BaseHost {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -35,9 +36,26 @@ impl FromStr for AllowedBase {
     }
 }
 
+impl BaseHost {
+    fn is_host(&self, host: &str) -> bool {
+        matches!(self, Self::Host(name) if name.eq_ignore_ascii_case(host.trim_end_matches('.')))
+    }
+}
+
 pub(crate) fn parse_network(text: &str) -> Result<IpNet, String> {
     let address = || text.parse::<IpAddr>().map(IpNet::from);
     text.parse::<IpNet>().or_else(|_| address()).map_err(|error| error.to_string())
+}
+
+/// What Kubernetes tells a pod of the API server and of the Services of its
+/// namespace, by the variables of its environment.
+pub(super) fn list_services(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<BaseHost> {
+    let services =
+        variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    services
+        .filter(|(name, _)| name.ends_with("_SERVICE_HOST"))
+        .filter_map(|(_, value)| value.parse().ok())
+        .collect()
 }
 
 /// DNS has no address of a name, or did not answer.
@@ -52,12 +70,12 @@ pub(super) struct Targets(Arc<Rules>);
 
 #[derive(Debug)]
 struct Rules {
-    allowed: Vec<AllowedBase>,
-    refused: Vec<IpNet>,
+    allowed: Vec<BaseHost>,
+    refused: Vec<BaseHost>,
 }
 
 impl Targets {
-    pub(super) fn new(allowed: Vec<AllowedBase>, refused: Vec<IpNet>) -> Self {
+    pub(super) fn new(allowed: Vec<BaseHost>, refused: Vec<BaseHost>) -> Self {
         Self(Arc::new(Rules { allowed, refused }))
     }
 
@@ -66,18 +84,21 @@ impl Targets {
         let host = uri.host().unwrap_or_default();
         match host.trim_start_matches('[').trim_end_matches(']').parse() {
             Ok(address) => self.allows_address(address),
-            Err(_) => self.names_host(host) || !is_internal(host),
+            Err(_) => {
+                let is_refused = || self.0.refused.iter().any(|source| source.is_host(host));
+                self.names_host(host) || !(is_internal(host) || is_refused())
+            }
         }
     }
 
     fn names_host(&self, host: &str) -> bool {
-        let is_named = |allowed: &AllowedBase| matches!(allowed, AllowedBase::Host(name) if name.eq_ignore_ascii_case(host));
-        self.0.allowed.iter().any(is_named)
+        self.0.allowed.iter().any(|source| source.is_host(host))
     }
 
     fn allows_address(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        let is_in = |allowed: &AllowedBase| matches!(allowed, AllowedBase::Network(network) if network.contains(&address));
+        let is_in =
+            |source: &BaseHost| matches!(source, BaseHost::Network(network) if network.contains(&address));
         if self.0.allowed.iter().any(is_in) {
             return true;
         }
@@ -85,7 +106,7 @@ impl Targets {
             IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast() || v4.octets()[0] == 0,
             IpAddr::V6(v6) => v6.is_unicast_link_local(),
         };
-        let is_refused = || self.0.refused.iter().any(|network| network.contains(&address));
+        let is_refused = || self.0.refused.iter().any(is_in);
         !(is_special
             || address.is_loopback()
             || address.is_multicast()
@@ -138,7 +159,16 @@ mod tests {
     fn internal_targets_need_the_flag() {
         let targets = |allowed: &[&str]| {
             let allowed = allowed.iter().map(|text| text.parse().unwrap()).collect();
-            Targets::new(allowed, vec![parse_network("10.96.0.0/12").unwrap()])
+            let services = [
+                ("KUBERNETES_SERVICE_HOST", "fd00:10::1"),
+                ("REGISTRY_SERVICE_HOST", "172.20.0.7"),
+                ("API_SERVICE_HOST", "api.example"),
+                ("REGISTRY_SERVICE_PORT", "443"),
+            ];
+            let variables = services.map(|(name, value)| (name.into(), value.into()));
+            let mut refused = list_services(variables.into_iter());
+            refused.push("10.96.0.0/12".parse().unwrap());
+            Targets::new(allowed, refused)
         };
         for (url, want) in [
             ("http://10.0.0.1/x", true),
@@ -146,6 +176,10 @@ mod tests {
             ("http://[fd00::1]/x", true),
             ("https://images.example/x", true),
             ("http://10.97.0.1/x", false),
+            ("https://[fd00:10::1]/x", false),
+            ("https://172.20.0.7/x", false),
+            ("https://172.20.0.8/x", true),
+            ("https://API.example./x", false),
             ("http://127.0.0.1:1/x", false),
             ("http://[::1]/x", false),
             ("http://[::ffff:127.0.0.1]/x", false),
@@ -160,8 +194,14 @@ mod tests {
         ] {
             assert_eq!(targets(&[]).allows_uri(&url.parse().unwrap()), want, "{url}");
         }
-        let allowed = targets(&["127.0.0.1", "10.96.0.0/16", "minio.default.svc"]);
-        for url in ["http://127.0.0.1/x", "http://10.96.0.1/x", "http://minio.default.svc/x"] {
+        let allowed = targets(&["127.0.0.1", "10.96.0.0/16", "minio.default.svc", "172.20.0.7"]);
+        let urls = [
+            "http://127.0.0.1/x",
+            "http://10.96.0.1/x",
+            "http://minio.default.svc/x",
+            "https://172.20.0.7/x",
+        ];
+        for url in urls {
             assert!(allowed.allows_uri(&url.parse().unwrap()), "{url}");
         }
         assert!(!allowed.allows_uri(&"http://other.default.svc/x".parse().unwrap()));
