@@ -3,63 +3,88 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use proto::v1alpha1 as wire;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
 use super::world::{Host, World};
 use crate::ca::Role;
-use crate::config::ConnectionLimits;
 
-/// More than the handshakes that may run at a time.
-const FLOOD: usize = 600;
+/// Connections a second.
+const RATE: usize = 2000;
+const TICK: Duration = Duration::from_millis(20);
+/// More than the coordinator lets wait: the process has file descriptors for both ends.
+const OPEN: usize = 512;
 const HOSTS: usize = 50;
 
-async fn connect_from_elsewhere(address: SocketAddr) -> TcpStream {
+/// Opens connections that send nothing, on a thread of its own: it does not wait for
+/// the coordinator.
+struct Flood {
+    opened: Arc<AtomicUsize>,
+    is_over: Arc<AtomicBool>,
+    start: Instant,
+}
+
+impl Flood {
+    fn start(address: SocketAddr) -> Self {
+        let (opened, is_over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let flood = open_connections(address, opened.clone(), is_over.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        thread::spawn(move || runtime.block_on(flood));
+        Self { opened, is_over, start: Instant::now() }
+    }
+
+    fn count_opened(&self) -> usize {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Connections a second, on average.
+    fn rate(&self) -> usize {
+        self.count_opened() * 1000 / usize::try_from(self.start.elapsed().as_millis()).unwrap()
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn open_connections(address: SocketAddr, opened: Arc<AtomicUsize>, is_over: Arc<AtomicBool>) {
+    let per_tick = RATE * usize::try_from(TICK.as_millis()).unwrap() / 1000;
+    let (mut ticks, mut open) = (tokio::time::interval(TICK), JoinSet::new());
+    while !is_over.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        while open.try_join_next().is_some() {}
+        for _ in 0..per_tick.min(OPEN - open.len()) {
+            open.spawn(hold_connection(address, opened.clone()));
+        }
+    }
+}
+
+/// Until the coordinator closes it.
+async fn hold_connection(address: SocketAddr, opened: Arc<AtomicUsize>) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-    socket.connect(address).await.unwrap()
-}
-
-/// Keeps a connection that sends nothing; one that was accepted is opened again
-/// as soon as it is closed.
-async fn hold_connection(address: SocketAddr, mut stream: TcpStream, rejected: Arc<AtomicUsize>) {
-    let hold = ConnectionLimits::default().handshake_timeout / 2;
-    loop {
-        let opened = tokio::time::Instant::now();
-        // An end or a reset: the connection is closed.
+    if let Ok(mut stream) = socket.connect(address).await {
+        opened.fetch_add(1, Ordering::Relaxed);
         let _ = stream.read(&mut [0]).await;
-        if opened.elapsed() < hold {
-            rejected.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        stream = connect_from_elsewhere(address).await;
     }
 }
 
-/// As many connections stay open as the coordinator allows.
-async fn start_flood(world: &World) -> JoinSet<()> {
-    let (address, rejected) = (world.replicas[0].address, Arc::new(AtomicUsize::new(0)));
-    let mut flood = JoinSet::new();
-    for _ in 0..FLOOD {
-        let stream = connect_from_elsewhere(address).await;
-        flood.spawn(hold_connection(address, stream, rejected.clone()));
-    }
-    let limit = ConnectionLimits::default().source_handshakes;
-    world.until(|| rejected.load(Ordering::Relaxed) >= FLOOD - limit).await;
-    flood
-}
-
-// Fault: one address opens connections without end and says nothing.
+// Fault: one address opens two thousand connections a second and says nothing.
 // Shown: metric and log line by reason; hosts register and attach.
 #[tokio::test]
 async fn flood_of_silent_connections_leaves_room_for_hosts() {
     let world = World::start().await;
-    let _flood = start_flood(&world).await;
+    let flood = Flood::start(world.replicas[0].address);
+    world.until(|| flood.count_opened() >= RATE).await;
     let mut links = vec![];
     for number in 0..HOSTS {
         let host = Host::new(&number.to_string());
@@ -70,6 +95,8 @@ async fn flood_of_silent_connections_leaves_room_for_hosts() {
         links.push((link, stream));
     }
     world.until(|| world.context().sessions.count_sessions() == HOSTS).await;
+    let rate = flood.rate();
+    assert!(rate >= RATE * 9 / 10, "{rate} connections a second");
     let counted = world.metrics();
     assert!(counted.contains("connection_failures_total{reason=\"SourceHandshakes\"}"), "{counted}");
     assert!(!counted.contains("reason=\"SourceAnonymous\""), "{counted}");
