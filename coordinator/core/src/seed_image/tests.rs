@@ -216,3 +216,25 @@ fn corrected_failed_build_shows_new_start() {
     assert_eq!(look(&mut image, Ok("new"), 3), Decision::Begin);
     assert_eq!(look(&mut image, Ok("new"), 3), Decision::Build);
 }
+
+/// `curl` of the next section reads the link.
+#[test]
+fn first_cluster_guide_waits_for_the_link() {
+    let guide = include_str!("../../../../docs/first-cluster.md");
+    let wait = guide.lines().find(|line| line.starts_with("kubectl wait seedimage/lab")).unwrap();
+    let (_, rest) = wait.split_once("--for=condition=").unwrap();
+    let condition = rest.split(' ').next().unwrap();
+    let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
+    for progress in [
+        Progress::Refused("no ISO"),
+        Progress::NoRegistration("r".into()),
+        Progress::Started,
+        Progress::Failed(Reason::BaseImageNotFound, "no such image".into()),
+        Progress::Completed(download),
+        Progress::Expired,
+    ] {
+        let status = seed_image_status(&image(), &progress, minute(0));
+        let is_true = status.conditions.iter().any(|one| one.type_ == condition && one.status == "True");
+        assert_eq!(is_true, status.download_url.is_some(), "{condition} at {progress:?}");
+    }
+}
