@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use coordinator_api::inventory::MachineInventory;
 use coordinator_core::host::Problem;
+use coordinator_core::plan::failure_reasons;
 use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -46,8 +47,16 @@ impl<const N: usize, M: Clone> Labelled<N, M> {
 }
 
 /// All metrics of the process. Clones are the same ones.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Metrics(Arc<Inner>);
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let inner = Inner::default();
+        inner.create_plan_series();
+        Self(Arc::new(inner))
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -92,6 +101,19 @@ impl Default for Inner {
             api_requests: all.labelled(&catalogue::API_REQUESTS, Counter::default),
             authority_expiry: all.plain(&catalogue::AUTHORITY_EXPIRY),
             registry: all.0,
+        }
+    }
+}
+
+impl Inner {
+    /// Alerts ask for the increase of these: the first plan is one from 0 to 1 only where
+    /// an earlier scrape had the 0.
+    fn create_plan_series(&self) {
+        for kind in [PlanKind::Reprovision, PlanKind::Clean, PlanKind::Custom].map(PlanKind::as_str) {
+            self.plans.of([kind, "applied", ""]);
+            for reason in failure_reasons() {
+                self.plans.of([kind, "failed", reason.as_str()]);
+            }
         }
     }
 }
@@ -185,6 +207,11 @@ impl Metrics {
     /// Counts a reconcile that failed.
     pub fn count_failure(&self, kind: &'static str, class: Class) {
         self.0.reconcile_failures.of([kind, class.into()]).inc();
+    }
+
+    /// Shows a kind that is watched, with no object that does not parse.
+    pub fn create_unparsable(&self, kind: &'static str) {
+        self.0.unparsable_objects.of([kind]);
     }
 
     /// Counts an event whose object does not parse.

@@ -27,7 +27,7 @@ use crate::network::HostNetwork;
 
 pub use record::{PlanRecordError, is_generation, read_record};
 pub use render::{render, step_names};
-pub use results::{PlanEnd, Progress, judge_report, with_next_action};
+pub use results::{PlanEnd, Progress, failure_reasons, judge_report, with_next_action};
 
 /// What a plan is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -125,6 +125,7 @@ where
         // all is listed.
         writer.apply_watcher_event(&Event::InitDone);
         let unlisted_scopes = scopes.collect();
+        sinks.metrics.create_unparsable(K::KIND);
         Self { writer, kind, listings: HashMap::new(), unlisted_scopes, unlisted, sinks }
     }
 

@@ -53,6 +53,20 @@ fn what_is_exported_is_what_the_catalogue_says() {
     }
 }
 
+#[test]
+fn plans_are_in_a_fresh_scrape() {
+    let text = Metrics::default().encode_text().unwrap();
+    let series: Vec<_> = text.lines().filter_map(|line| line.split_once("_plans_total{")).collect();
+    assert_eq!(series.len(), 3 * (1 + failure_reasons().count()), "{text}");
+    for wanted in [
+        "kind=\"reprovision\",result=\"applied\",reason=\"\"} 0",
+        "kind=\"clean\",result=\"failed\",reason=\"NetworkReverted\"} 0",
+        "kind=\"custom\",result=\"failed\",reason=\"PlanFailed\"} 0",
+    ] {
+        assert!(series.iter().any(|(_, rest)| *rest == wanted), "{wanted}: {text}");
+    }
+}
+
 fn inventory(name: &str, ready: &str, reason: &str) -> MachineInventory {
     serde_json::from_value(json!({
         "apiVersion": "elemental.cattle.io/v1beta1", "kind": "MachineInventory",

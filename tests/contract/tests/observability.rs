@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use contract::documents::checkout;
-use coordinator::metrics::catalogue;
+use coordinator::metrics::{Metrics, catalogue};
 use regex::Regex;
 use serde_json::Value;
 
@@ -91,6 +91,40 @@ fn queries_name_what_is_exported() {
         .map(|entry| entry.name)
         .collect();
     assert!(unused.is_empty(), "neither dashboard nor alerts show {unused:?}");
+}
+
+/// The series that the tests of the alerts have of these metrics.
+fn list_tested_series(metrics: &BTreeSet<String>) -> Vec<String> {
+    let tests: Value = serde_norway::from_str(&read("coordinator/observability/alerts_test.yaml")).unwrap();
+    let tests = tests["tests"].as_array().unwrap();
+    let inputs = tests.iter().flat_map(|test| test["input_series"].as_array().unwrap());
+    let series = inputs.map(|input| input["series"].as_str().unwrap());
+    series.filter(|series| metrics.contains(series.split('{').next().unwrap())).map(str::to_owned).collect()
+}
+
+/// An alert asks for the increase of a series, and the first event has to be one.
+#[test]
+fn series_of_increases_are_in_a_fresh_scrape() {
+    let increase = Regex::new(r"increase\((\w+)").unwrap();
+    let mut metrics = BTreeSet::new();
+    for alert in alerts() {
+        let expression = alert["expr"].as_str().unwrap();
+        metrics.extend(increase.captures_iter(expression).map(|found| found[1].to_owned()));
+    }
+    let coordinator = Metrics::default();
+    for kind in ["Cluster", "Machine", "MachineInventory"] {
+        coordinator.create_unparsable(kind);
+    }
+    let scrape = coordinator.encode_text().unwrap();
+    let of_replica = Regex::new(r#"instance="\w+","#).unwrap();
+    let tested = list_tested_series(&metrics);
+    for metric in &metrics {
+        assert!(tested.iter().any(|series| series.starts_with(metric)), "no test of {metric}");
+    }
+    for series in tested {
+        let wanted = format!("{} 0", of_replica.replace(&series, ""));
+        assert!(scrape.lines().any(|line| line == wanted), "{wanted}: {scrape}");
+    }
 }
 
 /// As the forge makes it of a heading.

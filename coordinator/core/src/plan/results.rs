@@ -46,8 +46,13 @@ pub fn judge_report(plan: &Plan, report: &StepReport) -> Progress {
     }
 }
 
-fn explain_failure(step: &str, failure: &Failure) -> Problem {
-    let reason = match failure.reason() {
+/// The reasons with which a host can end a plan.
+pub fn failure_reasons() -> impl Iterator<Item = Reason> {
+    (0..).map_while(|number| FailureReason::try_from(number).ok()).map(reason_of)
+}
+
+const fn reason_of(failure: FailureReason) -> Reason {
+    match failure {
         FailureReason::Unspecified => Reason::PlanFailed,
         FailureReason::Command => Reason::CommandFailed,
         FailureReason::Timeout => Reason::StepTimedOut,
@@ -58,7 +63,11 @@ fn explain_failure(step: &str, failure: &Failure) -> Problem {
         FailureReason::Refused => Reason::PlanRefused,
         FailureReason::NetworkReverted => Reason::NetworkReverted,
         FailureReason::InputOutput => Reason::InputOutputFailed,
-    };
+    }
+}
+
+fn explain_failure(step: &str, failure: &Failure) -> Problem {
+    let reason = reason_of(failure.reason());
     let cause = format!("step {step}: {}", failure.message);
     Problem { reason, message: with_next_action(&cause, &failure.next_action) }
 }

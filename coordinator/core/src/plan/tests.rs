@@ -232,3 +232,10 @@ fn report_ends_its_own_plan_only() {
         assert_eq!(judge_report(&plan, &report), want, "{name}");
     }
 }
+
+#[test]
+fn reasons_cover_all_failures_of_the_contract() {
+    let known = (0..100).filter(|number| FailureReason::try_from(*number).is_ok()).count();
+    assert_eq!(failure_reasons().count(), known, "a number is left out before another");
+    assert!(failure_reasons().any(|reason| reason == Reason::NetworkReverted));
+}
