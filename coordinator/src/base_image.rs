@@ -11,24 +11,24 @@ mod keep;
 mod layer;
 mod ledger;
 mod manifest;
+mod pointer;
 mod registry;
 mod secrets;
 mod targets;
 
 use std::collections::HashMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use coordinator_api::seed_image::SeedImage;
-use coordinator_core::seed_image::Base;
 use coordinator_core::seed_image::base::{BaseSource, parse_base};
+use coordinator_core::seed_image::{Base, BaseRecord};
 use http::{HeaderMap, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use kube::{Client, ResourceExt as _};
-use sha2::{Digest as _, Sha256};
 use tokio::fs;
 
 use crate::config::BaseImageLimits;
@@ -55,8 +55,18 @@ pub struct BaseImage {
     pub size: u64,
     /// Lower-case hexadecimal.
     pub sha256: String,
+    /// Digest of the manifest, where it is from an image of a registry.
+    pub manifest: Option<String>,
     /// The file is kept as long as this.
     pub lease: Lease,
+}
+
+impl BaseImage {
+    /// What the status of a `SeedImage` says of it.
+    #[must_use]
+    pub fn record(&self) -> BaseRecord {
+        BaseRecord { digest: digest_of(&self.sha256), manifest: self.manifest.clone() }
+    }
 }
 
 /// What a `SeedImage` asks for.
@@ -66,6 +76,8 @@ pub struct Wanted {
     namespace: String,
     pull_secret: Option<String>,
     authority_secret: Option<String>,
+    /// Digest of a manifest: this one, whatever the tag names now.
+    manifest: Option<String>,
 }
 
 impl Wanted {
@@ -77,6 +89,7 @@ impl Wanted {
             namespace: seed.namespace().unwrap_or_default(),
             pull_secret: seed.spec.base_image_pull_secret.clone(),
             authority_secret: seed.spec.base_image_ca_secret.clone(),
+            manifest: None,
         }
     }
 
@@ -95,7 +108,7 @@ impl Wanted {
 impl<T: AsRef<str> + ?Sized> From<&T> for Wanted {
     fn from(text: &T) -> Self {
         let text = text.as_ref().to_owned();
-        Self { text, namespace: String::new(), pull_secret: None, authority_secret: None }
+        Self { text, namespace: String::new(), pull_secret: None, authority_secret: None, manifest: None }
     }
 }
 
@@ -168,17 +181,49 @@ impl BaseImages {
                 BaseSource::Image(image) => self.fetch_from_registry(&wanted, image, &key, digest).await,
                 BaseSource::Url(uri) => {
                     let arrived = self.fetch_from_server(&wanted, uri.clone()).await?;
-                    self.store_file(&wanted.text, arrived, &[&key], digest).await
+                    let image = self.store_file(&wanted.text, arrived, digest)?;
+                    self.point_to(&wanted.pointer_keys(&key, &image.sha256), image).await
                 }
                 BaseSource::File(path) => {
                     let arrived = self.copy_from_directory(path.clone()).await?;
-                    self.store_file(&wanted.text, arrived, &[&key], digest).await
+                    let image = self.store_file(&wanted.text, arrived, digest)?;
+                    self.point_to(&wanted.pointer_keys(&key, &image.sha256), image).await
                 }
             }
         };
         tokio::time::timeout(self.limits.base_image_timeout, fetched)
             .await
             .unwrap_or_else(|_| Err(BaseImageError::Slow { url: wanted.text.clone() }))
+    }
+
+    /// The base that a `SeedImage` was made from, and no other one.
+    ///
+    /// # Errors
+    /// [`BaseImageError::Changed`] where its source does not have it any more.
+    pub async fn fetch_recorded(
+        &self,
+        wanted: Wanted,
+        record: &BaseRecord,
+    ) -> Result<BaseImage, BaseImageError> {
+        let wanted = Wanted { manifest: record.manifest.clone(), ..wanted };
+        match self.fetch_image(wanted, Base::Kept, Some(&record.digest)).await {
+            Err(BaseImageError::Digest { url }) => Err(BaseImageError::Changed { url }),
+            fetched => fetched,
+        }
+    }
+
+    /// Where a base is, by its digest, and what keeps it there; `None` where it is not.
+    pub async fn find_held(&self, digest: &str) -> Option<(PathBuf, Lease)> {
+        let sha256 = hexadecimal(digest);
+        let lease = self.ledger.lease_file(sha256)?;
+        let path = self.ledger.file_path(sha256);
+        fs::try_exists(&path).await.is_ok_and(|exists| exists).then_some((path, lease))
+    }
+
+    /// Digests of the bases that are held, at most `limit`: those that were used last.
+    #[must_use]
+    pub fn list_held(&self, limit: usize) -> Vec<String> {
+        self.ledger.list_files(limit).iter().map(|sha256| digest_of(sha256)).collect()
     }
 
     fn key_lock(&self, key: &str) -> Arc<KeyLock> {
@@ -203,20 +248,6 @@ impl BaseImages {
             KeepError::Write(source) => self.store_error(source),
             KeepError::Full => BaseImageError::Full,
         }
-    }
-
-    fn pointer_path(&self, key: &str) -> PathBuf {
-        self.directory.join(format!("{}{}", hex::encode(Sha256::digest(key)), ledger::POINTER))
-    }
-
-    async fn find_stored(&self, key: &str, digest: Option<&str>) -> Option<BaseImage> {
-        let pointer = fs::read_to_string(self.pointer_path(key)).await.ok()?;
-        let (sha256, size) = parse_pointer(&pointer)?;
-        check_digest(key, sha256, digest).ok()?;
-        let lease = self.ledger.lease_file(sha256)?;
-        let path = self.ledger.file_path(sha256);
-        let is_there = fs::metadata(&path).await.ok()?.len() == size;
-        is_there.then(|| BaseImage { path, size, sha256: sha256.to_owned(), lease })
     }
 
     async fn fetcher_for(&self, wanted: &Wanted) -> Result<Option<Fetcher>, BaseImageError> {
@@ -264,12 +295,11 @@ impl BaseImages {
         copied?.map_err(|error| self.keep_error(&url, error))
     }
 
-    /// Puts a file under its own name, and points each key to it.
-    async fn store_file(
+    /// Puts a file under its own name.
+    fn store_file(
         &self,
         url: &str,
         arrived: Arrived,
-        keys: &[&str],
         digest: Option<&str>,
     ) -> Result<BaseImage, BaseImageError> {
         let Arrived { path: temporary, sha256, size, in_flight } = arrived;
@@ -277,26 +307,9 @@ impl BaseImages {
         let path = self.ledger.file_path(&sha256);
         temporary.persist(&path).map_err(|error| self.store_error(error.error))?;
         let lease = in_flight.finish_file(&sha256);
-        for key in keys {
-            self.write_pointer(key, &sha256, size).await?;
-        }
         tracing::info!(url, size, sha256, "fetched a base image");
-        Ok(BaseImage { path, size, sha256, lease })
+        Ok(BaseImage { path, size, sha256, manifest: None, lease })
     }
-
-    async fn write_pointer(&self, key: &str, sha256: &str, size: u64) -> Result<(), BaseImageError> {
-        let (directory, path) = (self.directory.clone(), self.pointer_path(key));
-        let text = format!("{sha256} {size}\n");
-        let written = tokio::task::spawn_blocking(move || replace_file(&directory, &path, &text)).await;
-        written.map_err(io::Error::other).flatten().map_err(|source| self.store_error(source))
-    }
-}
-
-/// Whole or not at all, also where replicas share the directory.
-fn replace_file(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
-    let temporary = tempfile::Builder::new().prefix(ledger::TEMPORARY).tempfile_in(directory)?;
-    std::fs::write(temporary.path(), text)?;
-    temporary.into_temp_path().persist(path).map_err(|error| error.error)
 }
 
 /// Disks are slow, and other hosts wait for this thread.
@@ -322,36 +335,23 @@ async fn next_data(url: &str, body: &mut Incoming) -> Result<Option<bytes::Bytes
 
 /// `digest` is `sha256:` and hexadecimal digits, as in `spec.baseImageDigest`.
 fn check_digest(url: &str, sha256: &str, digest: Option<&str>) -> Result<(), BaseImageError> {
-    let wanted = digest.map(|digest| digest.strip_prefix("sha256:").unwrap_or(digest));
-    if wanted.is_none_or(|wanted| wanted.eq_ignore_ascii_case(sha256)) {
+    if digest.is_none_or(|digest| hexadecimal(digest).eq_ignore_ascii_case(sha256)) {
         return Ok(());
     }
     Err(BaseImageError::Digest { url: url.to_owned() })
 }
 
-fn parse_pointer(text: &str) -> Option<(&str, u64)> {
-    let (sha256, size) = text.trim().split_once(' ')?;
-    let hex = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
-    hex.then_some(())?;
-    Some((sha256, size.parse().ok()?))
+fn hexadecimal(digest: &str) -> &str {
+    digest.strip_prefix("sha256:").unwrap_or(digest)
+}
+
+fn digest_of(sha256: &str) -> String {
+    format!("sha256:{sha256}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_complete_valid_pointer_is_read() {
-        let hash = "ab".repeat(32);
-        for (text, want) in [
-            (format!("{hash} 12\n"), Some(12)),
-            (hash.clone(), None),
-            (format!("{hash} many"), None),
-            ("../../etc/passwd 1".to_owned(), None),
-        ] {
-            assert_eq!(parse_pointer(&text).map(|(_, size)| size), want, "{text}");
-        }
-    }
 
     #[test]
     fn images_with_pull_secret_have_own_pointers() {

@@ -135,7 +135,10 @@ async fn serve_tasks(
     let Setup { config, client, clock, readiness, .. } = setup;
     let leases: Api<Lease> = Api::namespaced(client.clone(), &config.own_namespace);
     let replica = parts.replica.clone();
+    let isos = parts.context.isos.clone();
     let lease = ReplicaLease::new(leases.clone(), &config.instance, replica.clone(), clock.clone());
+    let announced = isos.clone();
+    let lease = lease.with_bases(move || announced.announce_bases());
     if unless_ended(&shutdown, write_first(&lease)).await.is_none() {
         return Ok(());
     }
@@ -145,6 +148,7 @@ async fn serve_tasks(
     tasks.spawn(election.run_election(stopping.clone()));
     tasks.spawn(follow_leadership(parts.context.clone(), leadership));
     tasks.spawn(lease.keep_renewed(stopping.clone()));
+    tasks.spawn(prepare_isos(isos, stopping.clone()));
     tasks.spawn(listener::run_listener(port, parts.acceptor, parts.routes, wait_ended(stopping.clone())));
     readiness.set_ready();
     tracing::info!(address = %config.listen, url = config.server_url, "serving hosts");
@@ -176,6 +180,11 @@ async fn follow_leadership(context: controllers::Context, mut leadership: watch:
         controllers::lead_controllers(context.clone(), lost).await;
         context.metrics.set_leader(false);
     }
+}
+
+/// Seed ISOs that this replica may be asked for.
+async fn prepare_isos(isos: Arc<SeedIsos>, shutdown: Shutdown) {
+    unless_ended(&shutdown, isos.keep_prepared()).await;
 }
 
 async fn serve_health(port: TcpListener, routes: axum::Router) {

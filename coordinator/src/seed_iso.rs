@@ -7,11 +7,14 @@ pub mod changes;
 pub mod compose;
 pub mod config;
 pub mod download;
+mod error;
 pub mod host_networks;
 pub mod layout;
+mod open;
 pub mod overlay;
 pub mod partitions;
 pub mod path_table;
+mod preparations;
 pub mod records;
 pub mod tree;
 
@@ -21,101 +24,28 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coordinator_api::conditions::Reason;
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
-use coordinator_core::seed_image;
+use coordinator_core::seed_image::{self, BaseRecord};
 use kube::ResourceExt as _;
 use kube::runtime::reflector::{ObjectRef, Store};
 use sha2::{Digest as _, Sha256};
 
-use crate::base_image::{BaseImage, BaseImageError, BaseImages, Lease, Wanted};
+use crate::base_image::{BaseImage, BaseImageError, BaseImages, Wanted};
 use crate::ca::Authority;
 use crate::clock::Clock;
 use crate::rpc::registration_tokens::DownloadTokens;
 use crate::telemetry::chain;
 use builds::Builds;
 use compose::NewFile;
-use config::ConfigError;
 use host_networks::HostNetworks;
-use layout::{Base, Extent, LayoutError, ReadError};
+use layout::{Base, Extent, ReadError};
 use overlay::{Overlay, Piece};
+use preparations::Preparations;
+
+pub use error::SeedIsoError;
 
 const BLOCK: usize = 128 * 1024;
-
-/// Why there is no seed ISO.
-#[derive(Debug, thiserror::Error)]
-pub enum SeedIsoError {
-    /// See [`BaseImageError`].
-    #[error(transparent)]
-    Base(#[from] BaseImageError),
-    /// See [`ConfigError`].
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// Nothing can be added to the base image.
-    #[error("{0}: use an Elemental live ISO")]
-    Layout(LayoutError),
-    /// The agent's file cannot be read.
-    #[error("cannot read the agent of --agent-path {path}", path = path.display())]
-    Agent {
-        /// Which file.
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-    /// The base image cannot be read back.
-    #[error("cannot read the base image {path}", path = path.display())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// The error of the system call.
-        source: io::Error,
-    },
-}
-
-impl From<LayoutError> for SeedIsoError {
-    fn from(error: LayoutError) -> Self {
-        Self::Layout(error)
-    }
-}
-
-impl SeedIsoError {
-    /// Whether a retry is useless until the configuration changes.
-    #[must_use]
-    pub fn is_terminal(&self) -> bool {
-        match self {
-            Self::Layout(_)
-            | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge | ConfigError::TooManyHosts(_)) => {
-                true
-            }
-            Self::Base(error) => error.is_terminal(),
-            Self::Config(ConfigError::NotReady) | Self::Agent { .. } | Self::Read { .. } => false,
-        }
-    }
-
-    /// What the status of the `SeedImage` says.
-    #[must_use]
-    pub fn status_text(&self) -> String {
-        let neutral = if let Self::Base(error) = self { error.neutral_text() } else { None };
-        neutral.map_or_else(|| chain(self), str::to_owned)
-    }
-
-    /// The cause, for a condition.
-    #[must_use]
-    pub fn reason(&self) -> Reason {
-        match self {
-            Self::Base(error) => error.reason(),
-            Self::Layout(_) => Reason::BaseImageInvalid,
-            Self::Config(_) | Self::Agent { .. } | Self::Read { .. } => Reason::SeedImageBuildFailure,
-        }
-    }
-
-    /// Whether a retry would fetch the base in vain.
-    #[must_use]
-    pub fn is_fetched_in_vain(&self) -> bool {
-        matches!(self, Self::Base(error) if error.is_fetched_in_vain())
-    }
-}
 
 /// A seed ISO that can be downloaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +56,8 @@ pub struct Prepared {
     pub size: u64,
     /// Name of the file, last part of the download URL.
     pub file: String,
+    /// What it is made from.
+    pub base: BaseRecord,
 }
 
 /// What is needed to send a seed ISO.
@@ -158,6 +90,20 @@ impl Iso {
     }
 }
 
+/// The seed ISO of one `SeedImage`.
+#[derive(Default)]
+struct Slot {
+    iso: Mutex<Option<Arc<Iso>>>,
+    /// A base is read whole for it: once for all who wait.
+    making: tokio::sync::Mutex<()>,
+}
+
+impl Slot {
+    fn held_iso(&self) -> Option<Arc<Iso>> {
+        self.iso.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// All seed ISOs of this replica.
 pub struct SeedIsos {
     bases: BaseImages,
@@ -165,8 +111,9 @@ pub struct SeedIsos {
     downloads: Arc<DownloadTokens>,
     registrations: Store<MachineRegistration>,
     authority: Arc<Authority>,
-    isos: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Iso>>>,
+    slots: Mutex<HashMap<ObjectRef<SeedImage>, Arc<Slot>>>,
     builds: Builds,
+    preparations: Preparations,
     agent: Option<PathBuf>,
     networks: Arc<HostNetworks>,
     clock: Clock,
@@ -189,8 +136,9 @@ impl SeedIsos {
             downloads,
             registrations,
             authority,
-            isos: Mutex::default(),
+            slots: Mutex::default(),
             builds: Builds::default(),
+            preparations: Preparations::default(),
             agent,
             networks: Arc::default(),
             clock: Clock::system(),
@@ -220,36 +168,66 @@ impl SeedIsos {
         seed: &SeedImage,
         registration: &MachineRegistration,
     ) -> Result<Prepared, SeedIsoError> {
-        let (iso, _) = self.find_ready(seed, registration, None).await?;
+        let files = self.render_files(seed, registration)?;
+        let base = self.obtain_base(seed).await?;
+        let iso = self.ensure_iso(seed, &base, files).await?;
         Ok(Prepared {
             file: iso.file_name(registration),
             size: iso.overlay.size(),
             sha256: iso.sha256.clone(),
+            base: base.record(),
         })
     }
 
-    /// The one that is `asked` for by name may have former networks of single
-    /// hosts: downloads go on while inventories change.
-    async fn find_ready(
+    /// The base that the status names, while its source has it; else what the source has now.
+    async fn obtain_base(&self, seed: &SeedImage) -> Result<BaseImage, BaseImageError> {
+        let wanted = Wanted::of(seed);
+        if let Some(recorded) = seed_image::recorded_base(seed) {
+            match self.bases.fetch_recorded(wanted.clone(), &recorded).await {
+                Err(error @ (BaseImageError::Changed { .. } | BaseImageError::NotFound { .. })) => {
+                    tracing::warn!(error = %chain(&error), "a seed image is made from another base ISO");
+                }
+                obtained => return obtained,
+            }
+        }
+        let digest = seed.spec.base_image_digest.as_deref();
+        self.bases.fetch_image(wanted, seed_image::base_image(seed), digest).await
+    }
+
+    async fn ensure_iso(
         &self,
         seed: &SeedImage,
-        registration: &MachineRegistration,
-        asked: Option<&str>,
-    ) -> Result<(Arc<Iso>, Lease), SeedIsoError> {
-        let files = self.render_files(seed, registration)?;
-        let digest = seed.spec.base_image_digest.as_deref();
-        let base = self.bases.fetch_image(Wanted::of(seed), seed_image::base_image(seed), digest).await?;
-        let agent = self.agent.clone().unwrap_or_default();
-        let sources = Sources { base: base.path.clone(), agent };
-        let is_asked = |iso: &Iso| asked.is_some_and(|asked| iso.file_name(registration) == asked);
-        let is_fit = |iso: &Iso| iso.files == files || is_asked(iso) && iso.has_shared(&files);
-        let held = self.held_iso(seed).filter(|iso| iso.sources == sources && is_fit(iso));
+        base: &BaseImage,
+        files: Vec<NewFile>,
+    ) -> Result<Arc<Iso>, SeedIsoError> {
+        let (slot, sources) = (self.slot_of(seed), self.sources_of(base.path.clone()));
+        let _turn = slot.making.lock().await;
+        let held = slot.held_iso().filter(|iso| iso.sources == sources && iso.files == files);
         if let Some(iso) = held {
-            return Ok((iso, base.lease));
+            return Ok(iso);
         }
-        let iso = Self::make_iso(&base, sources, files).await?;
-        self.keep_iso(ObjectRef::from_obj(seed), iso.clone());
-        Ok((iso, base.lease))
+        let iso = Self::make_iso(base, sources, files).await?;
+        *slot.iso.lock().unwrap_or_else(PoisonError::into_inner) = Some(iso.clone());
+        Ok(iso)
+    }
+
+    fn held_iso(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
+        self.slot_of(seed).held_iso()
+    }
+
+    fn sources_of(&self, base: PathBuf) -> Sources {
+        Sources { base, agent: self.agent.clone().unwrap_or_default() }
+    }
+
+    /// Those of deleted seeds are removed as another is added: each holds its
+    /// files in memory.
+    fn slot_of(&self, seed: &SeedImage) -> Arc<Slot> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = ObjectRef::from_obj(seed);
+        if !slots.contains_key(&key) {
+            slots.retain(|seed, _| self.seeds.get(seed).is_some());
+        }
+        slots.entry(key).or_default().clone()
     }
 
     fn render_files(
@@ -267,11 +245,6 @@ impl SeedIsos {
         Ok(files)
     }
 
-    fn held_iso(&self, seed: &SeedImage) -> Option<Arc<Iso>> {
-        let isos = self.isos.lock().unwrap_or_else(PoisonError::into_inner);
-        isos.get(&ObjectRef::from_obj(seed)).cloned()
-    }
-
     async fn make_iso(
         base: &BaseImage,
         sources: Sources,
@@ -284,49 +257,6 @@ impl SeedIsos {
         };
         Ok(Arc::new(run_blocking(base, make).await?))
     }
-
-    /// Those of deleted seeds are removed as another is added: each holds its
-    /// files in memory.
-    fn keep_iso(&self, key: ObjectRef<SeedImage>, iso: Arc<Iso>) {
-        let mut isos = self.isos.lock().unwrap_or_else(PoisonError::into_inner);
-        isos.retain(|seed, _| self.seeds.get(seed).is_some());
-        isos.insert(key, iso);
-    }
-
-    /// The seed ISO behind a download token, when `file` is what the status
-    /// names and what this replica would make now: the name holds the checksum,
-    /// so that a changed registration, authority or base is never sent under
-    /// the old one; changed networks of single hosts are, until the status names
-    /// the new one. A replica that has not made it ready yet does so now.
-    async fn open_iso(&self, token: &str, file: &str) -> Option<(Arc<Iso>, Lease)> {
-        let seed = self.seeds.get(&self.downloads.find_object(token)?)?;
-        let reference = &seed.spec.registration_ref;
-        let namespace = reference.namespace.clone().or_else(|| seed.namespace())?;
-        let name = ObjectRef::new(reference.name.as_deref()?).within(&namespace);
-        let registration = self.registrations.get(&name)?;
-        if !seed_image::may_download(&seed, Some(&registration), file, self.clock.now()) {
-            return None;
-        }
-        match self.find_ready(&seed, &registration, Some(file)).await {
-            Ok((iso, lease)) if iso.file_name(&registration) == file => Some((iso, lease)),
-            Ok((iso, _)) => {
-                say_changed(&seed, file, &iso.file_name(&registration));
-                None
-            }
-            Err(error) => {
-                say_failed(&seed, &error);
-                None
-            }
-        }
-    }
-}
-
-fn say_changed(seed: &SeedImage, asked: &str, now: &str) {
-    tracing::info!(seed_image = seed.name_any(), asked, now, "a seed image is not what its status names");
-}
-
-fn say_failed(seed: &SeedImage, error: &SeedIsoError) {
-    tracing::warn!(seed_image = seed.name_any(), error = %chain(error), "cannot serve a seed image");
 }
 
 async fn run_blocking<T: Send + 'static>(

@@ -37,6 +37,9 @@ pub mod annotation {
     /// Ours: set on a `MachineRegistration`; the namespaces, separated by commas,
     /// whose `SeedImages` may carry it.
     pub const SEED_IMAGE_NAMESPACES: &str = "baremetal.cluster.io/seed-image-namespaces";
+    /// Ours: on the Lease of a replica of the coordinator; digests of the base ISOs that it
+    /// holds, separated by commas.
+    pub const BASE_ISOS: &str = "baremetal.cluster.io/base-isos";
     /// Ours: set by an operator on a `MachineInventory`: the Secret in its namespace
     /// with a plan in the upstream format, run once; removed when it was announced.
     pub const CUSTOM_PLAN: &str = "baremetal.cluster.io/custom-plan";

@@ -122,6 +122,12 @@ pub struct SeedImageStatus {
     /// Ours: the generation of the spec that the state is of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Ours: the base ISO that it is made from, as `sha256:` and 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_digest: Option<String>,
+    /// Ours: digest of the manifest of the OCI image that the base ISO is from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_manifest_digest: Option<String>,
     /// Ours: when the download was opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opened: Option<Time>,

@@ -3,16 +3,20 @@
 pub mod base;
 pub mod image_files;
 pub mod pull_secret;
+mod replicas;
+mod status;
 
 use std::time::Duration;
 
-use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::conditions::Reason;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
-use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageStatus, SeedImageType};
+use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageType};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
+
+pub use replicas::{BaseRecord, ReplicaBases, base_to_hold, find_waiting};
+pub use status::seed_image_status;
 
 /// What to do with a `SeedImage`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub enum Progress {
     NoRegistration(String),
     /// The base ISO is being fetched.
     Started,
+    /// It is made; these other replicas cannot serve it yet.
+    AwaitReplicas(BaseRecord, Vec<String>),
     /// The base ISO is not there or not usable.
     Failed(Reason, String),
     /// It can be downloaded.
@@ -65,6 +71,8 @@ pub struct Download {
     pub token: String,
     /// Name of the file.
     pub file: String,
+    /// What it is made from.
+    pub base: BaseRecord,
 }
 
 /// Decides.
@@ -121,11 +129,11 @@ impl Decision {
 pub fn open_download(
     image: &SeedImage,
     server_url: &str,
-    file: String,
+    (file, base): (String, BaseRecord),
     new_token: impl FnOnce() -> String,
 ) -> Download {
     let open = image.status.as_ref().and_then(|status| status.download_token.clone());
-    Download { server_url: server_url.to_owned(), token: open.unwrap_or_else(new_token), file }
+    Download { server_url: server_url.to_owned(), token: open.unwrap_or_else(new_token), file, base }
 }
 
 /// Whether the image may carry the token of the registration.
@@ -164,10 +172,18 @@ pub fn is_answered(image: &SeedImage) -> bool {
     image.spec.retrigger_build && !is_asked(image)
 }
 
-/// Which base ISO to make it from.
+/// Which base ISO to make it from. A fresh one is fetched once: while other replicas fetch it,
+/// the status names it.
 #[must_use]
 pub fn base_image(image: &SeedImage) -> Base {
-    if is_asked(image) { Base::Fresh } else { Base::Kept }
+    let is_fetched = recorded_base(image).is_some();
+    if is_asked(image) && !is_fetched { Base::Fresh } else { Base::Kept }
+}
+
+/// The base ISO that the status names, as long as it was decided on this spec.
+#[must_use]
+pub fn recorded_base(image: &SeedImage) -> Option<BaseRecord> {
+    image.status.as_ref().filter(|_| is_current(image)).and_then(BaseRecord::of)
 }
 
 /// Whether it may be downloaded as `file` now. Beside the status, which may
@@ -201,76 +217,6 @@ fn is_over(image: &SeedImage, now: Timestamp) -> bool {
 
 fn has_expired(image: &SeedImage) -> bool {
     image.status.as_ref().is_some_and(|status| status.expired)
-}
-
-/// The status that follows.
-#[must_use]
-pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedImageStatus {
-    let mut status = image.status.clone().unwrap_or_default();
-    let (state, reason, message) = match progress {
-        Progress::Refused(why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, (*why).to_owned()),
-        Progress::NoRegistration(name) => (
-            SeedImageState::NotStarted,
-            Reason::RegistrationNotFound,
-            format!(
-                "MachineRegistration {name} is not there, not ready, or of another namespace without a grant: create it, correct spec.registrationRef, or list the namespace in its annotation {}",
-                annotation::SEED_IMAGE_NAMESPACES
-            ),
-        ),
-        Progress::Started => (
-            SeedImageState::Started,
-            Reason::SeedImageBuildOngoing,
-            "the base ISO is being fetched".to_owned(),
-        ),
-        Progress::Failed(_, why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, why.clone()),
-        Progress::Completed(_) => (SeedImageState::Completed, Reason::SeedImageBuildSuccess, String::new()),
-        Progress::Expired => (
-            SeedImageState::NotStarted,
-            Reason::SeedImageBuildDeadline,
-            "cleanupAfterMinutes is over: set spec.retriggerBuild to open the download again".to_owned(),
-        ),
-    };
-    status.state = Some(state);
-    let download = match progress {
-        Progress::Completed(download) => Some(download),
-        Progress::Refused(_)
-        | Progress::NoRegistration(_)
-        | Progress::Started
-        | Progress::Failed(..)
-        | Progress::Expired => None,
-    };
-    let url = download.map(|d| format!("{}/elemental/seedimage/{}/{}", d.server_url, d.token, d.file));
-    status.checksum_url = url.as_ref().map(|url| format!("{url}.sha256"));
-    status.download_url = url;
-    status.download_token = download.map(|download| download.token.clone());
-    status.opened = download.map(|_| status.opened.take().unwrap_or(Time(now)));
-    status.expired = *progress == Progress::Expired;
-    status.observed_generation = image.metadata.generation;
-    let updates = project_conditions(progress, reason, &message);
-    conditions::set_conditions(&mut status.conditions, &updates, image.metadata.generation, now);
-    status
-}
-
-fn project_conditions(progress: &Progress, reason: Reason, message: &str) -> [ConditionUpdate; 2] {
-    match progress {
-        Progress::Completed(_) => [
-            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
-            condition_true(Type::SeedImageReady, reason, ""),
-        ],
-        Progress::Started => [
-            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
-            condition_false(Type::SeedImageReady, reason, message),
-        ],
-        // The cause itself; the other condition has upstream's reasons alone.
-        Progress::Failed(cause, _) => [
-            condition_false(Type::Ready, *cause, message),
-            condition_false(Type::SeedImageReady, reason, message),
-        ],
-        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Expired => [
-            condition_false(Type::Ready, reason, message),
-            condition_false(Type::SeedImageReady, reason, message),
-        ],
-    }
 }
 
 #[cfg(test)]

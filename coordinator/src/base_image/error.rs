@@ -138,6 +138,14 @@ pub enum BaseImageError {
         /// From where.
         url: String,
     },
+    /// Not what a `SeedImage` was made from.
+    #[error(
+        "{url} does not have the base ISO any more that the SeedImage was made from: set spec.retriggerBuild: true to make it from what is there now"
+    )]
+    Changed {
+        /// From where.
+        url: String,
+    },
     /// The registry sent other bytes than it was asked for.
     #[error(
         "the registry sent something else as {digest} of {image}: correct the registry; it is tried again"
@@ -238,7 +246,9 @@ impl BaseImageError {
             Self::SeveralIsos { .. } => Reason::BaseImageWithSeveralISOs,
             Self::Platform { .. } => Reason::BaseImagePlatformMismatch,
             Self::TooLarge { .. } => Reason::BaseImageTooLarge,
-            Self::Digest { .. } | Self::Corrupt { .. } => Reason::BaseImageDigestMismatch,
+            Self::Digest { .. } | Self::Changed { .. } | Self::Corrupt { .. } => {
+                Reason::BaseImageDigestMismatch
+            }
             Self::Slow { .. } => Reason::BaseImageTimedOut,
             Self::Full | Self::Cache { .. } | Self::Tls(_) => Reason::SeedImageBuildFailure,
         }
@@ -261,6 +271,7 @@ impl BaseImageError {
             | Self::Platform { .. }
             | Self::TooLarge { .. }
             | Self::Digest { .. }
+            | Self::Changed { .. }
             | Self::Outside { .. } => true,
             Self::Status { status, .. } => {
                 status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
@@ -282,7 +293,11 @@ impl BaseImageError {
     pub fn is_fetched_in_vain(&self) -> bool {
         matches!(
             self,
-            Self::TooLarge { .. } | Self::Digest { .. } | Self::NoIso { .. } | Self::SeveralIsos { .. }
+            Self::TooLarge { .. }
+                | Self::Digest { .. }
+                | Self::Changed { .. }
+                | Self::NoIso { .. }
+                | Self::SeveralIsos { .. }
         )
     }
 }

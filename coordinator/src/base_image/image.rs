@@ -31,14 +31,19 @@ impl BaseImages {
         let own = self.fetcher_for(wanted).await?;
         let fetcher = own.as_ref().unwrap_or(&self.fetcher);
         let mut registry = Registry::new(fetcher, image, wanted, credentials);
-        let reference = image.digest().or(image.tag()).unwrap_or("latest");
+        let pinned = wanted.manifest.as_deref().or(image.digest());
+        let reference = pinned.or(image.tag()).unwrap_or("latest");
         let resolved = manifest::resolve_image(&mut registry, reference).await?;
-        if let Some(stored) = self.find_stored(&resolved.digest, digest).await {
-            self.write_pointer(key, &stored.sha256, stored.size).await?;
-            return Ok(stored);
-        }
-        let arrived = self.fetch_layers(&mut registry, &resolved.layers).await?;
-        self.store_file(&registry.shown, arrived, &[&resolved.digest, key], digest).await
+        let stored = self.find_stored(&resolved.digest, digest).await;
+        let image = if let Some(stored) = stored {
+            stored
+        } else {
+            let arrived = self.fetch_layers(&mut registry, &resolved.layers).await?;
+            self.store_file(&registry.shown, arrived, digest)?
+        };
+        let mut keys = wanted.pointer_keys(key, &image.sha256);
+        keys.push(resolved.digest.clone());
+        self.point_to(&keys, BaseImage { manifest: Some(resolved.digest), ..image }).await
     }
 
     /// All layers, from the top down: what is one ISO is known at the end.

@@ -99,6 +99,14 @@ impl Ledger {
         Some(Lease(entry.lease.clone()))
     }
 
+    /// Checksums of the files that were used last, at most `limit`.
+    pub(super) fn list_files(&self, limit: usize) -> Vec<String> {
+        let state = self.lock_state();
+        let mut files: Vec<_> = state.files.iter().map(|(sha256, entry)| (entry.used, sha256)).collect();
+        files.sort_unstable_by(|one, other| other.cmp(one));
+        files.into_iter().take(limit).map(|(_, sha256)| sha256.clone()).collect()
+    }
+
     /// Counts a file that is being written.
     pub(super) fn start_file(self: &Arc<Self>) -> InFlight {
         InFlight { ledger: self.clone(), size: 0 }
@@ -193,6 +201,10 @@ mod tests {
         let lease = add(&ledger, "c", 4).unwrap();
         assert_eq!(names(&ledger), ["a", "c"]);
         let sent = ledger.lease_file("a");
+        assert_eq!(
+            (ledger.list_files(1), ledger.list_files(9)),
+            (vec!["a".into()], vec!["a".into(), "c".into()])
+        );
         assert!(matches!(add(&ledger, "d", 4), Err(BaseImageError::Full)), "both are in use");
         assert_eq!(names(&ledger), ["a", "c"]);
         drop((lease, sent));

@@ -80,7 +80,7 @@ impl Key {
 }
 
 /// The registration that a seed image names.
-pub(super) fn registration_key(image: &SeedImage) -> Key {
+pub(crate) fn registration_key(image: &SeedImage) -> Key {
     let reference = &image.spec.registration_ref;
     let namespace =
         reference.namespace.clone().or_else(|| image.metadata.namespace.clone()).unwrap_or_default();

@@ -4,10 +4,12 @@
 //! clocks of other nodes are never compared. While the own Lease is not seen to
 //! change either, the watch has no event, and no replica is declared dead.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use coordinator_api::names::annotation;
+use coordinator_core::seed_image::ReplicaBases;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::ResourceExt as _;
@@ -45,6 +47,8 @@ struct State {
 struct Observed {
     holder: String,
     spec: LeaseSpec,
+    /// Digests of the base ISOs that it announces.
+    bases: BTreeSet<String>,
     expires: Instant,
 }
 
@@ -85,7 +89,7 @@ impl ReplicaTracker {
         } else {
             state.dead.remove(&holder);
             let expires = now + read_lifetime(&spec, replica::DURATION);
-            let observed = Observed { holder: holder.clone(), spec, expires };
+            let observed = Observed { holder: holder.clone(), spec, bases: read_bases(lease), expires };
             state.leases.insert(lease.name_any(), observed);
         }
         let replaced = old.filter(|old| old.holder != holder);
@@ -112,6 +116,22 @@ impl ReplicaTracker {
         let death = *state.dead.entry(replica.to_owned()).or_insert(death);
         let elapsed = now - death.since.max(state.observing_since);
         Some(self.clock.now().saturating_sub(elapsed).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    /// What the other live replicas announce. While nothing can be known, none is dead.
+    #[must_use]
+    pub fn list_others(&self) -> Vec<ReplicaBases> {
+        let now = Instant::now();
+        let state = self.lock_state();
+        let is_observing = state.is_observing(&self.own, now);
+        let is_other = |lease: &Observed| lease.holder != *self.own && (lease.expires > now || !is_observing);
+        let others = state.leases.iter().filter(|(_, lease)| is_other(lease));
+        others
+            .map(|(name, lease)| {
+                let replica = replica::instance_of(name).to_owned();
+                ReplicaBases { replica, digests: lease.bases.clone() }
+            })
+            .collect()
     }
 
     /// The replicas whose Leases have expired since the last call.
@@ -159,6 +179,12 @@ impl State {
             self.dead.entry(lease.holder.clone()).or_insert(death);
         }
     }
+}
+
+fn read_bases(lease: &Lease) -> BTreeSet<String> {
+    let announced = lease.annotations().get(annotation::BASE_ISOS);
+    let digests = announced.into_iter().flat_map(|announced| announced.split(','));
+    digests.filter(|digest| !digest.is_empty()).map(str::to_owned).collect()
 }
 
 fn log_death(replica: &str, hosts: usize) {

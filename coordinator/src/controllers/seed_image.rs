@@ -18,6 +18,8 @@ use crate::telemetry::chain;
 
 /// Interval after an error that may end by itself.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// How often the Leases of replicas that are waited for are looked at.
+const REPLICA_INTERVAL: Duration = Duration::from_secs(2);
 /// A build whose outcome triggered nothing is asked for after this time.
 const BUILD_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -39,7 +41,7 @@ pub async fn reconcile_seed_image(
             let Some(built) = poll_build(&image, &registration, &context) else {
                 return Ok(Action::requeue(BUILD_INTERVAL));
             };
-            project_build(&image, built, &context.server_url)
+            project_build(&image, built, &context)
         }
         (None, None) => (Progress::NoRegistration(key.name), None),
     };
@@ -75,12 +77,16 @@ fn poll_build(
 fn project_build(
     image: &SeedImage,
     built: Result<Prepared, SeedIsoError>,
-    server_url: &str,
+    context: &Context,
 ) -> (Progress, Option<Duration>) {
     match built {
-        Ok(prepared) => {
+        Ok(Prepared { file, base, .. }) => {
+            let waiting = seed_image::find_waiting(image, &base, &context.replicas.list_others());
+            if !waiting.is_empty() {
+                return (Progress::AwaitReplicas(base, waiting), Some(REPLICA_INTERVAL));
+            }
             let new_token = || uuid::Uuid::new_v4().simple().to_string();
-            let download = seed_image::open_download(image, server_url, prepared.file, new_token);
+            let download = seed_image::open_download(image, &context.server_url, (file, base), new_token);
             (Progress::Completed(download), None)
         }
         Err(error) => {

@@ -1,8 +1,9 @@
-//! The Lease by which other replicas see that this one is alive.
+//! The Lease by which other replicas see that this one is alive, and what it can serve.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use coordinator_api::names::label;
+use coordinator_api::names::{annotation, label};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
@@ -23,11 +24,18 @@ const PREFIX: &str = "baremetal-coordinator-replica-";
 /// Selects the Leases of replicas.
 pub const LABEL_SELECTOR: &str = "baremetal.cluster.io/replica=true";
 
+/// The pod whose Lease has that name.
+#[must_use]
+pub fn instance_of(lease: &str) -> &str {
+    lease.strip_prefix(PREFIX).unwrap_or(lease)
+}
+
 /// The Lease of this replica.
 pub struct ReplicaLease {
     leases: Api<Lease>,
     name: String,
     identity: String,
+    bases: Arc<dyn Fn() -> String + Send + Sync>,
     clock: Clock,
 }
 
@@ -36,7 +44,13 @@ impl ReplicaLease {
     /// `identity` holds it, and does not.
     #[must_use]
     pub fn new(leases: Api<Lease>, instance: &str, identity: String, clock: Clock) -> Self {
-        Self { leases, name: format!("{PREFIX}{instance}"), identity, clock }
+        Self { leases, name: format!("{PREFIX}{instance}"), identity, bases: Arc::new(String::new), clock }
+    }
+
+    /// With the base ISOs that the replica holds, as each renewal announces them.
+    #[must_use]
+    pub fn with_bases(self, bases: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self { bases: Arc::new(bases), ..self }
     }
 
     /// Writes the Lease; sessions must not name this replica before.
@@ -75,7 +89,11 @@ impl ReplicaLease {
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": { "name": self.name, "labels": { label::REPLICA: "true" } },
+            "metadata": {
+                "name": self.name,
+                "labels": { label::REPLICA: "true" },
+                "annotations": { annotation::BASE_ISOS: (self.bases)() },
+            },
             "spec": {
                 "holderIdentity": holder,
                 "leaseDurationSeconds": duration.as_secs(),

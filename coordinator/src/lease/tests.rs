@@ -105,12 +105,14 @@ async fn a_replica_renews_and_releases_its_lease() {
     let started = Instant::now();
     let clock = Clock::new(move || jiff::Timestamp::UNIX_EPOCH + started.elapsed());
     let lease = ReplicaLease::new(leases.clone(), "pod-1", "pod-1-x".to_owned(), clock);
+    let lease = lease.with_bases(|| "sha256:a,sha256:b".to_owned());
     let (stop, shutdown) = watch::channel(false);
     let task = tokio::spawn(lease.keep_renewed(shutdown));
     sleep(Duration::from_secs(1)).await;
     let read = || async {
         let lease = leases.get("baremetal-coordinator-replica-pod-1").await.unwrap();
         assert_eq!(lease.labels()["baremetal.cluster.io/replica"], "true");
+        assert_eq!(lease.annotations()["baremetal.cluster.io/base-isos"], "sha256:a,sha256:b");
         assert!(lease.owner_references().is_empty());
         lease.spec.unwrap()
     };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
-use coordinator_core::seed_image::{self, Base};
+use coordinator_core::seed_image::{self, Base, BaseRecord};
 use kube::runtime::reflector::ObjectRef;
 use tokio::task::AbortHandle;
 use tracing::Instrument as _;
@@ -21,6 +21,7 @@ struct Inputs {
     base: Base,
     wanted: Wanted,
     digest: Option<String>,
+    recorded: Option<BaseRecord>,
     files: Vec<NewFile>,
 }
 
@@ -56,6 +57,7 @@ impl SeedIsos {
                 base: seed_image::base_image(seed),
                 wanted: Wanted::of(seed),
                 digest: seed.spec.base_image_digest.clone(),
+                recorded: seed_image::recorded_base(seed),
                 files,
             },
             Err(error) => return Some(Err(error)),

@@ -17,10 +17,13 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::layout::Extent;
+use super::open::Opened;
 use super::overlay::Piece;
 use super::{Iso, SeedIsos, Sources};
 use crate::base_image::Lease;
 
+/// Seconds after which a download is tried again.
+const RETRY_AFTER: &str = "10";
 /// Bytes that one download holds in memory.
 const CHUNK: usize = 64 * 1024;
 
@@ -41,12 +44,15 @@ async fn answer_request(
         Wanted::Checksum { iso } => iso,
         Wanted::Iso => &file,
     };
-    let Some((iso, lease)) = isos.open_iso(&token, name).await else {
-        return StatusCode::NOT_FOUND.into_response();
-    };
-    match wanted {
-        Wanted::Checksum { .. } => checksum_response(&iso, name),
-        Wanted::Iso => send_iso(&iso, lease, &headers),
+    match (isos.open_iso(&token, name).await, wanted) {
+        (Opened::Ready(iso, _), Wanted::Checksum { .. }) => checksum_response(&iso, name),
+        (Opened::Ready(iso, lease), Wanted::Iso) => send_iso(&iso, lease, &headers),
+        (Opened::Preparing, _) => {
+            let retry = [(header::RETRY_AFTER, RETRY_AFTER)];
+            let text = "this replica of the coordinator does not have the base ISO yet: retry\n";
+            (StatusCode::SERVICE_UNAVAILABLE, retry, text).into_response()
+        }
+        (Opened::Unknown, _) => StatusCode::NOT_FOUND.into_response(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use bytes::Bytes;
+use coordinator_api::seed_image::SeedImageSpec;
 use coordinator_core::seed_image::{Download, Progress};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
@@ -52,6 +53,13 @@ pub(crate) fn by_hand() -> Vec<u8> {
     iso
 }
 
+/// It differs in a block that no seed changes.
+fn another_base() -> Vec<u8> {
+    let mut iso = by_hand();
+    iso[30 * 2048] ^= 1;
+    iso
+}
+
 /// With the loopback servers of these tests.
 fn limits() -> BaseImageLimits {
     BaseImageLimits { allow_base: vec!["127.0.0.1".parse().unwrap()], ..BaseImageLimits::default() }
@@ -61,6 +69,8 @@ struct Served {
     isos: Arc<SeedIsos>,
     seed: SeedImage,
     registration: MachineRegistration,
+    /// What the server of the base sends.
+    base: SharedBase,
     fetches: Arc<AtomicUsize>,
     seeds: Writer<SeedImage>,
     downloads: Arc<DownloadTokens>,
@@ -68,11 +78,14 @@ struct Served {
     directory: tempfile::TempDir,
 }
 
-async fn base_server(iso: Vec<u8>, fetches: Arc<AtomicUsize>) -> String {
+/// A server that answers once nothing holds the lock.
+type SharedBase = Arc<tokio::sync::Mutex<Vec<u8>>>;
+
+async fn base_server(iso: SharedBase, fetches: Arc<AtomicUsize>) -> String {
     let answer = move || {
         fetches.fetch_add(1, Ordering::Relaxed);
         let iso = iso.clone();
-        async move { iso }
+        async move { iso.lock().await.clone() }
     };
     let router = axum::Router::new().route("/base.iso", axum::routing::get(answer));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -82,12 +95,13 @@ async fn base_server(iso: Vec<u8>, fetches: Arc<AtomicUsize>) -> String {
 }
 
 async fn serve(iso: Vec<u8>) -> Served {
-    let fetches = Arc::new(AtomicUsize::new(0));
-    let url = base_server(iso, fetches.clone()).await;
+    let (base, fetches) = (SharedBase::new(iso.into()), Arc::new(AtomicUsize::new(0)));
+    let url = base_server(base.clone(), fetches.clone()).await;
     let object = |kind: &str, name: &str, spec: serde_json::Value, status: serde_json::Value| {
         json!({
             "apiVersion": "elemental.cattle.io/v1beta1", "kind": kind,
-            "metadata": { "name": name, "namespace": "fleet" }, "spec": spec, "status": status,
+            "metadata": { "name": name, "namespace": "fleet", "generation": 1 },
+            "spec": spec, "status": status,
         })
     };
     let seed: SeedImage = serde_json::from_value(object(
@@ -120,22 +134,29 @@ async fn serve(iso: Vec<u8>) -> Served {
         registrations.as_reader(),
         Arc::new(Authority::generate(Timestamp::now()).unwrap()),
     );
-    Served { isos: Arc::new(isos), seed, registration, fetches, seeds, downloads, registrations, directory }
+    let isos = Arc::new(isos);
+    Served { isos, seed, registration, base, fetches, seeds, downloads, registrations, directory }
 }
 
 impl Served {
     /// What the leader does: prepare, then the status.
     async fn complete(&mut self) -> Prepared {
         let prepared = self.isos.prepare_iso(&self.seed, &self.registration).await.unwrap();
-        self.name(&prepared.file);
+        self.name(&prepared);
         prepared
     }
 
-    fn name(&mut self, file: &str) {
+    fn edit(&mut self, change: impl FnOnce(&mut SeedImageSpec)) {
+        change(&mut self.seed.spec);
+        self.seed.metadata.generation = self.seed.metadata.generation.map(|generation| generation + 1);
+    }
+
+    fn name(&mut self, prepared: &Prepared) {
         let download = Download {
             server_url: "https://127.0.0.1:1".into(),
             token: "secret".into(),
-            file: file.to_owned(),
+            file: prepared.file.clone(),
+            base: prepared.base.clone(),
         };
         let progress = Progress::Completed(download);
         self.seed.status = Some(seed_image::seed_image_status(&self.seed, &progress, Timestamp::now()));

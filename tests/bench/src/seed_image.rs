@@ -17,7 +17,7 @@ use coordinator::config::BaseImageLimits;
 use coordinator::rpc::registration_tokens::DownloadTokens;
 use coordinator::seed_iso::compose::compose;
 use coordinator::seed_iso::layout::Base;
-use coordinator::seed_iso::{SeedIsos, config, download};
+use coordinator::seed_iso::{Prepared, SeedIsos, config, download};
 use coordinator_api::registration::MachineRegistration;
 use coordinator_api::seed_image::SeedImage;
 use coordinator_core::seed_image::{Download, Progress, seed_image_status};
@@ -110,12 +110,13 @@ impl Bench {
     async fn prepare(&mut self, number: usize) -> anyhow::Result<(f64, String)> {
         self.seed.spec.cloud_config = Some(json!({ "hostname": format!("live-{number}") }));
         let start = Instant::now();
-        let file = self.isos.prepare_iso(&self.seed, &self.registration).await?.file;
+        let Prepared { file, base, .. } = self.isos.prepare_iso(&self.seed, &self.registration).await?;
         let taken = start.elapsed().as_secs_f64();
         let download = Download {
             server_url: "https://127.0.0.1:1".to_owned(),
             token: TOKEN.to_owned(),
             file: file.clone(),
+            base,
         };
         let status = seed_image_status(&self.seed, &Progress::Completed(download), Timestamp::now());
         self.seed.status = Some(status);

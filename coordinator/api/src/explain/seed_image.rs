@@ -14,7 +14,10 @@ pub(super) const REASONS: &[Entry] = &[
     (ResourcesSuccessfullyCreated, fine("the ISO can be downloaded")),
     (
         SeedImageBuildOngoing,
-        wait("the base ISO is being fetched or searched", "none: it takes as long as the download"),
+        wait(
+            "the base ISO is being fetched or searched, by the leader or by the replicas that the message names",
+            "none: it takes as long as the download; where it lasts, the logs of these replicas have the cause",
+        ),
     ),
     (
         SeedImageBuildFailure,

@@ -34,11 +34,23 @@ fn minute(minute: i64) -> Timestamp {
     Timestamp::from_second(minute * 60).unwrap()
 }
 
+fn download() -> Download {
+    Download {
+        server_url: "https://c:1".into(),
+        token: "t".into(),
+        file: "r.iso".into(),
+        base: base("sha256:1"),
+    }
+}
+
 fn completed(at: i64) -> SeedImage {
     let mut image = image();
-    let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
-    image.status = Some(seed_image_status(&image, &Progress::Completed(download), minute(at)));
+    image.status = Some(seed_image_status(&image, &Progress::Completed(download()), minute(at)));
     image
+}
+
+fn base(digest: &str) -> BaseRecord {
+    BaseRecord { digest: digest.into(), manifest: None }
 }
 
 #[test]
@@ -120,7 +132,8 @@ fn look(image: &mut SeedImage, fetch: Result<&str, &str>, at: i64) -> Decision {
     let built = || match fetch {
         Ok(token) => {
             let new_token = || token.to_owned();
-            Progress::Completed(open_download(image, "https://c:1", "r.iso".into(), new_token))
+            let made = ("r.iso".to_owned(), base("sha256:1"));
+            Progress::Completed(open_download(image, "https://c:1", made, new_token))
         }
         Err(why) => Progress::Failed(Reason::BaseImageNotFound, why.to_owned()),
     };
@@ -224,17 +237,71 @@ fn first_cluster_guide_waits_for_the_link() {
     let wait = guide.lines().find(|line| line.starts_with("kubectl wait seedimage/lab")).unwrap();
     let (_, rest) = wait.split_once("--for=condition=").unwrap();
     let condition = rest.split(' ').next().unwrap();
-    let download = Download { server_url: "https://c:1".into(), token: "t".into(), file: "r.iso".into() };
     for progress in [
         Progress::Refused("no ISO"),
         Progress::NoRegistration("r".into()),
         Progress::Started,
         Progress::Failed(Reason::BaseImageNotFound, "no such image".into()),
-        Progress::Completed(download),
+        Progress::AwaitReplicas(base("sha256:1"), vec!["b".into()]),
+        Progress::Completed(download()),
         Progress::Expired,
     ] {
         let status = seed_image_status(&image(), &progress, minute(0));
         let is_true = status.conditions.iter().any(|one| one.type_ == condition && one.status == "True");
         assert_eq!(is_true, status.download_url.is_some(), "{condition} at {progress:?}");
     }
+}
+
+fn replica(name: &str, digests: &[&str]) -> ReplicaBases {
+    let digests = digests.iter().map(|digest| (*digest).to_owned()).collect();
+    ReplicaBases { replica: name.into(), digests }
+}
+
+#[test]
+fn download_opens_once_every_replica_has_base() {
+    let open = completed(0);
+    let mut of_earlier_version = completed(0);
+    of_earlier_version.status.as_mut().unwrap().base_digest = None;
+    let mut retriggered = completed(0);
+    ask(&mut retriggered);
+    retriggered.status = Some(seed_image_status(&retriggered, &Progress::Started, minute(0)));
+    let (none, has, has_other) =
+        (replica("b", &[]), replica("c", &["sha256:0", "sha256:1"]), replica("a", &["sha256:2"]));
+    let all = [none.clone(), has.clone(), has_other.clone()];
+    for (name, image, digest, others, want) in [
+        ("the only replica", &image(), "sha256:1", &[][..], &[][..]),
+        ("all have it", &image(), "sha256:1", &[has], &[]),
+        ("two lack it", &image(), "sha256:1", &all, &["a", "b"]),
+        ("open, and a replica starts", &open, "sha256:1", &all, &[]),
+        ("open with another base", &open, "sha256:2", &all, &["b", "c"]),
+        ("open since an earlier version", &of_earlier_version, "sha256:1", &all, &[]),
+        ("retriggered", &retriggered, "sha256:1", &[none, has_other], &["a", "b"]),
+    ] {
+        assert_eq!(find_waiting(image, &base(digest), others), want, "{name}");
+    }
+}
+
+#[test]
+fn retriggered_base_is_fetched_once_for_all_replicas() {
+    let (mut image, registration) = (completed(0), registration());
+    ask(&mut image);
+    assert_eq!(base_to_hold(&image, Some(&registration), minute(1)), None, "not decided on this spec");
+    assert_eq!(look(&mut image, Ok("new"), 1), Decision::Begin);
+    assert_eq!(
+        (base_image(&image), base_to_hold(&image, Some(&registration), minute(1))),
+        (Base::Fresh, None)
+    );
+    let waiting = Progress::AwaitReplicas(base("sha256:2"), vec!["a".into(), "b".into()]);
+    image.status = Some(seed_image_status(&image, &waiting, minute(2)));
+    assert_eq!(decide_build(&image, Some(&registration), minute(2)), Decision::Build);
+    assert_eq!((base_image(&image), recorded_base(&image)), (Base::Kept, Some(base("sha256:2"))));
+    assert_eq!(base_to_hold(&image, Some(&registration), minute(2)), Some(base("sha256:2")));
+    assert!(is_asked(&image) && link(&image).is_none());
+    let status = image.status.as_ref().unwrap();
+    assert_eq!(status.state, Some(SeedImageState::Started));
+    assert!(status.conditions[1].message.contains("fetched by a, b of the coordinator"), "{status:?}");
+    look(&mut image, Ok("new"), 3);
+    assert!(is_answered(&image) && link(&image) == Some("new"));
+    assert_eq!(base_to_hold(&image, None, minute(3)), None, "its registration is gone");
+    assert_eq!(base_to_hold(&image, Some(&registration), minute(63)), None, "its time is over");
 }

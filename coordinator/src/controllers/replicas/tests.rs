@@ -100,3 +100,34 @@ async fn an_interrupted_watch_declares_no_death() {
     tracker.observe_lease(&lease("b", "b-1", 2), Presence::Exists);
     assert_eq!(tracker.died_at("b-1"), None);
 }
+
+/// A Lease that announces base ISOs.
+fn announcing(instance: &str, renewal: i64, bases: &str) -> Lease {
+    let mut lease = lease(instance, &format!("{instance}-1"), renewal);
+    lease.metadata.annotations = Some([(annotation::BASE_ISOS.to_owned(), bases.to_owned())].into());
+    lease
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_live_replicas_are_listed_as_others() {
+    let tracker = tracker();
+    let others = || {
+        let mut others = tracker.list_others();
+        others.sort_by(|one, other| one.replica.cmp(&other.replica));
+        others.into_iter().map(|other| (other.replica, Vec::from_iter(other.digests))).collect::<Vec<_>>()
+    };
+    let other = |name: &str, digests: &[&str]| {
+        (name.to_owned(), digests.iter().map(|digest| (*digest).to_owned()).collect::<Vec<_>>())
+    };
+    tracker.observe_lease(&announcing("b", 1, ""), Presence::Exists);
+    tracker.observe_lease(&announcing("c", 1, "sha256:1"), Presence::Exists);
+    // Of an earlier version.
+    tracker.observe_lease(&lease("d", "d-1", 1), Presence::Exists);
+    assert_eq!(others(), [other("b", &[]), other("c", &["sha256:1"]), other("d", &[])]);
+    advance_and_renew_own(&tracker, 10).await;
+    tracker.observe_lease(&announcing("b", 2, "sha256:1,sha256:2"), Presence::Exists);
+    advance_and_renew_own(&tracker, 10).await;
+    assert_eq!(others(), [other("b", &["sha256:1", "sha256:2"])], "the Leases of the others expired");
+    advance(Duration::from_mins(1)).await;
+    assert_eq!(others().len(), 3, "the watch has no event: all may be alive");
+}

@@ -1,6 +1,7 @@
 //! The whole coordinator on an API server in memory: the states of a seed
 //! image, in their order.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ use crate::cluster_api;
 use crate::config::Config;
 use crate::controllers::lead_controllers;
 use crate::health::Readiness;
+use crate::lease::replica::ReplicaLease;
 use crate::metrics::Metrics;
-use crate::run::{Setup, assemble_parts};
+use crate::run::{Parts, Setup, assemble_parts};
 use crate::seed_iso::tests::by_hand;
 use crate::tests::RIGHTS;
 
@@ -37,8 +39,8 @@ struct Setting {
     seed_images: Api<SeedImage>,
     shown: Arc<Mutex<Vec<Shown>>>,
     changes: watch::Receiver<()>,
-    _directory: tempfile::TempDir,
-    _tasks: JoinSet<()>,
+    directory: tempfile::TempDir,
+    tasks: JoinSet<()>,
 }
 
 fn text(object: &Value, pointer: &str) -> String {
@@ -56,6 +58,28 @@ async fn base_server(tasks: &mut JoinSet<()>) -> String {
     let url = format!("http://{}/base.iso", listener.local_addr().unwrap());
     tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
     url
+}
+
+/// What a replica of the coordinator is made of.
+fn setup(fake: &FakeApi, directory: &Path, instance: &str) -> Setup {
+    let cache = format!("--cache-directory={}", directory.join(instance).display());
+    let config = Config::parse_from([
+        "c",
+        "--server-url=https://c.example:1",
+        "--own-namespace=here",
+        "--allow-base=127.0.0.1",
+        &cache,
+    ]);
+    Setup {
+        config,
+        client: fake.client(USER),
+        versions: cluster_api::at_version("v1beta2"),
+        metrics: Metrics::default(),
+        traces: crate::traces::Traces::default(),
+        readiness: Readiness::default(),
+        clock: Clock::system(),
+        workloads: crate::workload::WorkloadClients::default(),
+    }
 }
 
 impl Setting {
@@ -80,24 +104,7 @@ impl Setting {
             }
         });
         let directory = tempfile::tempdir().unwrap();
-        let cache = format!("--cache-directory={}", directory.path().display());
-        let config = Config::parse_from([
-            "c",
-            "--server-url=https://c.example:1",
-            "--own-namespace=here",
-            "--allow-base=127.0.0.1",
-            &cache,
-        ]);
-        let setup = Setup {
-            config,
-            client: fake.client(USER),
-            versions: cluster_api::at_version("v1beta2"),
-            metrics: Metrics::default(),
-            traces: crate::traces::Traces::default(),
-            readiness: Readiness::default(),
-            clock: Clock::system(),
-            workloads: crate::workload::WorkloadClients::default(),
-        };
+        let setup = setup(&fake, directory.path(), "leader");
         tasks.spawn(async move {
             let parts = assemble_parts(&setup).await.unwrap();
             Box::pin(lead_controllers(parts.context, std::future::pending())).await;
@@ -116,7 +123,23 @@ impl Setting {
         let seed_images: Api<SeedImage> = Api::default_namespaced(operator);
         let made = serde_json::from_value(object("SeedImage", "seed", seed)).unwrap();
         seed_images.create(&PostParams::default(), &made).await.unwrap();
-        Self { fake, seed_images, shown, changes, _directory: directory, _tasks: tasks }
+        Self { fake, seed_images, shown, changes, directory, tasks }
+    }
+
+    /// Another replica, which does not lead, and its Lease.
+    async fn start_replica(&self) -> (Parts, ReplicaLease) {
+        let parts = assemble_parts(&setup(&self.fake, self.directory.path(), "other")).await.unwrap();
+        let (isos, leases) = (parts.context.isos.clone(), Api::namespaced(self.fake.client(USER), "here"));
+        let lease = ReplicaLease::new(leases, "other", parts.replica.clone(), Clock::system());
+        let lease = lease.with_bases(move || isos.announce_bases());
+        lease.renew_lease().await.unwrap();
+        (parts, lease)
+    }
+
+    fn message(&self) -> String {
+        let object = self.fake.look(SEED.0, SEED.1, SEED.2).unwrap();
+        let mut conditions = object["status"]["conditions"].as_array().unwrap().iter();
+        text(conditions.find(|condition| condition["type"] == "SeedImageReady").unwrap(), "/message")
     }
 
     async fn wait_until(&mut self, what: &str, wanted: impl Fn(&Shown) -> bool) -> Shown {
@@ -174,6 +197,46 @@ async fn a_rebuild_happens_once_despite_conflicts() {
     for ((verb, resource), _) in setting.fake.journal().counts_of(USER).by_resource {
         assert!(is_allowed(verb, &resource), "no right to {} {resource}", verb.as_str());
     }
+}
+
+// Fault: a replica of the coordinator does not have the base of a SeedImage yet.
+// Shown: `SeedImageReady=False`, reason `SeedImageBuildOngoing`, with the name of its pod; a download from it is answered with 503 and `Retry-After`.
+#[tokio::test]
+async fn download_opens_once_other_replica_has_base() {
+    let mut setting = Setting::new().await;
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let (parts, lease) = setting.start_replica().await;
+    setting.request_rebuild().await;
+    let waits = async {
+        while !setting.message().contains("by other of the coordinator") {
+            setting.changes.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), waits).await.unwrap();
+    let (state, token, _) = read_shown(&setting.fake.look(SEED.0, SEED.1, SEED.2).unwrap());
+    assert_eq!((&*state, &*token), ("Started", ""));
+    setting.tasks.spawn(parts.context.isos.clone().keep_prepared());
+    let opened = async {
+        // Until the renewal that announces the base.
+        while setting.shown.lock().unwrap().last().unwrap().0 != "Completed" {
+            lease.renew_lease().await.unwrap();
+            let _ = tokio::time::timeout(Duration::from_millis(100), setting.changes.changed()).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), opened).await.unwrap();
+}
+
+#[tokio::test]
+async fn download_opens_once_lacking_replica_ends() {
+    let mut setting = Setting::new().await;
+    setting.wait_until("completed", |(state, ..)| state == "Completed").await;
+    let (_parts, lease) = setting.start_replica().await;
+    setting.request_rebuild().await;
+    setting.wait_until("closed", |(state, ..)| state == "Started").await;
+    let (stop, shutdown) = watch::channel(true);
+    lease.keep_renewed(shutdown).await;
+    setting.wait_until("opened", |(state, ..)| state == "Completed").await;
+    drop(stop);
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use coordinator_core::seed_image::Base;
 use http::StatusCode;
 use sha2::{Digest as _, Sha256};
 
-use super::{base_server, by_hand, limits, odd_server, serve};
+use super::{SharedBase, another_base, base_server, by_hand, limits, odd_server, serve};
 use crate::base_image::{BaseImageError, BaseImages};
 use crate::config::BaseImageLimits;
 use crate::seed_iso::{SeedIsoError, SeedIsos};
@@ -55,10 +55,10 @@ async fn digest_of_the_base_is_compared() {
     let mut served = serve(by_hand()).await;
     served.complete().await;
     let digest = |bytes: &[u8]| Some(format!("sha256:{}", hex::encode(Sha256::digest(bytes))));
-    served.seed.spec.base_image_digest = digest(&by_hand());
+    served.edit(|spec| spec.base_image_digest = digest(&by_hand()));
     served.complete().await;
     assert_eq!(served.fetches.load(Ordering::Relaxed), 1);
-    served.seed.spec.base_image_digest = digest(b"another");
+    served.edit(|spec| spec.base_image_digest = digest(b"another"));
     let error = served.isos.prepare_iso(&served.seed, &served.registration).await.unwrap_err();
     assert!(error.is_fetched_in_vain() && error.status_text().contains("baseImageDigest"), "{error}");
 }
@@ -75,7 +75,7 @@ async fn slow_base_has_a_deadline_of_its_own() {
     let first = futures::future::select(&mut dripping, quick).await;
     assert!(matches!(first, futures::future::Either::Right((Ok(_), _))), "another base is not delayed");
     assert!(matches!(dripping.await, Err(BaseImageError::Slow { .. })));
-    assert_eq!(files(directory.path()).len(), 2, "an image and its pointer");
+    assert_eq!(files(directory.path()).len(), 3, "an image and its pointers");
 }
 
 #[tokio::test]
@@ -106,9 +106,7 @@ async fn flaky_server(iso: Vec<u8>) -> (String, Arc<AtomicBool>) {
 #[tokio::test]
 async fn evicted_base_is_fetched_again_for_a_download() {
     let mut served = serve(by_hand()).await;
-    let mut other = by_hand();
-    other[30 * 2048] ^= 1;
-    let other = base_server(other, Arc::default()).await;
+    let other = base_server(SharedBase::new(another_base().into()), Arc::default()).await;
     let limits = BaseImageLimits { cache_size: 100_000, ..limits() };
     let bases = BaseImages::new(served.directory.path().join("small"), limits).unwrap();
     let seeds = (served.seeds.as_reader(), served.downloads.clone());
@@ -117,7 +115,29 @@ async fn evicted_base_is_fetched_again_for_a_download() {
     served.isos = Arc::new(SeedIsos::new((bases, None), seeds, registrations, authority));
     let path = format!("secret/{}", served.complete().await.file);
     served.isos.bases.fetch_image(&other, Base::Kept, None).await.unwrap();
-    assert_eq!(files(&served.directory.path().join("small")).len(), 2, "one image and its pointer");
+    assert_eq!(files(&served.directory.path().join("small")).len(), 3, "one image and its pointers");
     assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
     assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn recorded_base_is_kept_beside_a_newer_one() {
+    let mut served = serve(by_hand()).await;
+    let old = served.complete().await;
+    *served.base.lock().await = another_base();
+    let url = served.seed.spec.base_image.clone().unwrap();
+    served.isos.bases.fetch_image(&url, Base::Fresh, None).await.unwrap();
+    assert_eq!(served.complete().await, old, "another seed image has fetched what the server has now");
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn leader_without_the_recorded_base_takes_another() {
+    let mut served = serve(by_hand()).await;
+    let old = served.complete().await;
+    *served.base.lock().await = another_base();
+    served.isos = Arc::new(served.replica());
+    let new = served.complete().await;
+    assert_ne!(new.base, old.base);
+    assert_eq!(served.get(&format!("secret/{}", new.file), None).await.0, StatusCode::OK);
 }

@@ -79,8 +79,8 @@ async fn deleted_seed_is_dropped_when_another_comes() {
     }
     served.seeds.apply_watcher_event(&Event::Delete(gone));
     served.isos.prepare_iso(&new, &served.registration).await.unwrap();
-    let isos = served.isos.isos.lock().unwrap();
-    let mut held: Vec<_> = isos.keys().map(|seed| seed.name.as_str()).collect();
+    let slots = served.isos.slots.lock().unwrap();
+    let mut held: Vec<_> = slots.keys().map(|seed| seed.name.as_str()).collect();
     held.sort_unstable();
     assert_eq!(held, ["kept", "new"]);
 }

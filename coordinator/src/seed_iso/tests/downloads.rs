@@ -11,7 +11,7 @@ use kube::runtime::watcher::Event;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
-use super::{base_server, by_hand, serve};
+use super::{SharedBase, another_base, base_server, by_hand, serve};
 use crate::cache::Presence;
 use crate::clock::Clock;
 
@@ -129,23 +129,55 @@ async fn download_continues_while_host_networks_change() {
 async fn a_replica_with_another_base_sends_nothing() {
     let mut served = serve(by_hand()).await;
     let made = served.complete().await;
-    let mut other = by_hand();
-    other[30 * 2048] ^= 1;
-    let url = base_server(other, Arc::default()).await;
+    let fetches = Arc::default();
+    let url = base_server(SharedBase::new(another_base().into()), Arc::clone(&fetches)).await;
     served.isos = Arc::new(served.replica());
     // What the server has under the URL of the status is no longer the same.
-    served.seed.spec.base_image = Some(url);
-    served.name(&made.file);
-    assert_eq!(served.get(&format!("secret/{}", made.file), None).await.0, StatusCode::NOT_FOUND);
+    served.edit(|spec| spec.base_image = Some(url));
+    served.name(&made);
+    let path = format!("secret/{}", made.file);
+    for _ in 0..2 {
+        assert_eq!(served.get(&path, None).await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(fetches.load(Ordering::Relaxed), 1, "not again and again in vain");
+    }
+}
+
+#[tokio::test]
+async fn a_download_does_not_wait_for_a_long_fetch() {
+    let mut served = serve(by_hand()).await;
+    let path = format!("secret/{}", served.complete().await.file);
+    served.isos = Arc::new(served.replica());
+    let slow = served.base.clone().lock_owned().await;
+    tokio::time::pause();
+    let (status, headers, _) = served.get(&path, None).await;
+    tokio::time::resume();
+    assert_eq!((status, headers["retry-after"].as_bytes()), (StatusCode::SERVICE_UNAVAILABLE, &b"10"[..]));
+    drop(slow);
+    assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
+    assert_eq!(served.fetches.load(Ordering::Relaxed), 2, "the first request has begun it");
+}
+
+#[tokio::test]
+async fn replica_prepares_before_it_is_asked() {
+    let mut served = serve(by_hand()).await;
+    let made = served.complete().await;
+    let replica = Arc::new(served.replica());
+    assert_eq!(replica.announce_bases(), "");
+    let mut ended = replica.preparations.follow_ends();
+    let prepared = tokio::spawn(replica.clone().keep_prepared());
+    ended.changed().await.unwrap();
+    prepared.abort();
+    assert_eq!(replica.announce_bases(), made.base.digest);
+    served.isos = replica;
+    *served.base.lock().await = vec![];
+    assert_eq!(served.get(&format!("secret/{}", made.file), None).await.0, StatusCode::OK);
 }
 
 #[tokio::test]
 async fn retrigger_closes_download_and_fetches_base_again() {
     let mut served = serve(by_hand()).await;
-    served.seed.metadata.generation = Some(1);
     let path = format!("secret/{}", served.complete().await.file);
-    served.seed.spec.retrigger_build = true;
-    served.seed.metadata.generation = Some(2);
+    served.edit(|spec| spec.retrigger_build = true);
     served.seeds.apply_watcher_event(&Event::Apply(served.seed.clone()));
     assert_eq!(served.get(&path, None).await.0, StatusCode::NOT_FOUND);
     assert_eq!(served.fetches.load(Ordering::Relaxed), 1);
@@ -154,6 +186,22 @@ async fn retrigger_closes_download_and_fetches_base_again() {
     assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
     served.complete().await;
     assert_eq!(served.fetches.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn replica_with_older_base_serves_rebuilt_image() {
+    let mut served = serve(by_hand()).await;
+    let path = format!("secret/{}", served.complete().await.file);
+    let (leader, other) = (served.isos.clone(), Arc::new(served.replica()));
+    served.isos = other.clone();
+    assert_eq!(served.get(&path, None).await.0, StatusCode::OK);
+    *served.base.lock().await = another_base();
+    served.edit(|spec| spec.retrigger_build = true);
+    served.isos = leader;
+    let rebuilt = served.complete().await;
+    served.isos = other;
+    let (status, _, iso) = served.get(&format!("secret/{}", rebuilt.file), None).await;
+    assert_eq!((status, hex::encode(Sha256::digest(&iso))), (StatusCode::OK, rebuilt.sha256));
 }
 
 #[tokio::test]

@@ -127,6 +127,29 @@ async fn moved_tag_is_refetched_deleted_tag_keeps_image() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn recorded_image_is_fetched_after_tag_moved() {
+    let registry = start_registry(&Access::Anonymous).await;
+    let (first, second) = (
+        Site::start(&registry, BaseImageLimits::default()).await,
+        Site::start(&registry, BaseImageLimits::default()).await,
+    );
+    let image = format!("{}/os:v1", registry.address());
+    let layers = [1, 2].map(|fill| gzip(&tar(&[("elemental-iso/base.iso", &iso(fill))])));
+    registry.push_image("os", "v1", "amd64", &[(GZIP, &layers[0])]).await.unwrap();
+    let made = first.fetch(&image, None, Some("ca"), Base::Kept).await.unwrap();
+    assert!(made.manifest.is_some());
+    registry.push_image("os", "v1", "amd64", &[(GZIP, &layers[1])]).await.unwrap();
+    let newest = second.fetch(&image, None, Some("ca"), Base::Kept).await.unwrap();
+    for _ in 0..2 {
+        let wanted = Site::wanted(&image, None, Some("ca"));
+        let recorded = second.images.fetch_recorded(wanted, &made.record()).await.unwrap();
+        assert_eq!((std::fs::read(&recorded.path).unwrap(), recorded.record()), (iso(1), made.record()));
+    }
+    let kept = second.fetch(&image, None, Some("ca"), Base::Kept).await.unwrap();
+    assert_eq!(kept.record(), newest.record(), "the tag leads to what it named last");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unusable_images_say_why_leaving_no_file() {
     let registry = start_registry(&Access::Anonymous).await;
     let limits = BaseImageLimits { base_image_size: 300_000, ..BaseImageLimits::default() };

@@ -1,0 +1,112 @@
+//! The status of a seed image: a projection of how far it is.
+
+use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
+use coordinator_api::names::annotation;
+use coordinator_api::seed_image::{SeedImage, SeedImageState, SeedImageStatus};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::{BaseRecord, Download, Progress};
+
+/// The status that follows.
+#[must_use]
+pub fn seed_image_status(image: &SeedImage, progress: &Progress, now: Timestamp) -> SeedImageStatus {
+    let mut status = image.status.clone().unwrap_or_default();
+    let (state, reason, message) = describe_progress(progress);
+    status.state = Some(state);
+    let download = find_download(progress);
+    let url = download.map(|d| format!("{}/elemental/seedimage/{}/{}", d.server_url, d.token, d.file));
+    status.checksum_url = url.as_ref().map(|url| format!("{url}.sha256"));
+    status.download_url = url;
+    status.download_token = download.map(|download| download.token.clone());
+    status.opened = download.map(|_| status.opened.take().unwrap_or(Time(now)));
+    status.expired = *progress == Progress::Expired;
+    let base = find_base(progress);
+    status.base_digest = base.map(|base| base.digest.clone());
+    status.base_manifest_digest = base.and_then(|base| base.manifest.clone());
+    status.observed_generation = image.metadata.generation;
+    let updates = project_conditions(progress, reason, &message);
+    conditions::set_conditions(&mut status.conditions, &updates, image.metadata.generation, now);
+    status
+}
+
+fn describe_progress(progress: &Progress) -> (SeedImageState, Reason, String) {
+    match progress {
+        Progress::Refused(why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, (*why).to_owned()),
+        Progress::NoRegistration(name) => (
+            SeedImageState::NotStarted,
+            Reason::RegistrationNotFound,
+            format!(
+                "MachineRegistration {name} is not there, not ready, or of another namespace without a grant: create it, correct spec.registrationRef, or list the namespace in its annotation {}",
+                annotation::SEED_IMAGE_NAMESPACES
+            ),
+        ),
+        Progress::Started => (
+            SeedImageState::Started,
+            Reason::SeedImageBuildOngoing,
+            "the base ISO is being fetched".to_owned(),
+        ),
+        Progress::AwaitReplicas(base, replicas) => (
+            SeedImageState::Started,
+            Reason::SeedImageBuildOngoing,
+            format!(
+                "the base ISO {} is being fetched by {} of the coordinator, too: where this lasts, their logs have the cause; spec.retriggerBuild fetches what its source has now",
+                base.digest,
+                replicas.join(", ")
+            ),
+        ),
+        Progress::Failed(_, why) => (SeedImageState::Failed, Reason::SeedImageBuildFailure, why.clone()),
+        Progress::Completed(_) => (SeedImageState::Completed, Reason::SeedImageBuildSuccess, String::new()),
+        Progress::Expired => (
+            SeedImageState::NotStarted,
+            Reason::SeedImageBuildDeadline,
+            "cleanupAfterMinutes is over: set spec.retriggerBuild to open the download again".to_owned(),
+        ),
+    }
+}
+
+fn find_download(progress: &Progress) -> Option<&Download> {
+    match progress {
+        Progress::Completed(download) => Some(download),
+        Progress::Refused(_)
+        | Progress::NoRegistration(_)
+        | Progress::Started
+        | Progress::AwaitReplicas(..)
+        | Progress::Failed(..)
+        | Progress::Expired => None,
+    }
+}
+
+fn find_base(progress: &Progress) -> Option<&BaseRecord> {
+    match progress {
+        Progress::AwaitReplicas(base, _) => Some(base),
+        Progress::Completed(download) => Some(&download.base),
+        Progress::Refused(_)
+        | Progress::NoRegistration(_)
+        | Progress::Started
+        | Progress::Failed(..)
+        | Progress::Expired => None,
+    }
+}
+
+fn project_conditions(progress: &Progress, reason: Reason, message: &str) -> [ConditionUpdate; 2] {
+    match progress {
+        Progress::Completed(_) => [
+            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
+            condition_true(Type::SeedImageReady, reason, ""),
+        ],
+        Progress::Started | Progress::AwaitReplicas(..) => [
+            condition_true(Type::Ready, Reason::ResourcesSuccessfullyCreated, ""),
+            condition_false(Type::SeedImageReady, reason, message),
+        ],
+        // The cause itself; the other condition has upstream's reasons alone.
+        Progress::Failed(cause, _) => [
+            condition_false(Type::Ready, *cause, message),
+            condition_false(Type::SeedImageReady, reason, message),
+        ],
+        Progress::Refused(_) | Progress::NoRegistration(_) | Progress::Expired => [
+            condition_false(Type::Ready, reason, message),
+            condition_false(Type::SeedImageReady, reason, message),
+        ],
+    }
+}

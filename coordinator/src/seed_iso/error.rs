@@ -1,0 +1,85 @@
+//! Why there is no seed ISO, and whether a retry helps.
+
+use std::io;
+use std::path::PathBuf;
+
+use coordinator_api::conditions::Reason;
+
+use super::config::ConfigError;
+use super::layout::LayoutError;
+use crate::base_image::BaseImageError;
+use crate::telemetry::chain;
+
+/// Why there is no seed ISO.
+#[derive(Debug, thiserror::Error)]
+pub enum SeedIsoError {
+    /// See [`BaseImageError`].
+    #[error(transparent)]
+    Base(#[from] BaseImageError),
+    /// See [`ConfigError`].
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nothing can be added to the base image.
+    #[error("{0}: use an Elemental live ISO")]
+    Layout(LayoutError),
+    /// The agent's file cannot be read.
+    #[error("cannot read the agent of --agent-path {path}", path = path.display())]
+    Agent {
+        /// Which file.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
+    /// The base image cannot be read back.
+    #[error("cannot read the base image {path}", path = path.display())]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// The error of the system call.
+        source: io::Error,
+    },
+}
+
+impl From<LayoutError> for SeedIsoError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
+}
+
+impl SeedIsoError {
+    /// Whether a retry is useless until the configuration changes.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Self::Layout(_)
+            | Self::Config(ConfigError::Yaml(_) | ConfigError::TooLarge | ConfigError::TooManyHosts(_)) => {
+                true
+            }
+            Self::Base(error) => error.is_terminal(),
+            Self::Config(ConfigError::NotReady) | Self::Agent { .. } | Self::Read { .. } => false,
+        }
+    }
+
+    /// What the status of the `SeedImage` says.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        let neutral = if let Self::Base(error) = self { error.neutral_text() } else { None };
+        neutral.map_or_else(|| chain(self), str::to_owned)
+    }
+
+    /// The cause, for a condition.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Base(error) => error.reason(),
+            Self::Layout(_) => Reason::BaseImageInvalid,
+            Self::Config(_) | Self::Agent { .. } | Self::Read { .. } => Reason::SeedImageBuildFailure,
+        }
+    }
+
+    /// Whether a retry would fetch the base in vain.
+    #[must_use]
+    pub fn is_fetched_in_vain(&self) -> bool {
+        matches!(self, Self::Base(error) if error.is_fetched_in_vain())
+    }
+}
