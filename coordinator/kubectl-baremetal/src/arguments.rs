@@ -221,7 +221,8 @@ pub(crate) struct DrainArguments {
 /// How a Machine is removed.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Removal {
-    /// Take one off the replicas of its MachineDeployment, so that no other host replaces it.
+    /// Take one off the replicas of its MachineDeployment, so that no other host replaces it;
+    /// refused where a topology sets them.
     #[arg(long)]
     pub(crate) scale_down: bool,
     /// Wait until the host is available.

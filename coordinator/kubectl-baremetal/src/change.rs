@@ -1,7 +1,7 @@
 //! What a command changes, decided before anything is written.
 
 use coordinator_api::inventory::{Approval, MachineInventory};
-use coordinator_api::names::annotation;
+use coordinator_api::names::{annotation, label};
 use coordinator_core::host::HostRecord;
 use kube::ResourceExt as _;
 
@@ -12,12 +12,14 @@ use crate::kind::Kind;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 /// Annotation by which Cluster API drains no node.
 const EXCLUDE_DRAINING: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
+/// Label of what Cluster API makes of the topology of a Cluster.
+const TOPOLOGY_OWNED: &str = "topology.cluster.x-k8s.io/owned";
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Annotate { object: Id, key: &'static str, value: String },
-    Scale { object: Id, replicas: i64 },
+    Scale { object: Id, from: i64, to: i64 },
     Delete { object: Id },
 }
 
@@ -26,7 +28,7 @@ impl Request {
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Annotate { object, key, value } => format!("annotate {} {key}={value}", object.short()),
-            Self::Scale { object, replicas } => format!("scale {} to {replicas}", object.short()),
+            Self::Scale { object, to, .. } => format!("scale {} to {to}", object.short()),
             Self::Delete { object } => format!("delete {}", object.short()),
         }
     }
@@ -180,17 +182,27 @@ fn remove_machine(
 }
 
 fn scale_down_group(fleet: &Fleet, machine: &Object) -> Result<Request, String> {
-    let name = machine.label(coordinator_api::names::label::DEPLOYMENT_NAME);
-    let name = name.ok_or_else(|| {
+    let id = deployment_of(machine).ok_or_else(|| {
         format!("{} is of no MachineDeployment: leave --scale-down out", machine.id.short())
     })?;
-    let id = Id::new(Kind::MachineDeployment, &machine.id.namespace, name);
     let group = fleet.get(&id).ok_or_else(|| format!("{} does not exist or cannot be read", id.short()))?;
-    let replicas = group.spec()["replicas"].as_i64().unwrap_or(1);
-    if replicas < 1 {
-        return Err(format!("{} has no replicas: leave --scale-down out", id.short()));
+    if group.data.labels().contains_key(TOPOLOGY_OWNED) {
+        let cluster = group.cluster().map_or_else(|| "its Cluster".to_owned(), |cluster| cluster.short());
+        return Err(format!(
+            "{} has its replicas from spec.topology.workers of {cluster}, which would set them again: `kubectl annotate machine {} {DELETE_MACHINE}=`, then lower them there",
+            id.short(),
+            machine.id.name
+        ));
     }
-    Ok(Request::Scale { object: id, replicas: replicas - 1 })
+    let replicas = group.spec()["replicas"].as_i64().filter(|replicas| *replicas > 0);
+    let from = replicas.ok_or_else(|| format!("{} has no replicas: leave --scale-down out", id.short()))?;
+    Ok(Request::Scale { object: id, from, to: from - 1 })
+}
+
+/// The `MachineDeployment` that a Machine is of.
+fn deployment_of(machine: &Object) -> Option<Id> {
+    let name = machine.label(label::DEPLOYMENT_NAME)?;
+    Some(Id::new(Kind::MachineDeployment, &machine.id.namespace, name))
 }
 
 /// Annotates what holds the host, where that is in deletion.

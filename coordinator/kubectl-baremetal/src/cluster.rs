@@ -30,7 +30,7 @@ pub(crate) struct Cluster {
     pub(crate) context: String,
     /// `None`: all.
     pub(crate) namespace: Option<String>,
-    served: Vec<Served>,
+    pub(crate) served: Vec<Served>,
 }
 
 impl Cluster {

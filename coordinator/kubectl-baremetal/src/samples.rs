@@ -1,5 +1,7 @@
 //! Objects for tests.
 
+pub(crate) mod server;
+
 use coordinator_core::network::HostNetwork;
 use coordinator_core::plan::{Clean, PlanInputs, PlanRecord, render};
 use jiff::Timestamp;

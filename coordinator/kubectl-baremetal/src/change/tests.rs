@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::samples::{attached, cluster_of_one, fleet, held_by, machine_with, object, ready};
+use crate::samples::{attached, cluster_of_one, fleet, held_by, id, machine_with, object, ready};
 
 fn host(body: Value) -> Object {
     object(Kind::MachineInventory, "h", body)
@@ -67,10 +67,40 @@ fn released_hosts_lose_their_machine() {
     ] {
         assert_eq!(described(release(&known, &host, removal)), Ok(want), "{removal:?}");
     }
+    let patched = release(&known, &host, Removal::Drained { scale_down: true }).unwrap().requests.pop();
+    assert_eq!(
+        patched,
+        Some(Request::Scale { object: id(Kind::MachineDeployment, "workers"), from: 1, to: 0 })
+    );
     refused(release(&known, &host, Removal::WithoutClean), "is not in deletion");
     refused(release(&fleet([]), &host, Removal::Drained { scale_down: false }), "does not exist");
     let free = object(Kind::MachineInventory, "h", attached());
     refused(release(&known, &free, Removal::Drained { scale_down: false }), "is free");
+}
+
+/// The objects of a host that the Machine `m` of the deployment `workers` holds.
+fn held_with(machine: Value, group: &Value) -> Fleet {
+    let mut objects = cluster_of_one(machine, machine_with(&[ready()]));
+    let known = objects.iter_mut().find(|object| object.id.kind == Kind::MachineDeployment).unwrap();
+    let mut body = group.clone();
+    body["spec"]["clusterName"] = json!("lab");
+    *known = object(Kind::MachineDeployment, "workers", body);
+    fleet(objects)
+}
+
+#[test]
+fn replicas_of_a_topology_are_refused() {
+    let labels = json!({ "topology.cluster.x-k8s.io/owned": "" });
+    let group = json!({ "metadata": { "labels": labels }, "spec": { "replicas": 3 } });
+    let answer =
+        release(&held_with(json!({}), &group), &host(held_by("m")), Removal::Drained { scale_down: true });
+    for part in ["spec.topology.workers of cluster/lab", "annotate machine m", "delete-machine="] {
+        refused(answer.clone(), part);
+    }
+    let none = json!({ "spec": { "replicas": 0 } });
+    let answer =
+        release(&held_with(json!({}), &none), &host(held_by("m")), Removal::Drained { scale_down: true });
+    refused(answer, "has no replicas");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::{
     ApproveArguments, Change, DrainArguments, ReinstallArguments, ReleaseArguments, Removal as Options,
@@ -178,14 +178,12 @@ async fn send_request(
     let uid = fleet.get(object).and_then(|object| object.data.metadata.uid.clone());
     let api = cluster.api_in(object.kind, &object.namespace)?;
     let params = PatchParams { dry_run: is_dry_run, ..PatchParams::default() };
-    let failed = Failure::request(request.describe());
+    let failed = |error| explain_failure(request, error);
     let patch = match request {
         Request::Annotate { key, value, .. } => {
-            json!({ "metadata": { "uid": uid, "annotations": { *key: value } } })
+            Patch::Merge(json!({ "metadata": { "uid": uid, "annotations": { *key: value } } }))
         }
-        Request::Scale { replicas, .. } => {
-            json!({ "metadata": { "uid": uid }, "spec": { "replicas": replicas } })
-        }
+        Request::Scale { from, to, .. } => scale_patch(uid.as_deref(), *from, *to)?,
         Request::Delete { object } => {
             let preconditions = Preconditions { uid, resource_version: None };
             let params = DeleteParams {
@@ -196,5 +194,32 @@ async fn send_request(
             return api.delete(&object.name, &params).await.map(drop).map_err(failed);
         }
     };
-    api.patch(&object.name, &params, &Patch::Merge(&patch)).await.map(drop).map_err(failed)
+    api.patch(&object.name, &params, &patch).await.map(drop).map_err(failed)
 }
+
+/// Others may scale as well while the operator is asked.
+fn scale_patch(uid: Option<&str>, from: i64, to: i64) -> Result<Patch<Value>, Failure> {
+    let operations = json!([
+        { "op": "test", "path": "/metadata/uid", "value": uid },
+        { "op": "test", "path": "/spec/replicas", "value": from },
+        { "op": "replace", "path": "/spec/replicas", "value": to },
+    ]);
+    serde_json::from_value(operations).map(Patch::Json).map_err(Failure::format("write the patch"))
+}
+
+fn explain_failure(request: &Request, error: kube::Error) -> Failure {
+    match (request, &error) {
+        // So the API server answers where a test of the patch fails.
+        (Request::Scale { from, .. }, kube::Error::Api(status)) if status.code == 422 => Failure::Request {
+            what: request.describe(),
+            cause: format!(
+                "{}; its replicas may not be {from} any more: run the command again",
+                status.message
+            ),
+        },
+        _ => Failure::request(request.describe())(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;
