@@ -38,8 +38,8 @@ const PUBLIC_FIELDS: [&str; 3] = ["tokenexpiresat", "credentialsname", "contentt
 /// Fields that say nothing to a reader.
 const DROPPED_FIELDS: [&str; 2] = ["managedFields", "selfLink"];
 
-/// Takes out of an object what may be secret: values of fields by their names, URLs with
-/// tokens in them, and copies of whole objects in annotations.
+/// Takes out of an object what may be secret: values of fields by their names, of variables
+/// of a topology, URLs with tokens in them, and copies of whole objects in annotations.
 pub(crate) fn redact(value: &mut Value) {
     match value {
         Value::Object(fields) => redact_fields(fields),
@@ -67,8 +67,29 @@ fn redact_fields(fields: &mut Map<String, Value>) {
                 *value = Value::from(REDACTED);
             }
         } else {
+            if name == "variables" {
+                redact_variables(value);
+            }
             redact(value);
         }
+    }
+}
+
+/// Of a topology: the name of a variable does not tell whether its value is secret.
+fn redact_variables(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(redact_variables),
+        Value::Object(fields) => {
+            let is_variable = fields.contains_key("name");
+            for (name, value) in fields {
+                if is_variable && name == "value" {
+                    *value = Value::from(REDACTED);
+                } else {
+                    redact_variables(value);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -100,10 +121,14 @@ pub(crate) fn redact_lines(text: &str) -> String {
     text.lines().map(clean).collect()
 }
 
-/// Scheme and host alone: tokens are in paths too.
+/// Scheme and host alone: tokens are in paths and queries too.
 fn redact_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    // A password may have these characters, and is no host.
+    if path.contains('@') {
+        return format!("{scheme}://{REDACTED}");
+    }
     let host = authority.rsplit('@').next().unwrap_or(authority);
     let path = if path.is_empty() { "" } else { "/REDACTED" };
     format!("{scheme}://{host}{path}")
@@ -188,6 +213,42 @@ mod tests {
             "fetch https://c.example/REDACTED failed: 404"
         );
         assert_eq!(object["metadata"].get("managedFields"), None);
+    }
+
+    #[test]
+    fn values_of_topology_variables_are_taken_out() {
+        let workers = json!([{
+            "name": "workers", "replicas": 1,
+            "variables": { "overrides": [{ "name": "any", "value": { "deep": "s1" } }] },
+        }]);
+        let mut topology = json!({
+            "variables": [{ "name": "registryPassword", "value": "s2" }],
+            "workers": { "machineDeployments": workers },
+        });
+        redact(&mut topology);
+        let want = json!({
+            "variables": [{ "name": "registryPassword", "value": "REDACTED" }],
+            "workers": { "machineDeployments": [{
+                "name": "workers", "replicas": 1,
+                "variables": { "overrides": [{ "name": "any", "value": "REDACTED" }] },
+            }] },
+        });
+        assert_eq!(topology, want);
+    }
+
+    #[test]
+    fn urls_keep_their_host_alone() {
+        for (url, want) in [
+            ("https://d.example:8443", "https://d.example:8443"),
+            ("https://d.example/s1", "https://d.example/REDACTED"),
+            ("https://d.example?token=s1", "https://d.example/REDACTED"),
+            ("https://d.example#s1", "https://d.example/REDACTED"),
+            ("https://user:s1@d.example/s2", "https://d.example/REDACTED"),
+            ("https://user:s1?s2@d.example/s3", "https://REDACTED"),
+            ("baremetal:///host", "baremetal:///host"),
+        ] {
+            assert_eq!(redact_lines(&format!("fetch {url} failed")), format!("fetch {want} failed\n"));
+        }
     }
 
     #[test]

@@ -11,8 +11,12 @@ use tokio::process::Command;
 use super::{DONE, Story};
 
 /// What operators write into objects themselves.
-const PLANTED: [&str; 3] =
-    ["planted-token-of-a-registration", "planted-password-of-a-host", "planted-psk-of-a-network"];
+const PLANTED: [&str; 4] = [
+    "planted-token-of-a-registration",
+    "planted-token-of-a-server",
+    "planted-password-of-a-host",
+    "planted-psk-of-a-network",
+];
 
 /// Keys of Secrets whose values are public.
 const PUBLIC_KEYS: [&str; 8] = [
