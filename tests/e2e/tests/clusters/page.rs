@@ -1,6 +1,7 @@
 //! `kubectl baremetal ui` in a real browser, while hosts register and become nodes.
 
 mod browser;
+mod causes;
 mod desktop;
 mod scale;
 
@@ -271,6 +272,7 @@ async fn run_story(setup: &Setup) -> anyhow::Result<()> {
     check_opening(&story).await?;
     check_registration(&story, &mut first).await?;
     check_attention(&story, &mut second).await?;
+    causes::check_others(&story).await?;
     check_keys(&story, &name).await?;
     check_cluster(&story, &mut first).await?;
     check_timeline(&story, &name).await?;

@@ -3,10 +3,13 @@
 import { badge, el, linkTo, withCommands } from "./dom.js";
 
 const SHOWN = 2;
+/** Objects that are no hosts, which one press of a button adds. */
+const MORE = 100;
 
-/** `filterBy(reason)` shows all hosts with a reason in the table. */
+/** `filterBy(reason)` shows all hosts with a reason in the table, which has hosts alone. */
 export function createAttention(filterBy) {
   const groups = new Map();
+  const limits = new Map();
   let total = 0;
   let isDrawn = false;
   const list = el("div", { class: "groups" });
@@ -34,32 +37,52 @@ export function createAttention(filterBy) {
     if (after?.attention === "act") add(after);
   }
 
+  function linkOf(line) {
+    return linkTo(line.key.split("/")[0], line.namespace, line.name);
+  }
+
   function drawEntry(line) {
     const kind = line.key.split("/")[0];
     const about = kind === "machineinventory" ? "" : el("span", { class: "kind" }, line.kind);
     return el(
       "li",
       { class: "entry" },
-      el("a", { class: "name", href: linkTo(kind, line.namespace, line.name) }, line.name),
+      el("a", { class: "name", href: linkOf(line) }, line.name),
       about,
       el("p", { class: "cause" }, line.cause || "The object says no more."),
       el("p", { class: "next" }, el("b", {}, "Next "), withCommands(line.action)),
     );
   }
 
+  function drawMore(count, where, onclick) {
+    return count > 0 ? el("button", { type: "button", class: "more", onclick }, `${count} more${where}`) : "";
+  }
+
   function drawGroup([reason, lines]) {
-    const shown = [...lines.values()].slice(0, SHOWN);
-    const more = lines.size - shown.length;
-    const button = more > 0
-      ? el("button", { type: "button", class: "more", onclick: () => filterBy(reason) }, `${more} more in the table`)
-      : "";
+    const isHost = (line) => line.key.startsWith("machineinventory/");
+    const hosts = [...lines.values()].filter(isHost);
+    const others = [...lines.values()].filter((line) => !isHost(line));
+    const shownHosts = hosts.slice(0, SHOWN);
+    const shownOthers = others.slice(0, limits.get(reason) ?? SHOWN - shownHosts.length);
+    const next = others[shownOthers.length];
+    const expand = () => {
+      limits.set(reason, shownOthers.length + MORE);
+      isDrawn = false;
+      draw();
+      focus(linkOf(next));
+    };
     return el(
       "article",
       { class: "group", "data-reason": reason },
       el("h3", {}, badge(reason || "Unknown", "act"), el("span", { class: "count" }, String(lines.size))),
-      el("ul", {}, shown.map(drawEntry)),
-      button,
+      el("ul", {}, [...shownHosts, ...shownOthers].map(drawEntry)),
+      drawMore(hosts.length - shownHosts.length, " in the table", () => filterBy(reason)),
+      drawMore(others.length - shownOthers.length, "", expand),
     );
+  }
+
+  function focus(href) {
+    list.querySelector(`a[href="${CSS.escape(href)}"]`)?.focus();
   }
 
   /** The answer is how many objects there are. */
@@ -71,7 +94,7 @@ export function createAttention(filterBy) {
     const focused = node.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     const sorted = [...groups].sort(([one], [other]) => one.localeCompare(other));
     list.replaceChildren(...sorted.map(drawGroup));
-    if (focused) list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+    if (focused) focus(focused);
     return total;
   }
 
