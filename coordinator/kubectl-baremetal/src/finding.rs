@@ -66,8 +66,6 @@ impl Finding {
         let known = condition.reason.parse::<Reason>().ok().and_then(Reason::explanation);
         // What Cluster API waits for mostly goes on by itself.
         let attention = known.map_or(Attention::Wait, |known| known.attention);
-        // A condition that tells of a problem asks for more than its reason does.
-        let attention = attention.max(Attention::Wait);
         Self {
             attention,
             condition: Some(format!("{}={}", condition.kind, condition.status)),

@@ -131,7 +131,8 @@ fn format_link(link: &Link, now: Timestamp) -> String {
     let finding = &link.finding;
     let name = paint(Style::new().bold(), &link.object.short());
     if finding.attention == Attention::None {
-        return format!("{name}  as intended");
+        let told = if finding.message.is_empty() { String::new() } else { format!(": {}", finding.message) };
+        return format!("{name}  as intended{told}");
     }
     let condition = finding.condition.as_ref().map(|condition| format!("{condition} ")).unwrap_or_default();
     let since = finding.since.map(|since| format!(" ({})", format_age(Some(since), now))).unwrap_or_default();

@@ -26,9 +26,8 @@ pub(super) const REASONS: &[Entry] = &[
     (SeedImageBuildSuccess, fine("the ISO can be downloaded")),
     (
         SeedImageBuildDeadline,
-        act(
-            "spec.cleanupAfterMinutes is over, and the download is closed",
-            "to open the download again, set spec.retriggerBuild: true",
+        fine(
+            "spec.cleanupAfterMinutes is over, and the download is closed; spec.retriggerBuild: true opens another one",
         ),
     ),
     (

@@ -176,13 +176,6 @@ fn causes_of_single_objects() {
         body["status"]["conditions"] = json!([ready(), drift]);
         body
     };
-    let image = json!({
-        "spec": { "registrationRef": { "name": "r" } },
-        "status": { "conditions": [condition("Ready", "False", "RegistrationNotFound", "r is not ready")] },
-    });
-    let registration = json!({
-        "status": { "conditions": [condition("Ready", "False", "DuplicateToken", "two have it")] },
-    });
     let of_host = || id(Kind::MachineInventory, "h");
     check(vec![
         ("a free host", vec![host(attached())], of_host(), vec!["machineinventory/h"], (None, "", "none")),
@@ -207,12 +200,35 @@ fn causes_of_single_objects() {
             vec!["machineinventory/h"],
             (Act, "NetworkChanged", "accept-observed-network"),
         ),
+    ]);
+}
+
+#[test]
+fn causes_of_images() {
+    let image = json!({
+        "spec": { "registrationRef": { "name": "r" } },
+        "status": { "conditions": [condition("Ready", "False", "RegistrationNotFound", "r is not ready")] },
+    });
+    let registration = json!({
+        "status": { "conditions": [condition("Ready", "False", "DuplicateToken", "two have it")] },
+    });
+    let expired = ["Ready", "SeedImageReady"]
+        .map(|kind| condition(kind, "False", "SeedImageBuildDeadline", "it is over: set retriggerBuild"));
+    let expired = json!({ "status": { "conditions": expired } });
+    check(vec![
         (
             "an ISO of a registration with the token of another",
             vec![object(Kind::SeedImage, "i", image), object(Kind::MachineRegistration, "r", registration)],
             id(Kind::SeedImage, "i"),
             vec!["seedimage/i", "machineregistration/r"],
             (Act, "DuplicateToken", "spec.token"),
+        ),
+        (
+            "an ISO whose download is closed",
+            vec![object(Kind::SeedImage, "i", expired)],
+            id(Kind::SeedImage, "i"),
+            vec!["seedimage/i"],
+            (None, "SeedImageBuildDeadline", "none"),
         ),
     ]);
 }
@@ -372,6 +388,16 @@ fn circular_references_end_cause_search() {
     let fleet = fleet(objects);
     let chain = follow_causes(&fleet, fleet.get(&id(Kind::Cluster, "lab")).unwrap(), now());
     assert_eq!(chain.last().unwrap().finding.reason, "BootstrapWaiting");
+}
+
+#[test]
+fn fine_object_says_what_it_says() {
+    let over = condition("Ready", "False", "SeedImageBuildDeadline", "over: set spec.retriggerBuild");
+    let fleet = fleet([object(Kind::SeedImage, "i", json!({ "status": { "conditions": [over] } }))]);
+    let chain = follow_causes(&fleet, fleet.get(&id(Kind::SeedImage, "i")).unwrap(), now());
+    let text = anstream::adapter::strip_str(&format_chain(&chain, now())).to_string();
+    let want = "seedimage/i  as intended: over: set spec.retriggerBuild\n\nnothing is in the way\n";
+    assert_eq!(text, want);
 }
 
 #[test]
