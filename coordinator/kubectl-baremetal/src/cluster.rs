@@ -133,18 +133,20 @@ impl Cluster {
         }
     }
 
-    /// Follows the objects of these kinds.
-    pub(crate) fn watch(&self, kinds: &[Kind]) -> Live {
-        self.watch_with(kinds, &watcher::Config::default())
+    /// Follows the objects of these kinds, of which those in `needed` have to be served and
+    /// allowed, as for [`Self::list`].
+    pub(crate) fn watch(&self, kinds: &[Kind], needed: &[Kind]) -> Result<Live, Failure> {
+        self.watch_with(kinds, needed, &watcher::Config::default())
     }
 
     /// Follows one object.
-    pub(crate) fn watch_one(&self, id: &Id) -> Live {
+    pub(crate) fn watch_one(&self, id: &Id) -> Result<Live, Failure> {
         let config = watcher::Config::default().fields(&format!("metadata.name={}", id.name));
-        self.watch_with(&[id.kind], &config)
+        self.watch_with(&[id.kind], &[id.kind], &config)
     }
 
-    fn watch_with(&self, kinds: &[Kind], config: &watcher::Config) -> Live {
+    fn watch_with(&self, kinds: &[Kind], needed: &[Kind], config: &watcher::Config) -> Result<Live, Failure> {
+        needed.iter().try_for_each(|kind| self.require(*kind).map(drop))?;
         let served: Vec<_> = kinds.iter().filter_map(|kind| self.served(*kind)).collect();
         let streams = served.iter().map(|served| {
             let kind = served.kind;
@@ -152,7 +154,8 @@ impl Cluster {
             events.map(move |event| (kind, event)).boxed()
         });
         let kinds = served.iter().map(|served| served.kind).collect();
-        Live::new(stream::select_all(streams).ready_chunks(1024).boxed(), kinds, self.namespace.as_deref())
+        let events = stream::select_all(streams).ready_chunks(1024).boxed();
+        Ok(Live::new(events, kinds, self.namespace.as_deref()).needing(needed))
     }
 
     /// The plan Secret of a host; `None` where it must not be read or does not exist.

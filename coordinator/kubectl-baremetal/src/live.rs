@@ -105,8 +105,7 @@ impl Live {
                 if self.needed.contains(&kind) {
                     return Err(Failure::request(format!("watch {}", kind.name()))(error));
                 }
-                self.left_out.insert(kind, explain_error(&error));
-                self.pending.remove(&kind);
+                self.leave_out(kind, explain_error(&error));
             }
             // The stream connects again by itself; that a version is too old is no fault.
             Err(watcher::Error::WatchError(_)) => {}
@@ -129,6 +128,15 @@ impl Live {
         self.fleet.set_listed(kind);
         self.left_out.remove(&kind);
         self.pending.remove(&kind);
+    }
+
+    fn leave_out(&mut self, kind: Kind, cause: String) {
+        self.pending.remove(&kind);
+        // It is tried again and again.
+        if self.left_out.get(&kind) != Some(&cause) {
+            anstream::eprintln!("left out: {cause}");
+            self.left_out.insert(kind, cause);
+        }
     }
 
     fn tell_interruption(&mut self, kind: Kind, error: &watcher::Error) {

@@ -109,7 +109,7 @@ pub(super) async fn reinstall_host(
 }
 
 async fn await_available(cluster: &Cluster, id: &Id) -> Result<(), Failure> {
-    let mut live = cluster.watch_one(id);
+    let mut live = cluster.watch_one(id)?;
     while live.next().await?.is_some() {
         let record = find_object(&live.fleet, id)?.host();
         if record.is_some_and(|record| find_state(&record, Timestamp::now()) == HostState::Available) {

@@ -18,12 +18,15 @@ use super::{print_document, terminal_width};
 /// What a line about a host is made of.
 pub(super) const KINDS: [Kind; 3] = [Kind::MachineInventory, Kind::BaremetalMachine, Kind::BareMetalHost];
 
+/// Without these there is nothing to show.
+const NEEDED: [Kind; 1] = [Kind::MachineInventory];
+
 /// Lists the hosts, once or with their changes.
 pub(super) async fn show_hosts(cluster: &Cluster, arguments: &HostsArguments) -> Result<Exit, Failure> {
     if arguments.watch {
         return watch_hosts(cluster, arguments).await;
     }
-    let fleet = cluster.list(&KINDS, &[Kind::MachineInventory]).await?;
+    let fleet = cluster.list(&KINDS, &NEEDED).await?;
     let now = Timestamp::now();
     let rows: Vec<_> = list_rows(&fleet, arguments, now).into_values().collect();
     match arguments.output.output {
@@ -65,7 +68,7 @@ fn print_table(
 
 /// Prints each host, and again when its line changes.
 async fn watch_hosts(cluster: &Cluster, arguments: &HostsArguments) -> Result<Exit, Failure> {
-    let mut live = cluster.watch(&KINDS);
+    let mut live = cluster.watch(&KINDS, &NEEDED)?;
     let mut shown = BTreeMap::<Id, HostRow>::new();
     let mut has_header = true;
     while live.next().await?.is_some() {
@@ -85,3 +88,6 @@ async fn watch_hosts(cluster: &Cluster, arguments: &HostsArguments) -> Result<Ex
     }
     Ok(Exit::Done)
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,7 +69,7 @@ fn print_end(plan: &PlanView) {
 /// Prints each step when it begins, and the outputs when the plan has ended.
 async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> Result<Exit, Failure> {
     let is_text = matches!(arguments.output.output, Format::Text | Format::Wide);
-    let mut live = cluster.watch_one(id);
+    let mut live = cluster.watch_one(id)?;
     let mut shown: Option<PlanView> = None;
     let bar = progress_bar(is_text);
     while live.next().await?.is_some() {

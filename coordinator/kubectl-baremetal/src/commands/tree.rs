@@ -31,15 +31,18 @@ const KINDS: [Kind; 10] = [
     Kind::MachineInventory,
 ];
 
+/// Without these there is nothing to draw.
+const NEEDED: [Kind; 2] = [Kind::Cluster, Kind::MachineInventory];
+
 /// Draws a cluster, once or with its changes.
 pub(super) async fn show_tree(cluster: &Cluster, arguments: &TreeArguments) -> Result<Exit, Failure> {
     let id = Id::new(Kind::Cluster, cluster.one_namespace()?, &arguments.cluster);
     if !arguments.watch {
-        let fleet = cluster.list(&KINDS, &[Kind::Cluster, Kind::MachineInventory]).await?;
+        let fleet = cluster.list(&KINDS, &NEEDED).await?;
         let tree = draw(cluster, &fleet, &id, &mut Plans::new()).await?;
         return print_tree(arguments, &tree);
     }
-    let mut live = cluster.watch(&KINDS);
+    let mut live = cluster.watch(&KINDS, &NEEDED)?;
     let mut shown = None;
     let mut plans = Plans::new();
     while live.next().await?.is_some() {
@@ -87,3 +90,6 @@ async fn draw(cluster: &Cluster, fleet: &Fleet, id: &Id, plans: &mut Plans) -> R
     let plan = |host: &Object| plans.get(&host.id.name).map(draw_plan);
     Ok(draw_tree(fleet, root, &plan, Timestamp::now()))
 }
+
+#[cfg(test)]
+mod tests;

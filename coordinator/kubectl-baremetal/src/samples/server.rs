@@ -1,9 +1,10 @@
 //! An API server in memory, for tests of whole commands.
 
-use fake_apiserver::{FakeApi, Kind as ServedKind, Matching, Verb};
+use fake_apiserver::{FakeApi, Kind as ServedKind, Matching, Refusal, Verb};
 use kube::api::PostParams;
 use kube::core::ApiResource;
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::NAMESPACE;
 use crate::cluster::Cluster;
@@ -56,4 +57,12 @@ pub(crate) fn edit(fake: &FakeApi, kind: Kind, name: &str, change: impl FnOnce(&
 /// An object as it is stored.
 pub(crate) fn look(fake: &FakeApi, kind: Kind, name: &str) -> Value {
     fake.look(&stored_under(kind), NAMESPACE, name).unwrap()
+}
+
+/// Nobody may list the kind any more; the answer comes when that was asked for a second time.
+pub(crate) fn forbid(fake: &FakeApi, kind: Kind) -> oneshot::Receiver<()> {
+    let (sender, asked_again) = oneshot::channel();
+    fake.faults().fail(on(kind, Verb::List), usize::MAX, Refusal::Forbidden);
+    fake.faults().interrupt(on(kind, Verb::List).after(1), move || sender.send(()).unwrap());
+    asked_again
 }

@@ -104,9 +104,8 @@ pub(crate) struct Follower {
 impl Follower {
     /// Follows every kind; hosts have to be allowed.
     pub(crate) fn new(cluster: &Cluster) -> Result<(Self, Followed), Failure> {
-        cluster.require(Kind::MachineInventory)?;
         let kinds: Vec<_> = Kind::all().collect();
-        let live = cluster.watch(&kinds).needing(&[Kind::MachineInventory]);
+        let live = cluster.watch(&kinds, &[Kind::MachineInventory])?;
         let api: Api<Event> = match &cluster.namespace {
             Some(namespace) => Api::namespaced(cluster.client.clone(), namespace),
             None => Api::all(cluster.client.clone()),
