@@ -149,13 +149,14 @@ fn draw_plan(host: &Object, plan: &PlanTrace, assigned: Option<Timestamp>) -> Mo
         Some(PlanState::Applied) => Attention::None,
         Some(PlanState::Failed) => Attention::Act,
     };
+    let since = plan.announced.or(assigned).or(plan.seen);
     Moment {
         detail: plan.id.clone(),
         attention,
         until: plan.ended,
         lasts: plan.state.is_none() || plan.ended.is_some(),
         steps: draw_steps(host, plan),
-        ..Moment::at(Topic::Plan, format!("Plan {} {outcome}{reason}", plan.kind), assigned.or(plan.seen))
+        ..Moment::at(Topic::Plan, format!("Plan {} {outcome}{reason}", plan.kind), since)
     }
 }
 

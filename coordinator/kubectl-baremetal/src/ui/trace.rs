@@ -23,6 +23,8 @@ pub(super) struct PlanTrace {
     pub(super) kind: &'static str,
     pub(super) state: Option<PlanState>,
     pub(super) reason: Option<String>,
+    /// When the coordinator announced it.
+    pub(super) announced: Option<Timestamp>,
     /// When it appeared; `None` where it was there before.
     pub(super) seen: Option<Timestamp>,
     pub(super) ended: Option<Timestamp>,
@@ -61,6 +63,7 @@ impl Trace {
                 kind,
                 state: None,
                 reason: None,
+                announced: None,
                 seen,
                 ended: None,
                 steps: vec![],
@@ -70,6 +73,7 @@ impl Trace {
         let Some(last) = self.plans.back_mut() else { return };
         last.state = plan.state;
         last.reason.clone_from(&plan.reason);
+        last.announced = plan.announced.as_ref().map(|announced| announced.0);
         last.ended = plan.ended.as_ref().map(|ended| ended.0).filter(|_| plan.state.is_some());
         let running = plan.step.as_ref().filter(|_| plan.state.is_none());
         if let Some(step) = running

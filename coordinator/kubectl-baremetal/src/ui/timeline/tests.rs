@@ -97,6 +97,24 @@ fn sessions_of_one_boot_are_one_moment() {
 }
 
 #[test]
+fn plan_is_dated_without_event_or_page() {
+    let plan = json!({
+        "state": "Applied", "announced": "2026-01-01T00:38:00Z", "ended": "2026-01-01T00:44:10Z",
+    });
+    let host = host(&plan, &session("aaaa-1", "00:35:00", None));
+    let mut trace = Trace::default();
+    note(&mut trace, &host, "23:00:00");
+    let id = clean_plan().plan.id.to_string();
+    let later = event("PlanAssigned", &format!("plan {id} for MachineInventory h"), "00:38:01");
+    for events in [&[][..], &[later]] {
+        let moments = draw_timeline(&host, events, &trace);
+        let plan = moments.iter().find(|moment| moment.topic == Topic::Plan).unwrap();
+        let want = (Some(time("00:38:00")), Some(time("00:44:10")), true);
+        assert_eq!((plan.since, plan.until, plan.lasts), want);
+    }
+}
+
+#[test]
 fn running_and_failed_plans_are_distinguished() {
     let open = session("aaaa-1", "00:35:00", None);
     let mut trace = Trace::default();
