@@ -31,6 +31,8 @@ pub(super) struct Delta {
     pub(super) gone: Vec<String>,
     /// Keys of hosts and Clusters of whom more than the line may have changed.
     pub(super) touched: BTreeSet<String>,
+    /// Whether any object changed, also one without a line.
+    pub(super) has_news: bool,
 }
 
 /// A host or a Cluster, by what else it takes to show it.
@@ -88,7 +90,7 @@ impl Model {
 
     /// Takes up objects that changed.
     pub(super) fn refresh(&mut self, fleet: &Fleet, changed: &BTreeSet<Id>, now: Timestamp) -> Delta {
-        let mut delta = Delta::default();
+        let mut delta = Delta { has_news: !changed.is_empty(), ..Delta::default() };
         let (mut hosts, mut others) = (BTreeSet::new(), BTreeSet::new());
         for id in changed {
             let of_kind = if id.kind == Kind::MachineInventory { &mut hosts } else { &mut others };

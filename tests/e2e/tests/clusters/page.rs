@@ -275,6 +275,7 @@ async fn run_story(setup: &Setup) -> anyhow::Result<()> {
     causes::check_others(&story).await?;
     check_keys(&story, &name).await?;
     check_cluster(&story, &mut first).await?;
+    causes::check_why(&story, &name).await?;
     check_timeline(&story, &name).await?;
     check_walls(&story, mark).await?;
     check_viewer(&story, &name).await?;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::fleet::Object;
 use crate::live::Change;
-use crate::samples::{NAMESPACE, attached, id, object};
+use crate::samples::{NAMESPACE, attached, condition, id, object};
 
 /// What a test tells the watches.
 pub(in crate::ui) struct Watches {
@@ -23,7 +23,7 @@ impl Watches {
 
     pub(in crate::ui) fn apply(&self, object: &Object) {
         let event = watcher::Event::Apply(object.data.clone());
-        self.objects.unbounded_send(vec![(Kind::MachineInventory, Ok(event))]).unwrap();
+        self.objects.unbounded_send(vec![(object.id.kind, Ok(event))]).unwrap();
     }
 
     fn fail(&self) {
@@ -83,6 +83,20 @@ async fn pages_are_told_what_changed() {
     assert!(shown.contains("\"timeline\"") && shown.contains("os:v2"), "{shown}");
     assert_eq!(followed.show(id(Kind::MachineInventory, "c")).await, None);
     assert!(followed.explain(id(Kind::MachineInventory, "b")).await.unwrap().contains("\"links\""));
+}
+
+#[tokio::test]
+async fn pages_are_told_of_objects_without_line() {
+    let (watches, followed) = start();
+    let mut page = followed.subscribe().await.unwrap();
+    watches.list(&[host("a", "os:v1")]);
+    assert_eq!(next(&mut page).await.0, "anew");
+    let fetching = condition("Ready", "False", "SeedImageBuildOngoing", "the base ISO is being fetched");
+    let body = json!({ "status": { "conditions": [fetching] } });
+    watches.apply(&object(Kind::SeedImage, "i", body));
+    watches.apply(&host("a", "os:v2"));
+    let (_, told) = next(&mut page).await;
+    assert_eq!(told, json!({ "changed": [], "gone": [], "touched": [] }));
 }
 
 #[tokio::test]

@@ -1,12 +1,10 @@
 // Clusters, and the tree of one: machines, their hosts, their plans and steps.
 
-import { age, badge, coalesce, el, linkTo, read } from "./dom.js";
+import { age, badge, coalesce, el, linkTo, PAUSE, read } from "./dom.js";
 import { others, status } from "./live.js";
 
 /** Branches of one node that are drawn at once. */
 const SHOWN = 100;
-/** A tree of a large cluster is read again once in that time at most. */
-const PAUSE = 500;
 
 export function openClusters() {
   const head = el("h1", { tabindex: "-1" }, "Clusters");
@@ -132,8 +130,7 @@ export function openCluster({ namespace, name }) {
   const load = coalesce(async () => {
     root = await read(["object", "cluster", namespace, name]);
     draw();
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
-  });
+  }, PAUSE);
   const key = `cluster/${namespace}/${name}`;
   const update = ({ whole, touched }) => {
     if (whole || touched.has(key)) load();

@@ -110,8 +110,11 @@ export async function read(path) {
   return answer.json();
 }
 
-/** Runs `work` again after each call, one at a time: calls meanwhile become one. */
-export function coalesce(work) {
+/** What may be long is read again once in that time at most. */
+export const PAUSE = 500;
+
+/** Runs `work` again after each call, one at a time, and pauses after each: calls meanwhile become one. */
+export function coalesce(work, pause = 0) {
   let running = false;
   let again = false;
   return async () => {
@@ -124,6 +127,7 @@ export function coalesce(work) {
       again = false;
       // A page that lost its program says so in its header.
       await work().catch(() => {});
+      if (pause) await new Promise((resolve) => setTimeout(resolve, pause));
     } while (again);
     running = false;
   };

@@ -6,7 +6,10 @@ export const status = { connection: "connecting", complete: false, notes: [], pl
 
 const listeners = new Set();
 
-/** `listener` gets `{ whole, changes: [{ before, after }], touched }`; the answer ends it. */
+/**
+ * `listener` gets `{ whole, changes: [{ before, after }], touched }`, or with `isStatus` that no object
+ * changed; the answer ends it.
+ */
 export function subscribe(listener) {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -16,7 +19,7 @@ function tell(change) {
   for (const listener of [...listeners]) listener(change);
 }
 
-const NOTHING = { whole: false, changes: [], touched: new Set() };
+const NOTHING = { whole: false, changes: [], touched: new Set(), isStatus: true };
 
 function tellStatus(change) {
   Object.assign(status, change);

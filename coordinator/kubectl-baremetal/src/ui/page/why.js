@@ -1,6 +1,6 @@
 // Why an object waits: the chain of causes down to the one to act on.
 
-import { age, badge, coalesce, el, linkTo, read, withCommands } from "./dom.js";
+import { age, badge, coalesce, el, linkTo, PAUSE, read, withCommands } from "./dom.js";
 
 export function drawChain(why) {
   const link = ({ object, attention, reason, message, since }) =>
@@ -22,13 +22,17 @@ export function openWhy({ kind, namespace, name }) {
   const body = el("div", {}, el("p", { class: "empty" }, "Reading…"));
   const node = el("div", { class: "why" },
     el("p", { class: "crumbs" }, el("a", { href: "#/" }, "Fleet"), ` / ${namespace}`), head, body);
+  let shown = null;
   const load = coalesce(async () => {
     const why = await read(["why", kind, namespace, name]);
+    const text = JSON.stringify(why);
+    if (text === shown) return;
+    shown = text;
     body.replaceChildren(why ? drawChain(why) : el("p", { class: "empty" }, "The object does not exist, or may not be read."));
-  });
-  const key = `${kind}/${namespace}/${name}`;
-  const update = ({ whole, changes }) => {
-    if (whole || changes.some(({ before, after }) => (after ?? before).key === key)) load();
+  }, PAUSE);
+  // Any object may be a cause.
+  const update = ({ isStatus }) => {
+    if (!isStatus) load();
   };
   load();
   return { title: name, node, head, update };

@@ -1,9 +1,13 @@
 //! What needs attention and why, beside hosts.
 
+use anyhow::Context as _;
+use coordinator_api::inventory::MachineInventory;
+use coordinator_api::machine::BaremetalMachine;
+use coordinator_api::names::annotation;
 use coordinator_api::seed_image::SeedImage;
 use e2e::lifecycle::NAMESPACE;
-use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::Story;
@@ -32,4 +36,27 @@ pub(super) async fn check_others(story: &Story<'_>) -> anyhow::Result<()> {
         images.delete(name, &DeleteParams::default()).await?;
     }
     story.shows("#attention-title", &["Nothing needs attention"]).await
+}
+
+/// The cause is in another object than the one that is asked about.
+pub(super) async fn check_why(story: &Story<'_>, host: &str) -> anyhow::Result<()> {
+    story.step("page: the causes of an object, as they change");
+    let admin = &story.setup.environment.management.admin;
+    let browser = &story.browser;
+    let inventories: Api<MachineInventory> = Api::namespaced(admin.clone(), NAMESPACE);
+    let inventory = inventories.get(host).await?;
+    let holder = |key: &str| inventory.annotations().get(key).cloned().context("a host without a holder");
+    let (machine, own) = (holder(annotation::OWNER_MACHINE)?, holder(annotation::OWNER_BAREMETAL_MACHINE)?);
+    browser.read(&format!("location.hash = '#/why/machine/{NAMESPACE}/{machine}'")).await?;
+    story.shows(".chain", &[&format!("machine/{machine}"), "as intended"]).await?;
+    let machines: Api<BaremetalMachine> = Api::namespaced(admin.clone(), NAMESPACE);
+    let pause = async |value: Option<&str>| {
+        let patch = json!({ "metadata": { "annotations": { annotation::PAUSED: value } } });
+        machines.patch(&own, &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+    pause(Some("")).await?;
+    story.shows(".chain", &[&format!("baremetalmachine/{own}"), "Paused"]).await?;
+    pause(None).await?;
+    let is_well = "!document.querySelector('.chain').innerText.includes('Paused')";
+    browser.until("the cause to be gone", is_well).await
 }
