@@ -116,7 +116,7 @@ pub(crate) struct HostsArguments {
     /// Only hosts for which an operator has to act.
     #[arg(long)]
     pub(crate) attention: bool,
-    /// Print each host again when it changes.
+    /// Print each host again when it changes, is no longer as asked for, or is gone.
     #[arg(long, short)]
     pub(crate) watch: bool,
     #[command(flatten)]

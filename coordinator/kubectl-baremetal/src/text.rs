@@ -13,6 +13,8 @@ use crate::tree::Branch;
 use crate::why::{Chain, Link};
 
 const BAR: usize = 12;
+/// State of a host that does not exist any more.
+pub(crate) const GONE: &str = "Gone";
 
 /// The colour of what asks so much of an operator.
 pub(crate) fn style_of(attention: Attention) -> Style {
@@ -96,6 +98,14 @@ pub(crate) fn host_cells(row: &HostRow, is_wide: bool, has_namespace: bool, now:
         cells.extend(more.map(|text| or_dash(text)));
     }
     cells.push(or_dash(&row.action));
+    cells
+}
+
+/// The same of a host that does not exist any more.
+pub(crate) fn gone_cells(row: &HostRow, is_wide: bool, has_namespace: bool) -> Vec<String> {
+    let namespace = has_namespace.then(|| row.namespace.clone());
+    let mut cells: Vec<_> = namespace.into_iter().chain([row.name.clone(), GONE.to_owned()]).collect();
+    cells.resize(host_header(is_wide, has_namespace).len(), "-".to_owned());
     cells
 }
 

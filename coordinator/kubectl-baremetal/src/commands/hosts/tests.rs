@@ -1,7 +1,29 @@
 use super::*;
 use crate::arguments::Output;
+use crate::host_row::HostState;
 use crate::samples::server::{forbid, serve};
-use crate::samples::{attached, object};
+use crate::samples::{attached, fleet, id, now, object};
+
+fn rows(states: &[(&str, HostState)]) -> Rows {
+    let host = object(Kind::MachineInventory, "h", attached());
+    let row = describe_host(&fleet([]), &host, now()).unwrap();
+    let row = |(name, state): &(&str, HostState)| {
+        (id(Kind::MachineInventory, name), HostRow { name: (*name).to_owned(), state: *state, ..row.clone() })
+    };
+    states.iter().map(row).collect()
+}
+
+#[test]
+fn watch_tells_of_hosts_that_left() {
+    use HostState::{Available, Failed, Pending};
+
+    let shown = rows(&[("deleted", Pending), ("left", Pending), ("same", Pending)]);
+    let now = rows(&[("left", Available), ("new", Pending), ("other", Failed), ("same", Pending)]);
+    let (changed, gone) = list_changes(&shown, &now, |row| row.state == Pending);
+    let changed: Vec<_> = changed.into_iter().map(|row| (row.name.as_str(), row.state)).collect();
+    let gone: Vec<_> = gone.into_iter().map(|row| row.name.as_str()).collect();
+    assert_eq!((changed, gone), (vec![("left", Available), ("new", Pending)], vec!["deleted"]));
+}
 
 #[tokio::test(start_paused = true)]
 async fn watch_needs_no_more_than_list() {
