@@ -152,7 +152,8 @@ pub(crate) struct LogsArguments {
     /// Name of the MachineInventory.
     #[arg(value_name = "HOST")]
     pub(crate) host: String,
-    /// Wait for the end of the plan, and print each step as it begins.
+    /// Wait for the end of the plan, and print each step as it begins; of a host whose machine
+    /// is in deletion, wait for its clean plan.
     #[arg(long, short)]
     pub(crate) follow: bool,
     #[command(flatten)]

@@ -200,9 +200,32 @@ fn scale_down_group(fleet: &Fleet, machine: &Object) -> Result<Request, String> 
 }
 
 /// The `MachineDeployment` that a Machine is of.
-fn deployment_of(machine: &Object) -> Option<Id> {
+pub(crate) fn deployment_of(machine: &Object) -> Option<Id> {
     let name = machine.label(label::DEPLOYMENT_NAME)?;
     Some(Id::new(Kind::MachineDeployment, &machine.id.namespace, name))
+}
+
+/// The holder that gives the host back: one in deletion, or a Machine that its deployment is
+/// about to delete.
+pub(crate) fn find_ending_holder(fleet: &Fleet, host: &Object) -> Option<Id> {
+    let holders = holders_of(&host.host()?);
+    // The Machine is in deletion before what is below it.
+    let mut known = holders.iter().rev().filter_map(|id| fleet.get(id));
+    known.find(|holder| is_ending(holder) || is_chosen(fleet, holder)).map(|holder| holder.id.clone())
+}
+
+/// Whether a holder gives its host back.
+fn is_ending(holder: &Object) -> bool {
+    let is_freed = holder.id.kind == Kind::BareMetalHost && holder.spec()["image"].is_null();
+    holder.is_deleting() || is_freed
+}
+
+/// Whether a deployment with too many Machines deletes this one.
+fn is_chosen(fleet: &Fleet, machine: &Object) -> bool {
+    let group = deployment_of(machine).and_then(|id| fleet.get(&id));
+    let is_shrinking =
+        |group: &Object| group.status()["replicas"].as_i64() > group.spec()["replicas"].as_i64();
+    machine.data.annotations().contains_key(DELETE_MACHINE) && group.is_some_and(is_shrinking)
 }
 
 /// Annotates what holds the host, where that is in deletion.
@@ -216,8 +239,7 @@ fn annotate_holder(
     let holder = holders.iter().find(|id| id.kind != Kind::Machine).and_then(|id| fleet.get(id));
     let holder =
         holder.ok_or_else(|| format!("the machine that holds host {} does not exist", record.name))?;
-    let is_freed = holder.id.kind == Kind::BareMetalHost && holder.spec()["image"].is_null();
-    if !holder.is_deleting() && !is_freed {
+    if !is_ending(holder) {
         return Err(format!(
             "{} is not in deletion: release the host by `kubectl baremetal drain-and-release {}` first",
             holder.id.short(),

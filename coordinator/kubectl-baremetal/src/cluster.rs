@@ -133,6 +133,18 @@ impl Cluster {
         }
     }
 
+    /// Adds to the fleet those of these objects that exist and may be read.
+    pub(crate) async fn add_readable(&self, fleet: &mut Fleet, ids: &[Id]) -> Result<(), Failure> {
+        for id in ids.iter().filter(|id| self.served(id.kind).is_some()) {
+            match self.api_in(id.kind, &id.namespace)?.get_opt(&id.name).await {
+                Ok(found) => found.into_iter().for_each(|found| fleet.insert(Object::new(id.kind, found))),
+                Err(error) if is_forbidden(&error) => {}
+                Err(error) => return Err(Failure::request(format!("read {}", id.short()))(error)),
+            }
+        }
+        Ok(())
+    }
+
     /// Follows the objects of these kinds, of which those in `needed` have to be served and
     /// allowed, as for [`Self::list`].
     pub(crate) fn watch(&self, kinds: &[Kind], needed: &[Kind]) -> Result<Live, Failure> {

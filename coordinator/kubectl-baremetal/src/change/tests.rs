@@ -104,6 +104,27 @@ fn replicas_of_a_topology_are_refused() {
 }
 
 #[test]
+fn machines_to_be_deleted_give_hosts_back() {
+    let deleting = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:30:00Z" } });
+    let chosen = json!({ "metadata": { "annotations": { "cluster.x-k8s.io/delete-machine": "" } } });
+    let shrinking = json!({ "spec": { "replicas": 1 }, "status": { "replicas": 2 } });
+    let steady = json!({ "spec": { "replicas": 2 }, "status": { "replicas": 2 } });
+    for (name, machine, group, want) in [
+        ("in deletion", &deleting, &steady, true),
+        ("chosen of too many", &chosen, &shrinking, true),
+        ("chosen, and none is too many", &chosen, &steady, false),
+        ("another one is chosen", &json!({}), &shrinking, false),
+    ] {
+        let found = find_ending_holder(&held_with(machine.clone(), group), &host(held_by("m")));
+        assert_eq!(found, want.then(|| id(Kind::Machine, "m")), "{name}");
+    }
+    let deleting = object(Kind::BaremetalMachine, "m", deleting);
+    let found = find_ending_holder(&fleet([deleting]), &host(held_by("m")));
+    assert_eq!(found, Some(id(Kind::BaremetalMachine, "m")), "its Machine cannot be read");
+    assert_eq!(find_ending_holder(&fleet([]), &host(attached())), None);
+}
+
+#[test]
 fn machines_in_deletion_are_ended() {
     let mut deleting = machine_with(&[ready()]);
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:30:00Z");

@@ -1,11 +1,13 @@
 //! `logs`.
 
+use coordinator_api::inventory::PlanType;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::arguments::{Format, LogsArguments};
+use crate::change::{deployment_of, find_ending_holder};
 use crate::cluster::Cluster;
 use crate::failure::{Exit, Failure};
-use crate::fleet::Id;
+use crate::fleet::{Fleet, Id, Object, holders_of};
 use crate::kind::Kind;
 use crate::steps::{PlanView, StepState};
 use crate::text::{paint, style_of};
@@ -71,10 +73,18 @@ async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> R
     let is_text = matches!(arguments.output.output, Format::Text | Format::Wide);
     let mut live = cluster.watch_one(id)?;
     let mut shown: Option<PlanView> = None;
+    let mut awaited = None;
     let bar = progress_bar(is_text);
     while live.next().await?.is_some() {
         let host = find_object(&live.fleet, id)?;
         let plan = read_plan_of(cluster, host).await?.ok_or_else(|| no_plan(id))?;
+        if let Some(holder) = find_clean_to_come(cluster, host, &plan).await? {
+            if awaited.as_ref() != Some(&holder) {
+                bar.suspend(|| tell_wait(id, &holder));
+                awaited = Some(holder);
+            }
+            continue;
+        }
         if shown.as_ref() == Some(&plan) {
             continue;
         }
@@ -94,6 +104,33 @@ async fn follow_plan(cluster: &Cluster, arguments: &LogsArguments, id: &Id) -> R
         shown = Some(plan);
     }
     Ok(Exit::Done)
+}
+
+/// The holder that gives the host back, where that has not led to a clean plan yet.
+async fn find_clean_to_come(
+    cluster: &Cluster,
+    host: &Object,
+    plan: &PlanView,
+) -> Result<Option<Id>, Failure> {
+    let is_clean = plan.kind == Into::<&str>::into(PlanType::Clean);
+    if plan.is_running() || is_clean {
+        return Ok(None);
+    }
+    let mut known = Fleet::new(cluster.namespace.as_deref());
+    let holders = host.host().map(|record| holders_of(&record)).unwrap_or_default();
+    cluster.add_readable(&mut known, &holders).await?;
+    let groups: Vec<_> = known.of(Kind::Machine).filter_map(deployment_of).collect();
+    cluster.add_readable(&mut known, &groups).await?;
+    Ok(find_ending_holder(&known, host))
+}
+
+fn tell_wait(host: &Id, holder: &Id) {
+    anstream::eprintln!(
+        "{} gives {} back: waits for its clean plan; `kubectl baremetal why {}` says what is in the way",
+        holder.short(),
+        host.short(),
+        holder.short()
+    );
 }
 
 /// The steps that are new since the plan was shown last.
@@ -125,3 +162,6 @@ fn show_progress(bar: &ProgressBar, plan: &PlanView) {
     bar.set_message(running.map(|step| step.name.clone()).unwrap_or_default());
     bar.tick();
 }
+
+#[cfg(test)]
+mod tests;

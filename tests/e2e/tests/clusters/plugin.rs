@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use coordinator_api::inventory::{Approval, MachineInventory, PlanType};
+use coordinator_api::inventory::{Approval, MachineInventory};
 use coordinator_api::machine::BaremetalMachine;
 use coordinator_api::names::annotation;
 use coordinator_api::registration::MachineRegistration;
@@ -199,10 +199,6 @@ async fn check_drain(story: &Story<'_>, machine: &str) -> anyhow::Result<()> {
         .await?;
     story.await_machines(1).await?;
     plugin.expect(&format!("{line} --yes"), DONE, &["next: `kubectl baremetal logs"]).await?;
-    let is_cleaned = |inventory: &MachineInventory| {
-        inventory.plan().is_some_and(|plan| plan.kind == Some(PlanType::Clean))
-    };
-    until(&story.inventories(), host, DEADLINE, is_cleaned).await?;
     plugin.expect(&format!("logs {host} --follow"), DONE, &["remove-node-state", "applied"]).await?;
     until(&story.inventories(), host, DEADLINE, is_free).await?;
     await_event(&story.setup.environment.management.admin, host, "Released").await?;
