@@ -1,7 +1,7 @@
 //! Completion by kubectl, which runs `kubectl_complete-baremetal WORD…`: a link to this
 //! program. It answers candidates, one a line, and a directive.
 
-use clap::{Arg, Command, CommandFactory as _};
+use clap::{Arg, Command, CommandFactory as _, ValueHint};
 
 use crate::arguments::{Arguments, Connection};
 use crate::kind::Kind;
@@ -18,6 +18,8 @@ pub(crate) struct Candidates {
     /// Names of the objects of a kind, too; after `prefix`.
     pub(crate) names: Option<(Kind, String)>,
     has_no_space: bool,
+    /// The shell offers files.
+    has_files: bool,
 }
 
 impl Candidates {
@@ -31,7 +33,8 @@ impl Candidates {
         let names = names.iter().map(|name| format!("{prefix}{name}"));
         let all = self.words.iter().cloned().chain(names);
         let lines: String = all.filter(|word| word.starts_with(last)).map(|word| word + "\n").collect();
-        let directive = if self.has_no_space { NO_FILES | NO_SPACE } else { NO_FILES };
+        let no_files = if self.has_files { 0 } else { NO_FILES };
+        let directive = if self.has_no_space { no_files | NO_SPACE } else { no_files };
         format!("{lines}:{directive}\n")
     }
 }
@@ -63,7 +66,9 @@ pub(crate) fn complete(words: &[String]) -> Candidates {
     let scope = subcommand.unwrap_or(&command);
     if let Some(option) = before.last().and_then(|word| find_option(scope, word)) {
         let values = option.get_possible_values();
-        return Candidates::of_words(values.iter().map(|value| value.get_name().to_owned()));
+        let has_files = option.get_value_hint() == ValueHint::AnyPath;
+        let words = values.iter().map(|value| value.get_name().to_owned());
+        return Candidates { has_files, ..Candidates::of_words(words) };
     }
     if last.starts_with('-') {
         let options = scope.get_arguments().filter_map(Arg::get_long);
@@ -141,6 +146,10 @@ mod tests {
             ("logs -n a", vec![], ":4\n"),
             ("completion ", vec![], ":4\n"),
             ("ui --no", vec![], "--no-open\n:4\n"),
+            ("support --file bun", vec![], ":0\n"),
+            ("--kubeconfig ad", vec![], ":0\n"),
+            ("hosts --kubeconfig ad", vec![], ":0\n"),
+            ("reinstall h --device /dev", vec![], ":4\n"),
         ] {
             let words = words(line);
             let names: Vec<_> = names.into_iter().map(str::to_owned).collect();
