@@ -17,6 +17,7 @@ const NAMES: &str = "coordinator/api/src/names.rs";
 const METAL3_NAMES: &str = "coordinator/api/src/metal3.rs";
 const CONDITIONS: &str = "coordinator/api/src/conditions.rs";
 const EXPLAIN: &str = "coordinator/api/src/explain";
+const REFUSAL: &str = "proto/src/refusal.rs";
 
 pub(super) fn header(title: &str, source: &str) -> String {
     format!("<!-- Generated from {source} by `make generate`. -->\n\n# {title}\n")
@@ -81,7 +82,7 @@ is in metric and log alone: the TLS handshake failed, since host and coordinator
 
 #[test]
 fn events_are_documented() {
-    let mut text = header("Events", &format!("{EXPLAIN} and proto/src/refusal.rs"));
+    let mut text = header("Events", &format!("{EXPLAIN} and {REFUSAL}"));
     text.push_str(EVENTS_INTRODUCTION);
     let row = |entry: &EventEntry| {
         let kind: &str = entry.kind.into();
@@ -91,9 +92,15 @@ fn events_are_documented() {
     let columns = ["object", "type", "reason", "meaning", "cause", "next action"];
     table(&mut text, &columns, EVENTS.iter().map(row));
     text.push_str(REFUSALS_INTRODUCTION);
-    let row =
-        |refusal: Refusal| vec![code(refusal.code()), cell(refusal.cause()), cell(refusal.next_action())];
-    table(&mut text, &["code", "cause", "next action"], Refusal::ALL.into_iter().map(row));
+    let source = read_source(REFUSAL);
+    let meanings = read_entries(find_block(&source, "pub enum Refusal {", "\n}"), [',', ',']);
+    let row = |refusal: Refusal| {
+        let meaning = meanings.iter().find(|entry| entry.name == refusal.code());
+        let meaning = meaning.unwrap_or_else(|| panic!("{} is not in {REFUSAL}", refusal.code()));
+        let texts = [&meaning.doc, refusal.cause(), refusal.next_action()].map(cell);
+        [vec![code(refusal.code())], texts.to_vec()].concat()
+    };
+    table(&mut text, &["code", "meaning", "cause", "next action"], Refusal::ALL.into_iter().map(row));
     committed("docs/reference/events.md", &text);
 }
 
