@@ -64,7 +64,10 @@ impl NextAction for OfferError {
                 Some("give the coordinator an agent for this architecture (--agent-path)")
             }
             Self::NotNewer { .. } => {
-                Some("none; to go back, boot an OS image with the former agent after the update was given up")
+                // A kept agent that is newer than that of an image is started instead of it.
+                Some(
+                    "none; to go back to the agent of the image, remove /var/lib/baremetal-agent/updates/record.json on the host and restart baremetal-agent.service",
+                )
             }
             Self::Signature => Some(
                 "wait until CoordinatorKnown of the MachineInventory is true, then remove the annotation baremetal.cluster.io/agent-version and set it again",
@@ -206,6 +209,15 @@ mod tests {
             assert!(error.contains(want), "{name}: {error}");
         }
         assert!(matches!(Offer::check(&good, &former_pem, &running), Err(OfferError::Signature)));
+    }
+
+    #[test]
+    fn older_agent_comes_back_without_record() {
+        let (key, pem) = authority();
+        let running = Version::new(1, 0, 0);
+        let error = Offer::check(&announce(&key, "0.9.0", b"agent"), &pem, &running).unwrap_err();
+        let record = Root::host().state().update_record().display().to_string();
+        assert!(error.next_action().unwrap().contains(&record), "{error}");
     }
 
     #[test]
