@@ -1,7 +1,6 @@
 // A host: what it waits for, its newest plan, and its life.
 
 import { age, badge, coalesce, el, formatSpan, read, withCommands } from "./dom.js";
-import { drawChain } from "./why.js";
 
 const MARKS = { done: "✓", running: "●", failed: "✕", pending: "○" };
 
@@ -93,7 +92,6 @@ export function openHost({ namespace, name }) {
     const logs = `\`kubectl baremetal logs -n ${namespace} ${name}\``;
     body.replaceChildren(
       drawAdvice(host),
-      host.why.links.length > 1 ? drawChain(host.why) : "",
       drawFacts(host),
       el("section", { "aria-labelledby": "life" },
         el("h2", { id: "life" }, "Timeline"),

@@ -2,7 +2,7 @@
 
 import { age, badge, coalesce, el, linkTo, PAUSE, read, withCommands } from "./dom.js";
 
-export function drawChain(why) {
+function drawChain(why) {
   const link = ({ object, attention, reason, message, since }) =>
     el("li", {},
       el("a", { href: linkTo(object.kind.toLowerCase(), object.namespace, object.name) },
