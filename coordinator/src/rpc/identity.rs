@@ -84,7 +84,7 @@ pub fn check_boot_id(boot_id: &str) -> Result<(), RpcError> {
     if boot_id.is_empty() || is_boot_id(boot_id) {
         return Ok(());
     }
-    Err(RpcError::from_refusal(Refusal::BadRequest, "the boot id is longer than any kernel's"))
+    Err(RpcError::from_refusal(Refusal::BadRequest, "the boot id is none that a kernel gives"))
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use crate::plan::{is_generation, with_next_action};
 /// Longest boot id, bytes.
 const BOOT_ID_BYTES: usize = 64;
 
-/// Whether it can be a boot id.
+/// Whether it can be a boot id: a UUID from a kernel, one word in any case.
 #[must_use]
 pub fn is_boot_id(text: &str) -> bool {
-    (1..=BOOT_ID_BYTES).contains(&text.len())
+    (1..=BOOT_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// The first message of a stream, parsed.

@@ -285,7 +285,8 @@ async fn hello_that_cannot_be_read_is_refused() {
     silent.carried = None;
     let mut odd = Host::hello("boot-1");
     odd.carried.as_mut().unwrap().plan = Some(wire::CarriedPlan::default());
-    for hello in [Host::hello(""), Host::hello(&"x".repeat(65)), silent, odd] {
+    let boots = ["", &"x".repeat(65), "boot 1", "boot\u{7f}1", "b\u{f6}ot-1"].map(Host::hello);
+    for hello in boots.into_iter().chain([silent, odd]) {
         let mut link = world.connect(Some((&host, &chain))).await;
         let mut stream = link.attach(hello).await.unwrap();
         assert_refused(&mut stream, Refusal::BadRequest).await;
