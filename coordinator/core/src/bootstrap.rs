@@ -27,14 +27,14 @@ use crate::yaml::quote_text;
 
 pub use stated::{render_expressions, stated_provider_id};
 
-/// Names that a node goes by. The coordinator's win over any in the data.
+/// Names that a node goes by. They win over any in the data, except for the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeNames<'a> {
     /// Name of the host and of the node, an RFC 1123 subdomain.
     pub hostname: &'a str,
     /// `baremetal:///<inventory>`.
     pub provider_id: &'a str,
-    /// `unix:///run/containerd/containerd.sock`.
+    /// For data that names none.
     pub cri_socket: &'a str,
 }
 
@@ -138,10 +138,10 @@ impl std::fmt::Display for Looks {
     }
 }
 
-/// Makes the data name this node: `nodeRegistration.name`, `.criSocket` and
-/// `.kubeletExtraArgs`' `provider-id` of every kubeadm document, and
-/// cloud-init's own hostname where the data sets one. The same data comes back
-/// from a second call.
+/// Makes the data name this node: `nodeRegistration.name` and
+/// `.kubeletExtraArgs`' `provider-id` of every kubeadm document, `.criSocket`
+/// where it is absent or null, and cloud-init's own hostname where the data sets
+/// one. The same data comes back from a second call.
 ///
 /// # Errors
 /// [`BootstrapError`] when the data is no cloud-config, or holds a kubeadm

@@ -96,7 +96,7 @@ pub struct NodeLink {
 /// What is done to bootstrap data before it is given to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BootstrapEdit {
-    /// Host name, provider-id and criSocket of kubeadm documents are set.
+    /// Host name and provider-id of kubeadm documents are set, criSocket where it is absent.
     Kubeadm,
     Unchanged,
 }

@@ -22,7 +22,7 @@ const JOIN: &str = include_str!("samples/kubeadm-join.yaml");
 const NODE: NodeNames<'_> = NodeNames {
     hostname: "node-1",
     provider_id: "baremetal:///rack-1",
-    cri_socket: "unix:///run/containerd/containerd.sock",
+    cri_socket: "unix:///var/run/containerd/containerd.sock",
 };
 
 /// Every pair's first text stands once in `text` and is replaced.
@@ -45,7 +45,7 @@ fn real_init_data_changes_only_three_values() {
         INIT,
         &[(
             "        kubeletExtraArgs:\n        - name: node-labels\n",
-            "        name: \"node-1\"\n        criSocket: \"unix:///run/containerd/containerd.sock\"\n        \
+            "        name: \"node-1\"\n        criSocket: \"unix:///var/run/containerd/containerd.sock\"\n        \
              kubeletExtraArgs:\n        - name: \"provider-id\"\n          value: \"baremetal:///rack-1\"\n        \
              - name: node-labels\n",
         )],
@@ -62,7 +62,7 @@ fn real_join_data_changes_only_coordinator_values() {
             ("name: '{{ ds.meta_data.local_hostname }}'", "name: \"node-1\""),
             (
                 "        kubeletExtraArgs:\n",
-                "        criSocket: \"unix:///run/containerd/containerd.sock\"\n        kubeletExtraArgs:\n",
+                "        criSocket: \"unix:///var/run/containerd/containerd.sock\"\n        kubeletExtraArgs:\n",
             ),
         ],
     );
@@ -76,14 +76,14 @@ fn data(version: &str, kind: &str, rest: &str) -> String {
     format!("#cloud-config\nwrite_files:\n- path: /k.yaml\n  content: |\n{body}runcmd: [a]\n")
 }
 
-const SOCKET: &str = "criSocket: \"unix:///run/containerd/containerd.sock\"";
+const SOCKET: &str = "criSocket: \"unix:///var/run/containerd/containerd.sock\"";
 
 #[test]
 fn every_node_registration_form_is_edited_in_place() {
     let set = format!("nodeRegistration:\n  name: node-1\n  {SOCKET}\n");
     let list = "  kubeletExtraArgs:\n  - name: \"provider-id\"\n    value: \"baremetal:///rack-1\"\n";
     let map = "  kubeletExtraArgs:\n    provider-id: \"baremetal:///rack-1\"\n";
-    let flow = "{\"name\": \"node-1\", \"criSocket\": \"unix:///run/containerd/containerd.sock\", \
+    let flow = "{\"name\": \"node-1\", \"criSocket\": \"unix:///var/run/containerd/containerd.sock\", \
                 \"kubeletExtraArgs\": [{\"name\": \"provider-id\", \"value\": \"baremetal:///rack-1\"}]}";
     let whole = format!("nodeRegistration:\n  name: \"node-1\"\n  {SOCKET}\n");
     let cases = [
@@ -112,7 +112,7 @@ fn every_node_registration_form_is_edited_in_place() {
         ("empty braces", "v1beta4", "nodeRegistration: {}\n".into(),
          format!("nodeRegistration: {flow}\n")),
         ("braces", "v1beta4", "nodeRegistration: {name: old, taints: []}\n".into(),
-         "nodeRegistration: {\"criSocket\": \"unix:///run/containerd/containerd.sock\", \"kubeletExtraArgs\": \
+         "nodeRegistration: {\"criSocket\": \"unix:///var/run/containerd/containerd.sock\", \"kubeletExtraArgs\": \
           [{\"name\": \"provider-id\", \"value\": \"baremetal:///rack-1\"}], name: \"node-1\", taints: []}\n".into()),
         ("name without quotes in jinja", "v1beta4",
          format!("nodeRegistration:\n  name: {{{{ ds.meta_data.local_hostname }}}}\n  {SOCKET}\n{list}"),
@@ -127,6 +127,31 @@ fn every_node_registration_form_is_edited_in_place() {
             &data(version, "JoinConfiguration", &given),
             &data(version, "JoinConfiguration", &want),
         );
+    }
+}
+
+#[test]
+fn the_authors_cri_socket_stays() {
+    let list = "  kubeletExtraArgs:\n  - name: \"provider-id\"\n    value: \"baremetal:///rack-1\"\n";
+    let registration = |socket: &str| {
+        let given = format!("nodeRegistration:\n  name: node-1\n  criSocket:{socket}\n{list}");
+        data("v1beta4", "InitConfiguration", &given)
+    };
+    let cases = [
+        " unix:///var/run/crio/crio.sock",
+        " 'unix:///run/containerd/containerd.sock' # why",
+        " /run/x.sock",
+        " '{{ ds.meta_data.socket }}'",
+        " {{ ds.meta_data.socket }}",
+        " !!str /run/x.sock",
+        " \"\"",
+    ];
+    for socket in cases {
+        assert_normalised(socket, &registration(socket), &registration(socket));
+    }
+    let filled = registration(&SOCKET["criSocket:".len()..]);
+    for absent in ["", " null", " ~"] {
+        assert_normalised(absent, &registration(absent), &filled);
     }
 }
 
@@ -163,7 +188,7 @@ fn only_node_configurations_of_file_are_edited() {
         let file: String = file.lines().map(|line| format!("       {line}\n")).collect();
         format!("#cloud-config\nwrite_files:\n  - content: |\n{file}    path: /x\n")
     };
-    let set = "{\"name\": \"node-1\", \"criSocket\": \"unix:///run/containerd/containerd.sock\", \
+    let set = "{\"name\": \"node-1\", \"criSocket\": \"unix:///var/run/containerd/containerd.sock\", \
                \"kubeletExtraArgs\": {\"provider-id\": \"baremetal:///rack-1\"}}";
     assert_normalised("documents", &wrap(&file("{}")), &wrap(&file(set)));
 }
@@ -173,7 +198,7 @@ fn a_content_keeps_its_style() {
     let kubeadm = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\nnodeRegistration: {}\n";
     let edited = kubeadm.replace(
         "{}",
-        "{\"name\": \"node-1\", \"criSocket\": \"unix:///run/containerd/containerd.sock\", \
+        "{\"name\": \"node-1\", \"criSocket\": \"unix:///var/run/containerd/containerd.sock\", \
          \"kubeletExtraArgs\": [{\"name\": \"provider-id\", \"value\": \"baremetal:///rack-1\"}]}",
     );
     let block = |header: &str, indent: usize, text: &str| {

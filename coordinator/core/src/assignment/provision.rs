@@ -22,8 +22,8 @@ use crate::pool::{self, Exclusion, Standing};
 use crate::provider_id::ProviderId;
 use crate::registry_access::read_access;
 
-/// Where kubeadm finds containerd on our hosts.
-const CRI_SOCKET: &str = "unix:///run/containerd/containerd.sock";
+/// For bootstrap data that names no socket: kubeadm's own default.
+const CRI_SOCKET: &str = "unix:///var/run/containerd/containerd.sock";
 const NOT_STATED: &str = "the host has not stated yet what it carries: it does when it attaches";
 
 /// The machine holds no host.

@@ -1,5 +1,5 @@
-//! kubeadm's documents: where the three values of a node stand, and how they
-//! are put there.
+//! kubeadm's documents: where the values of a node stand, and how they are put
+//! there.
 
 use std::rc::Rc;
 
@@ -116,14 +116,18 @@ impl File<'_> {
         }
         refuse_merge(value)?;
         let mut missing = Vec::new();
-        for (field, key, wanted) in [
-            ("nodeRegistration.name", "name", node.hostname),
-            ("nodeRegistration.criSocket", "criSocket", node.cri_socket),
-        ] {
-            match value.find_entry(key)? {
-                Some(found) => self.set_value(found, wanted, field)?,
-                None => missing.push((key, New::Text(wanted))),
+        match value.find_entry("name")? {
+            Some(found) => self.set_value(found, node.hostname, "nodeRegistration.name")?,
+            None => missing.push(("name", New::Text(node.hostname))),
+        }
+        let cri_socket = New::Text(node.cri_socket);
+        match value.find_entry("criSocket")? {
+            None => missing.push(("criSocket", cri_socket)),
+            Some(found) if found.1.is_null() => {
+                self.fill_value(found, &cri_socket, "nodeRegistration.criSocket")?;
             }
+            // The author knows which runtime the image has.
+            Some(_) => {}
         }
         match value.find_entry("kubeletExtraArgs")? {
             None => missing.push(("kubeletExtraArgs", extra_arguments(node, arguments))),

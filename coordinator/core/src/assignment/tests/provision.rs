@@ -1,7 +1,7 @@
 //! From the claim to a running node.
 
 use super::*;
-use crate::demand::Blocker;
+use crate::demand::{Blocker, BootstrapEdit};
 use crate::plan::PlanRecordError;
 use crate::provider_id::ProviderId;
 use coordinator_api::names::annotation;
@@ -93,6 +93,22 @@ fn assignment_is_shown_at_once() {
     let state = outcome.state.as_ref().unwrap();
     assert_eq!(state.plan_checksum.as_deref(), Some(record.plan.checksum.as_str()));
     assert!(state.bootstrap_hash.is_some());
+}
+
+#[test]
+fn bootstrap_data_without_socket_gets_the_default() {
+    let data = "#cloud-config\nwrite_files:\n- path: /k.yaml\n  content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n";
+    let mut demand = samples::demand();
+    node(&mut demand).bootstrap_edit = BootstrapEdit::Kubeadm;
+    let bootstrap = SecretRead::Read(proto::plan::Secret::new(data.into()));
+    let outcome = outcome(&demand, Some(&claimed()), &Secrets { bootstrap, ..read() });
+    let steps = &assignment(&outcome).record.plan.steps;
+    let seed = steps.iter().find_map(|step| match step {
+        proto::plan::Step::WriteSeed(seed) => seed.user_data.as_ref(),
+        _ => None,
+    });
+    let seed = String::from_utf8_lossy(seed.unwrap().expose());
+    assert!(seed.contains("criSocket: \"unix:///var/run/containerd/containerd.sock\"\n"), "{seed}");
 }
 
 /// Generations only grow, wherever the highest one was recorded.
