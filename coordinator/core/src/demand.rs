@@ -64,8 +64,9 @@ pub struct NodeDemand {
     pub pool: String,
     /// Machines that prefer hosts which one of them held before.
     pub reuse_group: Option<String>,
-    /// The next host that can be claimed, or why there is none.
-    pub candidate: Result<HostName, Blocker>,
+    /// The next host that can be claimed, or why there is none. Not looked for while
+    /// the machine holds a host.
+    pub candidate: Option<Result<HostName, Blocker>>,
     /// Name of the Secret with the bootstrap data, once there is one.
     pub bootstrap_secret: Option<String>,
     pub bootstrap_edit: BootstrapEdit,

@@ -3,11 +3,12 @@
 //! A [`Roster`] is kept up to date host by host, so that neither a claim nor a
 //! count depends on the size of the pool.
 
+mod places;
 mod standing;
 mod tally;
 mod template;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use coordinator_api::conditions::{self, ConditionUpdate, Reason, Type, condition_false, condition_true};
@@ -19,6 +20,7 @@ use kube::core::{Selector, SelectorExt as _};
 
 use crate::host::HostRecord;
 use crate::host::hardware::Capacity;
+use places::Places;
 use standing::describe_standing;
 pub use standing::{Exclusion, Standing, host_standing};
 use tally::Tally;
@@ -41,14 +43,13 @@ pub struct Roster {
     selector: Option<Selector>,
     selected: BTreeMap<String, PoolMember>,
     members: HashMap<String, Member>,
-    places: BTreeMap<Standing, BTreeSet<Place>>,
+    places: Places,
     tallies: Tallies,
 }
 
 /// How many members have each value, so that none of it is asked of every member.
 #[derive(Clone, Debug, Default)]
 struct Tallies {
-    domains: Tally<String>,
     cpu_threads: Tally<i64>,
     memory_bytes: Tally<i64>,
     architectures: Tally<&'static str>,
@@ -56,14 +57,12 @@ struct Tallies {
 
 impl Tallies {
     fn count(&mut self, traits: &Traits) {
-        self.domains.count(traits.failure_domain.clone());
         self.cpu_threads.count(traits.capacity.cpu_threads);
         self.memory_bytes.count(traits.capacity.memory_bytes);
         self.architectures.count(traits.capacity.architecture);
     }
 
     fn discount(&mut self, traits: &Traits) {
-        self.domains.discount(traits.failure_domain.as_ref());
         self.cpu_threads.discount(traits.capacity.cpu_threads.as_ref());
         self.memory_bytes.discount(traits.capacity.memory_bytes.as_ref());
         self.architectures.discount(traits.capacity.architecture.as_ref());
@@ -117,7 +116,7 @@ impl Roster {
             selector,
             selected: BTreeMap::new(),
             members: HashMap::new(),
-            places: BTreeMap::new(),
+            places: Places::default(),
             tallies: Tallies::default(),
             pool,
         };
@@ -197,38 +196,29 @@ impl Roster {
 
     fn add_member(&mut self, host: &str, place: Place) {
         let standing = Standing::Unavailable(Exclusion::Missing);
-        self.places.entry(standing).or_default().insert(place.clone());
         let member = Member { place, standing, traits: Traits::default() };
+        self.places.add_member(&member);
         if let Some(twice) = self.members.insert(host.to_owned(), member) {
-            self.leave_place(&twice);
+            self.places.remove_member(&twice);
         }
     }
 
     fn remove_member(&mut self, host: &str) {
         if let Some(member) = self.members.remove(host) {
-            self.leave_place(&member);
+            self.places.remove_member(&member);
             self.tallies.discount(&member.traits);
-        }
-    }
-
-    fn leave_place(&mut self, member: &Member) {
-        if let Some(places) = self.places.get_mut(&member.standing) {
-            places.remove(&member.place);
         }
     }
 
     /// Records the state of a member; whether it changed.
     pub fn set_standing(&mut self, host: &str, standing: Standing) -> bool {
         let Some(member) = self.members.get_mut(host) else { return false };
-        let old = std::mem::replace(&mut member.standing, standing);
-        if old == standing {
+        if member.standing == standing {
             return false;
         }
-        let place = member.place.clone();
-        if let Some(places) = self.places.get_mut(&old) {
-            places.remove(&place);
-        }
-        self.places.entry(standing).or_default().insert(place);
+        self.places.remove_member(member);
+        member.standing = standing;
+        self.places.add_member(member);
         true
     }
 
@@ -239,13 +229,15 @@ impl Roster {
         };
         self.tallies.discount(&member.traits);
         self.tallies.count(&traits);
+        self.places.remove_member(member);
         member.traits = traits;
+        self.places.add_member(member);
         true
     }
 
     /// Failure domains of the members.
     pub fn failure_domains(&self) -> impl Iterator<Item = &str> {
-        self.tallies.domains.values().map(String::as_str)
+        self.places.domains()
     }
 
     /// What a node on any member can use: the least of each, and the architecture where
@@ -271,10 +263,9 @@ impl Roster {
         wish: &Wish<'_>,
         is_reserved: impl Fn(&str) -> bool,
     ) -> Result<&PoolMember, String> {
-        let places = self.places.get(&Standing::Available).into_iter().flatten();
+        let places = self.places.with_standing(Standing::Available, wish.failure_domain);
         let entries = places.filter_map(|place| self.find_entry(place));
-        let mut usable = entries
-            .filter(|entry| self.is_in_domain(&entry.name, wish.failure_domain) && !is_reserved(&entry.name));
+        let mut usable = entries.filter(|entry| !is_reserved(&entry.name));
         let chosen = match wish.reuse_group {
             None => usable.next(),
             // Of equal ones the first.
@@ -291,27 +282,15 @@ impl Roster {
         self.members.get(host)?.traits.reuse_group.as_deref()
     }
 
-    fn is_in_domain(&self, host: &str, domain: Option<&str>) -> bool {
-        domain.is_none()
-            || self.members.get(host).is_some_and(|member| member.traits.failure_domain.as_deref() == domain)
-    }
-
     fn explain_exhaustion(&self, domain: Option<&str>) -> String {
         if self.members.is_empty() {
             return "it has no members: add machineInventories to it".to_owned();
         }
-        let mut counts: BTreeMap<Standing, usize> = BTreeMap::new();
-        for (name, member) in &self.members {
-            if self.is_in_domain(name, domain) {
-                *counts.entry(member.standing).or_default() += 1;
-            }
-        }
-        let (total, place) = match domain {
-            None => (self.members.len(), String::new()),
-            Some(domain) => (counts.values().sum(), format!(" in failure domain {domain}")),
-        };
-        let counts: Vec<_> = counts
-            .into_iter()
+        let place = domain.map(|domain| format!(" in failure domain {domain}")).unwrap_or_default();
+        let total: usize = self.places.counts(domain).map(|(_, count)| count).sum();
+        let counts: Vec<_> = self
+            .places
+            .counts(domain)
             .map(|(standing, count)| format!("{count} {}", describe_standing(standing)))
             .collect();
         if counts.is_empty() {
@@ -323,13 +302,13 @@ impl Roster {
     }
 
     fn count_members(&self, is_counted: impl Fn(Standing) -> bool) -> i32 {
-        let counted = self.places.iter().filter(|(standing, _)| is_counted(**standing));
-        i32::try_from(counted.map(|(_, places)| places.len()).sum::<usize>()).unwrap_or(i32::MAX)
+        let counted = self.places.counts(None).filter(|(standing, _)| is_counted(*standing));
+        i32::try_from(counted.map(|(_, count)| count).sum::<usize>()).unwrap_or(i32::MAX)
     }
 
     /// Names of the first members with that standing.
     fn name_members(&self, exclusion: Exclusion) -> Vec<&str> {
-        let places = self.places.get(&Standing::Unavailable(exclusion)).into_iter().flatten();
+        let places = self.places.with_standing(Standing::Unavailable(exclusion), None);
         places
             .take(NAMED)
             .filter_map(|place| self.find_entry(place))

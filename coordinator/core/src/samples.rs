@@ -210,7 +210,7 @@ pub(crate) fn demand() -> Demand {
             cluster: "c1".into(),
             pool: "workers".into(),
             reuse_group: None,
-            candidate: Ok(HostName::parse("host-2").unwrap()),
+            candidate: Some(Ok(HostName::parse("host-2").unwrap())),
             bootstrap_secret: Some("join".into()),
             bootstrap_edit: BootstrapEdit::Unchanged,
             meta_data_secret: None,

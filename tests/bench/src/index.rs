@@ -41,6 +41,8 @@ const RATIO: f64 = 1.5;
 struct Sample {
     cache: Cache<MachineInventory>,
     index: Index,
+    /// All of its hosts are claimed, as in most pools most of the time.
+    full: Index,
     pool: Key,
     /// Each host without and with a claim, as a watch sends it.
     hosts: Vec<[Vec<u8>; 2]>,
@@ -54,12 +56,14 @@ struct Sample {
 enum Operation {
     Event,
     Choice,
+    Refusal,
     Recount,
 }
 
-const OPERATION_NAMES: [(Operation, &str); 3] = [
+const OPERATION_NAMES: [(Operation, &str); 4] = [
     (Operation::Event, "event of an inventory"),
     (Operation::Choice, "choice of a host"),
+    (Operation::Refusal, "choice in a full pool"),
     (Operation::Recount, "recount of the pool"),
 ];
 
@@ -118,19 +122,22 @@ impl Sample {
             "metadata": { "name": POOL, "namespace": NAMESPACE, "uid": POOL, "generation": 1 },
             "spec": { "clusterName": "lab", "machineInventories": members },
         }))?;
-        let index = Index::default();
-        black_box(index.apply_pool(&Arc::new(pool), Presence::Exists));
+        let pool = Arc::new(pool);
+        let (index, full) = (Index::default(), Index::default());
+        black_box(index.apply_pool(&pool, Presence::Exists));
+        black_box(full.apply_pool(&pool, Presence::Exists));
         let of_host =
             |name: &String| [inventory(name, None), inventory(name, Some(&format!("machine-{name}")))];
         let hosts: Vec<_> = names.iter().map(of_host).collect();
         let mut cache = Cache::new();
         let mut claimed = vec![];
         for (number, pair) in hosts.iter().enumerate() {
+            black_box(full.apply_host(&cache.take_event(&pair[1])?, Presence::Exists));
             claimed.push(number % 2 == 0);
             let inventory = cache.take_event(&pair[usize::from(claimed[number])])?;
             black_box(index.apply_host(&inventory, Presence::Exists));
         }
-        Ok(Self { cache, index, pool: Key::new(NAMESPACE, POOL), hosts, claimed, next: 0 })
+        Ok(Self { cache, index, full, pool: Key::new(NAMESPACE, POOL), hosts, claimed, next: 0 })
     }
 
     /// A claim or a release, as new as a watch delivers it; the hosts follow each other with a
@@ -141,6 +148,15 @@ impl Sample {
         self.claimed[self.next] = claimed;
         self.hosts[self.next][usize::from(claimed)].clone()
     }
+}
+
+fn choose_host(index: &Index) {
+    let machine = Key::new(NAMESPACE, "machine");
+    index.with_roster(&machine, POOL, |roster, is_reserved| {
+        black_box(roster.map(|roster| {
+            roster.choose_member(&Wish::default(), is_reserved).map(|member| member.name.len())
+        }));
+    });
 }
 
 impl Measured for Sample {
@@ -156,14 +172,8 @@ impl Measured for Sample {
                 let inventory = self.cache.take_event(event.unwrap_or_default())?;
                 black_box(self.index.apply_host(&inventory, Presence::Exists));
             }
-            Operation::Choice => {
-                let machine = Key::new(NAMESPACE, "machine");
-                self.index.with_roster(&machine, POOL, |roster, is_reserved| {
-                    black_box(roster.map(|roster| {
-                        roster.choose_member(&Wish::default(), is_reserved).map(|member| member.name.len())
-                    }));
-                });
-            }
+            Operation::Choice => choose_host(&self.index),
+            Operation::Refusal => choose_host(&self.full),
             Operation::Recount => {
                 black_box(
                     self.index.read_roster(&self.pool, |roster| roster.project_status(Timestamp::UNIX_EPOCH)),

@@ -61,8 +61,9 @@ pub(super) fn allocate_host(situation: &Situation<'_>, node: &NodeDemand) -> Out
         }
     }
     match &node.candidate {
-        Ok(host) => Outcome::from_effect(Effect::Choose { host: host.clone() }),
-        Err(blocker) => Outcome::from_blocker(pending, blocker.clone()),
+        Some(Ok(host)) => Outcome::from_effect(Effect::Choose { host: host.clone() }),
+        Some(Err(blocker)) => Outcome::from_blocker(pending, blocker.clone()),
+        None => Outcome::without_effect(),
     }
 }
 

@@ -134,7 +134,7 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
     NodeDemand {
         machine: owner.name_any(),
         cluster: owner.spec.cluster_name.clone(),
-        candidate: choose_candidate(inputs, owner, &pool, is_reserved),
+        candidate: (!holds_host(inputs)).then(|| choose_candidate(inputs, owner, &pool, is_reserved)),
         pool,
         reuse_group: reuse_group(inputs, owner),
         bootstrap_secret: owner.spec.bootstrap.data_secret_name.clone(),
@@ -147,6 +147,20 @@ fn read_node(inputs: &Inputs<'_>, owner: &Machine, is_reserved: impl Fn(&str) ->
         other_ids: vec![],
         link: inputs.inventory.map(|inventory| read_link(machine, owner, inventory)),
     }
+}
+
+/// Whether both sides name each other, or the machine was given a node: then it never
+/// gets another host, and a full pool is not asked for one by each of its machines.
+fn holds_host(inputs: &Inputs<'_>) -> bool {
+    let machine = inputs.machine;
+    let claim = inputs.inventory.and_then(|inventory| {
+        inventory
+            .claim()
+            .filter(|_| named_host(machine).is_some_and(|host| host.as_str() == inventory.name_any()))
+    });
+    let is_claimed =
+        claim.is_some_and(|claim| claim.kind == KIND && claim.baremetal_machine == machine.name_any());
+    is_claimed || machine.spec.provider_id.as_deref().and_then(ProviderId::parse).is_some()
 }
 
 /// The plan's label value before the live one: a restore changes UIDs.

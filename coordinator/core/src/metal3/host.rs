@@ -258,7 +258,7 @@ fn read_node(
         cluster: host.labels().get(label::CLUSTER_NAME).cloned().unwrap_or_default(),
         pool: String::new(),
         reuse_group: None,
-        candidate: Ok(named.clone()),
+        candidate: Some(Ok(named.clone())),
         bootstrap_secret: secret(&host.spec.user_data),
         bootstrap_edit: BootstrapEdit::Unchanged,
         meta_data_secret: secret(&host.spec.meta_data),

@@ -275,6 +275,31 @@ fn wish_binds_domain_and_prefers_former_hosts() {
 }
 
 #[test]
+fn domains_follow_standing_and_labels() {
+    let mut roster = Roster::new(samples::pool(&["a", "b", "c"]));
+    let place = |roster: &mut Roster, host: &str, domain: Option<&str>| {
+        let failure_domain = domain.map(str::to_owned);
+        roster.set_traits(host, Traits { failure_domain, ..Traits::default() })
+    };
+    for host in ["a", "b", "c"] {
+        assert!(place(&mut roster, host, Some("d1")) && roster.set_standing(host, Standing::Available));
+    }
+    roster.set_standing("a", Standing::Allocated);
+    roster.set_standing("b", Standing::Preparing);
+    let wish = Wish { failure_domain: Some("d1"), ..Wish::default() };
+    let chosen = |roster: &Roster| roster.choose_member(&wish, |_| false).map(|member| member.name.clone());
+    assert_eq!(chosen(&roster).as_deref(), Ok("c"));
+    assert!(place(&mut roster, "c", Some("d2")));
+    let want =
+        "of 2 members in failure domain d1: 1 allocated, 1 being cleaned; add a host to it or free one";
+    assert_eq!(chosen(&roster).unwrap_err(), want);
+    assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1", "d2"]);
+    assert!(place(&mut roster, "c", None));
+    assert_eq!(roster.failure_domains().collect::<Vec<_>>(), ["d1"]);
+    assert_eq!(roster.choose_member(&Wish::default(), |_| false).unwrap().name, "c");
+}
+
+#[test]
 fn template_has_the_least_that_any_member_has() {
     let mut roster = selecting(&["h1", "h2"]);
     assert!(roster.set_selected("h3", true));

@@ -48,7 +48,7 @@ fn unknown_choice_is_waited_for() {
 fn pool_blockers_are_shown() {
     let mut demand = Demand { host: None, ..samples::demand() };
     let blocker = Blocker::needs_operator(Type::InventoryAllocated, Reason::PoolExhausted, "none");
-    node(&mut demand).candidate = Err(blocker.clone());
+    node(&mut demand).candidate = Some(Err(blocker.clone()));
     let outcome = outcome(&demand, None, &read());
     assert_eq!(outcome.state.as_ref().and_then(|state| state.blocker.clone()), Some(blocker));
     assert_eq!(phase(&outcome), Some(Phase::Pending));

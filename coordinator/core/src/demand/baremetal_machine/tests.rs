@@ -3,6 +3,7 @@ use crate::demand::Severity;
 use crate::pool::Standing;
 use crate::samples;
 use coordinator_api::hardware::HardwareStatus;
+use coordinator_api::inventory::AllocationState;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// The objects of a machine whose pool has one available host.
@@ -43,9 +44,13 @@ impl World {
 
     /// Deletes the machine, which has chosen a host.
     fn delete(&mut self) {
-        self.machine.annotations_mut().insert(annotation::MACHINE_INVENTORY.into(), "host-1".into());
+        choose_host(self);
         self.machine.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     }
+}
+
+fn choose_host(world: &mut World) {
+    world.machine.annotations_mut().insert(annotation::MACHINE_INVENTORY.into(), "host-1".into());
 }
 
 #[test]
@@ -71,6 +76,45 @@ fn node(demand: &Demand) -> &NodeDemand {
     }
 }
 
+fn candidate(node: &NodeDemand) -> &Result<HostName, Blocker> {
+    node.candidate.as_ref().unwrap()
+}
+
+#[test]
+fn machine_with_a_host_seeks_no_other() {
+    type Change = fn(&mut World);
+    let cases: [(&str, Change, bool); 5] = [
+        ("chosen, not claimed", choose_host, true),
+        (
+            "claimed by another machine",
+            |w| {
+                choose_host(w);
+                samples::annotate(&mut w.inventory, annotation::OWNER_BAREMETAL_MACHINE, "worker-2");
+            },
+            true,
+        ),
+        (
+            "claimed, and another host named",
+            |w| samples::claim(&mut w.inventory, AllocationState::Allocated, 0),
+            true,
+        ),
+        (
+            "claimed",
+            |w| {
+                choose_host(w);
+                samples::claim(&mut w.inventory, AllocationState::Allocated, 0);
+            },
+            false,
+        ),
+        ("with a node", |w| w.machine.spec.provider_id = Some("baremetal:///host-1".into()), false),
+    ];
+    for (name, change, want) in cases {
+        let mut world = world();
+        change(&mut world);
+        assert_eq!(node(&world.read()).candidate.is_some(), want, "{name}");
+    }
+}
+
 #[test]
 fn demand_names_everything_of_a_node() {
     let demand = world().read();
@@ -79,7 +123,7 @@ fn demand_names_everything_of_a_node() {
         (node.machine.as_str(), node.cluster.as_str(), node.pool.as_str()),
         ("worker-1", "c1", "workers")
     );
-    assert_eq!(node.candidate.as_ref().map(HostName::as_str), Ok("host-1"));
+    assert_eq!(candidate(node).as_ref().map(HostName::as_str), Ok("host-1"));
     assert_eq!(node.image.as_ref().map(proto::plan::Image::as_str), Ok("registry.example/os:v1"));
     let names = node.names.as_ref().unwrap();
     assert_eq!((names.hostname.as_str(), names.provider_id.as_str()), ("host-1", "baremetal:///host-1"));
@@ -128,7 +172,7 @@ fn blockers_name_cause_and_reason() {
     for (name, change, reason, severity) in cases {
         let mut world = world();
         change(&mut world);
-        let blocker = node(&world.read()).candidate.clone().unwrap_err();
+        let blocker = candidate(node(&world.read())).clone().unwrap_err();
         assert_eq!((blocker.reason, blocker.severity), (reason, severity), "{name}");
     }
     for (name, version, reason) in [
