@@ -7,11 +7,12 @@ use scenarios::World;
 use crate::as_f64;
 use crate::figure::Figure;
 
-/// What a part of a lifecycle asked for, without Events.
+/// What a part of a lifecycle asked for, Events included.
 struct Part {
     name: &'static str,
     requests: usize,
     writes: usize,
+    /// Requests for Events among them.
     events: usize,
     /// Most writes.
     goal: f64,
