@@ -178,6 +178,16 @@ mod tests {
     }
 
     #[test]
+    fn all_that_is_removed_is_writable() {
+        let unit = include_str!("../../../../../systemd/baremetal-agent.service");
+        let line = unit.lines().find_map(|line| line.strip_prefix("ReadWritePaths=")).unwrap();
+        let writable: Vec<_> = line.split(' ').map(|path| Path::new(path.trim_start_matches('-'))).collect();
+        for path in DIRECTORIES.iter().chain(&FILES).chain(&SECRETS).chain([&NETWORKS]) {
+            assert!(writable.iter().any(|above| Path::new(path).starts_with(above)), "{path}");
+        }
+    }
+
+    #[test]
     fn mount_point_keeps_its_content() {
         let host = Host::new();
         let data = host.put("/var/lib/rancher/k3s/storage/volume/data");
