@@ -132,7 +132,8 @@ impl Sample {
         let mut cache = Cache::new();
         let mut claimed = vec![];
         for (number, pair) in hosts.iter().enumerate() {
-            black_box(full.apply_host(&cache.take_event(&pair[1])?, Presence::Exists));
+            let held = cache.take_event(&pair[1])?;
+            black_box(full.apply_host(&held, Presence::Exists));
             claimed.push(number % 2 == 0);
             let inventory = cache.take_event(&pair[usize::from(claimed[number])])?;
             black_box(index.apply_host(&inventory, Presence::Exists));
