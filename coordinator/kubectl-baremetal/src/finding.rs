@@ -129,7 +129,7 @@ impl Finding {
 
 /// Puts the names of the object into an action.
 fn fill_names(action: &str, object: &Object) -> String {
-    let fill = |word: &str| match word.trim_end_matches([',', '.', '`', ':']) {
+    let fill = |word: &str| match word.trim_end_matches([',', '.', '`', ':', ';']) {
         "NAME" => word.replace("NAME", &object.id.name),
         "NAMESPACE" => word.replace("NAMESPACE", &object.id.namespace),
         "HOST" if object.id.kind == Kind::MachineInventory => word.replace("HOST", &object.id.name),
